@@ -99,6 +99,7 @@ class Environment:
         self._phase: Phase = "new"
         self._frame_no = 0
         self._timestep: TimeStep | None = None
+        self._error: JsonObject | None = None  # of the last step, if it was refused
 
     @property
     def observation(self) -> Spec:
@@ -142,7 +143,7 @@ class Environment:
         self._finish("abandoned")
         self._phase = "new"
         timestep = self.world.reset(options)
-        self._timestep, self._frame_no = timestep, 0
+        self._timestep, self._frame_no, self._error = timestep, 0, None
         if self._observer is not None:
             self._observer.begin(self.env_id, timestep, self.world.episode_info())
         self._phase = "running"
@@ -184,7 +185,7 @@ class Environment:
             self._finish(_reason(error))
             raise
         self._frame_no = frame_no = self._frame_no + 1
-        self._timestep = timestep
+        self._timestep, self._error = timestep, None
         if self._observer is not None:
             self._observer.frame(frame_no, values, timestep, extra_info)
         if timestep.terminated or timestep.truncated:
@@ -246,7 +247,7 @@ class Environment:
         from rlenv_robot.rendering.show import show
 
         check_options(options, "render", '{"mode": "file", "path": "state.png"}')
-        show(self.env_id, self._frame_no, self.world, options)
+        show(self.env_id, self._frame_no, self.world, self._timestep, options, self._error)
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -313,6 +314,7 @@ class Environment:
         nothing: Reward = (
             dict.fromkeys(timestep.reward, 0.0) if isinstance(timestep.reward, Mapping) else type(timestep.reward)(0)
         )
+        self._error = violation.to_dict()
         table = self._table(timestep, {**timestep.extra_info, "error": violation.to_dict()})
         return table, {"env_id": self.env_id, "frame_no": self._frame_no, "reward": nothing}
 

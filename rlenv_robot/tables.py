@@ -88,11 +88,13 @@ class RewardTable(TypedDict):
 
 
 class VisualisationTable(TypedDict):
-    """Table 4."""
+    """Table 4. ``frame_data`` holds ``image`` (None where the world has none), ``observation``, ``reward`` and
+    ``extra_info``; all are copies.
+    """
 
     env_id: str
     frame_no: int
-    frame_data: Mapping[str, np.ndarray]
+    frame_data: Mapping[str, object]
 
 
 class BatchObservationTable(TypedDict):
@@ -289,6 +291,11 @@ class StepExtra:
     @cached_property
     def _allowed(self) -> frozenset[str]:
         return frozenset((*RECORDED, *_TAKEN, *self.structures, *self.fields.names))
+
+    @property
+    def required(self) -> Spec:
+        """The fields without a default."""
+        return Spec(self.fields.name, tuple(one for one in self.fields if one.name not in self.defaults))
 
     def read(self, extra_info: Mapping[str, object]) -> dict[str, object]:
         """Return the ``extra_info`` of a call: fields as arrays of their dtypes, and defaults for those left out.

@@ -20,7 +20,7 @@ from hal.wrapper import pass_on, streams_of
 from rlenv_robot.tables import ExtraInfo, Options, Reward, StepExtra, step_extra_of
 
 __all__ = [
-    "NOTHING", "EnvDescription", "OrderlyWorld", "TimeStep", "TurnBasedWorld", "World", "WorldWrapper",
+    "NOTHING", "EnvDescription", "NoImage", "OrderlyWorld", "TimeStep", "TurnBasedWorld", "World", "WorldWrapper",
     "check_members", "first_part", "is_orderly",
 ]  # fmt: skip
 
@@ -29,6 +29,10 @@ _NEARLY = 0.85
 
 NOTHING: Mapping[str, Never] = MappingProxyType({})
 """An empty mapping that nobody can write into."""
+
+
+class NoImage(RobotError):
+    """A world has no picture of its own; what the agent saw can be shown all the same."""
 
 
 class TimeStep(NamedTuple):
@@ -147,7 +151,7 @@ class World(Protocol):
         Raises:
             RobotError: no image can be made here, with the reason; by default always.
         """
-        raise RobotError(f"{self.name!r} has no image")
+        raise NoImage(f"{self.name!r} has no image")
 
     def stop(self, reason: str) -> None:
         """Stop all motion; from any thread. By default nothing moves."""

@@ -167,6 +167,6 @@ def load_parquet(path: Path | str) -> Table:
 
 
 PARQUET = Format(
-    "parquet", is_parquet, load_parquet, write_parquet,
+    "parquet", is_parquet, load_parquet, write_parquet, holds_texts=True,
     candidates=lambda folder: (mark.parent for mark in folder.rglob(EPISODES) if is_parquet(mark.parent)),
 )  # fmt: skip

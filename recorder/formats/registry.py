@@ -23,6 +23,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from hal import RobotError, SourceError
+from recorder.formats.runs import without_texts
 from recorder.log.labels import label_file, labelled
 from recorder.table.combine import subset
 from recorder.table.table import ImageOpener, Table
@@ -49,6 +50,7 @@ class Format:
         write: writes a table to a path that is free, or None if the format is only read. Returns what was lost, a
             sentence each. Raises `hal.SourceError` if the table does not fit, the path is taken, or a package is
             missing (and names the package).
+        holds_texts: whether ``write`` takes fields of texts; otherwise they are left out before.
         holds_images: whether ``write`` takes a `recorder.formats.images.Filming` as a third argument.
         open_images: opens the images of a data set; used for loaded tables that bring no opener of their own.
         options: names of keyword arguments that ``load`` takes beyond the path.
@@ -64,6 +66,7 @@ class Format:
     open_images: ImageOpener | None = None
     candidates: Callable[[Path], Iterable[Path]] | None = None
     options: tuple[str, ...] = ()
+    holds_texts: bool = False
 
     def read(self, path: Path, **options: object) -> Table:
         """Load the data set at a path, with the opener of its images.
@@ -171,7 +174,16 @@ def writable_format(name: str) -> tuple[Format, Callable[..., list[str]]]:
     chosen = format_of(name)
     if chosen.write is None:
         raise SourceError(f"format {name!r} is only read; formats to write are {', '.join(writable_names())}")
-    return chosen, chosen.write
+    write = chosen.write
+    if chosen.holds_texts:
+        return chosen, write
+
+    def write_numbers(table: Table, *arguments: object, **options: object) -> list[str]:
+        numbers, texts = without_texts(table)
+        lost = [f"{name} has no place for texts: {', '.join(texts)}"] if texts else []
+        return lost + write(numbers, *arguments, **options)
+
+    return chosen, write_numbers
 
 
 def recognised(path: Path) -> Format | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from recorder.table.transitions import Transitions, columns
 
 __all__ = [
     "NO_REWARDS", "EpisodeSpool", "Run", "field_name", "field_names", "flat", "left_out", "rows_of", "runs_of",
-    "single_reward", "table_of",
+    "single_reward", "table_of", "without_texts",
 ]  # fmt: skip
 
 
@@ -237,3 +237,26 @@ def table_of(
     for rows in episodes:
         spool.add(rows)
     return spool.table(infos, origin, notes, open_images)
+
+
+def without_texts(table: Table) -> tuple[Table, list[str]]:
+    """Return a table with its numbers alone, and the names of the fields of texts that are left out.
+
+    Without any, the table itself is returned.
+    """
+    texts = [field.name for field in table.layout.spec if field.is_text]
+    if not texts:
+        return table, []
+
+    def numbers(spec: Spec) -> Spec:
+        return Spec(spec.name, tuple(field for field in spec if not field.is_text))
+
+    whole = table.layout
+    layout = replace(
+        whole, observation=numbers(whole.observation), action=numbers(whole.action), applied=numbers(whole.applied),
+        sensors=numbers(whole.sensors), policy=numbers(whole.policy), extra=numbers(whole.extra),
+    )  # fmt: skip
+    rows = np.empty(len(table.rows), layout.spec.row_dtype)
+    for name in rows.dtype.names or ():
+        rows[name] = table.rows[name]
+    return replace(table, layout=layout, rows=rows), texts

@@ -18,7 +18,7 @@ from hal.frame_layout import FrameLayout
 from rlenv_robot.adapters.from_gymnasium import field_name
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import Options, check_options
-from rlenv_robot.world import EnvDescription, TimeStep
+from rlenv_robot.world import EnvDescription, NoImage, TimeStep
 
 __all__ = ["FmuWorld", "Values", "from_fmu"]
 
@@ -172,9 +172,9 @@ class FmuWorld:
         """Refuse: a model has no image.
 
         Raises:
-            RobotError: always.
+            NoImage: always.
         """
-        raise RobotError(f"{self._name!r} has no image")
+        raise NoImage(f"{self._name!r} has no image")
 
     def stop(self, reason: str) -> None:
         """Do nothing: nothing real moves."""

@@ -27,6 +27,9 @@ Examples:
     parser.add_argument("--video", metavar="FILE", help="write a video there (.mp4)")
     parser.add_argument("--frames", metavar="FOLDER", help="write its images there (.png)")
     parser.add_argument("--plot", metavar="FILE", help="write a plot there (.png, .svg, .pdf, or an animation: .mp4)")
+    parser.add_argument("--sgf", metavar="FILE", help="write a game of Go there (.sgf)")
+    parser.add_argument("--no-panel", action="store_true",
+                        help="the pictures alone, without what the agent saw beside them")  # fmt: skip
     parser.add_argument("--fine", action="store_true", default=None,
                         help="the twin with shadows and smooth edges (default: for a single step)")  # fmt: skip
     parser.set_defaults(run=run)
@@ -37,8 +40,9 @@ def run(args: argparse.Namespace) -> int:
     from rlenv_robot.rendering.show import render_history
 
     notes = render_history(args.run_folder, args.episode, video=args.video, plot=args.plot, montage=args.montage,
-                           step=args.step, frames=args.frames, fine=args.fine, world=args.world)  # fmt: skip
-    for file in filter(None, (args.plot, args.video, args.frames)):
+                           step=args.step, frames=args.frames, fine=args.fine, world=args.world,
+                           panel=not args.no_panel, sgf=args.sgf)  # fmt: skip
+    for file in filter(None, (args.plot, args.video, args.frames, args.sgf)):
         print(file)
     for note in notes or ():
         print(f"note: {note}")

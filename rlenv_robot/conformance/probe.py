@@ -13,6 +13,7 @@ from hal import Field, Spec
 from rlenv_robot.conformance.report import Failed, Note, NotTried
 from rlenv_robot.conformance.supervisor import CallLog, Deadlines
 from rlenv_robot.conformance.tables import STANDARD_CODES, copied_values, deep_difference, difference
+from rlenv_robot.tables import step_extra_of
 
 __all__ = [
     "ALWAYS", "Action", "Chooser", "Frame", "Probe", "StandardEnvironment", "Table", "error_of", "frame_difference",
@@ -126,6 +127,9 @@ class Probe:
         self.log = log or CallLog(deadlines or Deadlines())
         self.env_id = env.env_id
         self._notes: dict[tuple[str, str], Note] = {}
+        # What a step must be given beside the action: the same legal values in every step.
+        required = step_extra_of(getattr(env, "world", None)).required
+        self._extra = (required.sample(np.random.default_rng(seed)),) if len(required) else ()
 
     # -- notes, descriptions -------------------------------------------------------------------------------
 
@@ -162,7 +166,7 @@ class Probe:
 
     def step(self, request: object) -> tuple[Table, Table]:
         """Send Table 2, or something else in its place."""
-        answer = self.log.call("step", self.env.step, request)
+        answer = self.log.call("step", self.env.step, request, *self._extra)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise Failed(f"step returned {answer!r:.80}", "it must return two tables, 1 and 3")
         table, reward = answer

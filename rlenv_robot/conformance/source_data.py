@@ -368,7 +368,9 @@ def _figures(data: list[Trajectory]) -> dict[tuple[str, ...], np.ndarray]:
         figures["returns", "return"] = np.array([one.total for one in data])
         figures["rewards", "reward"] = np.array([step.reward for step in steps], float)
     for group in ("observation", "action"):
-        for name in getattr(steps[0], group):
+        for name, first in getattr(steps[0], group).items():
+            if np.asarray(first).dtype.kind not in "biuf":  # texts have no moments
+                continue
             values = np.stack([np.asarray(getattr(step, group)[name], float) for step in steps])
             figures[f"{group}.{name}", f"{group}_{name}"] = values
     return figures

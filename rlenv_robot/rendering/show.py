@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ import numpy as np
 from hal import RobotError, SourceError, SpecError
 from hal.field import JsonObject
 from rlenv_robot.rendering.drawing import draw, show_window, write_image
+from rlenv_robot.rendering.panel import Line, beside, field_lines, info_lines, reward_lines, row_lines
 from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file, robot_names
 from rlenv_robot.tables import VisualisationTable
-from rlenv_robot.world import World
+from rlenv_robot.world import NoImage, TimeStep, World
 
 if TYPE_CHECKING:
     from recorder.images.images import Images
@@ -132,6 +134,8 @@ def render_history(
     frames: str | Path | None = None,
     fine: bool | None = None,
     world: str | None = None,
+    panel: bool = True,
+    sgf: str | Path | None = None,
 ) -> tuple[str, ...]:
     """Show a recorded episode again (R1.5): as files, or in a window if no file is named.
 
@@ -146,6 +150,9 @@ def render_history(
         fine: the twin with shadows and smooth edges, which take several times as long without a GPU; None does
             so for a single step.
         world: of the runs, where a folder holds those of several worlds; None where it does not.
+        panel: observation, action, reward and further information of each frame beside its picture; not in a montage,
+            which has the signals.
+        sgf: a file to write, with a game of Go.
 
     Returns:
         A sentence for each thing that could not be shown.
@@ -158,7 +165,9 @@ def render_history(
     notes: list[str] = []
     if plot is not None:
         _plot(table, number, Path(plot))
-    if plot is not None and video is None and frames is None:
+    if sgf is not None:
+        _write_sgf(table, number, Path(sgf))
+    if (plot is not None or sgf is not None) and video is None and frames is None:
         return ()
     options = {"fine": step is not None if fine is None else fine}
     length = int(table.stops[number] - table.starts[number])
@@ -169,7 +178,7 @@ def render_history(
     if montage:
         images = itertools.islice(_montage(table, number, notes, options), selection.start, selection.stop)
     else:
-        images = twin_images(table, number, options, selection)
+        images = _history_images(table, number, options, selection, panel)
     images = itertools.chain([next(images)], images)  # raises what can't be rendered before a file is begun
     if frames is not None:
         images = _written(images, Path(frames), (step or 0) % length)
@@ -183,6 +192,74 @@ def render_history(
     else:
         _play(str(path), images, frame_rate(table, number), hold=step is not None)
     return tuple(notes)
+
+
+def _history_images(
+    table: Table, episode: int, options: JsonObject, frames: slice, panel: bool
+) -> Iterator[np.ndarray]:
+    """Yield the picture of each frame of an episode, with a panel of what was recorded of it.
+
+    Args:
+        table: with the episode.
+        episode: its index in the table.
+        options: see `draw`.
+        frames: of the episode.
+        panel: whether there is a panel.
+
+    Raises:
+        SourceError: as `twin_images`, where there is neither a board nor a panel to show.
+    """
+    info = table.episodes[episode]
+    rows = table.rows[table.starts[episode] : table.stops[episode]]
+    pictures: Iterator[np.ndarray | None]
+    if info.get("task") == "go" and "board" in table.layout.observation:
+        pictures = _boards(rows[frames])
+    elif panel and "robot" not in info and not len(table.layout.sensors):
+        pictures = itertools.repeat(None, len(rows[frames]))
+    else:
+        pictures = twin_images(table, episode, options, frames)
+    for number, (row, picture) in enumerate(zip(rows[frames], pictures, strict=True), frames.start or 0):
+        if panel:
+            yield beside(picture, row_lines(table.layout, row, info, number == len(rows) - 1))
+        elif picture is not None:
+            yield picture
+
+
+def _write_sgf(table: Table, episode: int, path: Path) -> None:
+    text = _episode_sgf(table, episode)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SourceError(f"{path} can't be written: {error}") from error
+
+
+def _episode_sgf(table: Table, episode: int) -> str:
+    """Return a recorded episode of Go as SGF.
+
+    Raises:
+        SourceError: it is no game of Go.
+    """
+    from rlenv_robot.tasks.go import sgf as go_sgf
+
+    info = table.episodes[episode]
+    if info.get("task") != "go" or "move" not in table.layout.action:
+        raise SourceError(f"{table.origin}: episode {episode} is of {info.get('task')!r}, SGF holds games of Go alone")
+    rows = table.rows[table.starts[episode] : table.stops[episode]]
+    played = rows[rows["acted"] == 1]
+    reward = float(played["reward"][-1]) if len(played) else 0.0
+    mover_is_white = len(played) % 2 == 0
+    result = "?"
+    if len(played) and played["terminated"][-1] and reward:
+        result = "W+" if (reward > 0) == mover_is_white else "B+"
+    moves = np.asarray(played["action_move"]).tolist()
+    return go_sgf(moves, int(info["size"]), float(info["komi"]), result)
+
+
+def _boards(rows: np.ndarray) -> Iterator[np.ndarray]:
+    from rlenv_robot.tasks.go import board_image
+
+    for row in rows:
+        yield board_image(row["observation_board"], last=int(row["action_move"]) if row["acted"] else None)
 
 
 def _plot(table: Table, episode: int, path: Path) -> None:
@@ -265,19 +342,29 @@ def _wait_for_key() -> None:
 
 _MODES = ("window", "file", "call", "history")
 _HISTORY = ("run", "episode", "video", "plot", "montage", "step", "frames")
-_OPTIONS = frozenset({"mode", "path", "to", "camera", "width", "height", "fine", *_HISTORY})
+_OPTIONS = frozenset({"mode", "path", "to", "camera", "width", "height", "fine", "panel", *_HISTORY})
 
 
-def show(env_id: str, frame_no: int, world: World, options: JsonObject) -> None:
-    """Show the state of a world, or a recorded episode.
+def show(
+    env_id: str,
+    frame_no: int,
+    world: World,
+    timestep: TimeStep | None,
+    options: JsonObject,
+    error: JsonObject | None = None,
+) -> None:
+    """Show the state of a world with what the agent saw, or a recorded episode.
 
     Args:
         env_id, frame_no: of the environment.
         world: to show.
+        timestep: its last; None before the first reset.
+        error: of the last step, if it was refused.
         options: ``mode`` is ``window`` (default), which shows the state on this machine's screen; ``file``, which
             writes an image to ``path``; ``call``, which calls the function ``to`` with Table 4; or ``history``, which
             shows a recorded ``run``, with the options of `rlenv_robot.rendering.show.render_history`. The first
-            three also take ``camera``, ``width``, ``height`` and ``fine``.
+            three also take ``camera``, ``width``, ``height`` and ``fine``. Beside the picture of a window or a file is
+            a panel with the agent's observation, the reward and the further information; ``panel`` False leaves it out.
 
     Raises:
         ValueError: an option or the mode is unknown, or an option is missing.
@@ -293,17 +380,42 @@ def show(env_id: str, frame_no: int, world: World, options: JsonObject) -> None:
         render_history(
             _required(options, "run"), options.get("episode", -1), options.get("video"), options.get("plot"),
             montage=bool(options.get("montage")), step=options.get("step"), frames=options.get("frames"),
-            fine=options.get("fine"),
+            fine=options.get("fine"), panel=bool(options.get("panel", True)),
         )  # fmt: skip
         return
-    image = world.image(options)
+    picture = _picture(world, panel=options.get("panel", True) or mode == "call", options=options)
     if mode == "call":
-        table: VisualisationTable = {"env_id": env_id, "frame_no": frame_no, "frame_data": {"image": image}}
+        frame_data: dict[str, object] = {"image": picture}
+        if timestep is not None:
+            seen = {"observation": timestep.observation, "reward": timestep.reward, "extra_info": timestep.extra_info}
+            frame_data |= deepcopy(seen)
+        table: VisualisationTable = {"env_id": env_id, "frame_no": frame_no, "frame_data": frame_data}
         _required(options, "to")(table)
-    elif mode == "file":
+        return
+    if options.get("panel", True) and timestep is not None:
+        ends = [name for name in ("terminated", "truncated") if getattr(timestep, name)]
+        lines = [Line(f"{env_id[:12]} frame {frame_no} {' '.join(ends)}".strip(), strong=True)]
+        lines += field_lines("observation", world.observation, timestep.observation)
+        lines += reward_lines(timestep.reward)
+        refused = {} if error is None else {"error": error["message"]}
+        lines += info_lines("further information", {**refused, **timestep.extra_info})
+        picture = beside(picture, lines)
+    assert picture is not None  # without a panel a world without an image was refused
+    image = picture
+    if mode == "file":
         write_image(Path(_required(options, "path")), image)
     else:
         show_window(env_id, image)
+
+
+def _picture(world: World, panel: bool, options: JsonObject) -> np.ndarray | None:
+    """Return a world's picture; None for a world that has none, where a panel is shown in its place."""
+    try:
+        return world.image(options)
+    except NoImage:
+        if not panel:
+            raise
+        return None
 
 
 def _required(options: JsonObject, name: str) -> Any:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 
-from hal import Field, IllegalAction, RobotError, Spec, Violation
+from hal import Field, IllegalAction, Spec, Violation
 from hal.field import JsonDict
 from hal.frame_layout import FrameLayout
 from rlenv_robot.tables import Options, check_options
 from rlenv_robot.world import EnvDescription, TimeStep, TurnBasedWorld, first_part
 
-__all__ = ["Go", "Group", "group_at", "neighbours", "play", "score"]
+__all__ = ["Go", "Group", "board_image", "group_at", "neighbours", "play", "score", "sgf"]
 
 BLACK, EMPTY, WHITE = -1, 0, 1
 """A point's state, and the colour to move (Table 7)."""
@@ -83,6 +83,64 @@ def score(stones: np.ndarray, size: int) -> float:
     return balance
 
 
+def board_image(board: np.ndarray, side: int = 480, last: int | None = None) -> np.ndarray:
+    """Draw a board for people.
+
+    Args:
+        board: shape (size, size): -1 black, 0 empty, 1 white; row 0 is at the top.
+        side: of the picture, pixels.
+        last: the point of the last stone, row by row, which gets a mark; None, or a pass: no mark.
+
+    Returns:
+        uint8 of shape (side, side, 3), RGB.
+
+    Raises:
+        RobotError: OpenCV is not installed.
+    """
+    from recorder.log.image_codec import opencv
+
+    cv2, size = opencv("drawing a board"), len(board)
+    image = np.full((side, side, 3), (220, 179, 92), np.uint8)
+    step = side / (size + 1)
+    at = [round((line + 1) * step) for line in range(size)]
+    for line in at:
+        cv2.line(image, (at[0], line), (at[-1], line), (60, 45, 20), 1, cv2.LINE_AA)
+        cv2.line(image, (line, at[0]), (line, at[-1]), (60, 45, 20), 1, cv2.LINE_AA)
+    for row, column in np.argwhere(np.asarray(board) != EMPTY).tolist():
+        black, centre = board[row][column] == BLACK, (at[column], at[row])
+        cv2.circle(image, centre, round(step * 0.46), (20, 20, 20) if black else (245, 245, 245), -1, cv2.LINE_AA)
+        cv2.circle(image, centre, round(step * 0.46), (20, 20, 20), 1, cv2.LINE_AA)
+        if row * size + column == last:
+            cv2.circle(image, centre, max(1, round(step * 0.18)), (220, 40, 40), -1, cv2.LINE_AA)
+    return image
+
+
+_LETTERS = "abcdefghijklmnopqrs"
+
+
+def sgf(moves: Sequence[int], size: int, komi: float, result: str = "?") -> str:
+    """Return a game in the Smart Game Format (SGF, FF[4], red-bean.com/sgf), which Go programs read.
+
+    Args:
+        moves: points row by row from the upper left, ``size * size`` to pass; black moves first.
+        size: of the board's side, 2 to 19.
+        komi: points that white gets.
+        result: ``B+``, ``W+`` or ``?``.
+
+    Raises:
+        ValueError: a move is not on the board.
+    """
+    nodes = []
+    for number, move in enumerate(moves):
+        if not 0 <= move <= size * size:
+            raise ValueError(f"move {number} is {move}, allowed are 0 to {size * size}")
+        row, column = divmod(move, size)
+        point = "" if move == size * size else _LETTERS[column] + _LETTERS[row]
+        nodes.append(f";{'BW'[number % 2]}[{point}]")
+    head = f";GM[1]FF[4]CA[UTF-8]AP[rlenv-robot]RU[Chinese]SZ[{size}]KM[{komi:g}]RE[{result}]"
+    return f"({head}{''.join(nodes)})\n"
+
+
 class Go(TurnBasedWorld):
     """Two players in turn; the agent plays both, or two agents share the environment.
 
@@ -108,6 +166,7 @@ class Go(TurnBasedWorld):
         self._stones = np.zeros(size * size, np.int32)
         self._seen: set[bytes] = set()
         self._moves, self._passes, self._colour = 0, 0, BLACK
+        self._last: int | None = None
 
     @property
     def name(self) -> str:
@@ -151,7 +210,7 @@ class Go(TurnBasedWorld):
         check_options(options, "reset", '{"seed": 7}', ("seed",))
         self._stones = np.zeros(self.size**2, np.int32)
         self._seen = {self._stones.tobytes()}
-        self._moves, self._passes, self._colour = 0, 0, BLACK
+        self._moves, self._passes, self._colour, self._last = 0, 0, BLACK, None
         return self._timestep(0, False)
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
@@ -163,6 +222,7 @@ class Go(TurnBasedWorld):
             self._stones = self._legal(move)
             self._seen.add(self._stones.tobytes())
             self._passes = 0
+        self._last = move
         mover, self._colour, self._moves = self._colour, -self._colour, self._moves + 1
         over = self._passes == 2
         reward = int(np.sign(score(self._stones, self.size))) * mover if over else 0
@@ -211,12 +271,14 @@ class Go(TurnBasedWorld):
         return {"task": self.name, "size": self.size, "komi": KOMI}
 
     def image(self, options: Options) -> np.ndarray:
-        """Refuse: a board is not drawn.
+        """Draw the board, with the last move marked.
 
-        Raises:
-            RobotError: always.
+        Args:
+            options: ``width`` and ``height``, pixels, of which the smaller one counts; 480 by default.
         """
-        raise RobotError("Go has no image here; print the observation's board")
+        sides = (options.get(name, 480) for name in ("width", "height"))
+        side = min(int(pixels) for pixels in sides if isinstance(pixels, int | float))
+        return board_image(self._stones.reshape(self.size, self.size), side, self._last)
 
     def stop(self, reason: str) -> None:
         """Do nothing: nothing moves by itself."""

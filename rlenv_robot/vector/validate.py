@@ -170,7 +170,8 @@ def _array(field: Field, value: object, num: int, where: str = "action") -> np.n
 def _fits(field: Field, values: np.ndarray) -> np.ndarray:
     """Return which rows are within the field's range, bool (N,)."""
     if field.is_text:
-        return np.array([_is_legal(Spec("texts", (field,)), {field.name: values}, row) for row in range(len(values))])
+        alone = Spec("texts", (replace(field, counted_by=""),))
+        return np.array([_is_legal(alone, {field.name: values}, row) for row in range(len(values))])
     low, high = field.bounds
     good = (values >= low) & (values <= high)  # False for NaN too
     return np.asarray(good.reshape(len(good), -1).all(axis=1))

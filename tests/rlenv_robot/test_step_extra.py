@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import rlenv_robot as rr
 from hal import Field, IllegalAction, Spec, SpecError
+from hal.robots.so101 import SO101
 from rlenv_robot.adapters.json_schema import protocol_schema
 from rlenv_robot.adapters.table_server import TableServer
 from rlenv_robot.conformance.protocol_page import protocol_document, protocol_html
@@ -44,7 +45,7 @@ class BatteryReach(Reach):
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
         here = sensors["joint_goal"]
         way = (action["joint_target"] - here) * np.asarray(action["charge"])[..., None]
-        return {"joint_target": (here + way).astype(np.float32)}
+        return {"joint_target": np.clip((here + way).astype(np.float32), *SO101.commands["joint_target"].bounds)}
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
         cost = 0.25 * (1 - action["charge"]) + 0.01 * action["load"].sum(axis=-1)
@@ -286,6 +287,9 @@ _SERVER: TableServer
 
 
 def test_the_conformance_kit_passes_a_task_with_extra_information() -> None:
-    with rr.make(BatteryReach(steps=20)) as env:
-        report = rr.check_environment(env)
-    assert not report.failures, report
+    class Required(BatteryReach):
+        step_extra = StepExtra(Spec("battery", (CHARGE, LOAD)), {"load": [0, 0]})
+
+    for task in (BatteryReach(steps=20), Required(steps=20)):
+        with rr.make(task) as env:
+            rr.check_environment(env).raise_if_failed()

@@ -179,7 +179,7 @@ def _lost(table: Table, runs: list[Run]) -> list[str]:
         f"{group} {field.name}"
         for group, spec in (("observation", layout.observation), ("action", layout.action))
         for field in spec
-        if not all(_fits(run.group(group, Spec(group, (field,)))[field.name]) for run in runs)
+        if not all(_fits(run.group(group, Spec(group, (replace(field, counted_by=""),)))[field.name]) for run in runs)
     ]
     rounded += [] if all(_fits(run.came["reward"]) for run in runs) else ["reward"]
     if rounded:

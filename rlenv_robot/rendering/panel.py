@@ -1,0 +1,188 @@
+"""Write what the agent saw, and what else is known of a frame, beside a picture (clause 6.2.2.3)."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hal import Field, Image, Spec
+from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, FrameLayout, reward_field
+from recorder.json_data import JsonObject
+from rlenv_robot.tables import Reward
+
+__all__ = ["Line", "beside", "field_lines", "info_lines", "reward_lines", "row_lines"]
+
+_WIDTH, _LINE, _MARGIN = 330, 15, 8
+"""Width of a column, height of a line and margin, pixels."""
+_CHARACTERS = 50
+"""Characters that a column has room for."""
+_MOST_COLUMNS = 3
+_MOST_ELEMENTS = 24
+"""A field of more elements is described by its shape and range alone."""
+_BLANK_HEIGHT = 480
+_BACKGROUND, _TEXT, _STRONG, _BAR, _TRACK = (24, 26, 30), (214, 218, 224), (255, 204, 102), (88, 166, 255), (58, 62, 70)
+_UNSHOWN = frozenset({"agents", "images", "used", "fields", "controller"})
+"""Entries of ``extra_info`` that are shown otherwise, or that are names of fields alone."""
+
+
+class Line(NamedTuple):
+    """One line of a panel.
+
+    Attributes:
+        text: what is written.
+        share: where the value lies in its range, 0 to 1, drawn as a bar; None for none.
+        strong: whether it is a heading.
+    """
+
+    text: str
+    share: float | None = None
+    strong: bool = False
+
+
+def field_lines(title: str, spec: Spec, values: Mapping[str, np.ndarray]) -> Iterator[Line]:
+    """Yield a heading, and a line for each element of each field that fits.
+
+    Args:
+        title: the heading.
+        spec: the fields.
+        values: by their names, without leading axes.
+    """
+    if not len(spec):
+        return
+    yield Line(title, strong=True)
+    for field in spec:
+        value = np.asarray(values[field.name])
+        if field.counted_by:
+            value = value[: int(values[field.counted_by])]
+        yield from _of_field(field, value)
+
+
+def _of_field(field: Field, value: np.ndarray) -> Iterator[Line]:
+    unit = "" if field.unit == "1" else f" {field.unit}"
+    if field.is_text:
+        for text in value.ravel().tolist():
+            yield from _wrapped(f"{field.name}: {text}")
+        return
+    if value.size > _MOST_ELEMENTS or not value.size:
+        span = f": {value.min():.4g} to {value.max():.4g}{unit}" if value.size else " (none)"
+        yield Line(f"{field.name} {list(value.shape)}{span}")
+        return
+    low, high = (np.broadcast_to(bound, field.shape).ravel() for bound in field.bounds)
+    ends = [np.broadcast_to(np.ravel(side), field.size) for side in (field.low, field.high)]
+    for place, number in enumerate(value.ravel().tolist()):
+        closed = np.isfinite(ends[0][place]) and np.isfinite(ends[1][place])
+        width = float(high[place]) - float(low[place])
+        share = float(np.clip((number - float(low[place])) / width, 0, 1)) if closed and width > 0 else None
+        yield Line(f"{field.name}{_element(field, place)} {number:.4g}{unit}", share)
+
+
+def _element(field: Field, place: int) -> str:
+    if not field.shape:
+        return ""
+    index = np.unravel_index(place, field.shape)
+    name = field.elements[int(index[-1])] if field.elements else ""
+    numbers = ",".join(str(int(i)) for i in (index[:-1] if name else index))
+    return f"[{','.join(part for part in (numbers, name) if part)}]"
+
+
+def reward_lines(reward: Reward) -> Iterator[Line]:
+    """Yield a line for the reward, or one for each agent."""
+    yield Line("reward", strong=True)
+    for agent, value in (reward if isinstance(reward, Mapping) else {"": reward}).items():
+        yield Line(f"{agent} {float(value):.4g}".strip())
+
+
+def info_lines(title: str, extra: JsonObject) -> Iterator[Line]:
+    """Yield a heading, and lines for plain data by name, nested ones by dotted names; nothing for none."""
+    lines = list(_plain("", {name: value for name, value in extra.items() if name not in _UNSHOWN}))
+    if lines:
+        yield Line(title, strong=True)
+        yield from lines
+
+
+def _plain(name: str, value: object) -> Iterator[Line]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _plain(f"{name}.{key}" if name else str(key), item)
+        return
+    is_list = isinstance(value, list | tuple) and all(isinstance(number, int | float) for number in value)
+    array = np.asarray(value) if is_list or isinstance(value, np.ndarray | np.generic | float) else None
+    if array is not None and array.dtype.kind in "biuf":
+        numbers = " ".join(f"{number:.4g}" for number in array.ravel().tolist())
+        yield from _wrapped(f"{name}: {numbers if array.size <= 8 else list(array.shape)}")
+    elif not isinstance(value, Image):
+        yield from _wrapped(f"{name}: {value}")
+
+
+def _wrapped(text: str) -> Iterator[Line]:
+    for line in textwrap.wrap(text, _CHARACTERS, subsequent_indent="  ") or [""]:
+        yield Line(line)
+
+
+def row_lines(layout: FrameLayout, row: np.ndarray, info: JsonObject, last: bool) -> list[Line]:
+    """Return the lines of a recorded frame.
+
+    Args:
+        layout: of the row.
+        row: one frame row.
+        info: the episode's record.
+        last: whether it is the episode's last frame, whose record tells how the episode went.
+    """
+    flags = [name for name in ("terminated", "truncated", "intervention") if row[name]]
+    lines = [Line(f"frame {row['frame_no']} of episode {row['episode']} {' '.join(flags)}".strip(), strong=True)]
+
+    def group(title: str, prefix: str, spec: Spec) -> Iterable[Line]:
+        return field_lines(title, spec, {name: row[f"{prefix}_{name}"] for name in spec.names})
+
+    lines += group("observation", "observation", layout.observation)
+    if row["acted"]:
+        lines += group("action", "action", layout.action)
+        lines += group("taken beside the action", EXTRA_PREFIX, layout.extra)
+        lines += group("behaviour distribution", BEHAVIOUR_PREFIX, layout.behaviour)
+        rewards = {agent: float(row[reward_field(agent)]) for agent in layout.agents or ("",)}
+        lines += reward_lines(rewards)
+    if last:
+        lines += info_lines("end", {name: info[name] for name in _END if info.get(name) is not None})
+    return lines
+
+
+_END = ("end", "success", "verdict", "return", "metrics", "goal")
+
+
+def beside(image: np.ndarray | None, lines: Sequence[Line]) -> np.ndarray:
+    """Return a picture with the lines in up to three columns at its right; what has no room is counted.
+
+    Args:
+        image: uint8 of shape (height, width, 3), RGB; None for the lines alone.
+        lines: from top to bottom. Letters beyond ASCII are written as ``?``.
+
+    Returns:
+        uint8 of shape (height, more width, 3).
+    """
+    height = _BLANK_HEIGHT if image is None else image.shape[0]
+    room = max(1, (height - 2 * _MARGIN) // _LINE)
+    most = room * _MOST_COLUMNS
+    shown = list(lines) if len(lines) <= most else [*lines[: most - 1], Line(f"... and {len(lines) - most + 1} more")]
+    columns = [_column(shown[at : at + room], height) for at in range(0, max(len(shown), 1), room)]
+    return np.hstack([*([] if image is None else [image]), *columns])
+
+
+def _column(lines: Sequence[Line], height: int) -> np.ndarray:
+    from recorder.log.image_codec import opencv
+
+    cv2 = opencv("drawing what the agent saw")
+    column = np.full((height, _WIDTH, 3), _BACKGROUND, np.uint8)
+    bar = (_WIDTH - 70, _WIDTH - _MARGIN)
+    for number, line in enumerate(lines):
+        bottom = _MARGIN + (number + 1) * _LINE - 4
+        if line.share is not None:
+            cv2.rectangle(column, (bar[0], bottom - 5), (bar[1], bottom - 2), _TRACK, -1)
+            end = bar[0] + round((bar[1] - bar[0]) * line.share)
+            cv2.rectangle(column, (bar[0], bottom - 5), (end, bottom - 2), _BAR, -1)
+        text = line.text.encode("ascii", "replace").decode()
+        colour = _STRONG if line.strong else _TEXT
+        cv2.putText(column, text, (_MARGIN, bottom), cv2.FONT_HERSHEY_SIMPLEX, 0.37, colour, 1, cv2.LINE_AA)
+    return column
