@@ -129,7 +129,8 @@ class SerialPort:
         """Wait for so many bytes, or until a time has passed; return those that are there.
 
         Linux wakes who polls a terminal once it has VMIN bytes, where VTIME is 0 (n_tty.c, ``input_available_p``). So
-        the process wakes once for all answers of a group, and not for each of them.
+        the process wakes once for all answers of a group, and not for each of them. A read that finds fewer than VMIN
+        bytes returns at most 64 of them, so it is repeated.
         """
         fd = self._open_fd()
         least = min(least, 255)
@@ -140,10 +141,21 @@ class SerialPort:
                 self._least = least
             if not self._poll.poll(timeout_s * 1e3) and least == 1:
                 return b""
+        except (OSError, termios.error) as error:
+            raise self._lost(error) from error
+        data = part = self._read(fd)
+        while part and len(data) < least:
+            part = self._read(fd)
+            data += part
+        return data
+
+    def _read(self, fd: int) -> bytes:
+        """Return bytes that are there, or none."""
+        try:
             data = os.read(fd, 4096)
         except BlockingIOError:
             return b""
-        except (OSError, termios.error) as error:
+        except OSError as error:
             raise self._lost(error) from error
         if not data:
             raise self._lost(OSError(errno.ENODEV, "the device has gone"))

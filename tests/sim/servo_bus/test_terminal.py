@@ -15,7 +15,7 @@ from hal.drivers.bus import BusSettings, ServoBus
 from hal.drivers.serial_port import SerialPort, port_holders
 from hal.errors import ConnectionLost
 from sim.servo_bus.feetech_servo import FeetechServo
-from sim.servo_bus.line import ServoLine
+from sim.servo_bus.line import LineFaults, ServoLine
 from sim.servo_bus.terminal import ServoTerminal
 
 PATIENT = BusSettings(latency_s=2.0)  # a busy machine is no fault of the bus
@@ -38,6 +38,19 @@ def test_servos_are_read_and_written_through_the_operating_system(terminal: Serv
     assert {servo: reply.data for servo, reply in replies.items()} == {1: b"\xf4\x01", 2: b"\xe8\x03"}
     bus.close()
     bus.close()
+
+
+def test_one_silent_servo_leaves_five_fresh_through_the_operating_system() -> None:
+    """Linux returns at most 64 of the bytes that are there where fewer came than were waited for."""
+    ids, faults = (1, 2, 3, 4, 5, 6), LineFaults(silent={3})
+    with ServoTerminal(ServoLine([FeetechServo(servo) for servo in ids], faults=faults)) as terminal:
+        bus = ServoBus(SerialPort(terminal.path), feetech, BusSettings(latency_s=0.5))
+        assert set(bus.sync_read(56, 15, ids)) == set(ids) - {3}
+        faults.silent.clear()
+        time.sleep(0.2)
+        for _ in range(3):
+            assert set(bus.sync_read(56, 15, ids)) == set(ids)
+        bus.close()
 
 
 @pytest.mark.parametrize("code", range(8))
