@@ -10,7 +10,16 @@ from functools import cached_property
 from hal.field import Field, JsonDict, JsonObject
 from hal.spec import Spec
 
-__all__ = ["BEHAVIOUR_PREFIX", "EXTRA_PREFIX", "POLICY_PREFIX", "PREFIXES", "FrameLayout", "reward_field", "used_field"]
+__all__ = [
+    "BEHAVIOUR_PREFIX",
+    "EXTRA_PREFIX",
+    "MASK_PREFIX",
+    "POLICY_PREFIX",
+    "PREFIXES",
+    "FrameLayout",
+    "reward_field",
+    "used_field",
+]
 
 PREFIXES = ("observation", "action", "applied", "sensor")
 """Prefixes of the names of the frame row's grouped fields."""
@@ -20,6 +29,9 @@ POLICY_PREFIX = "policy_action"
 
 EXTRA_PREFIX, BEHAVIOUR_PREFIX = "extra", "behaviour"
 """Prefixes of the names of what a step's ``extra_info`` holds: the world's fields, and the behaviour distribution."""
+
+MASK_PREFIX = "mask"
+"""Prefix of the names of the masks that say which actions are legal in a frame."""
 
 _HEAD = (
     Field("stamp_ns", (), "int64", unit="ns", meaning="robot's clock at capture"),
@@ -63,6 +75,8 @@ class FrameLayout:
         extra: the fields that the world takes in a step's ``extra_info``, recorded as ``extra_<name>``.
         behaviour: the parameters of the distribution that the action was drawn from, recorded as ``behaviour_<name>``;
             NaN where unknown.
+        masks: for each whole-number field of the action that has rules, which of its values are legal in the frame,
+            recorded as ``mask_<name>``.
     """
 
     observation: Spec
@@ -75,6 +89,7 @@ class FrameLayout:
     turns: bool = False
     extra: Spec = field(default_factory=lambda: Spec("step_extra"))
     behaviour: Spec = field(default_factory=lambda: Spec("behaviour"))
+    masks: Spec = field(default_factory=lambda: Spec("masks"))
 
     @cached_property
     def spec(self) -> Spec:
@@ -91,6 +106,7 @@ class FrameLayout:
         parts = [spec.prefixed(prefix) for prefix, spec in zip(PREFIXES, groups, strict=True)]
         parts.append(self.policy.prefixed(POLICY_PREFIX))
         parts += [self.extra.prefixed(EXTRA_PREFIX), self.behaviour.prefixed(BEHAVIOUR_PREFIX)]
+        parts.append(self.masks.prefixed(MASK_PREFIX))
         turn = (_TURN,) if self.turns else ()
         return Spec.joined("frame", (Spec("head", _HEAD), *parts, Spec("tail", rewards + _TAIL + turn + used)))
 
@@ -116,6 +132,7 @@ class FrameLayout:
             **({"turns": True} if self.turns else {}),
             **({"extra": self.extra.to_dict()} if len(self.extra) else {}),
             **({"behaviour": self.behaviour.to_dict()} if len(self.behaviour) else {}),
+            **({"masks": self.masks.to_dict()} if len(self.masks) else {}),
         }
 
     @staticmethod
@@ -137,4 +154,5 @@ class FrameLayout:
             bool(plain.get("turns", False)),
             Spec.from_dict(plain["extra"]) if "extra" in plain else Spec("step_extra"),
             Spec.from_dict(plain["behaviour"]) if "behaviour" in plain else Spec("behaviour"),
+            Spec.from_dict(plain["masks"]) if "masks" in plain else Spec("masks"),
         )

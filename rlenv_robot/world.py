@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple, Never, Protocol, TypeGuard, runtime_checkable
+from typing import NamedTuple, Never, Protocol, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from hal.wrapper import pass_on, streams_of
 from rlenv_robot.tables import ExtraInfo, Options, Reward, StepExtra, step_extra_of
 
 __all__ = [
-    "NOTHING", "EnvDescription", "NoImage", "OrderlyWorld", "TimeStep", "TurnBasedWorld", "World", "WorldWrapper",
-    "check_members", "first_part", "is_orderly",
+    "ACTION_MASK", "NOTHING", "EnvDescription", "MaskedWorld", "NoImage", "OrderlyWorld", "TimeStep", "TurnBasedWorld",
+    "World", "WorldWrapper", "check_members", "first_part", "is_orderly", "masks_of",
 ]  # fmt: skip
 
 _NEARLY = 0.85
@@ -189,6 +189,28 @@ class TurnBasedWorld(World, Protocol):
         return None
 
 
+ACTION_MASK = "action_mask"
+"""The entry of ``extra_info`` that says which actions are legal now: field of the action -> uint8, 1 where legal.
+
+`rlenv_robot.to_gymnasium` and `rlenv_robot.to_pettingzoo_aec` give the array itself for a `Discrete` action.
+"""
+
+
+@runtime_checkable
+class MaskedWorld(World, Protocol):
+    """A `World` whose every time step holds ``extra_info["action_mask"]``; it is recorded and in Table 5."""
+
+    @property
+    def masks(self) -> Spec:
+        """The masks by the names of the action's fields: uint8, 0 or 1, an element for each value from the lowest."""
+        ...
+
+
+def masks_of(world: object) -> Spec:
+    """Return the description of a world's masks; empty where it has none."""
+    return cast("MaskedWorld", world).masks if _has(world, "masks") else Spec("masks")
+
+
 @runtime_checkable
 class OrderlyWorld(World, Protocol):
     """A `World` that has something to say where the agent ends an episode in good order."""
@@ -246,6 +268,11 @@ class WorldWrapper:
     def step_extra(self) -> StepExtra:
         """The inner world's description of what ``step`` takes in ``extra_info``."""
         return step_extra_of(self._world)
+
+    @property
+    def masks(self) -> Spec:
+        """The inner world's masks of legal actions."""
+        return masks_of(self._world)
 
     @property
     def layout(self) -> FrameLayout:

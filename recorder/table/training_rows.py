@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, reward_field
+from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, MASK_PREFIX, reward_field
 from recorder.table.transitions import Transitions
 
 __all__ = ["Flags", "TrainingRows"]
@@ -112,8 +112,10 @@ class TrainingRows:
 def _training_dtype(transitions: Transitions) -> np.dtype:
     """Return the type of a packed row."""
     layout = transitions.table.layout
-    groups = (("observation", layout.observation), ("action", layout.action),
-              (EXTRA_PREFIX, layout.extra), (BEHAVIOUR_PREFIX, layout.behaviour))  # fmt: skip
+    groups = (
+        ("observation", layout.observation), ("action", layout.action), (EXTRA_PREFIX, layout.extra),
+        (BEHAVIOUR_PREFIX, layout.behaviour), (MASK_PREFIX, layout.masks),
+    )  # fmt: skip
     fields: list[tuple[str, np.dtype, tuple[int, ...]]]
     fields = [(f"{prefix}_{one.name}", one.numpy_dtype, one.shape) for prefix, spec in groups for one in spec]
     fields += [(reward_field(agent), np.dtype("<f8"), ()) for agent in (tuple(layout.agents) or ("",))]

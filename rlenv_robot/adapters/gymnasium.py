@@ -20,6 +20,7 @@ from rlenv_robot.env import Environment
 from rlenv_robot.tables import BatchObservationTable, ExtraInfo, FieldValues, ObservationTable, Options, Rewards
 from rlenv_robot.tasks.agents import agents_of
 from rlenv_robot.vector.env import VectorEnvironment
+from rlenv_robot.world import ACTION_MASK
 
 __all__ = [
     "FieldSpace", "GymnasiumEnv", "GymnasiumVectorEnv", "Observed", "action_space_of", "check_flat", "flat_spaces",
@@ -168,6 +169,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
             self._scaled = Field("vector", (flat.action_size,), "float32", -1.0, 1.0)
         self._frame_no = 0
         self._refused = 0
+        self._mask: object = None
         self._limit: int | None = getattr(getattr(env.world, "task", None), "steps", None)
 
     def _action(self, action: object) -> object:
@@ -235,9 +237,22 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
             return False, True
         return ends
 
-    @staticmethod
-    def _info(table: ObservationTable) -> ExtraInfo:
+    def action_masks(self) -> np.ndarray:
+        """Return which actions are legal now, bool (n,): the method that MaskablePPO of SB3-Contrib asks for.
+
+        Raises:
+            ValueError: the environment has no mask for a `Discrete` action.
+        """
+        if not isinstance(self._mask, np.ndarray):
+            raise ValueError(f"{self.env.world.name!r} has no mask of a single Discrete action")
+        return self._mask.astype(bool)
+
+    def _info(self, table: ObservationTable) -> ExtraInfo:
         info = dict(table["extra_info"])
+        if ACTION_MASK in info:
+            if isinstance(self.action_space, spaces.Discrete):
+                info[ACTION_MASK] = next(iter(info[ACTION_MASK].values())).astype(np.int8)  # as Gymnasium's own have it
+            self._mask = info[ACTION_MASK]
         if "success" in info:
             info["is_success"] = info["success"]
         return info

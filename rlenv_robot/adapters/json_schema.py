@@ -12,6 +12,7 @@ from hal.field import JsonDict
 from rlenv_robot.env import Environment
 from rlenv_robot.source import SourceData
 from rlenv_robot.tables import RECORDED, step_extra_of
+from rlenv_robot.world import ACTION_MASK, masks_of
 
 __all__ = ["protocol_schema", "source_schema"]
 
@@ -37,7 +38,7 @@ def protocol_schema(env: Environment, name: str = "") -> JsonDict:
         "table_1": _object(
             {
                 "env_id": _NAME, "frame_no": _INT32, "observation": _spec(env.observation),
-                "extra_info": _named(description.extra_info), "terminated": _FLAG, "truncated": _FLAG,
+                "extra_info": _extra_info(env), "terminated": _FLAG, "truncated": _FLAG,
             },
             optional=("extra_info",),
         ),
@@ -76,6 +77,13 @@ def _messages(env: Environment) -> JsonDict:
         _object({"closed": {"const": True}}),
     ]
     return {"request": {"oneOf": requests}, "answer": {"oneOf": answers}}
+
+
+def _extra_info(env: Environment) -> JsonDict:
+    schema, masks = _named(env.description.extra_info), masks_of(env.world)
+    if len(masks):
+        schema["properties"][ACTION_MASK] = _spec(masks)
+    return schema
 
 
 def _step_extra(env: Environment) -> JsonDict:

@@ -13,6 +13,7 @@ from rlenv_robot.data.options import FILTERS
 from rlenv_robot.env import Environment
 from rlenv_robot.source import SourceData
 from rlenv_robot.tables import RECORDED, step_extra_of
+from rlenv_robot.world import ACTION_MASK, masks_of
 
 __all__ = ["protocol_document", "protocol_html", "source_document"]
 
@@ -55,6 +56,8 @@ def protocol_document(env: Environment, name: str = "") -> str:
     name = name or env.world.name
     description = env.description
     draws = (f"## Drawn for each episode\n\n{_conditions(description.conditions)}",) if description.conditions else ()
+    described = masks_of(env.world)
+    masks = (f"Fields of `{ACTION_MASK}`:\n\n{_fields(described)}",) if len(described) else ()
     return "\n\n".join(
         (
             f"# {name}\n\nThis page is generated from the environment's description by `rlenv-robot protocol {name}`. "
@@ -69,6 +72,7 @@ def protocol_document(env: Environment, name: str = "") -> str:
             f"## Options of `reset`\n\n{_named('option', description.reset_options)}",
             f"## Keys of `extra_info` for `step`\n\n{_step_extra(env)}",
             f"## Keys of `extra_info` in Table 1\n\n{_named('key', {**_EXTRA_INFO, **description.extra_info})}",
+            *masks,
             f"## Errors\n\n{_errors(description.error_codes)}",
             f"## From another language\n\n{_messages(name)}",
         )

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, reward_field
+from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, MASK_PREFIX, reward_field
 from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import is_success
 from recorder.table.sampler import n_step
@@ -45,6 +45,7 @@ class Batches:
         self._given = [
             (key, [(name, f"{prefix}_{name}") for name in spec.names]) for key, prefix, spec in groups if len(spec)
         ]
+        self._masks = [(name, f"{MASK_PREFIX}_{name}") for name in layout.masks.names]
         self._turns = layout.turns
         self._agents = [(agent, reward_field(agent)) for agent in layout.agents]
         # What the next value counts after a transition that is not terminated, and after one that is.
@@ -109,6 +110,9 @@ class Batches:
         }
         for key, fields in self._given:
             table["extra_info"][key] = {name: after[field] for name, field in fields}
+        if self._masks:
+            table["extra_info"]["action_mask"] = {name: before[field] for name, field in self._masks}
+            table["extra_info"]["next_action_mask"] = {name: ends[field] for name, field in self._masks}
         if self._turns:
             table["extra_info"]["agent"] = before["agent"].astype(np.int32)
         if privileged:

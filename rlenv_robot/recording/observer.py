@@ -13,11 +13,19 @@ from typing import Protocol
 import numpy as np
 
 from hal import Image, LogError, SampleSink, Spec, Streaming
-from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, POLICY_PREFIX, FrameLayout, reward_field, used_field
+from hal.frame_layout import (
+    BEHAVIOUR_PREFIX,
+    EXTRA_PREFIX,
+    MASK_PREFIX,
+    POLICY_PREFIX,
+    FrameLayout,
+    reward_field,
+    used_field,
+)
 from recorder.json_data import JsonDict, JsonObject, is_plain
 from rlenv_robot.recording.metadata import run_metadata
 from rlenv_robot.tables import FieldValues, step_extra_of
-from rlenv_robot.world import TimeStep, World
+from rlenv_robot.world import ACTION_MASK, TimeStep, World, masks_of
 
 __all__ = ["FrameObserver", "FrameSink", "LabelWriter", "NonRaisingSink", "record_to"]
 
@@ -128,11 +136,14 @@ class FrameObserver:
             )
         }  # fmt: skip
         self._policy = [(f"{POLICY_PREFIX}_{name}", name) for name in layout.policy.names]
+        self._masks = [(f"{MASK_PREFIX}_{name}", name) for name in layout.masks.names]
         self._extra = [(f"{EXTRA_PREFIX}_{name}", name) for name in layout.extra.names]
         self._behaviour = [(f"{BEHAVIOUR_PREFIX}_{name}", name) for name in layout.behaviour.names]
         self._used = [(used_field(name), name) for name in layout.streams]
         self._players = {agent: number for number, agent in enumerate(layout.agents)} if layout.turns else {}
-        self._elsewhere = _ELSEWHERE | {"agent"} if layout.turns else _ELSEWHERE
+        self._elsewhere = (
+            _ELSEWHERE | ({"agent"} if layout.turns else set()) | ({ACTION_MASK} if self._masks else set())
+        )
         self._rewards = [(reward_field(agent), agent) for agent in layout.agents]
         self._return: dict[str, float] = {}
         self._episode = 0
@@ -202,6 +213,9 @@ class FrameObserver:
         row["stamp_ns"], row["wall_ns"] = timestep.stamp_ns, self._now_ns()
         row["frame_no"], row["episode"] = frame_no, self._episode
         row["terminated"], row["truncated"], row["acted"] = timestep.terminated, timestep.truncated, acted
+        masks = timestep.extra_info[ACTION_MASK] if self._masks else {}
+        for field, name in self._masks:
+            row[field] = masks[name]
         for prefix, values in (
             ("observation", timestep.observation),
             ("applied", timestep.applied),
@@ -289,7 +303,9 @@ def record_to(
     """
     from recorder.log.writer import LogWriter, new_run
 
-    layout = replace(world.layout, extra=step_extra_of(world).fields, behaviour=behaviour or Spec("behaviour"))
+    layout = replace(
+        world.layout, extra=step_extra_of(world).fields, masks=masks_of(world), behaviour=behaviour or Spec("behaviour")
+    )
     writer = LogWriter(new_run(folder), layout, {**(info or {}), **run_metadata(world, profile)}, key=key)
     observer = FrameObserver(layout, writer, info, label=partial(_add_label, writer.folder))
     if isinstance(world, Streaming):

@@ -73,6 +73,11 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
         return self._action
 
     @property
+    def masks(self) -> Spec:
+        """No masks: those of a joint action are no single agent's."""
+        return Spec("masks")
+
+    @property
     def description(self) -> EnvDescription:
         """The whole world's description, and whose turn it is."""
         whole = self._world.description

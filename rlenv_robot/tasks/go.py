@@ -10,8 +10,8 @@ import numpy as np
 from hal import Field, IllegalAction, Spec, Violation
 from hal.field import JsonDict
 from hal.frame_layout import FrameLayout
-from rlenv_robot.tables import Options, check_options
-from rlenv_robot.world import EnvDescription, TimeStep, TurnBasedWorld, first_part
+from rlenv_robot.tables import ExtraInfo, Options, check_options
+from rlenv_robot.world import ACTION_MASK, EnvDescription, TimeStep, TurnBasedWorld, first_part
 
 __all__ = ["Go", "Group", "board_image", "group_at", "neighbours", "play", "score", "sgf"]
 
@@ -150,6 +150,8 @@ class Go(TurnBasedWorld):
 
     Args:
         size: of the board's side, 2 to 19; the standard's board has 19.
+        masks: whether every time step says which moves are legal (``extra_info["action_mask"]``), which takes many
+            times as long as the move itself on a large board.
 
     Raises:
         ValueError: another size.
@@ -158,11 +160,11 @@ class Go(TurnBasedWorld):
     players = ("black", "white")
     zero_sum = True
 
-    def __init__(self, size: int = 19) -> None:
+    def __init__(self, size: int = 19, masks: bool = False) -> None:
         if not 2 <= size <= 19:
             raise ValueError(f"size is {size}, a board has 2 to 19 lines")
         self.size = size
-        self._pass = size * size
+        self._pass, self._tells_masks = size * size, masks
         self._stones = np.zeros(size * size, np.int32)
         self._seen: set[bytes] = set()
         self._moves, self._passes, self._colour = 0, 0, BLACK
@@ -188,6 +190,12 @@ class Go(TurnBasedWorld):
             "go_action", (Field("move", (), "int32", 0, self._pass, meaning="point, or the last number to pass"),)
         )
 
+    @cached_property
+    def masks(self) -> Spec:
+        """The mask of legal moves; none unless the game was made with ``masks``."""
+        mask = Field("move", (self._pass + 1,), "uint8", 0, 1, meaning="1 where the rules allow the point, or to pass")
+        return Spec("go_masks", (mask,) if self._tells_masks else ())
+
     @property
     def description(self) -> EnvDescription:
         """The reward of Table 9, and what the rules forbid."""
@@ -195,7 +203,8 @@ class Go(TurnBasedWorld):
             about=first_part(self),
             reward=Field("reward", (), "int32", -1, 1, meaning="for the side that moved: -1 lost, 0 not over, 1 won"),
             reset_options={"seed": "accepted, and changes nothing: the board is always empty"},
-            extra_info={"agent": "whose turn it is: black or white", "truncated_by": "`moves`: the game was too long"},
+            extra_info={"agent": "whose turn it is: black or white", "truncated_by": "`moves`: the game was too long"}
+            | ({ACTION_MASK: "field -> 1 for each legal value, else 0"} if self._tells_masks else {}),
             error_codes={"occupied": "a stone is there", "suicide": "the stone would have no liberty",
                          "ko": "the move would bring back an earlier position"},
         )  # fmt: skip
@@ -263,7 +272,11 @@ class Go(TurnBasedWorld):
         board = self._stones.reshape(self.size, self.size).copy()
         observation = {"board": board, "colour": np.array(self._colour, np.int32)}
         long = not over and self._moves >= 3 * self.size**2
-        extra = {"agent": self.players[self._colour == WHITE], **({"truncated_by": "moves"} if long else {})}
+        extra: ExtraInfo = {"agent": self.players[self._colour == WHITE]}
+        if long:
+            extra["truncated_by"] = "moves"
+        if self._tells_masks:
+            extra[ACTION_MASK] = {name: mask.astype(np.uint8) for name, mask in self.legal().items()}
         return TimeStep(observation, reward, over, long, extra)
 
     def episode_info(self) -> JsonDict:

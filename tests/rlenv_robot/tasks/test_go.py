@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rlenv_robot as rr
 from hal import IllegalAction
+from rlenv_robot.adapters.json_schema import protocol_schema
+from rlenv_robot.conformance.protocol_page import protocol_document
 from rlenv_robot.env import Environment
 from rlenv_robot.tasks.go import BLACK, EMPTY, KOMI, WHITE, Go, group_at, neighbours, play, score
 
@@ -228,3 +232,38 @@ def test_the_legal_moves_are_those_that_are_not_refused() -> None:
             mover = timestep.extra_info["agent"]
             timestep = world.step({"move": np.int32(rng.choice(np.flatnonzero(allowed)))}, {})
             assert {mover, timestep.extra_info["agent"]} == {"black", "white"}
+
+
+def test_masks_are_one_field_in_tables_records_source_data_and_gymnasium(tmp_path: Path) -> None:
+    rng, shown, env = np.random.default_rng(0), [], rr.make(Go(5, masks=True), record=tmp_path)
+    gym = rr.to_gymnasium(env)
+    _, info = gym.reset(seed=0)
+    over = False
+    while not over:
+        mask = info["action_mask"]
+        assert (mask.shape, mask.dtype) == ((26,), np.int8)
+        np.testing.assert_array_equal(gym.action_masks(), mask.astype(bool))
+        shown.append(mask)
+        if not len(shown) % 7:  # what the mask forbids is refused, and what it allows is not
+            wrong = int(rng.choice(np.flatnonzero(mask == 0)))
+            request = {"env_id": env.env_id, "frame_no": len(shown) - 1, "action": {"move": wrong}}
+            assert env.step(request)[0]["extra_info"]["error"]["code"] in ("occupied", "suicide", "ko")
+        move = int(rng.choice(np.flatnonzero(mask[:-1]))) if len(shown) < 20 and mask[:-1].any() else 25
+        _, _, terminated, truncated, info = gym.step(move)
+        assert "error" not in info
+        over = terminated or truncated
+    shown.append(info["action_mask"])
+    gym.close()
+    steps = rr.open_source(tmp_path).sample_trajectories(1)[0]["steps_set"]
+    extra = steps["extra_info"]
+    np.testing.assert_array_equal(extra["action_mask"]["move"], np.stack(shown[:-1]))
+    np.testing.assert_array_equal(extra["next_action_mask"]["move"], np.stack(shown[1:]))
+    assert extra["action_mask"]["move"][np.arange(len(shown) - 1), steps["action"]["move"]].all()
+    batch = rr.open_source(tmp_path).sample_steps(32, {"n_step": 3})
+    assert batch["extra_info"]["next_action_mask"]["move"].shape == (32, 26)
+    with rr.make(Go(5, masks=True)) as env:
+        schema = protocol_schema(env)["$defs"]["table_1"]["properties"]["extra_info"]["properties"]
+        assert schema["action_mask"]["properties"]["move"]["x-shape"] == [26]
+        assert "Fields of `action_mask`" in protocol_document(env)
+    with pytest.raises(ValueError, match="no mask"):
+        rr.to_gymnasium(rr.make(Go(5))).action_masks()
