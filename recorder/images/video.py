@@ -199,7 +199,10 @@ def encode_video(path: Path, frames: Iterable[np.ndarray], fps: int) -> str:
 # ---- reading ----
 
 _AHEAD_S = 1.0
-"""Distance ahead, in seconds, up to which decoding on is faster than seeking to a key frame."""
+"""Distance ahead, in seconds, up to which decoding on is taken to be faster than seeking, if key frames are unknown."""
+
+_EARLIER_S = 2.0
+"""Seconds further back from which a second search begins, after the first one ended behind the wanted frame."""
 
 
 class Decoder(Protocol):
@@ -285,38 +288,75 @@ def _no_frame(path: Path, seconds: float, why: str = "the video is shorter or da
 
 
 class _Av:
-    """Decodes by PyAV."""
+    """Decodes by PyAV, in one thread: several videos, or parts of one, are decoded side by side by several decoders."""
 
     def __init__(self, av: ModuleType, path: Path) -> None:
         self._path = path
         try:
             self._file = av.open(str(path))
             self._stream = self._file.streams.video[0]
+            self._stream.codec_context.thread_count = 1
+            if self._stream.codec_context.name == "libdav1d":  # else a frame comes out when others have gone in
+                self._stream.codec_context.options = {"max_frame_delay": "1"}
+            self._keys = _key_times(self._stream)
         except (av.FFmpegError, IndexError) as error:
             raise SourceError(f"{path} is no video: {error}") from error
         self._error = av.FFmpegError
+        self._to_rgb = av.video.reformatter.VideoReformatter()  # prepares the conversion once, not for each frame
         self._half = 0.5 / float(self._stream.average_rate or 30)
         self._frames: Any = None
         self._last = 0.0
 
     def at(self, seconds: float) -> np.ndarray:
         try:
-            if self._frames is None or not 0 < seconds - self._last < _AHEAD_S:
-                self._file.seek(int(seconds / self._stream.time_base), stream=self._stream)
+            if self._frames is not None and self._decodes_on(seconds):
+                image = self._found(seconds)
+                if image is not None:
+                    return image
+            for earlier in (0.0, _EARLIER_S):  # an index may give the time of decoding, which is before that of showing
+                place = int((seconds + self._half - earlier) / self._stream.time_base)
+                self._file.seek(max(place, 0), stream=self._stream)
                 self._frames = self._file.decode(self._stream)
-            for frame in self._frames:
-                self._last = float(frame.time)
-                if self._last > seconds + self._half:
-                    break
-                if self._last > seconds - self._half:
-                    return np.asarray(frame.to_ndarray(format="rgb24"))
+                image = self._found(seconds)
+                if image is not None:
+                    return image
         except self._error as error:
+            self._frames = None
             raise _no_frame(self._path, seconds, str(error)) from error
-        self._frames = None
         raise _no_frame(self._path, seconds)
+
+    def _found(self, seconds: float) -> np.ndarray | None:
+        """Decode up to a time, and return the frame there; None if the next frame comes later, or there is none."""
+        for frame in self._frames:
+            self._last = float(frame.time)
+            if self._last > seconds + self._half:
+                break
+            if self._last > seconds - self._half:
+                return np.asarray(self._to_rgb.reformat(frame, format="rgb24").to_ndarray())
+        self._frames = None
+        return None
+
+    def _decodes_on(self, seconds: float) -> bool:
+        """Return whether the frames up to a time come sooner by decoding on than by seeking."""
+        if seconds <= self._last:
+            return False
+        if self._keys is None:
+            return seconds - self._last < _AHEAD_S
+        key = int(np.searchsorted(self._keys, seconds + self._half, "right")) - 1
+        # A key frame ahead saves the frames before it; the very next frame needs no search.
+        return key < 0 or bool(self._keys[key] < self._last + 3 * self._half)
 
     def close(self) -> None:
         self._file.close()
+
+
+def _key_times(stream: Any) -> np.ndarray | None:
+    """Return the times of a stream's key frames, by the file's index, in seconds; None if there is no such index."""
+    entries = getattr(stream, "index_entries", None)  # since PyAV 17
+    if not entries:
+        return None
+    keys = np.array([entry.timestamp for entry in entries if entry.is_keyframe], np.float64)
+    return np.sort(keys) * float(stream.time_base) if len(keys) else None
 
 
 class _Cv2:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from hal import LogError
-from recorder.images.video import write_video
+from recorder.images.video import encode_video, open_video, write_video
 
 cv2 = pytest.importorskip("cv2")
 
@@ -81,3 +82,36 @@ def test_it_replaces_an_older_one(tmp_path: Path) -> None:
     write_video(path, moving_bar(2), 30)
     write_video(str(path), moving_bar(5), 30)
     assert len(decode(path)[0]) == 5
+
+
+class Counted:
+    """An open video that notes the times of the frames that it decodes."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.times = file, list[float]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def decode(self, stream: Any) -> Iterator[Any]:
+        for frame in self._file.decode(stream):
+            self.times.append(frame.time)
+            yield frame
+
+
+def test_frames_in_any_order_with_few_of_them_decoded(tmp_path: Path) -> None:
+    av = pytest.importorskip("av")
+    path = tmp_path / "a.mp4"
+    writer = threading.Thread(target=encode_video, args=(path, list(moving_bar(40)), 10))
+    writer.start()
+    writer.join()
+    with av.open(str(path)) as file:
+        frames = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
+    decoder: Any = open_video(path, "av")
+    for number in [*np.random.default_rng(0).permutation(40).tolist(), 3, 4, 5, 39, 39]:
+        np.testing.assert_array_equal(decoder.at(number / 10), frames[number])
+    counted = decoder._file = Counted(decoder._file)
+    for number in (10, 11, 12, 25, 30):  # every other frame is a key frame, as LeRobot has it
+        decoder.at(number / 10)
+    assert counted.times == pytest.approx([1.0, 1.1, 1.2, 2.4, 2.5, 3.0])
+    decoder.close()
