@@ -1,7 +1,7 @@
 """Random images of AV1 videos beside decoding the same videos from front to back.
 
 The videos are as LeRobot writes them: AV1, every other frame a key frame, 640x480. All are measured in turns, in
-milliseconds of the processor for an image: all frames in order by PyAV, converted to RGB; batches of random rows through
+milliseconds of the processor for an image: all frames in order by PyAV, converted to RGB; batches of random rows by
 `Images`, as `sample_steps` has them; and batches of pairs of neighbours, as with the next observation.
 
     python benchmarks/videos.py [--frames 300] [--rounds 5] [--batch 64]

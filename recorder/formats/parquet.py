@@ -150,10 +150,15 @@ def load_parquet(path: Path | str) -> Table:
     inside_rows = bounds.size == 0 or (
         bounds.min() >= 0 and bounds.max() <= count and (bounds[:, 0] <= bounds[:, 1]).all()
     )
+    counted = index["format"] != 1
+    inside_rows = inside_rows and not (counted and np.diff(bounds).sum() != count)
     spool, names = RowSpool(layout.spec.row_dtype), [field.name for field in layout.spec]
-    stored = {name: "run_episode" if name == "episode" and index["format"] != 1 else name for name in names}
+    stored = {name: "run_episode" if name == "episode" and counted else name for name in names}
     for file in files:
-        for part in parquet_groups(file, list(stored.values())):
+        for part in parquet_groups(file, [*stored.values(), *(["episode"] if counted else [])]):
+            if counted:
+                numbers = column(part, "episode", np.int64, (), str(file))
+                inside_rows &= _are_of(numbers, spool.count, bounds)
             rows = layout.spec.rows(part.num_rows)
             for field in layout.spec:
                 rows[field.name] = column(part, stored[field.name], field.numpy_dtype, field.shape, str(file))
@@ -164,6 +169,14 @@ def load_parquet(path: Path | str) -> Table:
             "they are of two data sets, write it anew"
         )
     return Table(layout, spool.rows(), bounds[:, 0].copy(), bounds[:, 1].copy(), episodes, str(root), notes)
+
+
+def _are_of(episodes: np.ndarray, first: int, bounds: np.ndarray) -> bool:
+    """Return whether each row, from the ``first`` on, lies within the bounds of the episode whose number it has."""
+    rows = np.arange(first, first + len(episodes))
+    if ((episodes < 0) | (episodes >= len(bounds))).any():
+        return False
+    return bool(((bounds[episodes, 0] <= rows) & (rows < bounds[episodes, 1])).all())
 
 
 PARQUET = Format(

@@ -24,6 +24,7 @@ from recorder.formats.hdf5 import (
     h5py_for,
     member,
     open_hdf5,
+    read_attribute,
     read_json,
     read_numbers,
     read_strings,
@@ -320,8 +321,8 @@ def _has(group: Hdf5Group, name: str) -> bool:
 def _env_args(file: Hdf5Group) -> JsonObject:
     """Return what the file says of its environment; empty if that can't be read."""
     try:
-        about = json.loads(member(file, "data").attrs.get("env_args", "{}"))
-    except (ValueError, TypeError, RecursionError):
+        about = json.loads(read_attribute(member(file, "data"), "env_args") or "{}")
+    except (ValueError, TypeError, RecursionError, SourceError):
         return {}
     return about if isinstance(about, dict) else {}
 

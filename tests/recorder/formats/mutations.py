@@ -1,26 +1,46 @@
-"""Damage data sets at random, read them, and print what came of it as JSON; run as a program, since a reader may crash.
+"""Damage data sets at random, read them in a child process, and print what came of it as JSON.
 
-python tests/recorder/formats/mutations.py FOLDER COUNT SEED
+    python tests/recorder/formats/mutations.py FOLDER COUNT SEED [--first 0] [--workers 1]
 
 Each folder in FOLDER is an intact data set. A damaged copy must give an error of ours that names a file of it, or a
-table whose episodes lie in its rows. The bytes by which the process grew are printed too.
+table whose episodes lie in its rows; of formats with checksums the rows must be recorded ones. A child that a library
+ends, that takes over 20 s of the processor for one data set, or that grows by over 500 MB is a fault too, and another
+child goes on with the next. Each fault is also a line in FOLDER/faults.txt: ``--first N`` with a COUNT of 1 repeats it.
 """
 
 from __future__ import annotations
 
-import faulthandler
+import argparse
 import json
 import random
 import resource
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 500 << 20
+"""Resident bytes by which a child may grow."""
+_ADDRESSES = 8 << 30
+"""Bytes of addresses that a child may take beyond those at its start: this protects the machine, it judges nothing."""
+_PROCESSOR_S = 20
+_CLOCK_S = 600
+"""The longest that a child may say nothing, on a machine that is busy otherwise."""
+_CHECKED = ("log",)
+"""Data sets whose format has checksums, so that a row is a recorded one."""
 
 NUMBERS = ("0", "-1", "1e400", "null", "true", "99999999999999999999", "1000000000", '"x"', "[]", "{}", "NaN", "[1,2]")
+
+
+# -- Damage --------------------------------------------------------------------------------------------------
 
 
 def flip(data: bytearray, chance: random.Random) -> bytearray:
@@ -97,14 +117,19 @@ def damage(folder: Path, chance: random.Random) -> str:
     return f"{path.name} {way.__name__}"
 
 
-def judge(folder: Path) -> str:
+# -- Judgement -----------------------------------------------------------------------------------------------
+
+
+def judge(folder: Path, recorded: set[bytes] | None = None) -> str:
     """Return how reading a data set ended; anything but ``error`` and ``rows`` is a fault of the reader."""
     from hal import RobotError
     from rlenv_robot.data.folder import read_folder
 
-    columns = None
+    columns: dict[str, Any] | None = None
     if (folder / "columns.json").is_file():
         columns = {"observation.state": ["q1", "q2"], "action": "u", "time": "t", "episode": "n"}
+        if next(folder.glob("*.hdf5"), None):
+            columns = {"observation.state": "observations/qpos", "action": "action"}
     try:
         table = read_folder(folder, columns=columns)
     except RobotError as error:
@@ -112,40 +137,150 @@ def judge(folder: Path) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     lengths = table.stops - table.starts
-    if not ((lengths > 0).all() and (table.starts >= 0).all() and (table.stops <= len(table.rows)).all()):
+    if not ((lengths >= 0).all() and (table.starts >= 0).all() and (table.stops <= len(table.rows)).all()):
         return "episodes outside of the rows"
     if len(table.episodes) != len(lengths):
         return "other episodes than infos"
     table.rows.tobytes()
+    if recorded is not None and (wrong := sum(row not in recorded for row in facts(table))):
+        return f"{wrong} rows that were not recorded"
     return "rows"
 
 
-def main(root: Path, count: int, seed: int) -> None:
+def facts(table: Any) -> Iterator[bytes]:
+    """Yield what no repair of a cut episode may change: episode, number and observation of each row."""
+    names = [name for name in table.layout.spec.names if name.startswith("observation_")]
+    for start, stop in zip(table.starts, table.stops, strict=True):
+        for row in table.rows[start:stop]:
+            yield b"".join(row[name].tobytes() for name in ("episode", "frame_no", *names))
+
+
+# -- The child: reads one data set after another ---------------------------------------------------------------
+
+
+def resident(name: str) -> int:
+    """Return ``VmRSS``, ``VmHWM`` or ``VmSize`` of this process in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
+
+
+def child(root: Path, first: int, stop: int, step: int, seed: int) -> None:
+    """Print a line of JSON for each data set: its number, what was done to it, and before that nothing, or the outcome.
+
+    The processor's time is bounded by a signal that Python does not handle, so that it ends a library that loops.
+    """
+    from rlenv_robot.data.folder import read_folder
+
     warnings.simplefilter("ignore")
     sets = sorted(path for path in root.iterdir() if path.is_dir())
-    results: Counter[str] = Counter()
-    faults: list[str] = []
+    recorded = {}
     for intact in sets:  # everything is imported before memory is measured
         assert judge(intact) == "rows", (intact, judge(intact))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with tempfile.TemporaryDirectory() as scratch:
-        for number in range(count):
+        if intact.name in _CHECKED:
+            recorded[intact.name] = set(facts(read_folder(intact)))
+    before = resident("VmRSS")
+    bound = resident("VmSize") + _ADDRESSES
+    resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as scratch:
+        for number in range(first, stop, step):
             chance = random.Random(seed * 1_000_003 + number)
             intact = sets[number % len(sets)]
             copy = Path(scratch) / f"damaged_{intact.name}"
             shutil.copytree(intact, copy)
-            done = damage(copy, chance)
-            Path(root, "now.txt").write_text(f"{intact.name} {number}: {done}")  # a crash leaves it
-            faulthandler.dump_traceback_later(60, exit=True)  # a library that runs for ever
-            outcome = judge(copy)
-            faulthandler.cancel_dump_traceback_later()
-            results[outcome if outcome in ("error", "rows") else "fault"] += 1
-            if outcome not in ("error", "rows"):
-                faults.append(f"{intact.name} {number}: {done}: {outcome}")
+            print(json.dumps([number, f"{intact.name}: {damage(copy, chance)}"]), flush=True)
+            signal.setitimer(signal.ITIMER_PROF, _PROCESSOR_S)
+            outcome = judge(copy, recorded.get(intact.name))
+            signal.setitimer(signal.ITIMER_PROF, 0)
             shutil.rmtree(copy)
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
-    print(json.dumps({"results": results, "faults": faults[:30], "bytes": grown}))
+            grown = resident("VmHWM") - before
+            print(json.dumps([number, outcome, grown]), flush=True)
+            if grown > MOST_BYTES:
+                return
+
+
+# -- The parent: starts children, and goes on where one ended -----------------------------------------------------
+
+
+class Trial:
+    """Counts the outcomes of all children."""
+
+    def __init__(self, root: Path) -> None:
+        self.results: Counter[str] = Counter()
+        self.faults: list[str] = []
+        self.grown = 0
+        self._log, self._lock = root / "faults.txt", threading.Lock()
+
+    def add(self, number: int, done: str, outcome: str) -> None:
+        with self._lock:
+            self.results[outcome if outcome in ("error", "rows") else "fault"] += 1
+            if outcome not in ("error", "rows"):
+                self.faults.append(f"{number}: {done}: {outcome}")
+                with self._log.open("a") as file:
+                    file.write(self.faults[-1] + "\n")
+
+
+def run(trial: Trial, root: Path, first: int, stop: int, step: int, seed: int) -> None:
+    """Read every ``step``-th data set, in as many children as it takes."""
+    while first < stop:
+        first = _run_child(trial, root, first, stop, step, seed)
+
+
+def _run_child(trial: Trial, root: Path, first: int, stop: int, step: int, seed: int) -> int:
+    """Run one child to its end, and return the number that comes after its last one."""
+    numbers = [str(one) for one in (first, stop, step, seed)]
+    command = [sys.executable, __file__, str(root), "--child", *numbers]
+    number, done, open_one = first - step, "start", False
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        timer = _deadline(process)
+        for line in process.stdout:
+            timer.cancel()
+            number, what, *rest = json.loads(line)
+            open_one = not rest
+            if open_one:
+                done = what
+            else:
+                trial.grown = max(trial.grown, rest[0])
+                trial.add(number, done, what if rest[0] <= MOST_BYTES else f"{rest[0] >> 20} MB of memory")
+            timer = _deadline(process)
+        timer.cancel()
+    if process.returncode and not open_one:
+        raise SystemExit(f"the child ended by {process.returncode} after {number}: {done}")
+    if open_one:
+        trial.add(number, done, f"ended by {signal.Signals(-process.returncode).name}")
+    return number + step
+
+
+def _deadline(process: subprocess.Popen[str]) -> threading.Timer:
+    timer = threading.Timer(_CLOCK_S, process.kill)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def main() -> None:
+    if sys.argv[2] == "--child":
+        first, stop, step, seed = map(int, sys.argv[3:])
+        return child(Path(sys.argv[1]), first, stop, step, seed)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", type=Path)
+    parser.add_argument("count", type=int)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1)
+    given = parser.parse_args()
+    trial, stop = Trial(given.root), given.first + given.count
+    with ThreadPoolExecutor(given.workers) as pool:
+        jobs = [
+            pool.submit(run, trial, given.root, given.first + worker, stop, given.workers, given.seed)
+            for worker in range(given.workers)
+        ]
+        for job in jobs:
+            job.result()
+    report = {"seed": given.seed, "results": trial.results, "faults": trial.faults[:30], "bytes": trial.grown}
+    print(json.dumps(report))
+    return None
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main()

@@ -176,3 +176,13 @@ def test_the_package_is_named(tmp_path: Path, make_table: Make, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(SourceError, match=r"needs pyarrow: pip install 'rlenv-robot\[parquet\]'"):
         write_parquet(make_table(), tmp_path / "out")
+
+
+def test_bounds_that_are_not_those_of_the_rows_are_refused(tmp_path: Path, make_table: Callable[..., Table]) -> None:
+    write_parquet(make_table(), tmp_path / "out")
+    path = tmp_path / "out" / "episodes.json"
+    index = json.loads(path.read_text())
+    for wrong in ([[0, 5], [5, 8], [8, 13]], [[0, 6], [6, 6], [8, 13]], [[0, 6], [0, 8], [8, 13]]):
+        path.write_text(json.dumps({**index, "bounds": wrong}))
+        with pytest.raises(SourceError, match="write it anew"):
+            load_parquet(tmp_path / "out")

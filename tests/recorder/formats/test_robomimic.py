@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hal import Field, SourceError, Spec
 from hal.field import DTYPES
 from hal.frame_layout import FrameLayout
+from recorder.formats import hdf5
 from recorder.formats.robomimic import is_robomimic, load_robomimic, write_robomimic
 from recorder.table.table import Table
 
@@ -162,3 +163,31 @@ def test_robomimic_itself_reads_every_value(tmp_path: Path, make_table: Make) ->
             np.testing.assert_allclose(item["actions"][0] * 3, after["action_joint_target"], rtol=1e-6)
             assert (item["rewards"][0], item["dones"][0]) == (after["reward"], after["terminated"])
             index += 1
+
+
+def foreign(path: Path) -> None:
+    """Write a file as robomimic does, with texts of variable length."""
+    with h5py.File(path, "w") as file:
+        for number in range(2):
+            demo = file.create_group(f"data/demo_{number}")
+            demo["obs/eef"], demo["next_obs/eef"] = np.zeros((2, 8, 3))
+            demo["actions"] = np.zeros((8, 2))
+            demo.attrs["model_file"] = "<mujoco/>"
+        file["data"].attrs["env_args"] = json.dumps({"env_name": "Lift"})
+        file.create_dataset("mask/train", data=["demo_1"])
+
+
+@pytest.mark.process
+def test_texts_of_variable_length_are_read_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "demo.hdf5"
+    foreign(path)
+    table = load_robomimic(path)
+    assert [(info["task"], info["masks"]) for info in table.episodes] == [("Lift", []), ("Lift", ["train"])]
+    intact = path.read_bytes()
+    heap = intact.index(b"GCOL")
+    monkeypatch.setattr(hdf5, "_PROCESSOR_S", 2)
+    # Sizes of objects in the heap: the library runs for ever, or ends its process.
+    for place, size in ((heap + 56, 255), (heap + 57, 8), (heap + 24, 254)):
+        path.write_bytes(intact[:place] + bytes([size]) + intact[place + 1 :])
+        with pytest.raises(SourceError, match=r"demo\.hdf5: /mask/train can't be read"):
+            load_robomimic(path)
