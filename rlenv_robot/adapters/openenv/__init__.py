@@ -1,0 +1,1 @@
+"""Serve environments on the wire of OpenEnv, without its package."""
