@@ -12,13 +12,13 @@ from rlenv_robot.cli.verbs import Verb, add_verbs
 if TYPE_CHECKING:
     from rlenv_robot.adapters.kaiwu.env import Bridge, Counter
     from rlenv_robot.adapters.kaiwu.project import Project
-    from rlenv_robot.adapters.kaiwu.run import Outcome, View
+    from rlenv_robot.adapters.kaiwu.run import EnvLike, Outcome, View
     from rlenv_robot.adapters.kaiwu.session import Budget, Style
     from rlenv_robot.env import Environment
 
 __all__ = ["add", "add_new", "add_run", "add_test", "new", "run", "test"]
 
-_STYLES = ("document", "2024", "2025", "2026")
+_STYLES = ("document", "2024", "2025", "2026", "batch")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
     if args.distributed:
         return _run_distributed(args, project)
     outcome = run_project(
-        project, _env(args, project.environment), out=_out(args), budget=_budget(args), bridge=_bridge(args),
+        project, _views(args, project), out=_out(args), budget=_budget(args), bridge=_bridge(args),
         through_pool=args.pool, resume=args.resume, seed=args.seed,
     )  # fmt: skip
     _print(outcome)
@@ -136,6 +136,8 @@ def _run_distributed(args: argparse.Namespace, project: Project) -> int:
         from rlenv_robot.adapters.kaiwu.distributed import run_distributed
     except ImportError as error:
         raise ValueError(f"--distributed needs Ray: pip install 'rlenv-robot[kaiwu]' ({error})") from error
+    if project.style == "batch":
+        raise ValueError("--distributed needs a workflow that sends samples; a project of style batch keeps its own")
     _env(args, project.environment).close()  # a mistake in a name shows here, not in a process of Ray
     wanted = argparse.Namespace(**{**vars(args), "run": None})
 
@@ -163,9 +165,9 @@ def test(args: argparse.Namespace) -> int:
     from rlenv_robot.adapters.kaiwu.project import open_project
     from rlenv_robot.adapters.kaiwu.run import check_project
 
-    environment = open_project(args.folder, args.algorithm, args.style).environment
+    project = open_project(args.folder, args.algorithm, args.style)
     outcome = check_project(
-        args.folder, _env(args, environment), out=_out(args), algorithm=args.algorithm, style=args.style,
+        args.folder, _views(args, project), out=_out(args), algorithm=args.algorithm, style=args.style,
         bridge=_bridge(args), seconds=args.seconds,
     )  # fmt: skip
     _print(outcome)
@@ -201,6 +203,18 @@ def _bridge(args: argparse.Namespace) -> Callable[[Environment], Bridge] | None:
     return (
         None if args.bridge is None else cast("Callable[[Environment], Bridge]", load_object(args.bridge, Path.cwd()))
     )
+
+
+def _views(args: argparse.Namespace, project: Project) -> EnvLike:
+    """Return the environment, or for a project that steps batches the function that makes them."""
+    if project.style != "batch":
+        return _env(args, project.environment)
+    name = args.env or project.environment
+    if name != "go2-walk" or args.robot != "sim" or args.profile:
+        raise ValueError(f"--style batch is for --env go2-walk in simulation, without --profile; this is {name!r}")
+    from rlenv_robot.adapters.kaiwu.batch import Go2Batch
+
+    return lambda counter, style, seed: Go2Batch(counter, seed)
 
 
 def _env(args: argparse.Namespace, named: str) -> Environment:

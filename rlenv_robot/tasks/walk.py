@@ -55,6 +55,7 @@ class Walk:
         tolerance: the largest mean error of the planar velocity that counts as success, m/s.
         turning_tolerance: the largest mean error of the turning that counts as success, rad/s.
         steps: length of an episode in control periods of 1/50 s.
+        torques: whether the privileged state has the torques of the joints.
     """
 
     forward: tuple[float, float] = (-0.5, 1.0)
@@ -64,6 +65,7 @@ class Walk:
     tolerance: float = 0.2
     turning_tolerance: float = 0.2
     steps: int = 500
+    torques: bool = False
 
     name = "go2-walk"
     robot = "go2"
@@ -105,7 +107,8 @@ class Walk:
     def state(self) -> Spec:
         """The privileged state, for a critic in training: the trunk's velocity and height, and the load on the feet."""
         height = Field("height", (1,), "float32", -10.0, 1e4, "m", "of the trunk above ground")
-        return Spec("go2_walk_state", (GO2.sensors["linear_velocity"], height, GO2.sensors["foot_force"]))
+        fields = (GO2.sensors["linear_velocity"], height, GO2.sensors["foot_force"])
+        return Spec("go2_walk_state", (*fields, GO2.sensors["joint_torque"]) if self.torques else fields)
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
         """Draw a command, and a start near the stance."""
@@ -144,11 +147,12 @@ class Walk:
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return the fields of `state`."""
-        return {
+        state = {
             "linear_velocity": sensors["linear_velocity"],
             "height": sensors["position"][..., 2:],
             "foot_force": sensors["foot_force"],
         }
+        return {**state, "joint_torque": sensors["joint_torque"]} if self.torques else state
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
         """Return the reward that the class describes; shape = leading axes."""

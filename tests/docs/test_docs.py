@@ -41,7 +41,7 @@ OWN: Mapping[str, str] = {
 
 HERE = (
     "docs/bridge.md", "docs/cameras.md", "docs/conformance.md", "docs/data-tools.md", "docs/drivers.md",
-    "docs/formats.md", "docs/language.md", "docs/resets.md", "docs/so101.md",
+    "docs/formats.md", "docs/kaiwu.md", "docs/language.md", "docs/resets.md", "docs/so101.md",
 )  # fmt: skip
 """Pages whose Python is run by this file."""
 

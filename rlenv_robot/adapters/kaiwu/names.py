@@ -90,7 +90,7 @@ class FrameworkNames:
         self.attached: dict[str, object] = {}
         self.run: Served | None = None
         self.monitor: Monitor | None = None
-        config = SimpleNamespace(**app, run_mode="train", svr_name="aisrv")
+        config = SimpleNamespace(**{**app, "run_mode": "train", "svr_name": "aisrv"})
         define = SimpleNamespace(
             RUN_MODE_TRAIN="train", RUN_MODE_EVAL="eval", RUN_MODE_EXAM="exam", SERVER_AISRV="aisrv",
             SERVER_LEARNER="learner", SERVER_ACTOR="actor", WRAPPER_LOCAL="local", WRAPPER_REMOTE="remote",
