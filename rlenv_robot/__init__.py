@@ -115,9 +115,20 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
+_EXTRAS = {"rlenv_robot.adapters.gymnasium": "gym", "rlenv_robot.adapters.pettingzoo": "agents"}
+"""Modules of the public face that need an extra."""
+
+
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
-        value: Any = getattr(import_module(_MODULE_OF[name]), name)
+        try:
+            value: Any = getattr(import_module(_MODULE_OF[name]), name)
+        except ModuleNotFoundError as error:
+            extra = _EXTRAS.get(_MODULE_OF[name])
+            if extra is None or (error.name or "").startswith("rlenv_robot"):
+                raise
+            message = f"rlenv_robot.{name} needs {error.name}: pip install 'rlenv-robot[{extra}]'"
+            raise ModuleNotFoundError(message, name=error.name) from error
     elif name == "__version__":
         from importlib.metadata import version
 

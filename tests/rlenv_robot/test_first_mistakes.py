@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,3 +89,14 @@ def test_an_action_alone_is_refused_with_what_was_expected() -> None:
         obs, reward = env.step(np.zeros(6, np.float32))  # type: ignore[arg-type]
         assert obs["frame_no"] == reward["reward"] == 0
         assert "env_id" in obs["extra_info"]["error"]["message"]
+
+
+@pytest.mark.parametrize(("name", "extra"), [("to_gymnasium", "gym"), ("to_pettingzoo", "agents")])
+def test_a_name_that_needs_an_extra_names_it(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = f"rlenv_robot.adapters.{name.removeprefix('to_')}"
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "gymnasium", None)  # as if it were not installed
+    monkeypatch.delitem(vars(rr), name, raising=False)
+    with pytest.raises(ModuleNotFoundError, match=rf"rlenv-robot\[{extra}\]") as missing:
+        getattr(rr, name)
+    assert missing.value.name == "gymnasium"
