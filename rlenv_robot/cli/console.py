@@ -60,6 +60,9 @@ Examples:
         "--fixture", metavar="ADDRESS", help="answer the resets of a profile with [reset] signal = 'fixture' there"
     )
     parser.add_argument("--acts", metavar="FILE", help="add each act there, a line of JSON with who did it")
+    parser.add_argument(
+        "--runs", metavar="FOLDER", help="recorded runs to replay on the page (default: the folder of --record)"
+    )
     parser.add_argument("--task", default="", help="of teleoperated episodes, by name; without one they have no goal")
     parser.add_argument("--steps", type=int, help="length of such an episode in control periods")
     parser.add_argument("--record", metavar="FOLDER", help="record teleoperated episodes there, as an expert's")
@@ -87,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     settings = ConsoleSettings(
         address=args.address, keys=args.keys, telemetry=args.telemetry, host=args.host, port=args.port,
         tokens=args.tokens, names=tuple(args.name), certificate=args.certificate, private_key=args.private_key,
-        fixture=args.fixture, acts=args.acts,
+        fixture=args.fixture, acts=args.acts, runs=args.runs or args.record,
         mover=MoverSettings(task=args.task, steps=args.steps, record=args.record, velocity=args.velocity),
     )  # fmt: skip
     with TerminationSignals() as signals, ConsoleServer(settings) as server:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-__all__ = ["ACTS", "MAX_BYTES", "Act", "Choice", "Drive", "FromPage", "Login", "MessageError", "Seen", "parse"]
+__all__ = ["ACTS", "MAX_BYTES", "Act", "Choice", "Drive", "Login", "Message", "MessageError", "Replay", "Seen", "parse"]
 
 MAX_BYTES = 4096
 """Most bytes of one message."""
@@ -96,11 +96,26 @@ class Seen(_Message):
     n: Annotated[int, Field(ge=0, lt=2**53)]
 
 
-FromPage = Annotated[Login | Act | Drive | Choice | Seen, Field(discriminator="t")]
-_ADAPTER: TypeAdapter[Login | Act | Drive | Choice | Seen] = TypeAdapter(FromPage)
+class Replay(_Message):
+    """A question for recorded episodes.
+
+    Attributes:
+        episode: its number; None asks for the list.
+        simulated: whether the simulation of the episode is asked for, in place of the measurements.
+        slot: given back with the answer.
+    """
+
+    t: Literal["replay"]
+    episode: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    simulated: bool = False
+    slot: Annotated[int, Field(ge=0, le=1)] = 0
 
 
-def parse(text: str) -> Login | Act | Drive | Choice | Seen:
+Message = Login | Act | Drive | Choice | Seen | Replay
+_ADAPTER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="t")])
+
+
+def parse(text: str) -> Message:
     """Return a message.
 
     Raises:

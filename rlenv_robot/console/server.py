@@ -34,9 +34,10 @@ from real.protocol.text import printable
 from rlenv_robot.console.access import Origins, Tokens, Visitor, is_loopback
 from rlenv_robot.console.acts import ActLog, Acts
 from rlenv_robot.console.feed import RobotFeed
-from rlenv_robot.console.messages import MAX_BYTES, Act, Choice, Drive, Login, MessageError, Seen, parse
+from rlenv_robot.console.messages import MAX_BYTES, Act, Choice, Drive, Login, MessageError, Replay, Seen, parse
 from rlenv_robot.console.mover import Mover, MoverSettings
 from rlenv_robot.console.questions import FixtureSocket, QuestionBox
+from rlenv_robot.console.replay import Replays
 from rlenv_robot.console.scene import Scene
 from rlenv_robot.console.view import (
     acts_text,
@@ -44,6 +45,7 @@ from rlenv_robot.console.view import (
     episodes_text,
     image_frame,
     question_text,
+    replay_text,
     state_text,
 )
 from rlenv_robot.robot_models import find_robot_model
@@ -103,6 +105,7 @@ class ConsoleSettings:
         certificate, private_key: files (PEM) for TLS; needed where other machines reach the console.
         fixture: endpoint at which the robot's server asks for resets; None: it asks elsewhere.
         acts: file of the log of acts; None keeps it in memory.
+        runs: folder of recorded runs that pages may replay; None: none.
         mover: of teleoperation.
 
     Raises:
@@ -121,6 +124,7 @@ class ConsoleSettings:
     private_key: str | Path | None = None
     fixture: str | None = None
     acts: str | Path | None = None
+    runs: str | Path | None = None
     mover: MoverSettings = field(default_factory=MoverSettings)
 
     def __post_init__(self) -> None:
@@ -158,6 +162,7 @@ class _Page:
     images: dict[str, int] = field(default_factory=dict)
     sent: int = 0
     seen: int = 0
+    replays: asyncio.Task[None] | None = None
 
     @property
     def full(self) -> bool:
@@ -188,6 +193,7 @@ class ConsoleServer:
         self._mover = Mover(settings.address, settings.keys, settings.mover, self._questions)
         self._log = ActLog(settings.acts)
         self._acts = Acts(settings.address, settings.keys, self._mover, self._questions, self._log)
+        self._replays = None if settings.runs is None else Replays(settings.runs)
         self._fixture = None if settings.fixture is None else FixtureSocket(settings.fixture, self._questions)
         self._listener = _listen(settings.host, settings.port)
         self.port: int = self._listener.getsockname()[1]
@@ -198,6 +204,7 @@ class ConsoleServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._files = {path: _File(name, kind) for path, (name, kind) in _FILES.items()}
         self._ordinary = ThreadPoolExecutor(16, "rlenv-robot console act")
+        self._replayer = ThreadPoolExecutor(1, "rlenv-robot console replay")
         self._stops = ThreadPoolExecutor(8, "rlenv-robot console stop")
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
@@ -248,6 +255,7 @@ class ConsoleServer:
         if self._thread.is_alive():
             self._thread.join()
         self._ordinary.shutdown(wait=False)
+        self._replayer.shutdown(wait=False, cancel_futures=True)
         self._stops.shutdown(wait=False)
         self._log.close()
         self._listener.close()
@@ -390,6 +398,8 @@ class ConsoleServer:
                 task = asyncio.create_task(self._carry_out(page, message))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
+            elif isinstance(message, Replay) and page.visitor.role is not Role.STOP and not page.replays:
+                page.replays = asyncio.create_task(self._replay(page, message))
 
     async def _still_admitted(self, page: _Page) -> bool:
         """Take up the rights of a page's token as they are now; close the socket where it has none."""
@@ -408,6 +418,15 @@ class ConsoleServer:
         page.answers.append(json.dumps(answer))
         page.news.set()
         self._publish("acts")
+
+    async def _replay(self, page: _Page, question: Replay) -> None:
+        """Answer a question for recorded episodes, one at a time for all pages, on a thread of its own."""
+        answer = await asyncio.get_running_loop().run_in_executor(
+            self._replayer, replay_text, self._replays, question.episode, question.simulated, question.slot
+        )
+        page.answers.append(answer)
+        page.replays = None
+        page.news.set()
 
     async def _send(self, page: _Page) -> None:
         """Send the newest of everything, one message at a time: a page that reads slowly gets fewer messages."""

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from hal import Field, Image, RobotSpec
+from hal import Field, Image, RobotError, RobotSpec
 from hal.field import JsonDict
 from real import Snapshot
 from rlenv_robot.console.acts import ActRecord
 from rlenv_robot.console.feed import FinishedEpisode, Look
 from rlenv_robot.console.questions import Question
+from rlenv_robot.console.replay import Replays
 from rlenv_robot.console.scene import Scene
 
-__all__ = ["acts_text", "describe_robot", "episodes_text", "image_frame", "question_text", "state_text"]
+__all__ = ["acts_text", "describe_robot", "episodes_text", "image_frame", "question_text", "replay_text", "state_text"]
 
 _MOST_NUMBERS = 256
 """Numbers of a sensor up to which its values are sent; a longer one, such as a scan, is no row of a table."""
@@ -149,3 +150,24 @@ def image_frame(name: str, image: Image) -> bytes:
     """
     raw = name.encode()[:255]
     return bytes((len(raw),)) + raw + int(image.stamp_ns).to_bytes(8, "big", signed=True) + bytes(image.data)
+
+
+def replay_text(replays: Replays | None, episode: int | None, simulated: bool, slot: int) -> str:
+    """Return the list of recorded episodes, or one of them, as JSON; ``problem`` says why there is none.
+
+    Args:
+        replays: the recorded episodes, or None where the console was given no folder.
+        episode, simulated: as for `Replays.load`; without an episode the list is returned.
+        slot: given back.
+    """
+    answer: JsonDict = {"t": "replay", "slot": slot, "problem": ""}
+    try:
+        if replays is None:
+            answer["problem"] = "the console was started without --runs FOLDER"
+        elif episode is None:
+            answer["list"] = replays.listing()
+        else:
+            answer["log"] = replays.load(episode, simulated=simulated)
+    except (RobotError, ValueError, OSError) as error:
+        answer["problem"] = str(error)
+    return json.dumps(answer, separators=(",", ":"), allow_nan=False)

@@ -30,6 +30,8 @@ const WORDS = {
     idle: "idle", arming: "arming", armed: "armed", moving: "moving", judging: "waits for a verdict",
     s_disarmed: "disarmed", s_arming: "arming", s_resetting: "resetting", s_ready: "ready", s_running: "running", s_holding: "holding",
     s_stopped: "STOPPED", old: "old", measured: "age of this pose:",
+    replay: "Replay a recorded episode", first: "Episode", second: "Beside it", back: "One frame back", next: "One frame on", play: "Play", pause: "Pause",
+    speed: "Speed", to_live: "Back to live", at: "Place in the episode", live: "Live", none: "nothing", simulation: "its simulation", is_replay: "REPLAY, not live",
   },
   zh: {
     stop: "急停", stop_hint: "立即停止机器人。按键：Esc", theme: "主题", login: "登录", token: "令牌", enter: "进入",
@@ -57,6 +59,8 @@ const WORDS = {
     idle: "空闲", arming: "使能中", armed: "已使能", moving: "运动中", judging: "等待评判",
     s_disarmed: "未使能", s_arming: "使能中", s_resetting: "复位中", s_ready: "就绪", s_running: "运行中", s_holding: "保持",
     s_stopped: "已急停", old: "过时", measured: "此姿态的时延：",
+    replay: "回放已记录的回合", first: "回合", second: "叠加", back: "后退一帧", next: "前进一帧", play: "播放", pause: "暂停",
+    speed: "速度", to_live: "返回实时", at: "回合中的位置", live: "实时", none: "无", simulation: "其仿真", is_replay: "回放，非实时",
   },
 };
 const store = {
@@ -84,6 +88,7 @@ function translate() {
   put($("language"), other === "zh" ? "中文" : "English");
   $("language").lang = other;
   buildTables();
+  if (replay.shown) replay.show();
   render();
 }
 
@@ -160,13 +165,14 @@ function receive(message) {
       robot = message.robot;
       buildTables();
       buildCameras();
-      scene.load(robot.scene);
+      if (!replay.shown) scene.load(robot.scene);
       break;
     case "state": taken++; state = message; stateAt = performance.now(); tell(); break;
     case "question": question = message.question; break;
     case "episodes": episodes = message.episodes; renderEpisodes(); break;
     case "acts": acts = message.acts; renderActs(); break;
     case "outcome": takeOutcome(message); break;
+    case "replay": replay.take(message); break;
   }
   schedule();
 }
@@ -254,6 +260,7 @@ function render() {
   renderTiming();
   renderPad();
   renderCameraAges();
+  if (replay.shown) return;
   scene.draw(state.pose || [], state.goal || []);
   if (!$("scene").hidden) put($("scene-note"), state.age_s > 1 ? `${t("measured")} ${state.age_s.toFixed(1)} s` : "");
 }
@@ -665,6 +672,78 @@ const scene = {
   },
 };
 
+// -- Recorded episodes in the place of the live robot ---------------------------------------------------------
+
+const replay = {
+  logs: [null, null], at: 0, playing: false, since: 0, shown: false, list: [],
+  ask(slot, value) {
+    this.logs[slot] = null;
+    if (value === "") return this.show();
+    const simulated = value === "sim", episode = simulated ? this.logs[0]?.episode : Number(value);
+    if (episode === undefined) return undefined;
+    put($("replay-note"), "…");
+    send({ t: "replay", slot, episode, simulated });
+    return undefined;
+  },
+  take(message) {
+    put($("replay-note"), message.problem);
+    if (message.list) {
+      this.list = message.list;
+      const option = (value, text) => make("option", { value }, text), word = (value, key) => make("option", { value, "data-t": key }, t(key));
+      const names = this.list.map((one) => option(one.episode, [one.episode, `${one.seconds} s`, one.task, one.operator, one.verdict].filter((part) => part !== "").join(" · ")));
+      $("replay-0").replaceChildren(word("", "live"), ...names);
+      $("replay-1").replaceChildren(word("", "none"), word("sim", "simulation"), ...names.map((one) => one.cloneNode(true)));
+    } else if (message.log) {
+      this.logs[message.slot] = message.log;
+      if (message.slot === 0) { this.at = 0; scene.load(message.log.scene); }
+      this.show();
+    }
+  },
+  get length() { return this.logs[0] ? this.logs[0].poses.length : 0; },
+  show() {
+    const first = this.logs[0], second = this.logs[1];
+    this.shown = Boolean(first);
+    $("view").dataset.replay = String(this.shown);
+    if (!first) { if (robot) scene.load(robot.scene); return schedule(); }
+    this.at = Math.max(0, Math.min(this.length - 1, this.at));
+    $("replay-at").max = String(this.length - 1);
+    $("replay-at").value = String(Math.floor(this.at));
+    const seconds = Math.floor(this.at) / first.rate_hz;
+    const other = second ? second.poses[Math.min(second.poses.length - 1, Math.round(seconds * second.rate_hz))] : [];
+    scene.draw(first.poses[Math.floor(this.at)], other);
+    put($("scene-note"), `${t("is_replay")}: ${first.episode}, ${seconds.toFixed(2)} s (${Math.floor(this.at)} / ${this.length - 1})`);
+    put($("replay-play"), t(this.playing ? "pause" : "play"));
+    return undefined;
+  },
+  step(frames) { this.playing = false; this.at = Math.floor(this.at) + frames; this.show(); },
+  run(now) {
+    if (this.playing && this.logs[0]) {
+      this.at += ((now - this.since) / 1e3) * this.logs[0].rate_hz * Number($("replay-speed").value);
+      if (this.at >= this.length - 1) { this.at = this.length - 1; this.playing = false; }
+      this.show();
+    }
+    this.since = now;
+    if (this.playing) requestAnimationFrame((time) => this.run(time));
+  },
+  play() {
+    this.playing = !this.playing;
+    if (this.playing && this.at >= this.length - 1) this.at = 0;
+    this.since = performance.now();
+    this.show();
+    if (this.playing) requestAnimationFrame((time) => this.run(time));
+  },
+  open() {
+    $("replay").addEventListener("toggle", () => { if ($("replay").open) send({ t: "replay" }); });
+    $("replay-0").addEventListener("change", (event) => this.ask(0, event.target.value));
+    $("replay-1").addEventListener("change", (event) => this.ask(1, event.target.value));
+    $("replay-back").addEventListener("click", () => this.step(-1));
+    $("replay-next").addEventListener("click", () => this.step(1));
+    $("replay-play").addEventListener("click", () => this.play());
+    $("replay-at").addEventListener("input", (event) => { this.at = Number(event.target.value); this.show(); });
+    $("replay-end").addEventListener("click", () => { this.playing = false; this.logs = [null, null]; $("replay-0").value = ""; $("replay-1").value = ""; this.show(); });
+  },
+};
+
 // -- Begin -----------------------------------------------------------------------------------------------------
 
 let pointerStopped = 0;
@@ -714,6 +793,7 @@ addEventListener("resize", () => scene.again());
 setInterval(tick, 33);
 setInterval(schedule, 250);
 scene.open();
+replay.open();
 translate();
 takeToken();
 connect();

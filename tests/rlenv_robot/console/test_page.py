@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rlenv_robot as rr
 from real import RemoteRobot, Server
 from real.protocol.keys import Role
 from rlenv_robot.console.access import new_token
@@ -48,7 +49,7 @@ def tokens(tmp_path: Path) -> dict[str, str]:
 def console(served: Server, tokens: dict[str, str], tmp_path: Path) -> Iterator[Any]:
     settings = server.ConsoleSettings(
         address=served.address, port=0, tokens=tmp_path / "tokens", acts=tmp_path / "acts.jsonl",
-        mover=MoverSettings(record=tmp_path / "runs", velocity=1.0),
+        runs=tmp_path / "logs", mover=MoverSettings(record=tmp_path / "runs", velocity=1.0),
     )  # fmt: skip
     with server.ConsoleServer(settings) as console:
         yield console
@@ -368,3 +369,30 @@ def test_another_clients_episode_is_shown(open_page: Any, served: Server) -> Non
     remote.close()
     page.wait_for_selector("#episode-table tbody tr")
     assert page.locator("#episode-table tbody tr td").nth(3).text_content().startswith("process ")
+
+
+def test_a_recorded_episode_is_replayed_beside_its_simulation_and_never_taken_for_live(
+    open_page: Any, tmp_path: Path
+) -> None:
+    with rr.make("so101-reach", record=tmp_path / "logs", steps=20) as env:
+        table = env.reset({"seed": 1})
+        while not (table["terminated"] or table["truncated"]):
+            action = {"joint_target": np.zeros(6, np.float32)}
+            table, _ = env.step({"env_id": env.env_id, "frame_no": table["frame_no"], "action": action})
+    page = open_page("watch")
+    page.click("#replay summary")
+    page.wait_for_selector("#replay-0 option:nth-child(2)", state="attached")
+    page.select_option("#replay-0", "0")
+    shows(page, "#scene-note", "REPLAY, not live: 0, 0.00 s (0 / 20)")
+    page.select_option("#replay-1", "sim")
+    until(lambda: page.evaluate("replay.logs[1] !== null"))
+    page.click("#replay-next")
+    shows(page, "#scene-note", "(1 / 20)")
+    page.fill("#replay-at", "19")
+    shows(page, "#scene-note", "(19 / 20)")
+    page.click("#replay-back")
+    page.select_option("#replay-speed", "4")
+    page.click("#replay-play")
+    shows(page, "#scene-note", "(20 / 20)")
+    page.click("#replay-end")
+    until(lambda: page.get_attribute("#view", "data-replay") == "false")
