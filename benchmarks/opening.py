@@ -4,12 +4,14 @@ Processor time, since a busy machine changes it less than the time on the clock.
 pyarrow's reading of the same columns; doubling the rows shows whether the cost is in proportion.
 
     python benchmarks/opening.py [--rows 1000000] [--runs 200] [--folder /tmp]
+    python benchmarks/opening.py --runs 2000 --tiled 8950
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -20,7 +22,8 @@ from hal import Field, Spec
 from hal.frame_layout import FrameLayout
 from recorder.formats.lerobot.read import load_lerobot
 from recorder.log.writer import LogWriter
-from recorder.table.load import load_runs
+from recorder.table.load import build, load_runs
+from rlenv_robot.source import open_source
 
 LENGTH, WIDTH = 250, 14
 
@@ -55,17 +58,29 @@ def write_lerobot(root: Path, rows: int) -> None:
     pq.write_table(pa.Table.from_pylist(entries), root / "meta" / "episodes" / "chunk-000" / "file-000.parquet")
 
 
-def write_runs(root: Path, count: int) -> None:
+def write_runs(root: Path, count: int, rows: int = 500) -> None:
     layout = FrameLayout(Spec("o", (Field("state", (WIDTH,)),)), Spec("a", (Field("u", (WIDTH,)),)))
     row = layout.spec.rows()
     for number in range(count):
         with LogWriter(root / f"{number:05d}", layout, tail=False) as log:
-            for _ in range(5):
+            for _ in range(rows // 100):
                 row["episode"] = log.begin({"env_id": "bench"})
                 for frame in range(100):
                     row["frame_no"], row["acted"], row["stamp_ns"] = frame, frame > 0, frame * 10**7
                     log.frame(row)
                 log.end({"end": "time"})
+
+
+def write_tiled(root: Path, count: int, rows: int) -> None:
+    """Write a run of so many rows with its table, and hard links to its files as the other runs."""
+    write_runs(root, 1, rows)
+    first = root / f"{0:05d}"
+    build(first)
+    files = [path.relative_to(first) for path in first.rglob("*") if path.is_file()]
+    for number in range(1, count):
+        for file in files:
+            (link := root / f"{number:05d}" / file).parent.mkdir(parents=True, exist_ok=True)
+            os.link(first / file, link)
 
 
 def seconds(act: object) -> float:
@@ -80,10 +95,16 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--tiled", type=int, help="rows of each of --runs runs that are links to one; nothing else")
     given = parser.parse_args()
     import pyarrow.parquet as pq
 
     with tempfile.TemporaryDirectory(dir=given.folder) as scratch:
+        if given.tiled:
+            write_tiled(Path(scratch), given.runs, given.tiled)
+            first, second, third = (seconds(lambda: open_source(scratch)) for _ in range(3))
+            what = f"{given.runs} runs of {given.tiled} rows, with their transitions"
+            return print(f"{what}: {first:.2f} s, then {second:.2f} and {third:.2f} s")
         for rows in (given.rows // 4, given.rows // 2, given.rows):
             root = Path(scratch) / f"set-{rows}"
             write_lerobot(root, rows)
@@ -96,6 +117,7 @@ def main() -> None:
         write_runs(runs, given.runs)
         first, second, third = (seconds(lambda: load_runs(runs)) for _ in range(3))
         print(f"{given.runs} runs of 500 rows: {first:.2f} s, then {second:.3f} and {third:.3f} s")
+    return None
 
 
 if __name__ == "__main__":

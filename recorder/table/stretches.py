@@ -20,7 +20,9 @@ from recorder.table.table import Table
 __all__ = ["Stretches", "episode_groups", "rows_of_episodes", "stretches_of"]
 
 _CHUNK = 1 << 20
-"""Rows that are looked at in one go."""
+"""Rows that are looked at in one go, if they are small."""
+_CHUNK_BYTES = 128 << 20
+"""Bytes of rows that are looked at in one go: field after field is read, and only the first from the disk."""
 _KEPT = 1 << 20
 """Rows from which the stretches are kept in a file."""
 
@@ -94,12 +96,13 @@ _NONE: tuple[np.ndarray, ...] = (
 
 
 def episode_groups(table: Table) -> Iterator[tuple[int, int]]:
-    """Yield ranges of episodes (begin, end) with about `_CHUNK` rows each."""
+    """Yield ranges of episodes (begin, end) with about `_CHUNK` rows, or `_CHUNK_BYTES`, each."""
+    most = max(min(_CHUNK, _CHUNK_BYTES // table.rows.dtype.itemsize), 1)
     filled = np.cumsum(np.maximum(table.stops - table.starts, 0))
     begin = 0
     while begin < len(filled):
         before = filled[begin - 1] if begin else 0
-        end = max(begin + 1, int(np.searchsorted(filled, before + _CHUNK, side="right")))
+        end = max(begin + 1, int(np.searchsorted(filled, before + most, side="right")))
         yield begin, end
         begin = end
 

@@ -80,6 +80,9 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
         "--units", choices=("degrees", "percent"), help="unit of an SO-101's joints that LeRobot recorded"
     )
     parser.add_argument("--calibration", metavar="FILE", help="the recording arm's calibration, by LeRobot")
+    parser.add_argument(
+        "--cache", metavar="DIR", type=Path, help="a folder for tables that can't lie beside their data, or fill memory"
+    )
     parser.add_argument("--world", metavar="NAME", help="of our own runs, where a folder holds those of several worlds")
     parser.add_argument(
         "--keep-last", action="store_true", default=None, help="keep each episode's last action, for imitation"
@@ -88,7 +91,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
 
 def reading_options(args: argparse.Namespace) -> JsonDict:
     """Return the options of `add_reading`, as `rlenv_robot.open_source` takes them."""
-    return {name: getattr(args, name) for name in ("columns", "units", "calibration", "keep_last", "world")}
+    return {name: getattr(args, name) for name in ("columns", "units", "calibration", "keep_last", "cache", "world")}
 
 
 def _columns(text: str) -> dict[str, str | list[str]]:
