@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     policy = _policy(args)
     folder = _record_folder(args)
     known = runs_at(folder)
-    with _environment(args) as env:
+    with _environment(args, policy) as env:
         policy.check(env.observation, env.action)
         outcomes = []
         for episode in range(args.episodes):
@@ -86,10 +86,11 @@ def _policy(args: argparse.Namespace) -> SavedPolicy:
     return PLAIN[args.policy](args.seed)
 
 
-def _environment(args: argparse.Namespace) -> Environment:
+def _environment(args: argparse.Namespace, policy: SavedPolicy) -> Environment:
     """Make the environment of the arguments, and of the profile where they leave something out."""
     from hal import Terminal
     from rlenv_robot.config.profile import load_profile
+    from rlenv_robot.policies.policy import StochasticPolicy
     from rlenv_robot.registry import make
 
     info = {"policy": str(args.policy)}
@@ -102,7 +103,8 @@ def _environment(args: argparse.Namespace) -> Environment:
     where, keys = _robot(args, options)
     return make(
         args.name, where, mode="inference", record=record, info=info, keys=keys, profile=profile,
-        judge=Terminal() if args.verdicts else None, operator=_operator(args, options), **options,
+        judge=Terminal() if args.verdicts else None, operator=_operator(args, options),
+        behaviour=policy.behaviour if isinstance(policy, StochasticPolicy) else None, **options,
     )  # fmt: skip
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -13,7 +16,17 @@ from hal import RobotError, Spec, SpecMismatch
 if TYPE_CHECKING:
     from rlenv_robot.policies.feedback import SearchedPolicy
 
-__all__ = ["PLAIN", "Policy", "RandomPolicy", "SavedPolicy", "ZeroPolicy", "load_policy", "load_searched"]
+__all__ = [
+    "PLAIN",
+    "Draw",
+    "Policy",
+    "RandomPolicy",
+    "SavedPolicy",
+    "StochasticPolicy",
+    "ZeroPolicy",
+    "load_policy",
+    "load_searched",
+]
 
 
 class Policy(Protocol):
@@ -21,6 +34,34 @@ class Policy(Protocol):
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return an action, by the names of the action spec, for observations with any leading axes."""
+        ...
+
+
+class Draw(NamedTuple):
+    """An action that was drawn, with the distribution that it was drawn from.
+
+    Attributes:
+        action: by the names of the action spec.
+        log_probability: of the action: the logarithm of its density, or of its probability where actions are discrete.
+        behaviour: the distribution's parameters by the names in the policy's ``behaviour``; empty where it has none.
+    """
+
+    action: dict[str, np.ndarray]
+    log_probability: float
+    behaviour: Mapping[str, np.ndarray] = MappingProxyType({})
+
+
+@runtime_checkable
+class StochasticPolicy(Policy, Protocol):
+    """A policy that draws its actions, and tells from which distribution; `run_episode` has both recorded."""
+
+    @property
+    def behaviour(self) -> Spec:
+        """The parameters of the distribution, such as mean and standard deviation or logits; empty for none."""
+        ...
+
+    def draw(self, observation: Mapping[str, np.ndarray]) -> Draw:
+        """Draw an action for one observation."""
         ...
 
 
@@ -118,6 +159,26 @@ class RandomPolicy:
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return an action by the names of the action spec, for one observation."""
         return self._action.sample(self._rng)
+
+    @property
+    def behaviour(self) -> Spec:
+        """No parameters: the distribution is that of the ranges, the same in every step."""
+        return Spec("behaviour")
+
+    def draw(self, observation: Mapping[str, np.ndarray]) -> Draw:
+        """Return an action with the logarithm of its density: NaN where it has texts or entries that are counted."""
+        return Draw(self.act(observation), self._log_density)
+
+    @cached_property
+    def _log_density(self) -> float:
+        total = 0.0
+        for field in self._action:
+            if field.is_text or field.counted_by:
+                return math.nan
+            low, high = (bound.astype(np.float64) for bound in field.bounds)
+            span = high - low + (field.numpy_dtype.kind != "f")
+            total -= float(np.log(span[span > 0]).sum())  # an element with one value alone has probability 1
+        return total
 
 
 PLAIN: Mapping[str, Callable[[int], SavedPolicy]] = {"zero": ZeroPolicy, "random": RandomPolicy}

@@ -156,12 +156,15 @@ def beside(image: np.ndarray | None, lines: Sequence[Line]) -> np.ndarray:
     """Return a picture with the lines in up to three columns at its right; what has no room is counted.
 
     Args:
-        image: uint8 of shape (height, width, 3), RGB; None for the lines alone.
+        image: uint8 of shape (height, width, 3), RGB; None for the lines alone. A small one is enlarged.
         lines: from top to bottom. Letters beyond ASCII are written as ``?``.
 
     Returns:
         uint8 of shape (height, more width, 3).
     """
+    if image is not None:  # a small board of pixels would leave no room for lines
+        factor = max(1, _BLANK_HEIGHT // image.shape[0])
+        image = image.repeat(factor, axis=0).repeat(factor, axis=1)
     height = _BLANK_HEIGHT if image is None else image.shape[0]
     room = max(1, (height - 2 * _MARGIN) // _LINE)
     most = room * _MOST_COLUMNS

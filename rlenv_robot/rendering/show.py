@@ -179,6 +179,9 @@ def render_history(
         images = itertools.islice(_montage(table, number, notes, options), selection.start, selection.stop)
     else:
         images = _history_images(table, number, options, selection, panel)
+        robot = table.episodes[number].get("robot")
+        if panel and robot is not None and not _has_picture(table, number):
+            notes.append(f"no simulated twin: no model of the robot {robot!r} is known")
     images = itertools.chain([next(images)], images)  # raises what can't be rendered before a file is begun
     if frames is not None:
         images = _written(images, Path(frames), (step or 0) % length)
@@ -214,7 +217,7 @@ def _history_images(
     pictures: Iterator[np.ndarray | None]
     if info.get("task") == "go" and "board" in table.layout.observation:
         pictures = _boards(rows[frames])
-    elif panel and "robot" not in info and not len(table.layout.sensors):
+    elif panel and not _has_picture(table, episode):
         pictures = itertools.repeat(None, len(rows[frames]))
     else:
         pictures = twin_images(table, episode, options, frames)
@@ -253,6 +256,15 @@ def _episode_sgf(table: Table, episode: int) -> str:
         result = "W+" if (reward > 0) == mover_is_white else "B+"
     moves = np.asarray(played["action_move"]).tolist()
     return go_sgf(moves, int(info["size"]), float(info["komi"]), result)
+
+
+def _has_picture(table: Table, episode: int) -> bool:
+    """Return whether the picture of a robot or of a board belongs to an episode's frames."""
+    info = table.episodes[episode]
+    if "robot" not in info and not len(table.layout.sensors):
+        return info.get("task") == "go"
+    robot = str(info.get("robot") or "so101").split("_")[0]
+    return robot in robot_names() or is_model_file(str(info.get("task")))
 
 
 def _boards(rows: np.ndarray) -> Iterator[np.ndarray]:

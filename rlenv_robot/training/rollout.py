@@ -15,7 +15,7 @@ from hal import IllegalAction, Violation
 from hal.field import JsonObject
 from rlenv_robot.env import Environment
 from rlenv_robot.policies.feedback import SearchedPolicy
-from rlenv_robot.policies.policy import Policy
+from rlenv_robot.policies.policy import Policy, StochasticPolicy
 from rlenv_robot.registry import make_vector
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.agents import mean_reward
@@ -131,15 +131,24 @@ def limit_cycle(envs: VectorEnvironment, policy: Policy, seed: int, last_s: floa
 def run_episode(env: Environment, policy: Policy, options: Options) -> Iterator[Outcome | None]:
     """Run one episode through the standard's interface; yield None after every step, and at last the outcome.
 
+    A `StochasticPolicy` draws its actions; their probabilities are in the record, and so are the distributions where
+    the environment was made with the policy's ``behaviour``.
+
     Raises:
         IllegalAction: the policy chose one. It was not executed, and asked again the policy would choose the same.
     """
     table = env.reset(options)
     total = 0.0
     while not (table["terminated"] or table["truncated"]):
-        action = policy.act(table["observation"])
+        extra_info: dict[str, object] = {}
+        if isinstance(policy, StochasticPolicy):
+            action, extra_info["log_probability"], behaviour = policy.draw(table["observation"])
+            if len(env.behaviour):
+                extra_info["behaviour"] = behaviour
+        else:
+            action = policy.act(table["observation"])
         request = {"env_id": env.env_id, "frame_no": table["frame_no"], "action": action}
-        table, reward = env.step(request)
+        table, reward = env.step(request, extra_info)
         if "error" in table["extra_info"]:
             raise _refused(table["extra_info"]["error"], table["frame_no"])
         total += float(mean_reward(reward["reward"]))

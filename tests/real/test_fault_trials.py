@@ -492,6 +492,7 @@ def test_another_movers_session(identities: Callable[..., Path], tmp_path: Path,
             (MessageKind.JUDGE, {"message": "", "deadline_s": 1.0}),
             (MessageKind.CONSENT, {"yes": True}),
             (MessageKind.RELEASE, None),
+            (MessageKind.END, {"reason": "stolen"}),
         )
         for trial in range(repeats):
             kind, detail = dice.choice(kinds)

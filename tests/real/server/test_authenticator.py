@@ -117,6 +117,7 @@ def test_a_watcher_with_a_stolen_session_still_only_watches(server, client, iden
         (MessageKind.JUDGE, {"message": "", "deadline_s": 1.0}),
         (MessageKind.CONSENT, {"yes": True}),
         (MessageKind.RELEASE, None),
+        (MessageKind.END, {"reason": "stolen"}),
         (MessageKind.HELLO, {"resume": True}),
         (MessageKind.HELLO, {"resume": False}),
     ],

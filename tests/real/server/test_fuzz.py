@@ -39,6 +39,7 @@ def recorded(make_robot, target, monkeypatch):
         remote = RemoteRobot(server.address)
         remote.reset({"seed": 1, "start": {"target": [0.1, 0.2]}})
         remote.step(target(0.5, 0))
+        remote.end_episode("recorded")
         remote.status()
         with closing(Connection(server.address)) as button:  # a client's own stops go to the endpoint for stops
             button.ask(MessageKind.STOP, {"reason": "recorded", "orderly": False}, (), 5.0)

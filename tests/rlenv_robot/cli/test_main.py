@@ -280,6 +280,8 @@ def test_replay_hands_on_what_it_is_told(recorded: Path, monkeypatch: pytest.Mon
         "frames": None,
         "fine": None,
         "world": None,
+        "panel": True,
+        "sgf": None,
     }
     assert calls == [((str(recorded), 3), options)]
     assert capsys.readouterr().out == "p.png\nv.mp4\n"

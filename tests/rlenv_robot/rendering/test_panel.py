@@ -52,14 +52,17 @@ def test_every_shipped_world_shows_what_the_agent_saw_live_and_from_history(name
     env.render({"mode": "call", "to": tables.append})
     env.close()
     wide, alone = cv2.imread(str(tmp_path / "with.png")), cv2.imread(str(tmp_path / "alone.png"))
-    assert wide.shape[0] == alone.shape[0] == 480
+    factor = max(1, 480 // alone.shape[0])  # a small picture is enlarged beside its panel
+    picture = tables[0]["frame_data"]["image"]
+    alone = alone.repeat(factor, axis=0).repeat(factor, axis=1)
+    assert wide.shape[0] == alone.shape[0] >= 240
     assert wide.shape[1] > alone.shape[1]
     np.testing.assert_array_equal(wide[:, : alone.shape[1]], alone)
     panel = wide[:, alone.shape[1] :]
     assert (panel.max(axis=2) > 150).sum() > 500, "something is written there"
     (shown,) = tables
     assert (shown["env_id"], shown["frame_no"]) == (env.env_id, table["frame_no"])
-    assert shown["frame_data"]["image"].shape == alone.shape
+    assert picture.shape[0] * factor == alone.shape[0]
     for field, value in table["observation"].items():
         np.testing.assert_array_equal(shown["frame_data"]["observation"][field], value)
     assert shown["frame_data"]["extra_info"].keys() == table["extra_info"].keys()
@@ -67,9 +70,8 @@ def test_every_shipped_world_shows_what_the_agent_saw_live_and_from_history(name
     frames = sorted((tmp_path / "frames").iterdir())
     assert len(frames) == table["frame_no"] + 1
     first, last = (cv2.imread(str(frame)) for frame in (frames[0], frames[-1]))
-    assert first.shape[0] == 480
-    assert last.shape[1] >= first.shape[1] > 480
-    assert not np.array_equal(first[:, 480:], last[:, 480 : first.shape[1]])
+    assert last.shape[1] >= first.shape[1]
+    assert not np.array_equal(first, last[:, : first.shape[1]])
 
 
 def test_a_world_without_a_picture_shows_the_panel_alone_and_refusals(slider_class: type, tmp_path: Path) -> None:
@@ -135,10 +137,11 @@ def test_lines_name_elements_units_texts_and_entries_that_count() -> None:
 
 
 def test_lines_that_have_no_room_are_counted() -> None:
-    picture = np.zeros((200, 300, 3), np.uint8)
-    assert beside(picture, [Line("one")]).shape == (200, 630, 3)
-    assert beside(picture, [Line(str(n)) for n in range(20)]).shape == (200, 960, 3)
+    picture = np.zeros((300, 300, 3), np.uint8)
+    assert beside(picture, [Line("one")]).shape == (300, 630, 3)
+    assert beside(picture, [Line(str(n)) for n in range(20)]).shape == (300, 960, 3)
+    assert beside(picture[:100, :100], []).shape == (400, 730, 3)
     full = beside(picture, [Line(str(n)) for n in range(500)])
-    assert full.shape == (200, 300 + 3 * 330, 3)
+    assert full.shape == (300, 300 + 3 * 330, 3)
     np.testing.assert_array_equal(full[:, :300], picture)
     assert beside(None, []).shape == (480, 330, 3)
