@@ -29,6 +29,7 @@ Examples:
 
   rlenv-robot identify runs/excite --output arm.toml
   rlenv-robot identify so101-pick-place --units percent --fit 0 --judge 1 --frames 0:40-344 --leave-out gripper
+  rlenv-robot identify so101-pick-place --units percent --fit 0 --judge 1 --leave-out gripper --friction auto
   rlenv-robot identify runs/excite runs/today --kinds stiffness,damping,friction,offset,armature,delay,payload
 
 Exit code 0: fitted. 1: on the episodes that judge, the fit is no better than the nominal simulation. 2: the data can't
@@ -41,6 +42,12 @@ be read. Look at the warnings: what the data can't tell is not in the profile's 
     )
     parser.add_argument("--frames", metavar="E:A-B", action="append", default=[], help="of episode E, frames A to B")
     parser.add_argument("--kinds", metavar="KIND,...", help="what to estimate; --kinds help lists all kinds")
+    parser.add_argument(
+        "--friction", default="m1", metavar="MODEL",
+        help="the friction (BAM): m1 Coulomb and viscous, m2 and more at rest, m3 a share of the load, m4 both, "
+        "m5 with a direction, m6 and quadratic; of several (m1,m3), or auto for all, the one that predicts left-out "
+        "pieces best (default: m1)",
+    )  # fmt: skip
     parser.add_argument("--leave-out", metavar="JOINT,...", default="", help="joints that do not count")
     parser.add_argument("--output", metavar="FILE", help="write the profile there (.toml)")
     parser.add_argument("--spread", action="store_true",
@@ -68,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         say(f"fitting {robot} to {sum(map(len, fitted))} frames of {len(fitted)} episodes")
     leave_out = tuple(filter(None, args.leave_out.split(",")))
-    result = identify(sim_model, fitted, kinds, leave_out)
+    friction = args.friction if "," not in args.friction else args.friction.split(",")
+    result = identify(sim_model, fitted, kinds, leave_out, friction=friction)
     judgement = judge(sim_model, result.values, judging or fitted)
     if args.output:
         text = profile_text(result, sim_model, ", ".join(path.name for path in args.logs), args.spread)
@@ -122,6 +130,10 @@ def _print(result: Identification, judgement: Judgement, held_out: bool) -> None
 
     head = ["parameter", "estimate", "95 % interval", "nominal", "unit", ""]
     print_table("identified", head, map(_row, result.estimates))
+    if result.validation:
+        rows = [[name, f"{1000 * error:.2f}"] for name, error in result.validation.items()]
+        print_table("error in left-out pieces of the fitted episodes, mean RMS in mrad", ["friction", "error"], rows)
+        print(f"friction: {result.friction}")
     for warning in result.warnings:
         print(f"warning: {warning}")
     factor, unit = (1000.0, "mrad") if judgement.scale is None else (1 / np.abs(judgement.scale), "log's units")

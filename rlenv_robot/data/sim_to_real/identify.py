@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -13,18 +13,17 @@ from mujoco import minimize
 
 from hal import SourceError
 from recorder.json_data import JsonDict
+from rlenv_robot.data.sim_to_real.fit_problem import FRICTION_MODELS, FitProblem
 from rlenv_robot.data.sim_to_real.gap import constant_delay_error
 from rlenv_robot.data.sim_to_real.motion import RecordedMotion
-from rlenv_robot.data.sim_to_real.servo_replay import KINDS, PER_JOINT, ServoReplay, ServoValues
+from rlenv_robot.data.sim_to_real.servo_replay import KINDS, ServoReplay, ServoValues
 from sim.model import SimModel
+from sim.randomize.load_friction import TERMS
 
 __all__ = ["DEFAULT_KINDS", "Estimate", "Identification", "Judgement", "identify", "judge", "profile_text"]
 
 DEFAULT_KINDS = ("stiffness", "damping", "friction", "offset", "armature", "delay")
 """The kinds that are estimated unless others are named."""
-
-SETTLE_S = 0.3
-"""Beginning of each motion that does not count, seconds: the friction's state before it is not known."""
 
 _STEPS = (3e-2, 1e-2, 3e-3)
 """Steps of the central differences in the three stages of the search, in units of `Kind.step`.
@@ -32,22 +31,25 @@ _STEPS = (3e-2, 1e-2, 3e-3)
 A joint that sticks makes the residuals rough in its friction. Wide steps see the slope behind that, narrow ones find
 the end; with one-sided differences of one size a search stopped up to 10 % away from planted figures."""
 
+_LOADED_STEPS = (1e-1, 1e-2)
+"""The same where a friction of more parameters begins at the result of a simpler one."""
+
 _CORRELATED = 0.95
 """Correlation from which two estimates count as one."""
 
-_MEMORY_S = 1.0
-"""Time over which residuals count as correlated with each other, seconds (Newey and West, 1987)."""
+_WARM_START = {"m2": "m1", "m3": "m1", "m4": "m3", "m5": "m4", "m6": "m5"}
+"""Model of friction -> the model at whose result its search begins."""
 
-_FAILED_RAD = 10.0
-"""Residual of a variant whose physics failed."""
+_STRENGTHS = (0.0, 4.0)
+"""Weights of the nominal arm that are tried beside 1, by Bayes's rule."""
 
-_NOISE_RAD = 2e-4
-"""Smallest noise of a measured angle that is believed, rad; the rounding of a 12-bit encoder is 4.4e-4."""
+_BETTER = 0.99
+"""Share of a simpler fit's error that a fit with more parameters must reach to be chosen."""
 
-_UNSEEN_RAD = 1e-5
-"""A parameter whose typical change moves the angles by less (root mean square) is not in the data, rad."""
-
-_RESOLVED = {"offset": math.radians(0.5), "delay": 0.005, "backlash": math.radians(0.5), "payload": 0.02}
+_RESOLVED = {
+    "offset": math.radians(0.5), "delay": 0.005, "backlash": math.radians(0.5), "payload": 0.02,
+    **dict.fromkeys(FRICTION_MODELS["m6"].kinds, 0.02),
+}  # fmt: skip
 """Half of the widest 95 % interval of an estimate that counts as resolved; of positive kinds it is a tenth."""
 
 _RESOLVED_SHARE = 0.1
@@ -132,6 +134,9 @@ class Identification:
         estimates: one for each estimated number.
         values: all figures of the arm, estimated or nominal, of one variant.
         warnings: what the data can't tell, a sentence each.
+        friction: name of the friction's model (`FRICTION_MODELS`).
+        validation: of each fit that was tried, error in pieces of the fitted motions that were left out in turn, mean
+            of the joints, rad; empty unless the model was chosen.
     """
 
     robot: str
@@ -141,12 +146,15 @@ class Identification:
     estimates: tuple[Estimate, ...]
     values: ServoValues
     warnings: tuple[str, ...]
+    friction: str = "m1"
+    validation: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> JsonDict:
         """Return plain data."""
         return {
             "robot": self.robot, "fitted_joints": list(self.fitted), "episodes": list(self.episodes),
             "estimates": [estimate.to_dict() for estimate in self.estimates], "warnings": list(self.warnings),
+            "friction": self.friction, "validation_rad": dict(self.validation),
         }  # fmt: skip
 
 
@@ -157,12 +165,15 @@ def identify(
     leave_out: Sequence[str] = (),
     most_iterations: int = 15,
     threads: int = 0,
+    friction: str | Sequence[str] = "m1",
 ) -> Identification:
     """Fit the figures of an arm's servos so that a replay of the goals does what was measured.
 
     The sum of squared distances over all frames and joints is minimised by MuJoCo's own `mujoco.minimize`
-    (Gauss-Newton with box bounds), every column of its Jacobian being one simulation of a batch. Intervals come from
-    the Jacobian and from residuals that are correlated over `_MEMORY_S` (the estimate of Newey and West).
+    (Gauss-Newton with box bounds), every column of its Jacobian being one simulation of a batch. The nominal arm counts
+    as an observation with the spread of real arms (`Kind.prior`), so that what a motion does not tell stays near it.
+    Intervals come from the Jacobian and from residuals that are correlated over a second (the estimate of Newey and
+    West).
 
     Args:
         sim_model: the nominal arm, where the search begins.
@@ -172,33 +183,146 @@ def identify(
             something.
         most_iterations: of each of the three stages of the search.
         threads: native threads; 0 for one a processor.
+        friction: the friction's model, one of `FRICTION_MODELS`; or several, or ``auto`` for all, of which the one
+            with the smallest error in pieces of the motions that are left out in turn is taken, and so the weight of
+            the nominal arm.
 
     Raises:
-        SourceError: no motion, an unknown kind or joint, or a motion of other joints.
+        SourceError: no motion, an unknown kind, joint or friction, or a motion of other joints.
     """
     replay = ServoReplay(sim_model, threads)
     names = replay.joints.names
     _check(motions, names, kinds, leave_out)
+    if friction == "auto":
+        friction = tuple(FRICTION_MODELS)
+    models = (friction,) if isinstance(friction, str) else tuple(friction)
+    for model in models:
+        if model not in FRICTION_MODELS:
+            raise SourceError(f"there is no friction {model!r}, allowed are {', '.join(FRICTION_MODELS)} and auto")
     fitted = np.array([name not in leave_out for name in names])
-    problem = _Problem(replay, [motion.at_period(sim_model.spec.period_s) for motion in motions], kinds, fitted)
-    start = np.clip(np.zeros(len(problem.layout)), *problem.bounds)
-    solution = start
-    for step in _STEPS:
-        solution, _ = minimize.least_squares(
-            solution, problem.residuals, problem.bounds, partial(problem.jacobian, step=step), x_scale="jac",
-            max_iter=most_iterations, xtol=1e-4, verbose=minimize.Verbosity.SILENT,
-        )  # fmt: skip
-    covariance = problem.covariance(solution)
-    estimates = problem.estimates(solution, covariance)
+    even = [motion.at_period(sim_model.spec.period_s) for motion in motions]
+
+    def problem_of(model: str) -> FitProblem:
+        return FitProblem(replay, even, kinds, fitted, model)
+
+    if len(models) > 1:
+        best = _chosen(problem_of, models, most_iterations)
+    elif models == ("m1",):
+        best = _fit("m1", problem_of("m1"), None, _STEPS, most_iterations)
+    else:
+        best = _with_load(problem_of, models[0], most_iterations)
+    covariance = best.problem.covariance(best.solution, _STEPS[-1])
+    estimates = _estimates(best.problem, best.solution, covariance, names)
     return Identification(
         sim_model.spec.name,
         names,
         tuple(name for name, counts in zip(names, fitted, strict=True) if counts),
         tuple(motion.episode for motion in motions),
         estimates,
-        {kind: value[0] for kind, value in problem.values(solution[:, None]).items()},
+        {kind: value[0] for kind, value in best.problem.values(best.solution[:, None]).items()},
         (*_weak(estimates), *_alike(estimates, covariance)),
+        best.friction,
+        best.errors,
     )
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A fit with one model of the friction."""
+
+    friction: str
+    problem: FitProblem
+    solution: np.ndarray
+    errors: Mapping[str, float] = field(default_factory=dict)
+
+
+def _fit(
+    friction: str,
+    problem: FitProblem,
+    before: _Fit | None,
+    steps: Sequence[float],
+    most_iterations: int,
+    strength: float = 1.0,
+) -> _Fit:
+    """Fit from the result of another fit, or from the nominal arm."""
+    solution = problem.begin
+    if before is not None:
+        known = dict(zip(before.problem.layout, before.solution, strict=True))
+        for kind, other in FRICTION_MODELS[before.friction].tied.items():
+            known.setdefault((kind, -1), known.get((other, -1), 0.0))
+        solution = np.array([known.get(key, begin) for key, begin in zip(problem.layout, problem.begin, strict=True)])
+        problem.weigh(solution, strength)
+    for step in steps:
+        solution, _ = minimize.least_squares(
+            solution, problem.objective, problem.bounds, partial(problem.slope, step=step), x_scale="jac",
+            max_iter=most_iterations, xtol=1e-4, verbose=minimize.Verbosity.SILENT,
+        )  # fmt: skip
+        problem.weigh(solution, strength)
+    return _Fit(friction, problem, solution)
+
+
+def _with_load(problem_of: Callable[[str], FitProblem], friction: str, most_iterations: int) -> _Fit:
+    """Fit the simplest friction first, and from its result one more general after the other."""
+    if friction == "m1":
+        return _fit("m1", problem_of("m1"), None, _STEPS[:2], most_iterations)
+    before = _with_load(problem_of, _WARM_START[friction], most_iterations)
+    return _fit(friction, problem_of(friction), before, _LOADED_STEPS, most_iterations)
+
+
+def _chosen(problem_of: Callable[[str], FitProblem], models: Sequence[str], most_iterations: int) -> _Fit:
+    """Return the fit with the smallest error in what was left out; of similar ones the simpler."""
+    fits = {"m1": _with_load(problem_of, "m1", most_iterations)}
+    needed = {model for name in models for model in (name, *_simpler(name))}
+    for name, before in _WARM_START.items():
+        if name not in needed:
+            continue
+        fits[name] = _fit(name, problem_of(name), fits[before], _LOADED_STEPS, most_iterations)
+    errors = {
+        name: float(fit.problem.validate(fit.solution, _STEPS[1]).mean())
+        for name, fit in fits.items()
+        if name in models
+    }
+    best = fits[_smallest(errors)]
+    weighed = {f"{best.friction}, nominal arm by Bayes": best}
+    for strength in _STRENGTHS:
+        name = f"{best.friction}, nominal arm {strength:g} times"
+        weighed[name] = _fit(best.friction, problem_of(best.friction), best, _STEPS[1:2], most_iterations, strength)
+        errors[name] = float(weighed[name].problem.validate(weighed[name].solution, _STEPS[1]).mean())
+    errors[next(iter(weighed))] = errors[best.friction]
+    return replace(weighed[_smallest({name: errors[name] for name in weighed})], errors=errors)
+
+
+def _simpler(name: str) -> list[str]:
+    """Return the models at whose results the search for a model begins, the nearest first."""
+    before = _WARM_START.get(name)
+    return [] if before is None else [before, *_simpler(before)]
+
+
+def _smallest(errors: Mapping[str, float]) -> str:
+    best, *others = errors
+    for name in others:
+        if errors[name] < _BETTER * errors[best]:
+            best = name
+    return best
+
+
+def _estimates(
+    problem: FitProblem, solution: np.ndarray, covariance: np.ndarray, names: Sequence[str]
+) -> tuple[Estimate, ...]:
+    """Return the estimates in natural units."""
+    made = []
+    for index, (kind, joint) in enumerate(problem.layout):
+        about = KINDS[kind]
+        half = 1.96 * math.sqrt(max(float(covariance[index, index]), 0.0))
+        center = float(solution[index])
+        value, low, high = (problem.natural(index, end) for end in (center, center - half, center + half))
+        at_bound = bool(min(center - problem.bounds[0][index], problem.bounds[1][index] - center) < 1e-6)
+        wide = about.step * half
+        resolved = wide <= (_RESOLVED_SHARE if about.positive else _RESOLVED[kind])
+        zero = about.lowest == 0.0 and value < 1e-9  # zero is no edge but an answer
+        name = names[joint] if joint >= 0 else ""
+        made.append(Estimate(kind, name, value, low, high, problem.nominal(index), resolved, at_bound and not zero))
+    return tuple(made)
 
 
 def _check(
@@ -217,137 +341,6 @@ def _check(
             raise SourceError(f"there is no joint {joint!r} to leave out, joints are {', '.join(names)}")
     if not kinds or set(leave_out) >= set(names):
         raise SourceError("nothing is left to estimate: name at least one kind, and leave in at least one joint")
-
-
-class _Problem:
-    """The residuals of a fit as a function of scaled parameters, and what follows from them.
-
-    Args:
-        replay: simulates variants.
-        motions: to fit, with the simulation's period.
-        kinds: of the parameters.
-        fitted: which joints count, bool, (n,).
-    """
-
-    def __init__(
-        self, replay: ServoReplay, motions: Sequence[RecordedMotion], kinds: Sequence[str], fitted: np.ndarray
-    ) -> None:
-        self._replay, self._motions, self._fitted = replay, motions, fitted
-        self._nominal = replay.nominal()
-        self.layout: list[tuple[str, int]] = [
-            (kind, joint)
-            for kind in kinds
-            for joint in (np.flatnonzero(fitted).tolist() if kind in PER_JOINT else [-1])
-        ]
-        bounds = [self._bounds(kind, joint) for kind, joint in self.layout]
-        self.bounds = (np.array([low for low, _ in bounds]), np.array([high for _, high in bounds]))
-        self._settled = [min(round(SETTLE_S / motion.period_s), len(motion) // 4) for motion in motions]
-
-    def _base(self, kind: str, joint: int) -> float:
-        nominal = float(self._nominal[kind][joint] if joint >= 0 else self._nominal[kind])
-        return max(nominal, 1e-3) if KINDS[kind].positive else nominal
-
-    def _bounds(self, kind: str, joint: int) -> tuple[float, float]:
-        about, base = KINDS[kind], self._base(kind, joint)
-        if about.positive:
-            return math.log(about.lowest) / about.step, math.log(about.highest) / about.step
-        return (about.lowest - base) / about.step, (about.highest - base) / about.step
-
-    def values(self, scaled: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the figures of K variants for scaled parameters, (P, K)."""
-        count = scaled.shape[1]
-        values = {kind: np.array(np.broadcast_to(value, (count, *value.shape)), np.float64)
-                  for kind, value in self._nominal.items()}  # fmt: skip
-        for row, (kind, joint) in zip(scaled, self.layout, strict=True):
-            number = self._number(kind, joint, row)
-            if joint >= 0:
-                values[kind][:, joint] = number
-            else:
-                values[kind][:] = number
-        return values
-
-    def _number(self, kind: str, joint: int, scaled: np.ndarray) -> np.ndarray:
-        about, base = KINDS[kind], self._base(kind, joint)
-        return np.asarray(base * np.exp(about.step * scaled) if about.positive else base + about.step * scaled)
-
-    def residuals(self, scaled: np.ndarray) -> np.ndarray:
-        """Return simulated minus measured angles, rad, (R, K), for scaled parameters, (P, K)."""
-        values = self.values(scaled)
-        parts = []
-        for motion, settled in zip(self._motions, self._settled, strict=True):
-            apart = (
-                self._replay.run(values, motion)[:, settled:, self._fitted] - motion.measured[settled:, self._fitted]
-            )
-            parts.append(np.nan_to_num(apart, nan=_FAILED_RAD).reshape(scaled.shape[1], -1))
-        return np.ascontiguousarray(np.concatenate(parts, axis=1).T)
-
-    def jacobian(self, scaled: np.ndarray, residuals: np.ndarray, step: float) -> np.ndarray:
-        """Return the derivatives of the residuals by central differences, (R, P), from one batch.
-
-        Args:
-            scaled: where, (P, 1).
-            residuals: there; not needed.
-            step: of the differences.
-        """
-        steps = step * np.eye(len(scaled))
-        both = self.residuals(np.concatenate([scaled + steps, scaled - steps], axis=1))
-        return np.ascontiguousarray((both[:, : len(scaled)] - both[:, len(scaled) :]) / (2 * step))
-
-    def covariance(self, solution: np.ndarray) -> np.ndarray:
-        """Return the covariance of the scaled parameters, (P, P); infinite where the data say nothing."""
-        count = len(solution)
-        residuals = self.residuals(solution[:, None])[:, 0]
-        jacobian = self.jacobian(solution[:, None], residuals, _STEPS[-1])
-        information = jacobian.T @ jacobian
-        scale = np.sqrt(np.diag(information))
-        seen = scale > _UNSEEN_RAD * math.sqrt(len(residuals))
-        covariance = np.full((count, count), 0.0)
-        covariance[np.diag_indices(count)] = np.inf
-        part = np.ix_(seen, seen)
-        inverse = np.linalg.pinv(information[part] / np.outer(scale[seen], scale[seen]), rcond=1e-12, hermitian=True)
-        inverse /= np.outer(scale[seen], scale[seen])
-        spread = self._score_spread(jacobian[:, seen], residuals)
-        freedom = len(residuals) / max(len(residuals) - count, 1)
-        spread += _NOISE_RAD**2 * information[part]
-        covariance[part] = freedom * inverse @ spread @ inverse
-        return covariance
-
-    def _score_spread(self, jacobian: np.ndarray, residuals: np.ndarray) -> np.ndarray:
-        """Return the sum of the scores' autocovariances, weighted by Bartlett's window, (P, P)."""
-        joints, width = int(self._fitted.sum()), jacobian.shape[1]
-        total = np.zeros((width, width))
-        first = 0
-        for motion, settled in zip(self._motions, self._settled, strict=True):
-            frames = len(motion) - settled
-            rows = slice(first, first + frames * joints)
-            first = rows.stop
-            scores = (jacobian[rows] * residuals[rows, None]).reshape(frames, joints, width).sum(axis=1)
-            memory = min(round(_MEMORY_S / motion.period_s), frames - 1)
-            total += scores.T @ scores
-            for lag in range(1, memory + 1):
-                product = scores[lag:].T @ scores[:-lag]
-                total += (1 - lag / (memory + 1)) * (product + product.T)
-        return total
-
-    def estimates(self, solution: np.ndarray, covariance: np.ndarray) -> tuple[Estimate, ...]:
-        """Return the estimates in natural units."""
-        made = []
-        for index, (kind, joint) in enumerate(self.layout):
-            about = KINDS[kind]
-            half = 1.96 * math.sqrt(max(float(covariance[index, index]), 0.0))
-            center = float(solution[index])
-            with np.errstate(over="ignore"):
-                value, low, high = (
-                    float(self._number(kind, joint, np.asarray(end))) for end in (center, center - half, center + half)
-                )
-            at_bound = bool(min(center - self.bounds[0][index], self.bounds[1][index] - center) < 1e-6)
-            wide = about.step * half
-            resolved = wide <= (_RESOLVED_SHARE if about.positive else _RESOLVED[kind])
-            name = self._replay.joints.names[joint] if joint >= 0 else ""
-            nominal = float(self._nominal[kind][joint] if joint >= 0 else self._nominal[kind])
-            zero = kind in ("delay", "backlash") and value < 1e-9  # zero is no edge but an answer
-            made.append(Estimate(kind, name, value, low, high, nominal, resolved, at_bound and not zero))
-        return tuple(made)
 
 
 def _weak(estimates: Sequence[Estimate]) -> list[str]:
@@ -449,6 +442,10 @@ def profile_text(identification: Identification, sim_model: SimModel, origin: st
             lines.append(
                 line(f"joint.{joint}.frictionloss", "friction", name, float(values["friction"][number]), "N m")
             )
+        for term in TERMS:
+            value, unit = float(values[term]), KINDS[term].unit
+            if value != TERMS[term].default:
+                lines.append(f'"joint.{joint}.{term}" = {{choice = [{value:.6g}], unit = "{unit}"}}')
         if "armature" in changed:
             lines.append(line(f"joint.{joint}.armature", "armature", "", float(values["armature"]), "kg m^2"))
     payload = float(values["payload"])

@@ -13,6 +13,7 @@ from hal import SourceError
 from rlenv_robot.data.sim_to_real.motion import ArmJoints, RecordedMotion
 from rlenv_robot.data.sim_to_real.open_loop import without_contacts
 from sim.model import SimModel
+from sim.randomize.load_friction import TERMS, friction_torque
 
 __all__ = ["KINDS", "PER_JOINT", "Kind", "ServoReplay", "ServoValues"]
 
@@ -27,6 +28,9 @@ class Kind:
         step: typical size of a change: of the logarithm for positive kinds, else in the kind's unit.
         lowest, highest: range of the estimate: factors of the nominal value for positive kinds, else values.
         meaning: for people.
+        prior: standard deviation of real arms about the nominal number, in units of ``step``. The figures of STS3215
+            differ by a third (BAM's, ours and published ones), zeros of calibrated arms by half a degree.
+        begin: where a search begins, in units of ``step`` from the nominal number: not at an edge where the slope is 0.
     """
 
     unit: str
@@ -35,17 +39,36 @@ class Kind:
     lowest: float
     highest: float
     meaning: str
+    prior: float = 1.0
+    begin: float = 0.0
 
 
 KINDS: Mapping[str, Kind] = {
-    "stiffness": Kind("N m/rad", True, 1.0, 0.02, 150.0, "torque per angle of error (gain, error gain and supply)"),
-    "damping": Kind("N m s/rad", True, 1.0, 0.02, 50.0, "torque per speed (back-EMF, viscous friction and D)"),
-    "friction": Kind("N m", True, 1.0, 0.01, 50.0, "torque that is overcome before the joint moves"),
-    "offset": Kind("rad", False, 0.05, -0.6, 0.6, "distance below its goal at which the servo stops without load"),
-    "armature": Kind("kg m^2", True, 1.0, 0.05, 20.0, "inertia of the rotors behind their gears, one for all joints"),
+    "stiffness": Kind(
+        "N m/rad", True, 1.0, 0.02, 150.0, "torque per angle of error (gain, error gain and supply)", 0.3
+    ),
+    "damping": Kind("N m s/rad", True, 1.0, 0.02, 50.0, "torque per speed (back-EMF, viscous friction and D)", 0.3),
+    "friction": Kind("N m", True, 1.0, 0.01, 50.0, "torque that is overcome before the joint moves", 0.5),
+    "offset": Kind("rad", False, 0.05, -0.6, 0.6, "distance below its goal at which the servo stops without load", 0.2),
+    "armature": Kind(
+        "kg m^2", True, 1.0, 0.05, 20.0, "inertia of the rotors behind their gears, one for all joints", 0.3
+    ),
     "delay": Kind("s", False, 0.02, 0.0, 0.4, "delay of the goals, one for all joints"),
     "backlash": Kind("rad", False, 0.02, 0.0, 0.2, "play between motor and joint, one for all joints"),
     "payload": Kind("kg", False, 0.05, -0.05, 1.0, "mass that the last link carries in addition"),
+    "load_friction": Kind("1", False, 0.05, 0.0, 0.6, "share of the motor's torque that becomes friction", 2.0, 0.6),
+    "external_friction": Kind("1", False, 0.05, 0.0, 0.6, "share of gravity's torque that becomes friction", 2.0, 0.6),
+    "stribeck_friction": Kind("N m", False, 0.05, 0.0, 1.0, "friction that a joint at rest has in addition", 2.0, 0.6),
+    "stribeck_load_friction": Kind(
+        "1", False, 0.05, 0.0, 0.6, "load_friction that a joint at rest has in addition", 2.0, 0.6
+    ),
+    "stribeck_external_friction": Kind("1", False, 0.05, 0.0, 0.6, "external_friction at rest, in addition", 2.0, 0.6),
+    "load_quadratic_friction": Kind(
+        "1/(N m)", False, 0.05, 0.0, 1.0, "friction at rest by the motor's torque squared", 2.0
+    ),
+    "external_quadratic_friction": Kind("1/(N m)", False, 0.05, 0.0, 1.0, "the same by gravity's torque squared", 2.0),
+    "stribeck_speed": Kind("rad/s", True, 1.0, 0.05, 20.0, "speed at which the friction of rest is over"),
+    "stribeck_shape": Kind("1", True, 1.0, 0.5, 8.0, "exponent with which it ends"),
 }
 """The kinds of parameters by name. Back-EMF, supply and the controller's gains reach a motion only through these."""
 
@@ -54,6 +77,8 @@ PER_JOINT = ("stiffness", "damping", "friction", "offset")
 
 ServoValues = Mapping[str, np.ndarray]
 """Kind -> values of the variants: (N, n) for those of `PER_JOINT`, else (N,)."""
+
+_VEL = mujoco.mjtStage.mjSTAGE_VEL.value
 
 _CHUNK = 240
 """Frames that are simulated in one call; it bounds the memory."""
@@ -118,7 +143,7 @@ class ServoReplay:
             "delay": np.asarray(0.0),
             "backlash": np.asarray(0.0),
             "payload": np.asarray(0.0),
-        }
+        } | {name: np.asarray(term.default) for name, term in TERMS.items()}
 
     def run(self, values: ServoValues, motion: RecordedMotion) -> np.ndarray:
         """Simulate a motion with every variant, from its first measured angles at rest.
@@ -143,6 +168,7 @@ class ServoReplay:
         angles = np.empty((count, total, len(self.joints.names)))
         angles[:, 0] = motion.measured[0]
         delay = full["delay"] / self.sim_model.model.opt.timestep
+        load = _LoadedRun(batch, self.sim_model.model, self.joints, full) if _loaded(full) else None
         control = np.zeros((count, _CHUNK * substeps, batch.model.nu))
         control[:] = batch.bind("ctrl")[:, None, :]
         for first in range(0, total - 1, _CHUNK):
@@ -150,8 +176,11 @@ class ServoReplay:
             steps = np.arange(first * substeps, (first + frames) * substeps)
             part = control[:, : len(steps)]
             part[:, :, self.joints.ctrl] = _delayed(goals, steps, delay, substeps)
-            record = batch.rollout(len(steps), part)["qpos"]
-            angles[:, first + 1 : first + frames + 1] = record[:, substeps - 1 :: substeps, self.joints.qpos]
+            if load is None:
+                record = batch.rollout(len(steps), part)["qpos"][:, substeps - 1 :: substeps, self.joints.qpos]
+            else:
+                record = load.run(part, substeps)
+            angles[:, first + 1 : first + frames + 1] = record
         failed = batch.warning[:, :, 1].any(axis=1)
         angles[failed] = np.nan
         return angles
@@ -187,6 +216,52 @@ class ServoReplay:
         batch.set_const()
         batch.reset(None, self.sim_model.keyframe, mujoco.mjtStage.mjSTAGE_NONE.value)
         return batch
+
+
+def _loaded(values: ServoValues) -> bool:
+    """Return whether the friction of any variant depends on load or speed."""
+    return any(values[name].any() for name, term in TERMS.items() if term.default == 0.0)
+
+
+class _LoadedRun:
+    """Step variants whose friction depends on load and speed, and is computed anew in every step of the physics.
+
+    Args:
+        batch: the variants, reset to their start.
+        model: the nominal model.
+        joints: of the arm.
+        values: the variants' figures, (N, n) or (N,).
+    """
+
+    def __init__(self, batch: Batch, model: mujoco.MjModel, joints: ArmJoints, values: ServoValues) -> None:
+        self._batch, self._joints, self._values = batch, joints, values
+        used = {name for name, term in TERMS.items() if term.default == 0.0 and values[name].any()}
+        if any("stribeck" in name or "quadratic" in name for name in used):
+            used |= {"stribeck_speed", "stribeck_shape"}
+        self._terms = {name: values[name][:, None] for name in TERMS if name in used}
+        limited = model.actuator_forcelimited[joints.ctrl].astype(bool)
+        low, high = model.actuator_forcerange[joints.ctrl].T
+        self._low, self._high = np.where(limited, low, -np.inf), np.where(limited, high, np.inf)
+        self._friction = batch.expand("dof_frictionloss").reshape(batch.nsim, model.nv, -1)[:, :, 0]
+        self._qpos, self._qvel, self._ctrl = (batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
+        self._bias = batch.bind("qfrc_bias")
+        batch.forward(None, _VEL)
+
+    def run(self, control: np.ndarray, substeps: int) -> np.ndarray:
+        """Run the physics under controls, (N, S, nu); return the angles at the end of each period, (N, T, n)."""
+        joints, values = self._joints, self._values
+        angles = np.empty((control.shape[0], control.shape[1] // substeps, len(joints.names)))
+        for step in range(control.shape[1]):
+            self._ctrl[:] = control[:, step]
+            error = control[:, step, joints.ctrl] - values["offset"] - self._qpos[:, joints.qpos]
+            motor = np.clip(values["stiffness"] * error, self._low, self._high)
+            self._friction[:, joints.qvel] = friction_torque(
+                self._terms, values["friction"], motor, -self._bias[:, joints.qvel], self._qvel[:, joints.qvel]
+            )
+            self._batch.step(None, 1, _VEL)
+            if (step + 1) % substeps == 0:
+                angles[:, step // substeps] = self._qpos[:, joints.qpos]
+        return angles
 
 
 def _dof(values: np.ndarray) -> np.ndarray:

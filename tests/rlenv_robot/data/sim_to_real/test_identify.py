@@ -212,24 +212,26 @@ def test_a_profile_of_it_is_the_arm(found: Identification, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(0)
 @pytest.mark.parametrize("fitted", [0, 1])
-def test_real_episodes_that_were_not_fitted_are_predicted(so101_log: Table, fitted: int) -> None:
-    """Half of the stiff model's error and 0.7 of the constant delay's both ways, mean of the five arm joints.
+def test_real_episodes_that_were_not_fitted_are_predicted(
+    so101_log: Table, fitted: int, request: pytest.FixtureRequest
+) -> None:
+    """Half of the nominal model's error and 0.7 of the constant delay's both ways, mean of the five arm joints.
 
-    Half of the nominal model's, whose servos were measured since, is reached on episode 1 (0.47) and not on 0 (0.58).
+    The friction is chosen on the fitted episode alone; that takes minutes, so without ``--soak`` it is Coulomb's, whose
+    error on episode 0 is 0.6 of the nominal model's.
     """
+    soak = request.config.getoption("--soak")
     frames = {0: (40, 345), 1: (0, 346)}
     motions = read_motions(so101_log, ARM, None, frames)
-    found = identify(ARM, [motions[fitted]], leave_out=("gripper",), most_iterations=6)
+    friction = ("m1", "m3", "m4") if soak else "m1"
+    found = identify(ARM, [motions[fitted]], leave_out=("gripper",), most_iterations=5, friction=friction)
     judged = judge(ARM, found.values, [motions[1 - fitted]])
     own = {key: np.mean(value[:5]) for key, value in judged.to_dict()["own"].items()}
     stiff = judge(so101(looks=False, servo=STIFF_SERVO), found.values, [motions[1 - fitted]])
     own["stiff"] = np.mean(stiff.to_dict()["own"]["nominal"][:5])
-    print(
-        f"fitted on {fitted}, judged on {1 - fitted}: { {key: round(float(value), 3) for key, value in own.items()} }"
-    )
-    print(judged.to_dict()["own"])
-    assert own["identified"] <= (0.5, 0.6)[fitted] * own["nominal"]
+    print(f"fitted on {fitted}, {found.friction}: { {key: round(float(value), 3) for key, value in own.items()} }")
+    assert own["identified"] <= (0.5 if soak else (0.5, 0.6)[fitted]) * own["nominal"]
     assert own["identified"] <= 0.5 * own["stiff"]
     assert own["identified"] <= 0.7 * own["constant_delay"]
