@@ -79,6 +79,8 @@ class SpaceFields:
         if isinstance(self.space, spaces.Text) and not isinstance(value, str):
             raise TypeError(f"{where} is a {type(value).__name__}, its space expects a text")
         array = np.asarray(value)
+        if self.space.dtype == bool and array.dtype == bool:
+            array = array.astype(np.uint8)
         if isinstance(self.space, spaces.Discrete):
             if isinstance(value, bool) or array.shape != () or array.dtype.kind not in "iu":
                 raise TypeError(f"{where} is {value!r}, its space expects a whole number")
@@ -93,16 +95,19 @@ class SpaceFields:
         value = named[self.fields[0].name]
         if isinstance(self.space, spaces.Text):
             return str(value)
+        if self.space.dtype == bool:
+            return np.asarray(value, bool)
         return self.space.dtype.type(value) if isinstance(self.space, spaces.Discrete) else np.array(value)
 
 
 def _field(space: spaces.Space, name: str) -> Field:
     meaning = f"as their {type(space).__name__} space"
     if isinstance(space, spaces.Box):
+        dtype = "uint8" if space.dtype == bool else str(space.dtype)
         low, high = (tuple(np.ravel(bound).astype(float).tolist()) for bound in (space.low, space.high))
         if not space.shape:
-            return Field(name, (), str(space.dtype), low[0], high[0], meaning=meaning)
-        return Field(name, space.shape, str(space.dtype), low, high, meaning=meaning)
+            return Field(name, (), dtype, low[0], high[0], meaning=meaning)
+        return Field(name, space.shape, dtype, low, high, meaning=meaning)
     if isinstance(space, spaces.Discrete):
         return Field(name, (), "int64", int(space.start), int(space.start + space.n - 1), meaning=meaning)
     if isinstance(space, spaces.MultiDiscrete):

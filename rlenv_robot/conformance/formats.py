@@ -100,11 +100,12 @@ def _section(report: Report) -> list[str]:
     failed = len(report.failures)
     counts = [
         f"<li class='{'failed' if failed else 'passed'}'>{failed} failed</li>", f"<li>{passed} passed</li>",
-        f"<li>{len(untried)} not tried</li>", f"<li>{len(report.notes)} notes</li>", f"<li>{report.seconds:.1f} s</li>",
+        f"<li>{len(untried)} not tried</li>", f"<li>notes: {len(report.notes)}</li>",
+        f"<li>{report.seconds:.1f} s</li>",
     ]  # fmt: skip
     parts = [f"<h1>{html.escape(report.subject)}</h1><ul class='counts'>{''.join(counts)}</ul>"]
     if report.failures:
-        parts += ["<h2>Findings</h2>", *map(_finding, report.failures)]
+        parts += ["<h2>Findings</h2>", *(_finding(check, report.part) for check in report.failures)]
     if report.notes:
         notes = "".join(f"<li>{html.escape(note.clause)}: {html.escape(note.text)}</li>" for note in report.notes)
         parts.append(f"<h2>Notes: left open by the standard</h2><ul>{notes}</ul>")
@@ -115,8 +116,9 @@ def _section(report: Report) -> list[str]:
     return parts
 
 
-def _finding(check: Check) -> str:
-    entries = {"came": check.found, "allowed": check.allowed, "done": check.how, "again": f"--reproduce {check.number}"}
+def _finding(check: Check, part: str) -> str:
+    again = f"rlenv-robot check NAME --reproduce {part}:{check.number}"
+    entries = {"came": check.found, "allowed": check.allowed, "done": check.how, "again": again}
     shown = "".join(f"<dt>{name}<dd>{html.escape(text)}" for name, text in entries.items() if text)
     calls = html.escape("\n".join(check.calls))
     more = f"<details><summary>the newest calls</summary><pre>{calls}</pre></details>" if calls else ""

@@ -109,6 +109,11 @@ class Report:
     seconds: float = 0.0
 
     @property
+    def part(self) -> str:
+        """The part of a subject that was checked: environment, robot, batch or source, as ``--reproduce`` takes it."""
+        return self.subject.split(maxsplit=1)[0]
+
+    @property
     def passed(self) -> bool:
         """Whether no check failed."""
         return not self.failures

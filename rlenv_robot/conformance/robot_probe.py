@@ -166,6 +166,7 @@ class RobotProbe:
         """Reset the robot with exactly these options."""
         robot_state = self.log.call("reset", self.robot.reset, options)
         _check_state(robot_state)
+        self._stamp_ns = None  # the clock of a replay begins anew
         self._look_at(robot_state)
         self._start = {name: np.array(value) for name, value in robot_state.applied.items()}
         return robot_state
@@ -222,6 +223,17 @@ class RobotProbe:
             raise Failed(f"stop did not return within {self.log.deadlines.step:g} s",
                          "it returns at once, from any thread", how=f"stop({reason!r}) from a thread")  # fmt: skip
         return took[0]
+
+    def read(self) -> RobotState | None:
+        """Return what the robot measures while it is stopped; None if it offers no ``read``, or can't read now."""
+        call = getattr(self.robot, "read", None)
+        if not callable(call):
+            return None
+        try:
+            robot_state = self.log.call("read", call)
+        except Exception:
+            return None
+        return copied(robot_state) if isinstance(robot_state, RobotState) else None
 
     def close(self) -> None:
         """Close the robot."""
@@ -309,7 +321,9 @@ class RobotProbe:
 
 def _counts(walks: Sequence[RobotState], sensor: str) -> bool:
     """Return whether a sensor counts over the robot's life, such as steps or a way: in two walks it never fell."""
-    values = np.array([state.sensors[sensor] for state in walks if sensor in state.sensors], float)
+    values = np.array([state.sensors[sensor] for state in walks if sensor in state.sensors])
+    if values.dtype.kind not in "fiu":
+        return False
     half = len(values) // 2
     return half > 1 and bool((np.diff(values, axis=0) >= 0).all() and (values[half] > values[0]).any())
 
@@ -319,9 +333,10 @@ def _far_apart(fields: Spec, one: Mapping[str, Any], other: Mapping[str, Any], s
     if one.keys() != other.keys():
         return ", ".join(sorted(one.keys() ^ other.keys()))
     for name, value in one.items():
-        first, second = (np.asarray(part, float) for part in (value, other[name]))
-        if first.shape != second.shape:
+        first, second = (np.asarray(part) for part in (value, other[name]))
+        if first.shape != second.shape or first.dtype.kind not in "fiu":
             return name
+        first, second = first.astype(float), second.astype(float)
         allowed = _ROUNDING * np.maximum(1.0, np.abs(first)) + slack * _range(fields[name])
         if fields[name].numpy_dtype.kind != "f":
             allowed = np.floor(slack * _range(fields[name]))

@@ -19,6 +19,8 @@ from rlenv_robot.conformance.tables import Unchecked, copied_values, deep_differ
 
 __all__ = ["check_source"]
 
+_COLLECTED = "init, then sample_trajectories until no new one came"
+
 _LEAST_ENDS = 3
 """Trajectories from which ends tell a rule from a chance."""
 
@@ -142,12 +144,13 @@ class _Tables:
             packed(one.steps[-1].observation) == end for one, end in zip(trajectories, ends, strict=True)
         ):
             raise Failed("next_observation of every last step repeats its observation, and that of no other step does",
-                         "it is what the last action led to, or is left out")  # fmt: skip
+                         "it is what the last action led to, or is left out", how=_COLLECTED)  # fmt: skip
         starts = {packed(one.steps[0].observation): number for number, one in enumerate(trajectories)}
         others = [starts.get(end, number) != number for number, end in enumerate(ends)]
         if len(starts) == len(trajectories) and sum(others) > len(ends) / 2:
             raise Failed(f"next_observation of the last step is the first observation of another trajectory, in "
-                         f"{sum(others)} of {len(ends)}", "it is what the last action led to")  # fmt: skip
+                         f"{sum(others)} of {len(ends)}", "it is what the last action led to",
+                         how=_COLLECTED)  # fmt: skip
 
     def sizes(self) -> None:
         for call in (self._probe.batch, self._probe.tables):

@@ -190,7 +190,7 @@ class Supervisor:
         return tuple(self._checks)
 
     def _work(self, plan: Sequence[PlannedCheck], only: int) -> None:
-        failed: set[str] = set()
+        failed: dict[str, int] = {}
         first = _needed(plan, plan[only - 1]) if only else set()
         try:
             for number, planned in enumerate(plan, 1):
@@ -200,13 +200,13 @@ class Supervisor:
                         run_check(planned.name, planned.clause, planned.check)
                     continue
                 self._current = number, planned
-                blocking = [other.name for other in plan if other.key in planned.needs and other.key in failed]
+                blocking = [failed[other.key] for other in plan if other.key in planned.needs and other.key in failed]
                 if blocking and not only:
-                    message = f"it says nothing while this fails: {blocking[0]}"
+                    message = f"it says nothing while #{blocking[0]} fails"
                     self._checks.append(
                         Check(planned.name, planned.clause, None, message, number=number, key=planned.key)
                     )
-                    failed.add(planned.key)
+                    failed[planned.key] = blocking[0]
                     continue
                 self.log.clear()
                 result = run_check(
@@ -214,7 +214,7 @@ class Supervisor:
                 )
                 self._checks.append(result)
                 if result.passed is False:
-                    failed.add(planned.key)
+                    failed[planned.key] = number
                     if self.cautious and result.raised:
                         raise _GivenUp
         except BaseException as error:

@@ -107,11 +107,16 @@ def _plan(probe: VectorProbe, others: _Others) -> Iterator[PlannedCheck]:
     yield PlannedCheck("closed", "close may be called twice", "R1.4", others.closed)
 
 
+def _named(agents: frozenset[object] | None) -> str:
+    return "nobody in particular" if agents is None else ", ".join(sorted(map(str, agents)))
+
+
 class _Rows:
     """Check the rows of one batch."""
 
     def __init__(self, probe: VectorProbe) -> None:
         self._probe = probe
+        self._agents: tuple[frozenset[object] | None] | None = None
 
     # -- tables ----------------------------------------------------------------------------------------
 
@@ -142,6 +147,7 @@ class _Rows:
             table, reward = probe.step(probe.request(table, action))
             self._check_table(table)
             self._check_rewards(reward, table)
+            self._check_agents(reward["reward"], table)
             over = np.asarray(table["terminated"], bool) | np.asarray(table["truncated"], bool)
             wrong = np.flatnonzero((np.asarray(table["frame_no"]) != before + 1) & ~over & ~was_over)
             if "error" not in table.get("extra_info", {}) and len(wrong):
@@ -182,6 +188,27 @@ class _Rows:
         for row in range(self._probe.num):
             check_reward({"env_id": entries["env_id"][row], "frame_no": int(entries["frame_no"][row]),
                           "reward": reward_of(entries, row)})  # fmt: skip
+
+    def _check_agents(self, reward: Unchecked, table: Table) -> None:
+        """Check that rewards and the agents' own observations are of the same agents in every frame, for all rows."""
+        probe, extra = self._probe, table.get("extra_info", {})
+        agents = frozenset(reward) if isinstance(reward, Mapping) else None
+        if self._agents is None:
+            self._agents = (agents,)
+        elif self._agents != (agents,):
+            raise Failed(f"rewards are of {_named(agents)}", f"they were of {_named(self._agents[0])} before")
+        mapping = extra.get("agents")
+        if agents is None or (mapping is None and "agent" in extra):
+            return
+        if not isinstance(mapping, Mapping) or mapping.keys() != agents:
+            came = "no mapping" if not isinstance(mapping, Mapping) else f"a mapping of {_named(frozenset(mapping))}"
+            raise Failed(f"rewards are of {_named(agents)}, and extra_info['agents'] is {came}",
+                         "with several agents it says what each of them observes")  # fmt: skip
+        for agent, seen in mapping.items():
+            for name, part in seen.items() if isinstance(seen, Mapping) else ():
+                if isinstance(part, np.ndarray) and part.shape[:1] != (probe.num,):
+                    raise Failed(f"what agent {agent!r} observes as {name!r} has shape {part.shape}",
+                                 f"its leading axis must be {probe.num}")  # fmt: skip
 
     def unknown_option(self) -> None:
         try:

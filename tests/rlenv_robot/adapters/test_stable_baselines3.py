@@ -48,3 +48,24 @@ def test_what_it_can_not_do_it_says() -> None:
     with pytest.raises(AttributeError, match="can't be called"):
         envs.env_method("gain")
     envs.close()
+
+
+def test_values_beyond_one_are_its_ends_and_what_no_policy_may_choose_raises() -> None:
+    def after(action: float) -> np.ndarray:
+        envs = to_stable_baselines3(rlenv_robot.make_vector("so101-reach", NUM, steps=6), FLAT)
+        envs.seed(1)
+        envs.reset()
+        observation, *_, infos = envs.step(np.full((NUM, 6), action, np.float32))
+        assert not any("illegal_share" in info for info in infos)
+        envs.close()
+        return observation
+
+    np.testing.assert_array_equal(after(1.01), after(1.0))
+    envs = to_stable_baselines3(rlenv_robot.make_vector("so101-reach", NUM), FLAT)
+    envs.reset()
+    wrong = np.zeros((NUM, 6), np.float32)
+    wrong[2, 3] = np.nan
+    for actions in (wrong, np.zeros((NUM, 5), np.float32), np.zeros((NUM + 1, 6), np.float32)):
+        with pytest.raises(ValueError, match=r"environment 2|shape"):
+            envs.step(actions)
+    envs.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import numpy as np
 
@@ -42,12 +43,13 @@ class Landers:
     """N landers in lockstep; an ended row stays until ``reset({"ids": [...]})``."""
 
     autoreset = "disabled"
+    row: Any = Seeded
     observation, action, description = Lander.observation, Lander.action, Lander.description
 
     def __init__(self, num_envs):
         self.num_envs = num_envs
         self.env_ids = [uuid.uuid4().hex for _ in range(num_envs)]
-        self.rows = [Seeded() for _ in range(num_envs)]
+        self.rows = [self.row() for _ in range(num_envs)]
         for row, env_id in zip(self.rows, self.env_ids, strict=True):
             row.env_id = env_id
         self.key, self.episodes, self.open, self.last = 0, [0] * num_envs, True, None
@@ -87,7 +89,7 @@ class Landers:
         for i, row in enumerate(self.rows):
             one = {name: self.part(action["action"][name], i) for name in self.action.names}
             if row.phase == "ended":
-                table, reward = row.table(), 0.0
+                table, reward = row.table(), self.nothing()
                 errors[i] = row.error("ended", "", "this row has ended")
             else:
                 frame = np.asarray(action["frame_no"])[i]
@@ -100,7 +102,7 @@ class Landers:
         stacked = self.stack(tables)
         if errors:
             stacked["extra_info"]["error"] = errors
-        return stacked, self.rewards(stacked, np.array(rewards, float))
+        return stacked, self.rewards(stacked, rewards)
 
     def part(self, values, i):
         return np.asarray(values)[i]
@@ -116,8 +118,12 @@ class Landers:
             if value.shape != (self.num_envs, *field.shape) or value.dtype != field.numpy_dtype:
                 raise ValueError(f"{field.name} has shape {value.shape} and type {value.dtype}")
 
+    def nothing(self):
+        return 0.0
+
     def rewards(self, stacked, rewards):
-        return {"env_id": list(self.env_ids), "frame_no": stacked["frame_no"].copy(), "reward": rewards}
+        earned = np.array(rewards, float)
+        return {"env_id": list(self.env_ids), "frame_no": stacked["frame_no"].copy(), "reward": earned}
 
     def stack(self, tables, flags=True):
         self.last = {
@@ -264,7 +270,7 @@ class RewardColumn(Landers):
     """The rewards have shape (N, 1)."""
 
     def rewards(self, stacked, rewards):
-        return super().rewards(stacked, rewards[:, None])
+        return super().rewards(stacked, np.array(rewards)[:, None])
 
 
 @fault

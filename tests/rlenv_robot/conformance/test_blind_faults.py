@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -23,6 +24,7 @@ from tests.rlenv_robot.conformance import (
     lander_caller_faults,
     lander_refusal_faults,
     lander_table_faults,
+    rows_of_carts,
     rows_of_landers,
     shipped_faults,
 )
@@ -42,6 +44,8 @@ NOT_SEEN = {
     "SameEnvId": "a note: whether the id is unique among instances, their maker knows",
     "SameStart": "a note: a world without chance begins alike for every seed",
     "SetsEnvironment": "a note: libraries set environment variables when they are loaded",
+    "ResetAfterClose": "a note: a robot may be opened again",
+    "StampsFall": "a note: the clock of a replay begins anew with a reset",
     "LargeSeed": "no clause says how large a seed may be",
     "RenderTakesAll": "a note: the options of render are the environment's own",
     "AppliedIsMeasured": "the gantry reaches every goal within a period, so both are equal",
@@ -104,6 +108,17 @@ def test_a_fault_of_a_batch_gives_one_finding(name: str) -> None:
     _check_seen(check_vector(make, rows_of_landers.Alone, deadlines=PATIENCE), name)
 
 
+@pytest.mark.requirement("R6.2", "R6.3")
+@pytest.mark.parametrize("name", rows_of_carts.FAULTS)
+def test_a_fault_of_a_batch_of_several_agents_gives_one_finding(name: str) -> None:
+    make: Any = rows_of_carts.FAULTS[name]
+    _check_seen(check_vector(make, rows_of_carts.AloneCarts, deadlines=PATIENCE), name)
+
+
+def test_a_batch_of_several_agents_is_not_accused() -> None:
+    check_vector(rows_of_carts.RowsOfCarts, rows_of_carts.AloneCarts).raise_if_failed()
+
+
 @pytest.mark.requirement("R3.1", "R3.2", "R3.3", "R3.4", "R3.5", "R3.6")
 @pytest.mark.parametrize("name", diary.FAULTS)
 def test_a_fault_of_source_data_gives_one_finding(name: str) -> None:
@@ -125,3 +140,28 @@ def test_a_robot_in_another_style_is_not_accused(made: Callable[[], Any]) -> Non
 def test_a_batch_and_source_data_in_another_style_are_not_accused(made: Any) -> None:
     report = check_vector(made, rows_of_landers.Alone) if made in BATCHES.values() else check_source(made)
     report.raise_if_failed()
+
+
+def _without_reasons(how: str) -> str:
+    """Leave out the random reasons of stops."""
+    return re.sub(r"[0-9a-f]{12}", "", how)
+
+
+SAMPLE: dict[str, tuple[Callable[..., Report], Any]] = {
+    **{name: (check_environment, OF_ENVIRONMENTS[name]) for name in ("LateNan", "RefusalTicks", "OwnNan", "EatsSeed")},
+    **{name: (check_robot, OF_ROBOTS[name]) for name in ("SignOfSecond", "ImageFromFuture", "StopForgotten")},
+    **{name: (check_vector, rows_of_landers.FAULTS[name]) for name in ("RowsSwapped", "ResetOfSomeResetsAll")},
+    **{name: (check_source, diary.FAULTS[name]) for name in ("WrongMean", "ThresholdIgnored", "NextIsSame")},
+}
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_finding_is_reproduced_alone_with_what_was_done(name: str) -> None:
+    check, made = SAMPLE[name]
+    (found,) = check(made).failures
+    assert found.how, "what was done"
+    assert found.allowed or found.message, "what is allowed"
+    (again,) = check(made, only=found.number).checks
+    assert (again.key, again.passed) == (found.key, False)
+    assert _without_reasons(again.how) == _without_reasons(found.how)
+    assert again.calls or not found.calls

@@ -11,11 +11,16 @@ from xml.etree import ElementTree
 
 import pytest
 
+import rlenv_robot as rr
+from hal import Guard
+from real import Server
 from rlenv_robot.cli import main as cli
 from rlenv_robot.conformance import check_environment
 from rlenv_robot.conformance.formats import write_report
 from rlenv_robot.conformance.robot_probe import BoundedRobot, MotionBounds
 from rlenv_robot.conformance.subject import subject_of
+from sim.robot import SimRobot
+from sim.robots.so101 import so101
 from tests.rlenv_robot.conformance.frame_faults import NanLate
 from tests.rlenv_robot.conformance.plain import Sleds
 from tests.rlenv_robot.conformance.robot_faults import RealArm
@@ -207,3 +212,40 @@ def test_the_point_is_a_good_environment_for_both() -> None:
 
     check_env(_point()(), skip_render_check=True)
     check_environment(lambda: from_gymnasium(_point()())).raise_if_failed()
+
+
+def test_a_folder_of_runs_and_a_batch_are_checked_by_the_command(tmp_path: Path, capsys: Captured) -> None:
+    runs = tmp_path / "runs"
+    with rr.make("so101-reach", steps=12, record=runs) as env:
+        for seed in range(3):
+            table = env.reset({"seed": seed})
+            while not (table["terminated"] or table["truncated"]):
+                action = {"joint_target": table["observation"]["joint_goal"]}
+                table, _ = env.step({"env_id": env.env_id, "frame_no": table["frame_no"], "action": action})
+    assert _run("check", runs) == 0
+    assert "source data" in capsys.readouterr().out
+    assert _run("check", runs, "--reproduce", "source:3", "--verbose") == 0
+    assert capsys.readouterr().out.count("#3 ") == 1
+    assert _run("check", "so101-reach", "--vector", "2", "--reproduce", "batch:3") == 0
+    assert "batch so101-reach: 1 passed" in capsys.readouterr().out
+    assert _run("check", "go", "--vector", "2") == 2
+    assert "can't be checked" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_robot_behind_keys_is_checked(tmp_path: Path, capsys: Captured) -> None:
+    server, laptop = tmp_path / "server", tmp_path / "laptop"
+    key = _key(capsys, "new", server)
+    mine = _key(capsys, "new", laptop, "--server", key)
+    assert _run("keys", "allow", server, mine, "--role", "operate", "--name", "laptop") == 0
+    with Server(Guard(SimRobot(so101(looks=False))), keys=server, lockstep=True) as served:
+        where = ("--robot", served.address, "--yes", "--steps", "5", "--reproduce", "robot:4")
+        assert _run("check", "so101-reach", *where, "--keys", laptop) == 0
+        assert "1 passed, 0 failed" in capsys.readouterr().out
+        assert _run("check", "so101-reach", *where, "--keys", tmp_path / "nobody") != 0
+
+
+def _key(capsys: Captured, *arguments: object) -> str:
+    capsys.readouterr()
+    assert _run("keys", *map(str, arguments)) == 0
+    return capsys.readouterr().out.split()[-1]
