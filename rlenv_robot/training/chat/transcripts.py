@@ -1,0 +1,102 @@
+"""Chat transcripts of recorded episodes, and their export for fine-tuning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from hal import SourceError
+from rlenv_robot.adapters.text.view import TEXT, decode
+from rlenv_robot.source import SourceData
+
+__all__ = ["Message", "Transcript", "read_transcripts", "write_sft"]
+
+
+class Message(TypedDict):
+    """One message of a chat.
+
+    Attributes:
+        role: ``system``, ``user`` (the environment) or ``assistant`` (the agent).
+        content: its text.
+    """
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One episode as a chat: user and assistant in turn, beginning with the first observation.
+
+    Attributes:
+        messages: up to the agent's last answer; a system message may come first.
+        rewards: of each of the agent's messages.
+        last: the observation that answered the last message.
+        terminated: whether the task ended the episode; a truncated one's last state has a value.
+        success: as recorded; None if unknown.
+        seed: of the episode's draws, if recorded.
+    """
+
+    messages: tuple[Message, ...]
+    rewards: tuple[float, ...]
+    last: str = ""
+    terminated: bool = True
+    success: bool | None = None
+    seed: int | None = None
+
+    @property
+    def total(self) -> float:
+        """The sum of the rewards."""
+        return float(sum(self.rewards))
+
+
+def read_transcripts(source: SourceData, system: str = "") -> list[Transcript]:
+    """Return a transcript of each recorded episode that has a turn.
+
+    Args:
+        source: of an environment in language (`rlenv_robot.adapters.text.view.to_text`, a dialogue, or gem's).
+        system: the content of a system message, such as the environment's instructions; empty for none.
+
+    Raises:
+        SourceError: the data hold no texts.
+    """
+    table = source.table
+    if TEXT not in table.layout.observation or TEXT not in table.layout.action:
+        raise SourceError(f"{table.origin} has no observations and actions of the field {TEXT!r}: record to_text(env)")
+    first: tuple[Message, ...] = ({"role": "system", "content": system},) if system else ()
+    found = []
+    for start, stop, record in zip(table.starts.tolist(), table.stops.tolist(), table.episodes, strict=True):
+        rows = table.rows[start:stop]
+        observations = [decode(text) for text in rows[f"observation_{TEXT}"]]
+        messages, rewards = list(first), []
+        for number in range(1, len(rows)):
+            if not rows["acted"][number]:
+                break
+            messages.append({"role": "user", "content": observations[number - 1]})
+            messages.append({"role": "assistant", "content": decode(rows[f"action_{TEXT}"][number])})
+            rewards.append(float(rows["reward"][number]))
+        if rewards:
+            over, success, seed = bool(rows["terminated"][-1]), record.get("success"), record.get("seed")
+            found.append(Transcript(tuple(messages), tuple(rewards), observations[len(rewards)], over, success, seed))
+    return found
+
+
+def write_sft(
+    transcripts: Sequence[Transcript], path: str | Path, keep: Callable[[Transcript], bool] | None = None
+) -> int:
+    """Write chats for supervised fine-tuning: a JSON object with ``messages`` a line, as TRL and others read it.
+
+    Args:
+        transcripts: to write.
+        path: of the file (``.jsonl``), written anew.
+        keep: says which ones; by default all.
+
+    Returns:
+        The number of lines.
+    """
+    lines = [json.dumps({"messages": list(one.messages)}) for one in transcripts if keep is None or keep(one)]
+    Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return len(lines)
