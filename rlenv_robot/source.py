@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike
 from hal import SourceError
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
+from recorder.read.remote.cache import BYTES
+from recorder.read.remote.mirror import is_address, mirror
 from recorder.table.spool import RowSpool, scratch_folder
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
@@ -412,14 +414,17 @@ def open_source(
     calibration: str | Path | None = None,
     cache: str | Path | None = None,
     world: str | None = None,
+    cache_bytes: int = BYTES,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> SourceData:
     """Open recorded data, in the format that the folder holds.
 
     Args:
         path: one of our runs, or a folder of runs (``log.mcap`` below it); a data set of another format
-            (`recorder.formats.registry`); a folder of such data sets; or several of these, which must hold the same
-            fields.
+            (`recorder.formats.registry`); a folder of such data sets; the address of one, such as
+            ``hf://datasets/lerobot/pusht``, ``s3://bucket/set`` or ``https://host/set``; or several of these, which
+            must hold the same fields.
         task: a task, or the name of one; None takes observation and reward as recorded.
         episodes: numbers of the episodes to read, as the data set counts them; several paths count through.
         columns: the names that stand for observation and action, where the data set has others: for LeRobot
@@ -430,10 +435,12 @@ def open_source(
         units: of the joints of an SO-101 that LeRobot recorded, ``degrees`` or ``percent``. Without them, and without
             a declaration in the data set (``rlenv-robot data units``), it has no SI columns.
         calibration: the file in which LeRobot keeps the calibration of the arm that recorded the data.
-        cache: a folder for tables that can't lie beside their logs, or do not fit into memory; None takes the system's
-            temporary folder for them.
+        cache: a folder for tables that can't lie beside their logs, or do not fit into memory, and for what is fetched
+            from an address; None takes the system's temporary folder for tables, and the user's cache for the rest.
         world: of our own runs, such as ``so101-reach``, where a folder holds those of several worlds; None takes
             those of the task where the others have other fields.
+        cache_bytes: of what is fetched from addresses, the most that is kept; what was not used for longest goes first.
+        storage_options: of the file system of an address, as fsspec takes them, such as ``endpoint_url`` of S3.
         options: of `SourceData`: ``goal``, ``discount``, ``mode``, ``sensors``, ``ends``.
 
     Raises:
@@ -444,7 +451,9 @@ def open_source(
     """
     given = {"units": units, "calibration": calibration, "columns": columns, "keep_last": keep_last}
     folder = None if cache is None else Path(cache)
-    where = Path(path) if isinstance(path, str | Path) else [Path(one) for one in path]
+    places = [path] if isinstance(path, str | Path) else path
+    found = [_place(one, folder, cache_bytes, storage_options) for one in places]
+    where = found[0] if isinstance(path, str | Path) else found
     if isinstance(task, str):
         from rlenv_robot.registry import task as task_by_name
 
@@ -453,5 +462,13 @@ def open_source(
     table = read_folder(where, folder, episodes, world=world, preferred=preferred, **given)
     with scratch_folder(folder):
         source = SourceData(table, task, **options)
-    source.opened = (path, task), {"episodes": episodes, **given, "cache": cache, "world": world, **options}
+    fetching = {"cache": cache, "cache_bytes": cache_bytes, "storage_options": storage_options}
+    source.opened = (path, task), {"episodes": episodes, **given, **fetching, "world": world, **options}
     return source
+
+
+def _place(path: str | Path, cache: Path | None, cache_bytes: int, options: Mapping[str, Any] | None) -> Path:
+    """Return a path of this machine; of an address, the folder that stands for it."""
+    if isinstance(path, Path) or not is_address(path):
+        return Path(path)
+    return mirror(path, None if cache is None else cache / "remote", cache_bytes, options)

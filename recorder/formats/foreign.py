@@ -15,6 +15,7 @@ from string import Formatter
 from hal import SourceError
 from recorder.git_lfs import git_lfs_advice
 from recorder.json_data import JsonDict, JsonObject
+from recorder.read.remote.mirror import fetched
 
 __all__ = [
     "MOST_ELEMENTS", "check_file", "check_memory", "fill_pattern", "find_git_lfs", "inside", "listed", "read_mapping",
@@ -33,11 +34,12 @@ _FILLED = re.compile(r"0?\d{0,2}d?")
 
 
 def check_file(path: Path) -> Path:
-    """Return the path of a file that is there and is no Git LFS pointer.
+    """Return the path of a file that is there and is no Git LFS pointer; a remote one is fetched.
 
     Raises:
-        SourceError: the file is missing, can't be read, or is a pointer.
+        SourceError: the file is missing, can't be read or fetched, or is a pointer.
     """
+    fetched(path)
     if not path.is_file():
         raise SourceError(f"{path} is missing; the data set is incomplete, fetch it again")
     try:

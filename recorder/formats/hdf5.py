@@ -18,6 +18,7 @@ from hal import Field, SourceError
 from hal.field import DTYPES
 from recorder.formats.foreign import check_file, check_memory, listed, shape_of
 from recorder.json_data import JsonDict
+from recorder.read.remote.mirror import opened
 
 __all__ = [
     "Hdf5Group",
@@ -25,6 +26,7 @@ __all__ = [
     "h5py_for",
     "member",
     "open_hdf5",
+    "own_member",
     "read_attribute",
     "read_json",
     "read_numbers",
@@ -61,9 +63,11 @@ def open_hdf5(path: Path) -> Iterator[Hdf5Group]:
         SourceError: the file is missing, no HDF5, or damaged; or h5py is missing.
     """
     h5py = h5py_for(path)
-    check_file(path)
+    source = opened(path)
+    if isinstance(source, Path):
+        check_file(source)
     try:
-        with h5py.File(path, "r") as file:
+        with h5py.File(source, "r") as file:
             yield file
     except SourceError:
         raise
@@ -114,6 +118,21 @@ def read_numbers(group: Hdf5Group, name: str, shape: tuple[int, ...] | None = No
     if shape is not None and data.shape != shape:
         raise SourceError(f"{where} has shape {data.shape}, expected {shape}")
     return np.asarray(_checked(data, where)[()])
+
+
+def own_member(group: Hdf5Group, name: str) -> Hdf5Group:
+    """Return a data set by its path in a group.
+
+    Raises:
+        SourceError: it is missing, or lies in another file.
+    """
+    data = member(group, name)
+    where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
+    if data is None or not hasattr(data, "dtype"):
+        raise SourceError(f"{where} is missing; fetch the file again")
+    if data.external or data.is_virtual:
+        raise SourceError(f"{where} lies in another file, which is not read")
+    return data
 
 
 def _checked(data: Hdf5Group, where: str) -> Hdf5Group:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import RawIOBase
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from hal import SourceError
 from recorder.formats.foreign import check_file, check_memory
 from recorder.json_data import JsonObject
+from recorder.read.remote.mirror import opened, size_of
 
 __all__ = [
     "IMAGE", "TEXT", "ArrowTable", "Column", "ColumnWriter", "check_parquet", "column", "parquet_groups", "pyarrow_for",
@@ -122,6 +124,16 @@ def writer(path: Path, columns: Sequence[Column], metadata: Mapping[str, str] | 
         yield ColumnWriter(arrow, file, columns)
 
 
+def _source(path: Path) -> Path | RawIOBase:
+    """Return a file that pyarrow opens: a path, or a reader of the parts of a remote file.
+
+    Raises:
+        SourceError: the file is missing, or a Git LFS pointer.
+    """
+    source = opened(path)
+    return check_file(source) if isinstance(source, Path) else source
+
+
 def check_parquet(path: Path, columns: Sequence[str] | None = None) -> None:
     """Check that a file is there, and needs no more memory than its size allows.
 
@@ -129,10 +141,10 @@ def check_parquet(path: Path, columns: Sequence[str] | None = None) -> None:
         SourceError: it is missing, a Git LFS pointer, damaged, or claims far more numbers than it can hold.
     """
     pyarrow = pyarrow_for(path)
-    check_file(path)
+    source = _source(path)
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            check_memory(path, _decoded_bytes(file, columns), path.stat().st_size)
+        with pyarrow.parquet.ParquetFile(source) as file:
+            check_memory(path, _decoded_bytes(file, columns), size_of(path))
     except SourceError:
         raise
     except (OSError, ValueError, pyarrow.ArrowException) as error:
@@ -150,12 +162,12 @@ def read_parquet(path: Path, columns: list[str] | None = None) -> ArrowTable:
         SourceError: pyarrow is not installed, or the file is missing or damaged.
     """
     pyarrow = pyarrow_for(path)
-    check_file(path)
+    source = _source(path)
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with pyarrow.parquet.ParquetFile(source) as file:
             existing = set(file.schema_arrow.names)
             chosen = None if columns is None else [name for name in columns if name in existing]
-            check_memory(path, _decoded_bytes(file, chosen), path.stat().st_size)
+            check_memory(path, _decoded_bytes(file, chosen), size_of(path))
             return file.read(columns=chosen)
     except SourceError:
         raise
@@ -172,7 +184,7 @@ def parquet_groups(path: Path, columns: list[str]) -> Iterator[ArrowTable]:
     check_parquet(path, columns)
     pyarrow = pyarrow_for(path)
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with pyarrow.parquet.ParquetFile(_source(path)) as file:
             existing = set(file.schema_arrow.names)
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group, [name for name in columns if name in existing])

@@ -20,6 +20,7 @@ import numpy as np
 from hal import LogError, SourceError
 from recorder.git_lfs import is_git_lfs_pointer
 from recorder.log.image_codec import opencv
+from recorder.read.remote.mirror import fetched
 
 __all__ = ["Decoder", "VideoFacts", "describe_video", "encode_video", "even", "open_video", "write_video"]
 
@@ -256,6 +257,7 @@ def describe_video(path: Path) -> VideoFacts:
 
 
 def _check_video(path: Path) -> None:
+    fetched(path)
     if not path.is_file():
         raise SourceError(f"{path} is missing; fetch the videos of the data set too")
     if is_git_lfs_pointer(path):

@@ -12,6 +12,7 @@ from recorder.formats.mapped import SUFFIXES
 from recorder.formats.registry import read_any, sets_in
 from recorder.git_lfs import is_git_lfs_pointer
 from recorder.names import LOG_NAME
+from recorder.read.remote.mirror import fetched
 from recorder.table.combine import joined, subset
 from recorder.table.load import load_runs
 from recorder.table.spool import scratch_folder
@@ -87,6 +88,8 @@ def _read_one(
     if folder.is_file() or next(folder.rglob(LOG_NAME), None) is not None:
         if given := sorted(name for name, value in options.items() if value is not None):
             raise SourceError(f"{folder} holds our own runs, whose units are recorded; leave {', '.join(given)} out")
+        for file in (folder,) if folder.is_file() else folder.rglob("log*.mcap"):
+            fetched(file)
         table = load_runs(folder, cache, world, preferred)
         return table if episodes is None else subset(table, episodes)
     if sets := sets_in(folder):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlenv_robot.cli.data.selection import add_reading, reading_options, runs_in
+from rlenv_robot.cli.data.selection import add_reading, location, reading_options, runs_in
 from rlenv_robot.cli.output import counted, progress
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = "Find what spoils training: gaps, frozen sensors, clipped actions, missing ends and more."
     parser.epilog = "Exit code 0: nothing was found. 1: something was found. 2: the data can't be read."
-    parser.add_argument("path", type=Path, help="a run, a folder of runs, or a LeRobot data set")
+    parser.add_argument("path", type=location, help="a run, a folder of runs, or a data set or its address")
     parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
     parser.add_argument(
         "--all", action="store_true", help=f"print every finding, not the first {_MAX_LISTED} of a kind"

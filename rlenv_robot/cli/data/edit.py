@@ -17,6 +17,7 @@ from rlenv_robot.cli.data.selection import (
     chosen,
     has_filters,
     instead,
+    location,
     one_run,
     reading_options,
     runs_in,
@@ -45,7 +46,7 @@ Examples:
   rlenv-robot data cut RUN NEW --from 10 --until 25.5
   rlenv-robot data cut SET NEW --success --top-fraction 0.5
 """
-    parser.add_argument("run_folder", metavar="RUN", type=Path, help="the run or data set to cut from")
+    parser.add_argument("run_folder", metavar="RUN", type=location, help="the run or data set to cut from")
     parser.add_argument("to", metavar="TO", type=Path, help="the new run's folder, or the new data set")
     parser.add_argument("--from", dest="begin", type=float, default=-math.inf, metavar="S", help="begin, seconds")
     parser.add_argument("--until", dest="end", type=float, default=math.inf, metavar="S", help="end, seconds")
@@ -135,7 +136,7 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = "Copy several runs or data sets into a new one, in the order of the arguments."
     parser.epilog = "They are only read, and must hold the same fields. Filters apply to each run by itself."
-    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a run, a folder of runs, or a data set")
+    parser.add_argument("runs", metavar="RUN", type=location, nargs="+", help="a run, a folder of runs, or a data set")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the new run's folder")
     parser.add_argument("--format", metavar="NAME", help="format of the new data set (default: that of the first one)")
     add_filters(parser)

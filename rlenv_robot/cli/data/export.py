@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rlenv_robot.cli.data.selection import add_filters, add_reading, chosen, has_filters, reading_options
+from rlenv_robot.cli.data.selection import add_filters, add_reading, chosen, has_filters, location, reading_options
 from rlenv_robot.cli.output import counted
 
 __all__ = ["add", "run"]
@@ -21,7 +21,7 @@ Examples:
   rlenv-robot data export RUN so101-reach --to lerobot --cameras top
   rlenv-robot data export RUN so101-reach.hdf5 --to robomimic
 """
-    parser.add_argument("path", type=Path, help="a run, a folder of runs, or another project's data set")
+    parser.add_argument("path", type=location, help="a run, a folder of runs, or a data set or its address")
     parser.add_argument("out", type=Path, help="a new folder; for robomimic a new file ending in .hdf5")
     parser.add_argument(
         "--to", required=True, metavar="NAME", help="the format, such as lerobot; a wrong name lists all"

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from recorder.table.table import Table
 
 __all__ = [
-    "Choice", "add_filters", "add_reading", "choice", "chosen", "has_filters", "instead", "one_run", "provenance",
-    "reading_options", "runs_in",
+    "Choice", "add_filters", "add_reading", "choice", "chosen", "has_filters", "instead", "location", "one_run",
+    "provenance", "reading_options", "runs_in",
 ]  # fmt: skip
 
 _RANGE = re.compile(r"(\d+)(?:(-)(\d*))?")
@@ -66,6 +66,20 @@ def choice(text: str) -> Choice:
             raise argparse.ArgumentTypeError(f"{part!r} is not a range of episodes; the smaller number comes first")
         ranges.append((first, stop))
     return Choice(ranges)
+
+
+def location(text: str) -> Path:
+    """Read a path or an address (``hf://``, ``s3://``, ``https://``), as a type for argparse.
+
+    Returns:
+        The path; of an address, the folder that stands for it.
+
+    Raises:
+        SourceError: nothing can be read at the address.
+    """
+    from recorder.read.remote.mirror import is_address, mirror
+
+    return mirror(text) if is_address(text) else Path(text)
 
 
 # -- Options of several verbs -------------------------------------------------------------------------------

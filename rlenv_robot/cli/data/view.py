@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlenv_robot.cli.data.selection import add_reading, choice, one_run, provenance, reading_options, runs_in
+from rlenv_robot.cli.data.selection import add_reading, choice, location, one_run, provenance, reading_options, runs_in
 from rlenv_robot.cli.output import counted, one_line, print_table, progress
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = "List the runs and data sets in a folder, one on each line."
     parser.add_argument(
-        "path", type=Path, nargs="?", default=Path("."), help="a folder (default: the working directory)"
+        "path", type=location, nargs="?", default=Path("."), help="a folder or address (default: the working directory)"
     )
     parser.set_defaults(run=run_ls)
 
@@ -113,7 +113,7 @@ _MAX_LISTED = 20
 def add_show(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = "Describe recorded data: episodes, fields with units and ranges, returns and timing."
-    parser.add_argument("path", help="a run, a folder of runs, or a LeRobot data set (3.0 or 2.1)")
+    parser.add_argument("path", type=location, help="a run, a folder of runs, or a data set or its address")
     parser.add_argument("--task", help="compute observations and rewards anew for this task, such as so101-reach")
     parser.add_argument(
         "--goal", choices=("recorded", "hindsight"), default="recorded",
@@ -222,7 +222,7 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Plot one sheet for each episode: goals and measurements, the reward, and who chose the actions."
     )
-    parser.add_argument("path", type=Path, help="a run, a folder of runs, or a LeRobot data set")
+    parser.add_argument("path", type=location, help="a run, a folder of runs, or a data set or its address")
     parser.add_argument(
         "--episodes", type=choice, default=choice("0"), help="their numbers, such as 0,2,5-9 (default: 0)"
     )
