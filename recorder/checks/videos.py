@@ -1,4 +1,4 @@
-"""Check the videos of a data set: whether they open, hold as many frames as the data say, and run at their rate."""
+"""Check the videos and images of a data set: whether they open, are as many as the data say, and come at their rate."""
 
 from __future__ import annotations
 
@@ -6,23 +6,29 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
+
 from hal import LogError, SourceError
 from recorder.checks.table import DataSet, Finding
-from recorder.images.sources import ImageSources
+from recorder.images.sources import ImageSources, LogImages
 from recorder.images.video import describe_video, open_video
-from recorder.table.table import Table, VideoSpan
+from recorder.table.table import MISSING, ImageSource, Table, VideoSpan
 
 __all__ = ["check_videos"]
 
 _RATE = 0.01
 """Largest relative difference between the rate of a video, or of the stamps, and that of the data set."""
+_OLD = 2.5
+"""Periods of control above which an image is too old for its frame; those of a gap (`recorder.checks.table`)."""
 
 
 def check_videos(table: Table) -> list[Finding]:
     """Open every video of a table's episodes, count its frames, and decode the first and the last of each episode.
 
+    Images that are kept otherwise are counted by their frames, and decoded likewise.
+
     Args:
-        table: of a data set with videos; another one gives no findings.
+        table: of a data set with videos or images; another one, and a log of ours, gives no findings.
     """
     sources = ImageSources(table)
     positions = {int(info.get("episode", -1)): number for number, info in enumerate(table.episodes)}
@@ -34,6 +40,10 @@ def check_videos(table: Table) -> list[Finding]:
         except (SourceError, LogError) as error:
             findings.append(Finding("camera", -1, "", -1, -1, str(error)))
             continue
+        if source is not None and not spans and not isinstance(source, LogImages):
+            episodes = [number for number in range(len(table.starts)) if sources.where(number) == place]
+            for camera in source.cameras:
+                findings += _of_images(table, source, camera, episodes)
         for (file, camera), some in groupby(spans, key=lambda span: (span.file, span.camera)):
             findings += _of_file(file, camera, list(some), positions)
     return [*_rates(table), *findings]
@@ -83,3 +93,25 @@ def _undecodable(file: Path, spans: list[VideoSpan]) -> Iterator[tuple[int, str]
                     break
     finally:
         decoder.close()
+
+
+def _of_images(table: Table, source: ImageSource, camera: str, episodes: list[int]) -> Iterator[Finding]:
+    """Look for the image of every frame, and decode the first and the last one of each episode."""
+    period = DataSet(table).period_s
+    most_ns = _OLD * period * 1e9 if period else np.inf
+    for episode in episodes:
+        rows = table.rows[int(table.starts[episode]) : int(table.stops[episode])]
+        numbers = source.numbers(camera, rows, "latest", most_ns)
+        here = np.flatnonzero(numbers != MISSING)
+        if len(here) < len(numbers):
+            first = int(np.flatnonzero(numbers == MISSING)[0])
+            message = f"{len(numbers) - len(here)} of {len(numbers)} frames have no image at most {_OLD} periods old"
+            yield Finding("camera", episode, camera, first, first, message)
+        if len(here) and len(np.unique(numbers[here])) < len(here) / 2:
+            message = f"{len(np.unique(numbers[here]))} images for {len(here)} frames"
+            yield Finding("camera", episode, camera, -1, -1, message)
+        for frame in dict.fromkeys(here[[0, -1]].tolist() if len(here) else ()):
+            try:
+                source.decode(camera, int(numbers[frame]), True)
+            except (SourceError, LogError) as error:
+                yield Finding("camera", episode, camera, frame, frame, f"the image can't be decoded: {error}")

@@ -1,4 +1,4 @@
-"""Plot an episode on one sheet: goals and measurements, reward, and who chose the actions."""
+"""Plot an episode on one sheet: images, goals and measurements, reward, and who chose the actions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hal import Field, SourceError
+from hal import Field, LogError, SourceError
 from hal.frame_layout import FrameLayout, reward_field
 from recorder.figures.style import BLUE, GREEN, INK, ORANGE, QUIET, RED, SHADE, new_figure, saved, tidy
+from recorder.images.images import Images
+from recorder.images.sources import ImageSources
 from recorder.table.pairing import UNPAIRED, pair_elements
 from recorder.table.table import Table
 
@@ -57,9 +59,10 @@ class Lines:
 def plot_episode(table: Table, episode: int, path: Path | str) -> Path:
     """Draw one episode of a table as an image.
 
-    Each element has a strip with its goal and its measurement; below them is the reward, over one time axis in seconds.
-    Shading marks actions of a person, a red tick a refused action, a red cross an action that perhaps was not carried
-    out because the robot was lost, and a line the episode's end.
+    Each camera has a strip of images, each at the time of its frame. Each element has a strip with its goal and its
+    measurement; below them is the reward, over one time axis in seconds. Shading marks actions of a person, a red tick
+    a refused action, a red cross an action that perhaps was not carried out because the robot was lost, and a line the
+    episode's end.
 
     Args:
         table: the table with the episode.
@@ -79,15 +82,21 @@ def plot_episode(table: Table, episode: int, path: Path | str) -> Path:
     lines = pick_lines(table.layout, rows)
     seconds = (rows["stamp_ns"] - rows["stamp_ns"][0]) / 1e9
     count = len(lines.names)
-    figure = new_figure(10, 1.15 + 0.85 * count + 1.1)
-    axes = figure.subplots(count + 1, 1, sharex=True, height_ratios=[1] * count + [1.25])
+    films, lost = _films(table, episode)
+    figure = new_figure(10, 1.15 + 0.85 * (len(films) + count) + 1.1)
+    ratios = [1] * (len(films) + count) + [1.25]
+    axes = figure.subplots(len(ratios), 1, sharex=True, height_ratios=ratios)
+    for strip, film in zip(axes, films, strict=False):
+        _draw_film(strip, seconds, film)
+    axes = axes[len(films) :]
     for index, strip in enumerate(axes[:-1]):
         _draw_strip(strip, seconds, lines, index)
     _draw_reward(axes[-1], seconds, rows, table.layout)
     for strip in axes:
         _mark(strip, seconds, rows)
-    figure.align_ylabels(axes)
-    _head(figure, axes[0], table, episode, rows, lines)
+    axes[-1].set_xlim(-0.01 * max(seconds[-1], 1e-9), 1.01 * max(seconds[-1], 1e-9))
+    figure.align_ylabels(figure.axes)
+    _head(figure, figure.axes[0], table, episode, rows, lines, lost)
     return saved(figure, path)
 
 
@@ -135,6 +144,63 @@ def _pick(field: Field, rows: np.ndarray, goal: Field | None) -> Lines:
 def _names(field: Field) -> list[str]:
     names = field.elements if len(field.elements) == field.size else tuple(map(str, range(field.size)))
     return [name.removesuffix(".pos").replace("_", " ") for name in names]
+
+
+class _Film(NamedTuple):
+    """Images of one camera: the frames that they belong to, and uint8 (n, height, width, 3)."""
+
+    camera: str
+    frames: np.ndarray
+    images: np.ndarray
+
+
+_FILM_INCHES = (8.4, 0.8)
+"""Width and height of a strip of images on the sheet."""
+_FILM_PIXELS = 120
+"""Height of an image that is drawn."""
+
+
+def _films(table: Table, episode: int) -> tuple[list[_Film], str]:
+    """Return the images to draw, by camera, and why some are missing."""
+    films = []
+    try:
+        sources = ImageSources(table)
+        source = sources.at(sources.where(episode))
+        if source is None:
+            return [], ""
+        start, stop = int(table.starts[episode]), int(table.stops[episode])
+        for camera in source.cameras:
+            height, width = _size(table, sources, camera, start)
+            most = max(int(_FILM_INCHES[0] / (_FILM_INCHES[1] * width / height)), 1)
+            frames = np.unique(np.linspace(0, stop - start - 1, most + 1)[:-1].astype(int))
+            size = (_FILM_PIXELS, max(round(_FILM_PIXELS * width / height), 1))
+            with Images(table, size=size, sources=sources, cache_bytes=0) as decoder:
+                images, mask = decoder.at(start + frames, camera)
+            films.append(_Film(camera, frames[mask], images[mask]))
+    except (SourceError, LogError) as error:
+        return films, textwrap.shorten(f"images can't be drawn: {error}", _END, placeholder=" ...")
+    return films, ""
+
+
+def _size(table: Table, sources: ImageSources, camera: str, row: int) -> tuple[int, int]:
+    """Return height and width of a camera's images."""
+    with Images(table, sources=sources, cache_bytes=0) as decoder:
+        height, width = decoder.at([row], camera)[0].shape[1:3]
+    return height, width
+
+
+def _draw_film(axis: Any, seconds: np.ndarray, film: _Film) -> None:
+    axis.set_ylabel(film.camera.replace("_", " "), rotation=0, ha="right", va="center", color=INK, fontsize=9)
+    axis.set_yticks([])
+    axis.spines[:].set_visible(False)
+    axis.tick_params(axis="x", length=0, labelbottom=False)
+    axis.set_ylim(0, 1)
+    span = max(float(seconds[-1]), 1e-9)
+    for frame, image in zip(film.frames.tolist(), film.images, strict=True):
+        wide = _FILM_INCHES[1] * image.shape[1] / image.shape[0] / _FILM_INCHES[0] * span
+        begin = float(seconds[frame])
+        axis.imshow(image, extent=(begin, begin + 0.97 * wide, 0, 1), aspect="auto", interpolation="antialiased")
+    axis.set_ylim(0, 1)
 
 
 def _draw_strip(axis: Any, seconds: np.ndarray, lines: Lines, index: int) -> None:
@@ -186,7 +252,7 @@ def _not_acted(rows: np.ndarray) -> list[tuple[str, str, np.ndarray]]:
     return [("|", "action refused", refused), ("x", "robot lost, action perhaps not carried out", lost)]
 
 
-def _head(figure: Any, top: Any, table: Table, episode: int, rows: np.ndarray, lines: Lines) -> None:
+def _head(figure: Any, top: Any, table: Table, episode: int, rows: np.ndarray, lines: Lines, lost: str) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -199,6 +265,7 @@ def _head(figure: Any, top: Any, table: Table, episode: int, rows: np.ndarray, l
     unit = "" if lines.field.unit == "1" else f" in {lines.field.unit}"
     if lines.field.size > len(lines.names):
         facts.append(f"{lines.field.size - len(lines.names)} more elements not drawn")
+    facts += [lost] if lost else []
     figure.suptitle(title, x=0.012, ha="left", fontsize=13, color=INK, fontweight="bold")
     top.set_title(" · ".join(facts), loc="left", fontsize=9.5, color=QUIET, pad=26)
     handles: list[Any] = [Line2D([], [], color=MEASURED, label=f"measured{unit}")]

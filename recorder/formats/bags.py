@@ -1,15 +1,16 @@
-"""Read ROS 2 bags (MCAP or SQLite). A TOML file beside them maps topics to fields.
+"""Read ROS 2 bags (MCAP or SQLite). A TOML file beside them maps topics to fields and cameras.
 
 A row is made every period. Row k holds the latest value of each observation at its time, and the latest value of each
 action before its time, which was in force until then. If a value is too old, the episode is split; no value is
-invented. `rosbags` is imported on use.
+invented. Without actions the rows hold observations alone. `rosbags` is imported on use.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ import numpy as np
 
 from hal import Field, SourceError, Spec, SpecError
 from hal.frame_layout import FrameLayout
+from recorder.formats.bag_images import BagImages, OpenBag
+from recorder.formats.foreign import check_file
 from recorder.formats.registry import Format
-from recorder.formats.runs import rows_of, table_of
+from recorder.formats.runs import field_name, rows_of, table_of
 from recorder.json_data import JsonDict, JsonObject
-from recorder.table.table import Table
+from recorder.names import LOG_NAME
+from recorder.read.remote.mirror import fetch_below
+from recorder.table.table import Table, no_images
 
 __all__ = [
     "BAGS", "EXAMPLE", "FIELDS", "BagMapping", "Source", "Stream", "is_bag", "is_bags", "load_bags", "read_mapping",
@@ -39,7 +44,7 @@ names = "name"          # the place of their names, for select
 select = ["pan", "lift"]
 unit = "rad"
 
-[action.joint_target]
+[action.joint_target]   # optional
 topic = "/command"
 path = ["pose.position.x", "pose.position.y"]
 shape = [2]
@@ -51,7 +56,8 @@ path = "data"
 
 _FIELD = ("shape", "dtype", "low", "high", "unit", "meaning", "elements")
 _SOURCE = ("topic", "path", "names", "select", "max_age_s")
-_TOP = ("rate_hz", "max_age_s", "clock", "typestore", "observation", "action", "reward")
+_TOP = ("rate_hz", "max_age_s", "clock", "typestore", "observation", "action", "reward", "images")
+_FILES = (".mcap", ".db3")
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ class BagMapping:
         typestore: the message definitions for bags that bring none (``ros2_humble``).
         observation, action: the fields' sources, in order.
         reward: the reward's source; None if there is none.
+        images: camera -> topic of its images.
     """
 
     period_ns: int
@@ -93,6 +100,7 @@ class BagMapping:
     observation: tuple[Source, ...]
     action: tuple[Source, ...]
     reward: Source | None
+    images: dict[str, str]
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -126,8 +134,8 @@ def read_mapping(path: Path) -> BagMapping:
         raise SourceError(f"{path}: clock is {clock!r}, allowed are 'log' and 'header'")
     parts = {}
     for part in ("observation", "action"):
-        value = text.get(part)
-        if not isinstance(value, dict) or not value:
+        value = text.get(part, {} if part == "action" else None)
+        if not isinstance(value, dict) or (not value and part == "observation"):
             raise SourceError(f"{path}: there is no [{part}.<field>]; expected, for example:\n{EXAMPLE}")
         parts[part] = tuple(_source(name, about, age, f"{path}: {part}.{name}") for name, about in value.items())
     reward = None
@@ -136,7 +144,27 @@ def read_mapping(path: Path) -> BagMapping:
         if reward.field.shape:
             raise SourceError(f"{path}: reward has shape {reward.field.shape}, expected one number")
     store = str(text.get("typestore", "ros2_humble"))
-    return BagMapping(round(1e9 / rate), clock == "header", store, parts["observation"], parts["action"], reward)
+    images = _cameras(text.get("images", {}), str(path))
+    return BagMapping(
+        round(1e9 / rate), clock == "header", store, parts["observation"], parts["action"], reward, images
+    )
+
+
+def _cameras(section: Any, where: str) -> dict[str, str]:
+    """Return camera -> topic."""
+    if not isinstance(section, dict):
+        raise SourceError(f"{where}: images is {section!r:.60}, expected [images.<camera>] with a topic")
+    for camera, about in section.items():
+        if not isinstance(about, dict) or list(about) != ["topic"] or not isinstance(about["topic"], str):
+            raise SourceError(f"{where}: images.{camera} is {about!r:.60}, expected a topic alone")
+        if camera != field_name(camera):
+            raise SourceError(
+                f"{where}: images.{camera}: name the camera in small letters, such as {field_name(camera)}"
+            )
+    topics = [about["topic"] for about in section.values()]
+    if len(set(topics)) < len(topics):
+        raise SourceError(f"{where}: two cameras have the same topic")
+    return {camera: about["topic"] for camera, about in section.items()}
 
 
 def _source(name: str, about: Any, age: float, where: str) -> Source:
@@ -186,7 +214,9 @@ class Stream:
 
 
 def is_bag(path: Path) -> bool:
-    """Return whether a folder is a ROS 2 bag."""
+    """Return whether a folder is a ROS 2 bag, or a file looks like one of a bag; a log of ours does not."""
+    if path.is_file():
+        return path.suffix in _FILES and not (path.parent / LOG_NAME).is_file()
     about = path / "metadata.yaml"
     return about.is_file() and "rosbag2_bagfile_information" in about.read_text(errors="replace")
 
@@ -202,7 +232,18 @@ def _opened(path: Path, typestore: str) -> Any:
     except ValueError:
         stores = ", ".join(one.value for one in Stores)
         raise SourceError(f"typestore is {typestore!r}, allowed are {stores}") from None
-    return AnyReader([path], default_typestore=store)
+    fetch_below(path)
+    return AnyReader([path if path.is_dir() else check_file(path)], default_typestore=store)
+
+
+def _open_bag(path: Path, typestore: str, header: bool) -> OpenBag:
+    """Open a bag for its images; the caller closes the reader."""
+    reader = _opened(path, typestore)
+    try:
+        reader.open()
+    except Exception as error:  # the library raises many kinds
+        raise SourceError(f"{path} can't be read: {error!r:.300}") from error
+    return OpenBag(reader, header)
 
 
 def topics_of(path: Path, typestore: str = "ros2_humble") -> dict[str, str]:
@@ -311,23 +352,32 @@ FIELDS = "fields.toml"
 
 
 def is_bags(path: Path | str) -> bool:
-    """Return whether a folder is a ROS 2 bag, or has bags in it."""
-    return bool(_bags(Path(path)))
+    """Return whether a path is a ROS 2 bag, a file of one, or a folder of bags, or of such files with a mapping."""
+    root = Path(path)
+    return any(bag == root or bag.is_dir() or (root / FIELDS).is_file() for bag in _bags(root))
 
 
 def _bags(root: Path) -> list[Path]:
-    if not root.is_dir():
-        return []
-    return [root] if is_bag(root) else sorted(child for child in root.iterdir() if is_bag(child))
+    if is_bag(root):
+        return [root]
+    return sorted(child for child in root.iterdir() if is_bag(child)) if root.is_dir() else []
+
+
+def _mapping_file(root: Path) -> Path:
+    """Return the file with the mapping of the bags at a path: of a file's own name, or ``fields.toml`` beside it."""
+    if root.is_dir():
+        return root / FIELDS
+    own = root.with_suffix(".toml")
+    return own if own.is_file() else root.parent / FIELDS
 
 
 def load_bags(path: Path | str, mapping: Path | str | None = None) -> Table:
     """Read bags; each becomes an episode, or several where values are too old.
 
     Args:
-        path: a bag, or a folder with bags in it.
-        mapping: the file that maps the topics to fields (see `recorder.formats.bags.EXAMPLE`);
-            ``fields.toml`` in ``path`` by default.
+        path: a bag, one ``.mcap`` or ``.db3`` file, or a folder with bags in it.
+        mapping: the file that maps the topics to fields (see `recorder.formats.bags.EXAMPLE`); by default
+            ``fields.toml`` in ``path``, or beside a single file, where it may have that file's name, too.
 
     Raises:
         SourceError: there is no bag or no mapping, they don't fit, no row can be made, or rosbags is missing.
@@ -336,7 +386,7 @@ def load_bags(path: Path | str, mapping: Path | str | None = None) -> Table:
     bags = _bags(root)
     if not bags:
         raise SourceError(f"{root} holds no ROS 2 bag: there is no metadata.yaml in it or one folder below")
-    file = root / FIELDS if mapping is None else Path(mapping)
+    file = _mapping_file(root) if mapping is None else Path(mapping)
     if not file.is_file():
         topics = ", ".join(f"{topic} ({kind})" for topic, kind in topics_of(bags[0]).items())
         raise SourceError(
@@ -348,18 +398,26 @@ def load_bags(path: Path | str, mapping: Path | str | None = None) -> Table:
     layout = FrameLayout(observation, action)
     episodes: list[np.ndarray] = []
     infos: list[JsonDict] = []
-    notes: list[str] = []
-    for bag in bags:
+    notes: list[str] = [] if bag_mapping.action else ["no action is mapped: the rows hold observations alone"]
+    bag_of: list[int] = []
+    for place, bag in enumerate(bags):
         pieces, tossed = _episodes(read_streams(bag, bag_mapping), bag_mapping)
         if tossed:
             notes.append(f"{bag.name}: {tossed} of its frames are left out, a value was too old or missing there")
         for number, (ticks, values) in enumerate(pieces):
             episodes.append(_rows(layout, len(episodes), ticks, values, bag_mapping))
+            bag_of.append(place)
             end = "end of recording" if number == len(pieces) - 1 else "gap"
             infos.append({"episode": len(infos), "bag": bag.name, "part": number, "end": end})
     if not episodes:
         raise SourceError(f"{root}: no two frames in a row have all their values; {'; '.join(notes)}")
-    return table_of(layout, episodes, infos, str(root), notes)
+    opener = partial(_open_images, bags=bags, bag_of=bag_of, mapping=bag_mapping) if bag_mapping.images else no_images
+    return table_of(layout, episodes, infos, str(root), notes, opener)
+
+
+def _open_images(path: Path, bags: Sequence[Path], bag_of: Sequence[int], mapping: BagMapping) -> BagImages:
+    openers = [partial(_open_bag, bag, mapping.typestore, mapping.header) for bag in bags]
+    return BagImages(str(path), openers, np.array(bag_of, np.int64), mapping.images)
 
 
 _Piece = tuple[np.ndarray, list[np.ndarray]]
@@ -376,7 +434,9 @@ def _episodes(streams: list[Stream], mapping: BagMapping) -> tuple[list[_Piece],
         for n, (stream, source) in enumerate(zip(streams, sources, strict=True))
     ]
     observed = np.logical_and.reduce([fresh for _, fresh in picked[:observations]])
-    acted = np.logical_and.reduce([fresh for _, fresh in picked[observations : observations + len(mapping.action)]])
+    acted = np.ones(len(ticks), bool)
+    for _, fresh in picked[observations : observations + len(mapping.action)]:
+        acted &= fresh
     linked = observed[:-1] & observed[1:] & acted[1:]  # whether a step leads from each row to the next
     edges = np.flatnonzero(np.diff(np.concatenate([[0], linked.astype(np.int8), [0]])))
     pieces = [
@@ -420,6 +480,9 @@ def _candidates(folder: Path) -> Iterator[Path]:
     for bag in (mark.parent for mark in folder.rglob("metadata.yaml")):
         shared = not (bag / FIELDS).exists() and (bag.parent / FIELDS).exists()
         yield bag.parent if shared else bag
+    for file in (path for suffix in _FILES for path in folder.rglob(f"*{suffix}")):
+        if is_bag(file) and not is_bag(file.parent):
+            yield file.parent if (file.parent / FIELDS).exists() else file
 
 
 BAGS = Format("bags", is_bags, load_bags, candidates=_candidates)

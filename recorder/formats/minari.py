@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from hal import Field, RobotError, SourceError, Spec
-from hal.field import DTYPES
+from hal import RobotError, SourceError, Spec
 from hal.frame_layout import PREFIXES, FrameLayout
 from recorder.formats.atomic_write import atomic_write
-from recorder.formats.foreign import check_file, read_mapping, shape_of, whole_number
+from recorder.formats.foreign import check_file, read_mapping, whole_number
 from recorder.formats.hdf5 import (
     Hdf5Group,
     h5py_for,
@@ -35,135 +34,18 @@ from recorder.formats.hdf5 import (
     write_json,
 )
 from recorder.formats.images import Film, Filming
+from recorder.formats.minari_spaces import IMAGES, Leaf, leaves_of, space_of
 from recorder.formats.parquet_columns import check_parquet, pyarrow_for
 from recorder.formats.registry import Format
-from recorder.formats.runs import EpisodeSpool, Run, field_names, left_out, rows_of, runs_of, single_reward
+from recorder.formats.runs import EpisodeSpool, Run, left_out, rows_of, runs_of, single_reward
+from recorder.formats.stored_images import Hdf5Images, Part, StoredImages
 from recorder.json_data import JsonDict, JsonObject, to_json
-from recorder.table.table import Table, no_images
+from recorder.table.table import ImageSource, Table
 
 __all__ = [
-    "FORMATS", "MINARI", "ArrowEpisode", "Leaf", "arrow_episode", "is_minari", "leaves_of", "load_minari", "space_of",
+    "FORMATS", "MINARI", "ArrowEpisode", "arrow_episode", "is_minari", "load_minari", "open_minari_images",
     "write_minari",
 ]  # fmt: skip
-
-_WIDER = {"bool": "uint8", "float16": "float32"}
-_IMAGE = 32
-"""Smallest height and width at which Minari takes an array of bytes for an image."""
-
-
-# -- Spaces in Minari's JSON (minari/serialization.py) -------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A part of a space that is one array, and the field that it becomes.
-
-    Attributes:
-        path: the array's path below ``observations`` or ``actions``; empty if the array is the whole space.
-        field: the field; None if a frame row has no place for it.
-    """
-
-    path: tuple[str, ...]
-    field: Field | None
-
-
-def space_of(spec: Spec, images: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType({})) -> str:
-    """Convert a spec to a space: a single field's own, or a ``Dict`` of several.
-
-    Args:
-        spec: the fields.
-        images: name of a ``Dict`` beside them -> name -> shape of an array of bytes.
-    """
-    parts = {field.name: _space(field) for field in spec}
-    for group, shapes in images.items():
-        parts[group] = {"type": "Dict", "subspaces": {name: _bytes(shape) for name, shape in shapes.items()}}
-    return json.dumps(parts[spec.names[0]] if len(parts) == 1 else {"type": "Dict", "subspaces": parts})
-
-
-def _bytes(shape: tuple[int, ...]) -> JsonDict:
-    low, high = np.zeros(shape, int), np.full(shape, 255)  # Gymnasium needs a bound for each pixel
-    return {"type": "Box", "dtype": "uint8", "shape": list(shape), "low": low.tolist(), "high": high.tolist()}
-
-
-def _space(field: Field) -> JsonDict:
-    low, high = (bound.astype(object) for bound in field.bounds)
-    whole = field.numpy_dtype.kind != "f"
-    if whole and field.shape == () and -(2**62) < int(low) <= int(high) < 2**62 and int(high) - int(low) < 2**31:
-        return {"type": "Discrete", "dtype": "int64", "start": int(low), "n": int(high) - int(low) + 1}
-    if not whole:  # a field's bounds are finite; an open side is infinite in a space
-        low = np.where(np.isneginf(_spread(field, field.low)), -np.inf, field.bounds[0])
-        high = np.where(np.isposinf(_spread(field, field.high)), np.inf, field.bounds[1])
-    return {
-        "type": "Box",
-        "dtype": field.dtype,
-        "shape": list(field.shape),
-        "low": np.asarray(low).tolist(),
-        "high": np.asarray(high).tolist(),
-    }
-
-
-def _spread(field: Field, bound: Any) -> np.ndarray:
-    return np.broadcast_to(np.reshape(bound, field.shape if np.ndim(bound) else ()), field.shape)
-
-
-def leaves_of(text: str, name: str, where: str) -> list[Leaf]:
-    """List the arrays of a space.
-
-    Args:
-        text: the space in JSON.
-        name: the field's name, if the space is one array.
-        where: the file and key of the space, for messages.
-
-    Raises:
-        SourceError: the text is no space.
-    """
-    try:
-        arrays = list(_walk(json.loads(text), ()))
-        names = field_names(".".join(path) or name for path, _ in arrays)
-        return [
-            Leaf(path, _field(names[".".join(path) or name], space) if _fits(space) else None) for path, space in arrays
-        ]
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        raise SourceError(f"{where}: not a space: {error!r:.200}") from error
-
-
-def _walk(space: JsonObject, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], JsonObject]]:
-    if space["type"] == "Dict":
-        for key, part in space["subspaces"].items():
-            yield from _walk(part, (*path, key))
-    elif space["type"] == "Tuple":
-        for number, part in enumerate(space["subspaces"]):
-            yield from _walk(part, (*path, f"_index_{number}"))
-    else:
-        yield path, space
-
-
-def _fits(space: JsonObject) -> bool:
-    """Return whether a space is an array of numbers, and no image."""
-    if space["type"] != "Box":
-        return space["type"] in ("Discrete", "MultiDiscrete", "MultiBinary")
-    image = space["dtype"] == "uint8" and len(space["shape"]) in (2, 3) and min(space["shape"][:2]) >= _IMAGE
-    return not image and _WIDER.get(space["dtype"], space["dtype"]) in DTYPES
-
-
-def _field(name: str, space: JsonObject) -> Field:
-    kind, meaning = space["type"], "as in the Minari data set"
-    shape_of(np.atleast_1d(space["n"]).tolist() if kind == "MultiBinary" else space.get("shape", []), name)
-    if kind == "Discrete":
-        start = int(space["start"])
-        return Field(name, (), "int64", start, start + int(space["n"]) - 1, meaning=meaning)
-    if kind == "MultiBinary":
-        shape = np.atleast_1d(space["n"]).tolist()
-        return Field(name, tuple(shape), "int8", 0, 1, meaning=meaning)
-    if kind == "MultiDiscrete":
-        count = np.asarray(space["nvec"])
-        first = np.asarray(space.get("start", np.zeros_like(count)))
-        last = first + count - 1
-        return Field(name, count.shape, "int64", tuple(first.ravel()), tuple(last.ravel()), meaning=meaning)
-    low, high = (tuple(np.ravel(space[side]).tolist()) for side in ("low", "high"))
-    dtype = str(_WIDER.get(space["dtype"], space["dtype"]))
-    return Field(name, tuple(space["shape"]), dtype, low, high, meaning=meaning)
-
 
 # -- Episodes in Arrow or Parquet files (arrow_storage.py), in the form of Minari's HDF5 files ---------------
 #
@@ -204,6 +86,27 @@ class ArrowEpisode:
 
     def get(self, name: str) -> np.ndarray | None:
         """Return an array by its path in HDF5, such as ``observations/goal``; None if there is none."""
+        column = self._column(name)
+        if column is None:
+            return None
+        values = _numbers(column, self._shapes.get(name, ()))
+        return values[:-1] if name.split("/")[0] in _PADDED else values
+
+    def image(self, name: str, number: int, shape: tuple[int, ...]) -> np.ndarray | bytes:
+        """Return an image of this shape, or its encoded bytes.
+
+        Raises:
+            SourceError: there is none.
+        """
+        column = self._column(name)
+        cell = None if column is None or number >= len(column) else column[number].as_py()
+        if isinstance(cell, bytes):
+            return cell
+        if not isinstance(cell, list) or len(cell) != int(np.prod(shape)):
+            raise SourceError(f"{self.file.filename}: {name} has no image {number} of shape {shape}")
+        return np.array(cell, np.uint8).reshape(shape)
+
+    def _column(self, name: str) -> Any:
         first, *parts = name.split("/")
         if first not in self._table.column_names:
             return None
@@ -213,8 +116,7 @@ class ArrowEpisode:
             if key not in {field.name for field in column.type}:
                 return None
             column = column.field(key)
-        values = _numbers(column, self._shapes.get(name, ()))
-        return values[:-1] if first in _PADDED else values
+        return column
 
 
 def _numbers(column: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -262,7 +164,6 @@ OURS = "rlenv_robot"
 _EPISODE = re.compile(r"episode_(\d+)")
 VERSION = "0.5.0"
 """The version of Minari's format; every Minari 0.5 reads it."""
-IMAGES = "images"
 HELD = ("stamp_ns", "wall_ns", "log_probability", "intervention")
 """The columns of a row that go into ``infos`` in any case."""
 
@@ -383,6 +284,15 @@ def load_minari(path: Path | str) -> Table:
             is missing.
     """
     root = Path(path)
+    return _Reader(root, *_described(root)).table()
+
+
+def _described(root: Path) -> tuple[Path, JsonDict]:
+    """Return the folder of the data, and their description.
+
+    Raises:
+        SourceError: there is no data set, or it is in an unknown format.
+    """
     folder = _data_folder(root)
     if folder is None:
         raise SourceError(f"{root} is no Minari data set: data/{META} is missing")
@@ -391,7 +301,60 @@ def load_minari(path: Path | str) -> Table:
     if meta.get("data_format", "hdf5") not in formats:
         kind = str(meta["data_format"])[:60]
         raise SourceError(f"{folder} is in {kind}, supported are {', '.join(formats)}; convert it with Minari")
-    return _Reader(root, folder, meta).table()
+    return folder, meta
+
+
+def open_minari_images(path: Path) -> ImageSource | None:
+    """Open the images among a data set's observations; None without any.
+
+    Raises:
+        SourceError: the data set can't be read.
+    """
+    folder, meta = _described(path)
+    leaves = leaves_of(str(meta.get("observation_space")), "observation", f"{folder / META}: observation_space")
+    names = {"/".join(("observations", *leaf.path)): leaf for leaf in leaves if leaf.image}
+    if not names:
+        return None
+    if meta.get("data_format", "hdf5") != "hdf5":
+        return _ArrowImages(folder, str(meta["data_format"]), names)
+    cameras: dict[str, dict[int, list[Part]]] = {leaf.camera: {} for leaf in names.values()}
+    with open_hdf5(folder / DATA) as file:
+        for match in filter(None, map(_EPISODE.fullmatch, file)):
+            for name, leaf in names.items():
+                images = member(file, f"{match[0]}/{name}")
+                if hasattr(images, "dtype"):
+                    cameras[leaf.camera][int(match[1])] = [Part(f"{match[0]}/{name}", 0, len(images))]
+    return Hdf5Images(folder / DATA, cameras)
+
+
+class _ArrowImages(StoredImages):
+    """The images in Arrow or Parquet files; the episode that was read last stays in memory."""
+
+    def __init__(self, folder: Path, kind: str, names: Mapping[str, Leaf]) -> None:
+        self._folder, self._kind = folder, kind
+        self._shapes = {name: leaf.image for name, leaf in names.items()}
+        self._lock = threading.Lock()
+        self._last: tuple[int, ArrowEpisode] | None = None
+        episodes = {int(path.name): path for path in folder.iterdir() if path.name.isdecimal() and len(path.name) < 10}
+        lengths = {number: self._length(number, path) for number, path in episodes.items()}
+        super().__init__(folder, {
+            leaf.camera: {number: [Part(f"{number}/{name}", 0, length)] for number, length in lengths.items() if length}
+            for name, leaf in names.items()
+        })  # fmt: skip
+
+    def _length(self, number: int, path: Path) -> int:
+        """Return the number of an episode's frames; 0 if its description does not say."""
+        about = path / META
+        steps = read_mapping(about).get("total_steps") if about.is_file() else None
+        return 1 + whole_number(steps, f"{about}: total_steps", 1, 10**9) if steps is not None else 0
+
+    def _stored(self, part: Part, offset: int, where: str) -> np.ndarray | bytes:
+        number, _, name = part.name.partition("/")
+        with self._lock:
+            if self._last is None or self._last[0] != int(number):
+                self._last = (int(number), arrow_episode(self._folder / number, self._kind, {}))
+            episode = self._last[1]
+        return episode.image(name, offset, self._shapes[name])
 
 
 class _Reader:
@@ -400,6 +363,7 @@ class _Reader:
     def __init__(self, root: Path, folder: Path, meta: JsonObject) -> None:
         self._root, self._folder, self._meta = root, folder, meta
         self._notes: list[str] = []
+        self._filmed = False
         self._format = str(meta.get("data_format", "hdf5"))
         self._ours = OURS in meta and self._format == "hdf5"
         self._leaves = {kind: self._parts(kind) for kind in ("observation", "action")}
@@ -435,7 +399,7 @@ class _Reader:
         if loose:
             self._notes.append(f"{loose} of {len(infos)} episodes end without a flag; they count as truncated")
         notes = [*left_out(self._root, damaged, len(infos)), *self._notes]
-        return spool.table(infos, str(self._root), notes, no_images)
+        return spool.table(infos, str(self._root), notes, open_minari_images)
 
     def _parts(self, kind: str) -> list[Leaf]:
         where = f"{self._folder / META}: {kind}_space"
@@ -445,9 +409,11 @@ class _Reader:
         leaves = leaves_of(text, kind, where)
         if self._ours:  # the fields are known from our own layout
             leaves = [leaf for leaf in leaves if len(leaf.path) < 2]
-        left = ["/".join(leaf.path) or kind for leaf in leaves if leaf.field is None]
+        shown = kind == "observation"
+        self._filmed = self._filmed or (shown and any(leaf.image for leaf in leaves))
+        left = ["/".join(leaf.path) or kind for leaf in leaves if leaf.field is None and not (shown and leaf.image)]
         if left and not self._ours:
-            self._notes.append(f"a frame row has no place for {kind} {', '.join(left)} (an image or text)")
+            self._notes.append(f"a frame row has no place for {kind} {', '.join(left)}")
         return leaves
 
     def _layout_of(self) -> FrameLayout:
@@ -458,7 +424,7 @@ class _Reader:
                 raise SourceError(f"{self._folder / META}: {OURS} can't be read: {error!r:.200}") from error
         self._notes.append("no time was recorded; the stamps count frames as seconds")
         specs = [Spec(kind, tuple(x.field for x in leaves if x.field)) for kind, leaves in self._leaves.items()]
-        if not all(len(spec) for spec in specs):
+        if not len(specs[1]) or not (len(specs[0]) or self._filmed):
             raise SourceError(f"{self._root}: observation and action must have numbers; {'; '.join(self._notes)}")
         return FrameLayout(specs[0], specs[1])
 
@@ -514,6 +480,6 @@ def _stored(file: Hdf5Group, number: int) -> Any:
 
 
 MINARI = Format(
-    "minari", is_minari, load_minari, write_minari, True, no_images,
+    "minari", is_minari, load_minari, write_minari, True, open_minari_images,
     candidates=lambda folder: (mark.parents[1] for mark in folder.rglob(f"data/{META}")),
 )  # fmt: skip

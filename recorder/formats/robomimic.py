@@ -43,11 +43,12 @@ from recorder.formats.runs import (
     runs_of,
     single_reward,
 )
+from recorder.formats.stored_images import Hdf5Images, Part, is_image_shape
 from recorder.json_data import JsonDict, JsonObject, to_json
 from recorder.log.labels import is_success
-from recorder.table.table import Table, no_images
+from recorder.table.table import ImageSource, Table
 
-__all__ = ["ROBOMIMIC", "is_robomimic", "load_robomimic", "write_robomimic"]
+__all__ = ["ROBOMIMIC", "is_robomimic", "load_robomimic", "open_robomimic_images", "write_robomimic"]
 
 OURS = "rlenv_robot"
 IMAGE = "_image"
@@ -57,6 +58,8 @@ GYM = 2
 CLOCKS = ("stamp_ns", "wall_ns")
 _DEMO = re.compile(r"demo_(\d{1,9})")
 HELD = ("log_probability", "intervention")
+_SMALLEST = 8
+"""Height and width from which an array of bytes with a channel axis counts as an image."""
 
 
 def is_robomimic(path: Path | str) -> bool:
@@ -176,14 +179,7 @@ def load_robomimic(path: Path | str) -> Table:
     """
     path = Path(path)
     with open_hdf5(path) as file:
-        data = member(file, "data")
-        if not hasattr(data, "keys"):
-            raise SourceError(f"{path} is no robomimic data set: it has no group data")
-        matches = [match for match in map(_DEMO.fullmatch, data) if match]
-        names = [match[0] for match in sorted(matches, key=lambda match: int(match[1]))]
-        if not names:
-            raise SourceError(f"{path} is no robomimic data set: data has no demo_0, demo_1, ...")
-        groups = {name: member(data, name) for name in names}
+        groups = _demos(file)
         reader = _Ours(file) if member(file, OURS) is not None else _Theirs(file, groups)
         masks = _masks(file)
         spool, infos, damaged = EpisodeSpool(reader.layout), [], []
@@ -195,7 +191,53 @@ def load_robomimic(path: Path | str) -> Table:
                 continue
             spool.add(rows)
             infos.append(info | ({"masks": sorted(mask for mask in masks if name in masks[mask])} if masks else {}))
-        return spool.table(infos, str(path), [*left_out(path, damaged, len(infos)), *reader.all_notes()], no_images)
+        notes = [*left_out(path, damaged, len(infos)), *reader.all_notes()]
+        return spool.table(infos, str(path), notes, open_robomimic_images)
+
+
+def _demos(file: Hdf5Group) -> dict[str, Hdf5Group]:
+    """Return name -> group of each episode, by rising number.
+
+    Raises:
+        SourceError: there is none.
+    """
+    data = member(file, "data")
+    if not hasattr(data, "keys"):
+        raise SourceError(f"{file.filename} is no robomimic data set: it has no group data")
+    matches = [match for match in map(_DEMO.fullmatch, data) if match]
+    names = [match[0] for match in sorted(matches, key=lambda match: int(match[1]))]
+    if not names:
+        raise SourceError(f"{file.filename} is no robomimic data set: data has no demo_0, demo_1, ...")
+    return {name: member(data, name) for name in names}
+
+
+def open_robomimic_images(path: Path) -> ImageSource | None:
+    """Open the images in a data set: ``obs/<camera>_image``, and the last one of ``next_obs``; None without any.
+
+    Raises:
+        SourceError: the file can't be read.
+    """
+    cameras: dict[str, dict[int, list[Part]]] = {}
+    with open_hdf5(path) as file:
+        for number, group in enumerate(_demos(file).values()):
+            observed = member(group, "obs")
+            for name in observed if hasattr(observed, "keys") else ():
+                if not _is_images(images := member(observed, name)):
+                    continue
+                path_in_file = group.name.lstrip("/")
+                parts = [Part(f"{path_in_file}/obs/{name}", 0, len(images))]
+                after = member(group, f"next_obs/{name}")
+                if _is_images(after) and len(after) == len(images):
+                    parts.append(Part(f"{path_in_file}/next_obs/{name}", len(after) - 1, 1))
+                cameras.setdefault(name.removesuffix(IMAGE), {})[number] = parts
+    return Hdf5Images(path, cameras) if cameras else None
+
+
+def _is_images(data: Hdf5Group) -> bool:
+    """Return whether a member of HDF5 holds images: (T, height, width, channels), bytes."""
+    if not hasattr(data, "dtype") or data.dtype != np.uint8 or data.ndim != 4:
+        return False
+    return bool(len(data)) and is_image_shape(data.shape[1:], _SMALLEST)
 
 
 def _masks(file: Hdf5Group) -> dict[str, set[str]]:
@@ -257,11 +299,9 @@ class _Theirs:
             name: value for name, value in observations.items()
             if hasattr(value, "dtype") and value.dtype.kind in "fiub" and value.ndim
         }  # fmt: skip
-        images = [name for name, value in numbers.items() if value.dtype == np.uint8 and value.ndim == 4]
+        images = [name for name, value in numbers.items() if _is_images(value)]
         self._names = field_names(name for name in numbers if name not in images)
-        if images:
-            notes.append(f"images are not read: {', '.join(sorted(images))}")
-        if not self._names:
+        if not self._names and not images:
             raise SourceError(f"{file.filename}: {first.name}/obs has no numbers, it has {listed(observations, 20)}")
         observed = tuple(
             as_field(name, numbers[key], "as in the robomimic data set") for key, name in self._names.items()
@@ -328,6 +368,6 @@ def _env_args(file: Hdf5Group) -> JsonObject:
 
 
 ROBOMIMIC = Format(
-    "robomimic", is_robomimic, load_robomimic, write_robomimic, True, no_images,
+    "robomimic", is_robomimic, load_robomimic, write_robomimic, True, open_robomimic_images,
     candidates=lambda folder: (file for suffix in SUFFIXES for file in folder.rglob(f"*{suffix}")),
 )  # fmt: skip

@@ -93,3 +93,25 @@ def test_a_lost_robot_is_not_called_a_refused_action(tmp_path: Path, make_log: A
 def _words(path: Path) -> str:
     """The texts of an image, which matplotlib says in a comment before it draws them as outlines."""
     return "\n".join(re.findall(r"<!-- (.*?) -->", path.read_text()))
+
+
+def test_images_are_drawn_above_the_measurements(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+    pytest.importorskip("cv2", reason="OpenCV is not installed")
+    from recorder.formats.robomimic import load_robomimic
+
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        demo = file.create_group("data/demo_0")
+        demo["obs/x"], demo["actions"] = np.linspace(0, 1, 20)[:, None], np.zeros((20, 1))
+        demo["obs/top_image"] = np.full((20, 24, 32, 3), (255, 0, 255), np.uint8)
+    sheet = plot_episode(load_robomimic(tmp_path / "a.hdf5"), 0, tmp_path / "a.png")
+    assert amount(sheet, "#ff00ff") > 50_000  # the strip is 8 by 0.8 inches at 130 dots an inch
+    with h5py.File(tmp_path / "b.hdf5", "w") as file:
+        demo = file.create_group("data/demo_0")
+        demo["obs/x"], demo["actions"] = np.linspace(0, 1, 20)[:, None], np.zeros((20, 1))
+        demo["obs/top_image"] = np.zeros((20, 24, 32, 3), np.uint8)
+    table = load_robomimic(tmp_path / "b.hdf5")
+    (tmp_path / "b.hdf5").write_bytes(b"gone")
+    assert (
+        plot_episode(table, 0, tmp_path / "b.png").stat().st_size > 10_000
+    )  # the rows are drawn, and the title says why

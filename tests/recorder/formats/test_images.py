@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -149,15 +150,16 @@ def test_robomimic_has_them_twice(tmp_path: Path, filmed: Table) -> None:
 @pytest.mark.parametrize(("write", "load", "name"), [
     (write_robomimic, load_robomimic, "film.hdf5"), (write_minari, load_minari, "film-v0"),
 ])  # fmt: skip
-def test_no_image_of_a_run_is_taken_for_one_of_a_copy(
-    tmp_path: Path, filmed: Table, write: Any, load: Any, name: str
-) -> None:
+def test_a_copy_has_its_own_images(tmp_path: Path, filmed: Table, write: Any, load: Any, name: str) -> None:
     pytest.importorskip("h5py", reason="h5py is not installed")
     write(filmed, tmp_path / name)  # whose episodes are told the run that they came from
-    with Images(load(tmp_path / name)) as source:
+    write(filmed, tmp_path / f"none-{name}", Filming(cameras=()))
+    with Images(load(tmp_path / f"none-{name}")) as source:
         assert source.cameras() == ()
         with pytest.raises(SourceError, match="has no camera 'top', it has none"):
             source.at([0], "top")
+    shutil.rmtree(tmp_path / "log")
+    check_images(load(tmp_path / name))
 
 
 def test_long_episodes_are_written_part_by_part(tmp_path: Path, make_table: Make) -> None:

@@ -140,7 +140,7 @@ def test_what_minari_writes_we_read(tmp_path: Path, minari: Any, storage: str) -
     assert table.rows["terminated"].tolist() == [0] * 6 + [1]
     assert table.rows["truncated"].tolist() == [0, 0, 0, 1, 0, 0, 0]
     assert [info["seed"] for info in table.episodes] == list(lengths)
-    assert "a frame row has no place for observation camera (an image or text)" in table.notes
+    assert not [note for note in table.notes if "camera" in note]  # its images are read apart
     assert "no time was recorded; the stamps count frames as seconds" in table.notes
     if storage != "hdf5":
         (part,) = (tmp_path / "made-v0" / "data" / "1").glob(f"*.{storage}")
