@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlenv_robot.cli.data.selection import location
 from rlenv_robot.cli.output import counted, progress_bars, search_bar
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def add_retrain(parser: argparse.ArgumentParser) -> None:
         "network the search changes the last layer. For the "
         "so101 the model knows the arm's kinematics; for any other robot it is linear and knows no contacts."
     )
-    parser.add_argument("runs", help="a folder of recorded runs of the task")
+    parser.add_argument("runs", type=location, help="a folder of recorded runs, or a data set or its address")
     parser.add_argument("--policy", required=True, help="the policy to improve, an .npz file of `rlenv-robot train`")
     parser.add_argument("--out", required=True, help="the policy file to write, ending in .npz")
     parser.add_argument("--task", metavar="NAME", help="the task (default: the one that the policy was trained for)")
@@ -232,9 +233,7 @@ def run_retrain(args: argparse.Namespace) -> int:
     chosen = task(name, **settings)
     with progress_bars() as bars:
         bar = search_bar(bars, "retrain from the record", args.seconds)
-        retrained = retrain_from_record(
-            Path(args.runs), start, chosen, args.seconds, args.seed, bar, args.goal, args.units
-        )
+        retrained = retrain_from_record(args.runs, start, chosen, args.seconds, args.seed, bar, args.goal, args.units)
     about = {"trained": str(args.runs), "episodes": retrained.episodes[0], "seed": args.seed}
     retrained.training.policy.save(out, about)
     for note in retrained.notes:

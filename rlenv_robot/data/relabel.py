@@ -216,7 +216,7 @@ def _goal(goal: Goal, task: Task, measured: Arrays, record: JsonObject, number: 
     if values is None:
         raise SourceError(
             f"episode {number} has no goal recorded, task {task.name!r} needs {_names(task.goal)}; "
-            "give goal={...} for all episodes, or goal='hindsight'"
+            "give goal={...} for all episodes, or goal='hindsight' (--goal hindsight)"
         )
     try:
         return task.goal.validate(values, where)
