@@ -13,7 +13,7 @@ import torch
 from tianshou.utils.torch_utils import policy_within_training_step
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from rlenv_robot import FlatPolicy, LearningCurve, flat_for, open_source, task
+from rlenv_robot import FlatPolicy, LearningCurve, RobotError, flat_for, open_source, task
 from rlenv_robot.adapters.tianshou import to_replay_buffer
 from rlenv_robot.training.offline_agents import METHODS, offline_agent
 
@@ -63,7 +63,10 @@ if __name__ == "__main__":
     parser.add_argument("--out", default="policy.onnx")
     given = parser.parse_args()
     begun = time.perf_counter()
-    source = load(given.runs, given.task, given.goal, units=given.units, cache=given.cache)
+    try:
+        source = load(given.runs, given.task, given.goal, units=given.units, cache=given.cache)
+    except RobotError as error:
+        parser.error(str(error))
     print(f"{len(source):,} steps read in {time.perf_counter() - begun:.1f} s")
     policy, _ = train(source, given.task, given.method, given.updates, given.seed)
     policy.save_onnx(given.out, given.task, {"trainer": f"Tianshou {given.method}", "seed": given.seed})

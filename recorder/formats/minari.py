@@ -21,6 +21,7 @@ import numpy as np
 from hal import RobotError, SourceError, Spec
 from hal.frame_layout import PREFIXES, FrameLayout
 from recorder.formats.atomic_write import atomic_write
+from recorder.formats.card import NAME, card_text
 from recorder.formats.foreign import check_file, read_mapping, whole_number
 from recorder.formats.hdf5 import (
     Hdf5Group,
@@ -168,6 +169,17 @@ HELD = ("stamp_ns", "wall_ns", "log_probability", "intervention")
 """The columns of a row that go into ``infos`` in any case."""
 
 
+_LOAD = """
+import minari
+
+minari.load_dataset("FOLDER")  # below MINARI_DATASETS_PATH
+
+import rlenv_robot
+
+rlenv_robot.open_source("FOLDER")
+"""
+
+
 def is_minari(path: Path | str) -> bool:
     """Return whether a folder looks like a Minari data set, or like the ``data`` in one."""
     return _data_folder(Path(path)) is not None
@@ -231,7 +243,9 @@ def write_minari(table: Table, path: Path | str, filming: Filming | None = None)
             "observation_space": space_of(table.layout.observation, {IMAGES: shapes} if shapes else {})
         }
         (part / "data" / META).write_text(json.dumps(meta))
-    return notes + film.notes()
+        lost = notes + film.notes()
+        (part / NAME).write_text(card_text(table, f"Minari {VERSION}", _LOAD, lost, ("minari",)), encoding="utf-8")
+    return lost
 
 
 def _meta(layout: FrameLayout, runs: list[Run], name: str, size: float) -> JsonDict:

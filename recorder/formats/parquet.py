@@ -8,7 +8,8 @@ runs, so that grouping by it separates episodes; ``run`` and ``run_episode`` say
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,12 @@ import numpy as np
 from hal import Field, RobotError, SourceError
 from hal.frame_layout import FrameLayout
 from recorder.formats.atomic_write import atomic_write
+from recorder.formats.card import NAME, card_text
 from recorder.formats.foreign import read_mapping, read_text
 from recorder.formats.images import cameras_of
 from recorder.formats.parquet_columns import TEXT, Column, column, parquet_groups, writer
 from recorder.formats.registry import Format
+from recorder.formats.runs import left_out
 from recorder.json_data import to_json
 from recorder.table.spool import RowSpool
 from recorder.table.table import Table
@@ -36,6 +39,17 @@ _INDEX_BYTES = 1 << 30
 """Largest index of episodes that is read: of some million episodes."""
 _FILE_BYTES = 256 << 20
 """Bytes of rows, uncompressed, after which the next file begins."""
+
+
+_LOAD = """
+import duckdb
+
+duckdb.sql("select episode, count(*) from 'FOLDER/frames/*.parquet' group by episode")
+
+import rlenv_robot
+
+rlenv_robot.open_source("FOLDER")
+"""
 
 
 def is_parquet(path: Path | str) -> bool:
@@ -72,12 +86,11 @@ def write_parquet(table: Table, path: Path | str) -> list[str]:
             "notes": list(table.notes),
         }
         (part / EPISODES).write_text(to_json(index, "what is known of the episodes"))
-    cameras = cameras_of(table)
-    return (
-        [f"images stay in the logs, where they are found as long as those lie there: {', '.join(cameras)}"]
-        if (cameras)
-        else []
-    )
+        cameras = cameras_of(table)
+        notes = [f"images stay in the logs, where they are found as long as those lie there: {', '.join(cameras)}"]
+        notes = notes if cameras else []
+        (part / NAME).write_text(card_text(table, "Parquet", _LOAD, notes, (), f"{FRAMES}/*.parquet"), encoding="utf-8")
+    return notes
 
 
 def _write_frames(table: Table, folder: Path) -> None:
@@ -129,10 +142,10 @@ def _column(field: Field) -> Column:
 
 
 def load_parquet(path: Path | str) -> Table:
-    """Read what `write_parquet` wrote.
+    """Read what `write_parquet` wrote. Episodes in damaged or missing files are left out, with a note.
 
     Raises:
-        SourceError: the data are of another kind, incomplete or damaged; or pyarrow is missing.
+        SourceError: the data are of another kind, nothing of them can be read; or pyarrow is missing.
     """
     root = Path(path)
     try:
@@ -146,37 +159,99 @@ def load_parquet(path: Path | str) -> Table:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RobotError) as error:
         raise SourceError(f"{root / EPISODES} can't be read ({error!r}); write the data anew") from error
-    files = [root / _OLD_FRAMES] if index["format"] == 1 else sorted((root / FRAMES).glob("part-*.parquet"))
-    inside_rows = bounds.size == 0 or (
-        bounds.min() >= 0 and bounds.max() <= count and (bounds[:, 0] <= bounds[:, 1]).all()
+    if index["format"] == 1:
+        frames = _read_frames([root / _OLD_FRAMES], layout, "episode", len(bounds))
+        if frames.damaged:
+            raise SourceError(frames.damaged[0])
+    else:
+        frames = _read_frames(sorted((root / FRAMES).glob("part-*.parquet")), layout, "run_episode", len(bounds))
+    if len(episodes) != len(bounds) or not _within(bounds, count) or frames.count > count:
+        raise SourceError(_of_two(root, frames.count, count, len(bounds)))
+    if index["format"] == 1:
+        if frames.count < count:
+            raise SourceError(_of_two(root, frames.count, count, len(bounds)))
+        return Table(layout, frames.rows, bounds[:, 0].copy(), bounds[:, 1].copy(), episodes, str(root), notes)
+    lengths = bounds[:, 1] - bounds[:, 0]
+    follow = bool((np.cumsum(lengths) == bounds[:, 1]).all()) and int(lengths.sum()) == count
+    if not frames.in_order or not follow or (frames.lengths > lengths).any():
+        raise SourceError(_of_two(root, frames.count, count, len(bounds)))
+    if frames.count == count and not frames.damaged:
+        return Table(layout, frames.rows, bounds[:, 0].copy(), bounds[:, 1].copy(), episodes, str(root), notes)
+    whole = np.flatnonzero((frames.lengths == lengths) & (lengths > 0))
+    reason = frames.damaged[0] if frames.damaged else f"a file in {root / FRAMES} is missing"
+    lost = left_out(root, [reason] * (len(bounds) - len(whole)), len(whole))
+    starts = frames.starts[whole]
+    kept = tuple(episodes[number] for number in whole.tolist())
+    return Table(layout, frames.rows, starts, starts + lengths[whole], kept, str(root), (*lost, *notes))
+
+
+def _within(bounds: np.ndarray, count: int) -> bool:
+    if not bounds.size:
+        return True
+    return bool(bounds.min() >= 0 and bounds.max() <= count and (bounds[:, 0] <= bounds[:, 1]).all())
+
+
+def _of_two(root: Path, found: int, count: int, episodes: int) -> str:
+    return (
+        f"{root}: its frames have {found} rows, {EPISODES} says {count} and {episodes} episodes; "
+        "they are of two data sets, write it anew"
     )
-    counted = index["format"] != 1
-    inside_rows = inside_rows and not (counted and np.diff(bounds).sum() != count)
-    spool, names = RowSpool(layout.spec.row_dtype), [field.name for field in layout.spec]
-    stored = {name: "run_episode" if name == "episode" and counted else name for name in names}
+
+
+@dataclass(frozen=True)
+class _Frames:
+    """Rows as they were read, in order.
+
+    Attributes:
+        rows: (R,), structured.
+        starts, lengths: (E,), the first row and the number of rows of each episode, counted through all runs.
+        in_order: whether each row has the number of an episode, and these rise.
+        damaged: the errors of the files that could not be read.
+    """
+
+    rows: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+    in_order: bool
+    damaged: list[str]
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return len(self.rows)
+
+
+def _read_frames(files: Sequence[Path], layout: FrameLayout, own: str, episodes: int) -> _Frames:
+    """Read the rows of all files that are whole.
+
+    Args:
+        files: in order.
+        layout: of the rows.
+        own: the column with the number of an episode in its run; ``episode`` is its number among all.
+        episodes: the number of episodes.
+    """
+    spool, damaged = RowSpool(layout.spec.row_dtype), []
+    starts, lengths, last, in_order = np.zeros(episodes, np.int64), np.zeros(episodes, np.int64), 0, True
+    stored = {field.name: own if field.name == "episode" else field.name for field in layout.spec}
     for file in files:
-        for part in parquet_groups(file, [*stored.values(), *(["episode"] if counted else [])]):
-            if counted:
+        try:
+            for part in parquet_groups(file, list(dict.fromkeys([*stored.values(), "episode"]))):
+                rows = layout.spec.rows(part.num_rows)
+                for field in layout.spec:
+                    rows[field.name] = column(part, stored[field.name], field.numpy_dtype, field.shape, str(file))
                 numbers = column(part, "episode", np.int64, (), str(file))
-                inside_rows &= _are_of(numbers, spool.count, bounds)
-            rows = layout.spec.rows(part.num_rows)
-            for field in layout.spec:
-                rows[field.name] = column(part, stored[field.name], field.numpy_dtype, field.shape, str(file))
-            spool.add(rows)
-    if spool.count != count or len(episodes) != len(bounds) or not inside_rows:
-        raise SourceError(
-            f"{root}: its frames have {spool.count} rows, {EPISODES} says {count} and {len(bounds)} episodes; "
-            "they are of two data sets, write it anew"
-        )
-    return Table(layout, spool.rows(), bounds[:, 0].copy(), bounds[:, 1].copy(), episodes, str(root), notes)
-
-
-def _are_of(episodes: np.ndarray, first: int, bounds: np.ndarray) -> bool:
-    """Return whether each row, from the ``first`` on, lies within the bounds of the episode whose number it has."""
-    rows = np.arange(first, first + len(episodes))
-    if ((episodes < 0) | (episodes >= len(bounds))).any():
-        return False
-    return bool(((bounds[episodes, 0] <= rows) & (rows < bounds[episodes, 1])).all())
+                in_order &= not len(numbers) or (
+                    bool((np.diff(numbers) >= 0).all()) and last <= int(numbers[0]) and int(numbers[-1]) < episodes
+                )
+                if in_order and len(numbers):
+                    found, first, counts = np.unique(numbers, return_index=True, return_counts=True)
+                    starts[found] = np.where(lengths[found] == 0, spool.count + first, starts[found])
+                    lengths[found] += counts
+                    last = int(numbers[-1])
+                spool.add(rows)
+        except SourceError as error:
+            damaged.append(str(error))
+    return _Frames(spool.rows(), starts, lengths, in_order, damaged)
 
 
 PARQUET = Format(

@@ -17,6 +17,7 @@ import numpy as np
 from hal import Field, RobotError, SourceError, Spec
 from hal.frame_layout import FrameLayout
 from recorder.formats.atomic_write import atomic_write
+from recorder.formats.card import card_text, write_card_beside
 from recorder.formats.foreign import listed
 from recorder.formats.hdf5 import (
     Hdf5Group,
@@ -60,6 +61,17 @@ _DEMO = re.compile(r"demo_(\d{1,9})")
 HELD = ("log_probability", "intervention")
 _SMALLEST = 8
 """Height and width from which an array of bytes with a channel axis counts as an image."""
+
+
+_LOAD = """
+from robomimic.utils.dataset import SequenceDataset
+
+SequenceDataset("FILE.hdf5", obs_keys=(...), dataset_keys=("actions", "rewards", "dones"))
+
+import rlenv_robot
+
+rlenv_robot.open_source("FILE.hdf5")
+"""
 
 
 def is_robomimic(path: Path | str) -> bool:
@@ -119,7 +131,8 @@ def write_robomimic(table: Table, path: Path | str, filming: Filming | None = No
             if demos:
                 file.create_dataset(f"mask/{name}", data=np.array(demos, "S"))
         write_json(file, OURS, to_json(table.layout.to_dict(), "the layout"))
-    return notes + film.notes()
+        lost = notes + film.notes()
+    return lost + write_card_beside(path, card_text(table, "robomimic", _LOAD, lost, ("robomimic",)))
 
 
 def _write_images(
@@ -168,11 +181,15 @@ def _write_run(group: Hdf5Group, run: Run, layout: FrameLayout, scale: tuple[np.
     write_json(group, OURS, to_json(dict(run.info), "what is known of an episode"))
 
 
-def load_robomimic(path: Path | str) -> Table:
+def load_robomimic(path: Path | str, keep_last: bool = False) -> Table:
     """Read a data set, written by this or other software.
 
     ``dones`` at the last step means that the task ended; other ``dones`` are ignored, since demonstrations continue
     after a success. Where ``next_obs`` is missing, what followed the last action is unknown: the action is left out.
+
+    Args:
+        path: the file.
+        keep_last: whether that action becomes a row too, for imitation; the row repeats the observation before it.
 
     Raises:
         SourceError: the file is no robomimic data set, incomplete or damaged; or h5py is missing.
@@ -180,7 +197,7 @@ def load_robomimic(path: Path | str) -> Table:
     path = Path(path)
     with open_hdf5(path) as file:
         groups = _demos(file)
-        reader = _Ours(file) if member(file, OURS) is not None else _Theirs(file, groups)
+        reader = _Ours(file) if member(file, OURS) is not None else _Theirs(file, groups, keep_last)
         masks = _masks(file)
         spool, infos, damaged = EpisodeSpool(reader.layout), [], []
         for number, (name, group) in enumerate(groups.items()):
@@ -288,7 +305,7 @@ class _Ours:
 class _Theirs:
     """Reads what other software wrote: the fields are those of the first episode."""
 
-    def __init__(self, file: Hdf5Group, groups: Mapping[str, Hdf5Group]) -> None:
+    def __init__(self, file: Hdf5Group, groups: Mapping[str, Hdf5Group], keep_last: bool) -> None:
         notes = ["no time was recorded; the stamps count frames as seconds"]
         self._continued = 0
         first = next((group for group in groups.values() if _has(group, "obs") and _has(group, "actions")), None)
@@ -309,8 +326,14 @@ class _Theirs:
         action = as_field("target", member(first, "actions"), "robomimic's, mostly scaled to -1 to 1")
         self.layout = FrameLayout(Spec("observation", observed), Spec("action", (action,)))
         self._whole = _has(first, "next_obs")
-        if not self._whole:
-            notes.append("there is no next_obs, so what followed the last action is unknown; the action is left out")
+        self._repeated = keep_last and not self._whole
+        if self._repeated:
+            notes.append("there is no next_obs: the last row of each episode repeats the observation before it")
+        elif not self._whole:
+            notes.append(
+                "there is no next_obs, so what followed the last action is unknown; the action is left out "
+                "(keep_last=True makes it a row)"
+            )
         self._about = _env_args(file)
         self._notes = notes
 
@@ -336,7 +359,9 @@ class _Theirs:
                 observation[name] = np.concatenate(
                     [observation[name], read_numbers(group, f"next_obs/{key}", shape)[-1:]]
                 )
-        steps = count if self._whole else count - 1
+            elif self._repeated:
+                observation[name] = np.concatenate([observation[name], observation[name][-1:]])
+        steps = count if self._whole or self._repeated else count - 1
         if steps < 1 or action.shape[1:] != target.shape:
             raise SourceError(f"{group.file.filename}: {group.name} has {count} actions of shape {action.shape[1:]}")
         reward = read_numbers(group, "rewards", (count,)) if _has(group, "rewards") else np.full(count, np.nan)
@@ -349,7 +374,9 @@ class _Theirs:
         info: JsonDict = {"episode": number, "end": "done" if done else "end of recording"}
         if self._about.get("env_name"):
             info["task"] = str(self._about["env_name"])
-        if not self._whole:
+        if self._repeated:
+            info["last_observation"] = "repeated"
+        elif not self._whole:
             info["last_action"] = {target.name: action[-1].tolist()}
         return rows, info
 
@@ -370,4 +397,5 @@ def _env_args(file: Hdf5Group) -> JsonObject:
 ROBOMIMIC = Format(
     "robomimic", is_robomimic, load_robomimic, write_robomimic, True, open_robomimic_images,
     candidates=lambda folder: (file for suffix in SUFFIXES for file in folder.rglob(f"*{suffix}")),
+    options=("keep_last",),
 )  # fmt: skip

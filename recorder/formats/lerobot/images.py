@@ -17,6 +17,7 @@ from recorder.formats.images import Film
 from recorder.formats.lerobot.files import LeRobotFiles, open_files, place_values
 from recorder.formats.parquet_columns import column, read_parquet
 from recorder.formats.runs import Run
+from recorder.git_lfs import is_git_lfs_pointer
 from recorder.images.video import Decoder, encode_video, even, open_video
 from recorder.json_data import JsonDict
 from recorder.log.image_codec import decode_bytes
@@ -52,13 +53,13 @@ class LeRobotImages(ImageSource):
             if about.get("dtype") in ("video", "image")
         }
         self._videos, self._embedded = LeRobotVideos(root), _EmbeddedImages(files)
+        self._indices = files.indices
         lengths = np.array([entry.length for entry in files.entries], np.int64)
         self._counts = {
-            camera: lengths + np.array([f"last/{name}" in entry.ours for entry in files.entries])
+            camera: (lengths + np.array([f"last/{name}" in entry.ours for entry in files.entries])) * self._exist(name)
             for camera, name in self._features.items()
         }
-        self._starts = np.concatenate([[0], np.cumsum(lengths + 1)])
-        self._indices = files.indices
+        self._starts = {camera: np.concatenate([[0], np.cumsum(counts)]) for camera, counts in self._counts.items()}
 
     @property
     def cameras(self) -> tuple[str, ...]:
@@ -69,12 +70,18 @@ class LeRobotImages(ImageSource):
         """Return the number of each row's image; see `ImageSource.numbers`. Each image is as old as its frame."""
         episode = np.searchsorted(self._indices, rows["episode"].astype(np.int64))
         frame = rows["frame_no"].astype(np.int64)
-        return np.where(frame < self._counts[camera][episode], self._starts[episode] + frame, MISSING)
+        return np.where(frame < self._counts[camera][episode], self._starts[camera][episode] + frame, MISSING)
+
+    def _exist(self, name: str) -> np.ndarray:
+        """Return whether each episode has images, (E,); if none has, all count, so that the error names the video."""
+        there = self._videos.exist(name) if name in self._videos.cameras else np.ones(len(self._indices), bool)
+        return there if there.any() else ~there
 
     def decode(self, camera: str, number: int, rgb: bool) -> np.ndarray:
         """Return an image's pixels; see `ImageSource.decode`."""
-        position = int(np.searchsorted(self._starts, number, "right")) - 1
-        frame, name = number - int(self._starts[position]), self._features[camera]
+        starts = self._starts[camera]
+        position = int(np.searchsorted(starts, number, "right")) - 1
+        frame, name = number - int(starts[position]), self._features[camera]
         episode = int(self._indices[position])
         if name in self._videos.cameras:
             image = self._videos.at(name, episode, frame)
@@ -91,7 +98,7 @@ class LeRobotImages(ImageSource):
             if name in self._videos.cameras:
                 for index in self._indices.tolist():
                     place = self._videos.place(name, index, 0)
-                    frames = int(self._counts[camera][np.searchsorted(self._indices, index)])
+                    frames = self._videos.frames(name, index)
                     yield VideoSpan(camera, place.file, index, place.seconds, frames, self._videos.fps)
 
 
@@ -214,6 +221,17 @@ class LeRobotVideos:
             raise SourceError(f"{self._files.root}: no image of frame {frame} in episode {episode}: {reason}")
         begin = self._begins[camera][episode]
         return VideoPlace(begin.file, begin.seconds + frame / self._files.fps)
+
+    def exist(self, camera: str) -> np.ndarray:
+        """Return whether the video of each episode is there, (E,)."""
+        files = [self._begins[camera][entry.index].file for entry in self._files.entries]
+        there = {file: file.is_file() and not is_git_lfs_pointer(file) for file in set(files)}
+        return np.array([there[file] for file in files], bool)
+
+    def frames(self, camera: str, episode: int) -> int:
+        """Return the number of an episode's images, whether its video is there or not."""
+        entry = self._entries[episode]
+        return entry.length + (f"last/{camera}" in entry.ours)
 
     def at(self, camera: str, episode: int, frame: int) -> np.ndarray:
         """Return one image: uint8, (height, width, 3), RGB.

@@ -25,7 +25,7 @@ from hal.robots.so101_units import JointUnits
 from recorder.formats.lerobot import so101
 from recorder.formats.lerobot.features import INTERVENTION, LOG_PROBABILITY, Features, sort_features
 from recorder.formats.lerobot.files import Entry, LeRobotFiles, open_files
-from recorder.formats.lerobot.images import LeRobotImages
+from recorder.formats.lerobot.images import LeRobotImages, LeRobotVideos
 from recorder.formats.lerobot.write import write_lerobot
 from recorder.formats.parquet_columns import column
 from recorder.formats.registry import Format
@@ -313,9 +313,24 @@ def _notes(files: LeRobotFiles, features: Features, infos: list[JsonDict]) -> li
     videos = [name for name in features.videos if files.info["features"][name]["dtype"] == "video"]
     if videos and not (files.root / "videos").is_dir():
         notes.append(f"images are not read, and the folder videos is missing: {', '.join(videos)}")
+    elif videos:
+        notes += _missing_videos(files, videos)
     if features.ignored:
         notes.append(f"a frame row has no place for {', '.join(features.ignored)}")
     return notes
+
+
+def _missing_videos(files: LeRobotFiles, videos: list[str]) -> list[str]:
+    try:
+        places = LeRobotVideos(files.root)
+        lost = {name: int((~places.exist(name)).sum()) for name in videos if name in places.cameras}
+    except SourceError as error:
+        return [f"images are not read: {error}"]
+    return [
+        f"{count} of {len(files.entries)} episodes have no video of {name}; their images are missing (masked)"
+        for name, count in lost.items()
+        if count
+    ]
 
 
 LEROBOT = Format(

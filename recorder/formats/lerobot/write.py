@@ -13,6 +13,7 @@ import numpy as np
 
 from hal import Field, SourceError, Spec
 from recorder.formats.atomic_write import atomic_write
+from recorder.formats.card import NAME, card_text, feature_table
 from recorder.formats.images import Film, Filming
 from recorder.formats.lerobot.features import INTERVENTION, LOG_PROBABILITY
 from recorder.formats.lerobot.images import VIDEO_PATH, LeRobotFilm, column_stats
@@ -243,39 +244,25 @@ def write_lerobot(table: Table, path: Path | str, filming: Filming | None = None
         _write_json(part / "meta" / "stats.json", stats | images.stats())
         info = _info(shape, runs, tasks, images)
         _write_json(part / "meta" / "info.json", info)
-        (part / "README.md").write_text(_card(info, tasks, [*notes, *lost]), encoding="utf-8")
+        (part / NAME).write_text(_card(table, info, [*notes, *lost]), encoding="utf-8")
     lost.append("the last observation of each episode is where only this software reads it (meta/episodes)")
     return notes + lost + film.notes()
 
 
-def _card(info: JsonDict, tasks: list[str], lost: list[str]) -> str:
-    """Return a data set card, as the Hugging Face Hub shows it; the licence is for the owner of the data to add."""
-    features = "\n".join(
-        f"| `{name}` | {about['dtype']} | {about['shape']} |" for name, about in info["features"].items()
-    )
-    return f"""---
-task_categories:
-- robotics
-tags:
-- LeRobot
-configs:
-- config_name: default
-  data_files: data/*/*.parquet
----
+_LOAD = """
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-# {info["robot_type"]}: {", ".join(tasks)[:200]}
+LeRobotDataset("local/set", root="FOLDER")  # or LeRobotDataset("USER/NAME") once it is on the Hub
 
-{info["total_episodes"]} episodes, {info["total_frames"]} frames at {info["fps"]} Hz, in LeRobot's format
-{info["codebase_version"]}, exported by rlenv-robot.
+import rlenv_robot
 
-| feature | type | shape |
-|---|---|---|
-{features}
-
-What the format has no place for:
-
-{chr(10).join(f"- {sentence}" for sentence in lost) or "- nothing"}
+rlenv_robot.open_source("FOLDER")
 """
+
+
+def _card(table: Table, info: JsonDict, lost: list[str]) -> str:
+    kind = f"LeRobot {info['codebase_version']}"
+    return card_text(table, kind, _LOAD, lost, ("LeRobot",), "data/*/*.parquet", feature_table(info["features"]))
 
 
 def _task(run: Run) -> str:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hal import SourceError
 from recorder.checks.videos import check_videos
 from recorder.formats.lerobot.read import load_lerobot
+from recorder.images.images import Images
 from recorder.images.video import write_video
 from recorder.table.table import Table
 from tests.recorder.formats.lerobot.test_read import edit, write_set
@@ -68,3 +70,16 @@ def test_stamps_that_contradict_the_rate_are_said(filmed: Path) -> None:
     rows["stamp_ns"] = rows["stamp_ns"] * 20 // 18
     slow: Table = replace(table, rows=rows)
     assert any("the data set says 10 Hz, its stamps have 9 Hz" in finding.message for finding in check_videos(slow))
+
+
+def test_images_of_a_missing_video_are_masked(filmed: Path) -> None:
+    video(filmed, 0).unlink()
+    table = load_lerobot(filmed)
+    assert any("1 of 2 episodes have no video of observation.images.top" in note for note in table.notes)
+    with Images(table) as images:
+        found, mask = images.at(np.arange(7), "top")
+    assert mask.tolist() == [False] * 4 + [True] * 3
+    assert [round(image.mean() / 20) for image in found[4:]] == [0, 1, 2]
+    video(filmed, 1).unlink()
+    with Images(load_lerobot(filmed)) as images, pytest.raises(SourceError, match="is missing"):
+        images.at([0], "top")

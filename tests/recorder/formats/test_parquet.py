@@ -112,6 +112,26 @@ def test_runs_keep_their_episodes_apart_and_nothing_else_is_written(exported: tu
     assert frames["run_episode"].to_pylist() == [n for rows in (back.rows["episode"],) for n in rows.tolist()]
 
 
+@pytest.mark.parametrize("missing", [True, False])
+@pytest.mark.parametrize("number", range(4))
+def test_intact_episodes_of_a_damaged_set_are_read(exported: tuple[Table, Path], number: int, missing: bool) -> None:
+    table, out = exported
+    file = sorted((out / "frames").iterdir())[number]
+    lost = set(pq.read_table(file)["episode"].to_pylist())
+    if missing:
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    back = load_parquet(out)
+    kept = [episode for episode in range(6) if episode not in lost]
+    assert 0 < len(kept) < 6
+    assert back.episodes == tuple(table.episodes[episode] for episode in kept)
+    for place, episode in enumerate(kept):
+        mine = back.rows[back.starts[place] : back.stops[place]]
+        assert mine.tobytes() == table.rows[table.starts[episode] : table.stops[episode]].tobytes()
+    assert f"{len(lost)} of 6 episodes are damaged or missing and left out; the first: " in back.notes[0]
+
+
 @pytest.mark.parametrize("stranger", ["duckdb", "polars", "pandas"])
 def test_strangers_count_the_same_episodes_and_frames(exported: tuple[Table, Path], stranger: str) -> None:
     module = pytest.importorskip(stranger)

@@ -118,6 +118,17 @@ def test_what_others_wrote(tmp_path: Path, whole: bool) -> None:
     assert any("no rewards were recorded" in note for note in table.notes) is not whole
 
 
+def test_the_last_pair_is_kept_for_imitation(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        demo = file.create_group("data/demo_0")
+        demo["obs/x"], demo["actions"] = np.arange(4.0)[:, None], np.arange(4.0)[:, None]
+    table = load_robomimic(tmp_path / "a.hdf5", keep_last=True)
+    assert table.rows["observation_x"][:, 0].tolist() == [0, 1, 2, 3, 3]
+    assert table.rows["action_target"][1:, 0].tolist() == [0, 1, 2, 3]
+    assert table.episodes[0]["last_observation"] == "repeated"
+    assert any("repeats the observation before it" in note for note in table.notes)
+
+
 def test_refusals(tmp_path: Path, make_table: Make) -> None:
     with pytest.raises(SourceError, match=r"its name ends in \.hdf5 or \.h5"):
         write_robomimic(make_table(), tmp_path / "out")

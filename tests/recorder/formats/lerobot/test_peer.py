@@ -209,7 +209,7 @@ def test_images_that_lerobot_writes_we_read(tmp_path: Path, dataset_of: Any) -> 
             })  # fmt: skip
         made.save_episode()
     made.finalize()
-    with Images(load_lerobot(tmp_path / "made")) as images:
-        found, mask = images.at(np.arange(10), "top")
+    with Images(load_lerobot(tmp_path / "made")) as reader:
+        found, mask = reader.at(np.arange(10), "top")
     assert mask.all()
     np.testing.assert_array_equal(found.reshape(images.shape), images)

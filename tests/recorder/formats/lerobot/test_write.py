@@ -80,15 +80,6 @@ def test_the_files_say_what_lerobot_expects(tmp_path: Path, make_table: Make) ->
     np.testing.assert_allclose(episodes["stats/observation.state/mean"].to_pylist()[0], seen[:5].mean(0))
 
 
-def test_a_card_describes_the_set(tmp_path: Path, make_table: Make) -> None:
-    write_lerobot(make_table(), tmp_path / "set")
-    card = (tmp_path / "set" / "README.md").read_text()
-    assert card.startswith("---\ntask_categories:\n- robotics\ntags:\n- LeRobot\n")
-    assert "3 episodes, 10 frames at 50 Hz" in card
-    assert "| `observation.state` | float32 | [6] |" in card
-    assert "- a LeRobot frame has no place for" in card
-
-
 def test_frames_go_to_more_files(tmp_path: Path, make_table: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lerobot_write, "MEGABYTES", 1e-4)  # 105 bytes
     table = make_table(lengths=(3, 2, 9, 1), ends="tttd")
