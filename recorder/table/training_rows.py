@@ -84,7 +84,7 @@ class TrainingRows:
             width: number of actions.
         """
         steps, count = np.arange(width), len(self._transitions)
-        if not self.packed or width > count:
+        if not self.packed or width > count or not len(self._transitions.table.layout.action):
             inside = np.minimum(index[:, None] + steps, stops[:, None] - 1)
             return self.rows(self._transitions.row(inside) + 1)
         kind, actions = self._actions
