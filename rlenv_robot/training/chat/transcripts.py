@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from hal import SourceError
+from recorder.log.labels import is_success
 from rlenv_robot.adapters.text.view import TEXT, decode
 from rlenv_robot.source import SourceData
 
@@ -36,7 +37,7 @@ class Transcript:
         rewards: of each of the agent's messages.
         last: the observation that answered the last message.
         terminated: whether the task ended the episode; a truncated one's last state has a value.
-        success: as recorded; None if unknown.
+        success: by a person's verdict or label, else the task's word; None if unknown.
         seed: of the episode's draws, if recorded.
     """
 
@@ -79,7 +80,7 @@ def read_transcripts(source: SourceData, system: str = "") -> list[Transcript]:
             messages.append({"role": "assistant", "content": decode(rows[f"action_{TEXT}"][number])})
             rewards.append(float(rows["reward"][number]))
         if rewards:
-            over, success, seed = bool(rows["terminated"][-1]), record.get("success"), record.get("seed")
+            over, success, seed = bool(rows["terminated"][-1]), is_success(record), record.get("seed")
             found.append(Transcript(tuple(messages), tuple(rewards), observations[len(rewards)], over, success, seed))
     return found
 

@@ -1,0 +1,148 @@
+"""Preference pairs of recorded chats, a reward model that is trained from them, and rewards anew by it (R6.4, R3.1)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from hal import SourceError
+from rlenv_robot.source import SourceData
+from rlenv_robot.training.chat.transcripts import Transcript, read_transcripts
+
+__all__ = ["Preference", "WordRewardModel", "preferences", "relabel_chats"]
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+class Preference(NamedTuple):
+    """Two chats of which the first is preferred.
+
+    Attributes:
+        chosen, rejected: the chats.
+        controversy: how disputed the judgement is: 0 for the clearest pair, 1 for the most disputed.
+    """
+
+    chosen: Transcript
+    rejected: Transcript
+    controversy: float
+
+
+def preferences(
+    chats: Sequence[Transcript], size: int, by: str = "return", priority: str = "", seed: int = 0
+) -> list[Preference]:
+    """Draw pairs of chats with a preference.
+
+    Args:
+        chats: at least two that differ.
+        size: how many pairs.
+        by: ``return``, or ``success`` (the task's word, or a person's verdict or label that was recorded).
+        priority: ``controversy`` draws the most disputed pairs more often: those whose returns differ least. Empty for
+            all alike.
+        seed: of the draws.
+
+    Raises:
+        SourceError: an unknown word, or no two chats differ.
+    """
+    if by not in ("return", "success") or priority not in ("", "controversy"):
+        raise SourceError(f"by is {by!r} and priority {priority!r}, allowed are 'return', 'success'; '', 'controversy'")
+    known = [one for one in chats if by == "return" or one.success is not None]
+    score = np.array([one.total if by == "return" else float(bool(one.success)) for one in known])
+    better, worse = np.nonzero(score[:, None] > score[None, :])
+    if not len(better):
+        raise SourceError(f"no two of the {len(known)} chats differ in their {by}, so none is preferred")
+    total = np.array([one.total for one in known])
+    gap = np.abs(total[better] - total[worse])
+    controversy = 1.0 - gap / max(float(gap.max()), 1e-12)
+    weight = controversy + 1e-3 if priority else np.ones(len(better))
+    drawn = np.random.default_rng(seed).choice(len(better), size, p=weight / weight.sum())
+    return [Preference(known[better[n]], known[worse[n]], float(controversy[n])) for n in drawn.tolist()]
+
+
+@dataclass
+class WordRewardModel:
+    """A Bradley-Terry model over the words of the agent's messages, in NumPy: small, and trained in a second.
+
+    The chance that a chat is preferred is the logistic function of the difference of scores; a score is linear in the
+    logarithm of one plus each word's count.
+
+    Attributes:
+        words: word -> its place in the weights.
+        weights: (W,).
+    """
+
+    words: dict[str, int]
+    weights: np.ndarray
+
+    @classmethod
+    def train(
+        cls, pairs: Sequence[Preference], steps: int = 300, rate: float = 0.5, decay: float = 1e-3
+    ) -> WordRewardModel:
+        """Return the model that fits preferences best, by gradient ascent on their likelihood.
+
+        Args:
+            pairs: at least one.
+            steps, rate: of the ascent.
+            decay: of the weights, so that words seen once count little.
+
+        Raises:
+            SourceError: there is no pair.
+        """
+        if not pairs:
+            raise SourceError("there is no pair to learn from")
+        found = sorted({word for pair in pairs for chat in pair[:2] for word in _counts(chat)})
+        model = cls({word: place for place, word in enumerate(found)}, np.zeros(len(found)))
+        difference = np.array([model._features(pair.chosen) - model._features(pair.rejected) for pair in pairs])
+        for _ in range(steps):
+            wrong = 1.0 / (1.0 + np.exp(difference @ model.weights))
+            model.weights += rate * (difference.T @ wrong / len(pairs) - decay * model.weights)
+        return model
+
+    def _features(self, chat: Transcript) -> np.ndarray:
+        vector = np.zeros(len(self.words))
+        for word, count in _counts(chat).items():
+            if word in self.words:
+                vector[self.words[word]] = np.log1p(count)
+        return vector
+
+    def score(self, chat: Transcript) -> float:
+        """Return the score of a chat."""
+        return float(self._features(chat) @ self.weights)
+
+
+def _counts(chat: Transcript) -> Counter[str]:
+    said = [message["content"].lower() for message in chat.messages if message["role"] == "assistant"]
+    return Counter(word for text in said for word in _WORD.findall(text))
+
+
+def relabel_chats(source: SourceData, score: Callable[[Transcript], float]) -> SourceData:
+    """Return recorded chats with rewards anew: 0, and the score of the whole chat in its last step (R3.1).
+
+    Args:
+        source: of an environment in language.
+        score: such as `WordRewardModel.score`.
+
+    Raises:
+        SourceError: the data hold no texts, an episode has a step of unknown effect, or a score is not finite.
+    """
+    table = source.table
+    rows, episodes = table.rows.copy(), [dict(record) for record in table.episodes]
+    chats = iter(read_transcripts(source))
+    for number, (start, stop) in enumerate(zip(table.starts.tolist(), table.stops.tolist(), strict=True)):
+        if stop - start < 2:
+            continue
+        chat = next(chats, None)
+        if chat is None or len(chat.rewards) != stop - start - 1:
+            raise SourceError(f"episode {number} has a step of unknown effect, so it can't be judged as a whole")
+        value = score(chat)
+        if not np.isfinite(value):
+            raise SourceError(f"episode {number}: the score is {value}, expected a finite number")
+        rows["reward"][start:stop] = 0.0
+        rows["reward"][stop - 1] = value
+        episodes[number]["return"] = value
+    notes = [*table.notes, "rewards are computed anew by a reward model"]
+    return SourceData(replace(table, rows=rows, episodes=tuple(episodes), notes=tuple(notes)), discount=source.discount)
