@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rlenv_robot.cli.output import one_line
 from rlenv_robot.cli.verbs import HelpFormatter, Verb, add_verbs
 
-__all__ = ["VERBS", "main"]
+__all__ = ["VERBS", "add_completion", "command_parser", "main"]
 
 VERBS = {
     "demo": Verb("rlenv_robot.cli.demo", "the main job end to end: train, deploy, record, retrain, deploy"),
@@ -43,6 +43,7 @@ VERBS = {
     "check": Verb("rlenv_robot.cli.check", "test an environment against its contract"),
     "new": Verb("rlenv_robot.cli.new", "write a robot, a task, a driver or a package to begin with"),
     "certify": Verb("rlenv_robot.cli.certify", "measure how a served robot stops, as a signed certificate"),
+    "completion": Verb("rlenv_robot.cli.main:add_completion", "print a script that completes words in a shell"),
     "doctor": Verb("rlenv_robot.cli.doctor", "show what this machine has and what it lacks"),
 }
 """Every verb, in the order of the help."""
@@ -87,13 +88,29 @@ def _is_mendable(error: Exception) -> bool:
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     try:
-        return _parser().parse_args(argv)
+        return command_parser().parse_args(argv)
     except SystemExit:
         sys.stdout.flush()  # the help: a reader that has gone shows here, not when Python exits
         raise
 
 
-def _parser() -> argparse.ArgumentParser:
+def add_completion(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``completion``."""
+    from rlenv_robot.cli import completion
+
+    completion.add(parser)
+    parser.set_defaults(run=_completion)
+
+
+def _completion(args: argparse.Namespace) -> int:
+    from rlenv_robot.cli.completion import script
+
+    print(script(command_parser(), args.shell), end="")
+    return 0
+
+
+def command_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command; the verbs' arguments are declared when a verb is parsed."""
     parser = argparse.ArgumentParser(
         prog="rlenv-robot",
         description="One environment for a simulated robot, the real one, and the logs of both.",

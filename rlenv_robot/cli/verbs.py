@@ -69,6 +69,11 @@ class VerbAction(argparse._SubParsersAction):
             # argparse refuses what is not among the choices before it asks this action.
             self.choices = None  # type: ignore[assignment]
 
+    @property
+    def has_default(self) -> bool:
+        """Whether a path in a verb's place means a verb."""
+        return self._default is not None
+
     def complete(self, verb: str) -> argparse.ArgumentParser:
         """Import a verb, and return its parser with its arguments."""
         parser: argparse.ArgumentParser = self._parsers[verb]

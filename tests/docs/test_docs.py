@@ -205,7 +205,7 @@ def test_command_lines_are_understood(page: Path) -> None:
     for line in _command_lines(page):
         words = [word for word in shlex.split(line, comments=True) if word != "&"]
         try:
-            cli._parser().parse_args(words[1:])
+            cli.command_parser().parse_args(words[1:])
         except SystemExit:
             pytest.fail(f"{_shown(page)}: {line}")
 
@@ -222,7 +222,7 @@ def _verb_of(parser: argparse.ArgumentParser, word: str) -> argparse.ArgumentPar
 def test_verbs_and_options_in_the_text_exist(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for named in re.findall(r"`rlenv-robot ([^`|]+)`", text):
-        parser, words = cli._parser(), named.split()
+        parser, words = cli.command_parser(), named.split()
         while words and (verb := _verb_of(parser, words[0])):
             parser = verb
             words.pop(0)

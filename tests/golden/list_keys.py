@@ -87,7 +87,7 @@ def _choices(table: Mapping[str, options.Check]) -> dict[str, list[str]]:
 def command_lines() -> dict[str, Any]:
     """Verb -> its options with their choices and defaults, and its arguments in order."""
     told: dict[str, Any] = {}
-    _walk(cli._parser(), "rlenv-robot", told)
+    _walk(cli.command_parser(), "rlenv-robot", told)
     return told
 
 
