@@ -30,6 +30,7 @@ def to_replay_buffer(
     alpha: float | None = None,
     beta: float = 0.4,
     seed: int = 42,
+    stack: int = 1,
 ) -> ReplayBuffer:
     """Convert all transitions, episode after episode, with their true next observations.
 
@@ -42,11 +43,14 @@ def to_replay_buffer(
         alpha: makes a `PrioritizedReplayBuffer` with this exponent; all priorities start alike.
         beta: its importance exponent.
         seed: of what the buffer draws; by default Tianshou's own, the same for every buffer.
+        stack: observations that a sample holds, the newest last; an episode's first one stands for those before it.
 
     Returns:
-        A full buffer. ``terminated`` and ``truncated`` are apart, so a truncated end is bootstrapped; the last
-        index is set, which ``ReplayBuffer.from_data`` leaves at 0, so that ``prev``, ``next`` and n-step returns
-        stop at the ends of episodes.
+        A full buffer. ``info`` has the ``episode`` and the ``frame_no`` of every transition, the ``log_probability`` of
+        its action (NaN where unknown), and whether it was an ``intervention`` of a person. ``terminated`` and
+        ``truncated`` are apart, so a truncated end is bootstrapped; the last index is set, which
+        ``ReplayBuffer.from_data`` leaves at 0, so that ``prev``, ``next`` and n-step returns stop at the ends of
+        episodes.
 
     Raises:
         SourceError: there is no step, or several agents are rewarded one by one.
@@ -71,13 +75,13 @@ def to_replay_buffer(
         rew=came["reward"].astype(np.float64),
         done=flags["terminated"] | flags["truncated"],
         obs_next=_observation([{k: v[1:] for k, v in one.items()} for one in observed], vector, flat),
-        info=Batch(),
+        info=_info(runs),
         **flags,
     )
     buffer = (
-        ReplayBuffer(size, random_seed=seed)
+        ReplayBuffer(size, stack_num=stack, random_seed=seed)
         if alpha is None
-        else PrioritizedReplayBuffer(size, alpha, beta, random_seed=seed)
+        else PrioritizedReplayBuffer(size, alpha, beta, stack_num=stack, random_seed=seed)
     )
     buffer.set_batch(batch)
     buffer._size = size  # as ReplayBuffer.from_data does
@@ -85,6 +89,16 @@ def to_replay_buffer(
     if isinstance(buffer, PrioritizedReplayBuffer):
         buffer.init_weight(np.arange(size))
     return buffer
+
+
+def _info(runs: Sequence[Run]) -> Batch:
+    came = np.concatenate([run.came for run in runs])
+    known = {
+        name: came[name] for name in ("frame_no", "log_probability", "intervention") if name in (came.dtype.names or ())
+    }
+    if "intervention" in known:
+        known["intervention"] = known["intervention"].astype(bool)
+    return Batch(episode=np.repeat([run.episode for run in runs], [len(run) for run in runs]), **known)
 
 
 def _action(run: Run, layout: FrameLayout, flat: FlattenObservation | None) -> np.ndarray:
