@@ -27,7 +27,7 @@ settings.load_profile("house")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="run the long tests too")
     parser.addoption("--kills", type=int, default=6, help="programs to kill in each test of killed logs (default 6)")
-    parser.addoption("--mutations", type=int, default=300, help="damaged data sets to read (default 300)")
+    parser.addoption("--mutations", type=int, default=150, help="damaged data sets to read (default 150)")
     parser.addoption("--kaiwu-projects", help="folder with clones of public Kaiwu projects (default: none)")
     parser.addoption("--trials", type=int, help="trials of each race of a stop (default 40), and of each fault (5)")
     parser.addoption(
