@@ -23,7 +23,7 @@ import numpy as np
 from hal import SourceError
 from recorder.json_data import JsonDict
 
-__all__ = ["BufferPool", "concatenated"]
+__all__ = ["BufferPool", "concatenated", "expect_random_reads"]
 
 _FIXED, _NORESERVE = 0x10, 0x4000
 """MAP_FIXED and MAP_NORESERVE, the same on all of Linux. Without the latter, a private mapping of more bytes than the
@@ -32,6 +32,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.mmap.restype = ctypes.c_void_p
 _LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class _Addresses:
@@ -87,6 +88,15 @@ def concatenated(parts: Sequence[tuple[Path, int]], kind: np.dtype) -> tuple[np.
         if size:
             addresses.put(start, path, size)
     return np.asarray(addresses).view(kind), starts[:-1] // kind.itemsize
+
+
+def expect_random_reads(rows: np.ndarray) -> None:
+    """Tell the system that rows of a mapped file will be read here and there, so that it reads no more than asked for.
+
+    Otherwise each row that is in no cache costs the reading of 128 kB.
+    """
+    begin = rows.__array_interface__["data"][0] // mmap.PAGESIZE * mmap.PAGESIZE
+    _LIBC.madvise(begin, rows.__array_interface__["data"][0] + rows.nbytes - begin, mmap.MADV_RANDOM)
 
 
 # ---- buffers that are used again ----

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, MASK_PREFIX, reward_field
+from recorder.table.memory import expect_random_reads
 from recorder.table.transitions import Transitions
 
 __all__ = ["Flags", "TrainingRows"]
@@ -47,6 +48,8 @@ class TrainingRows:
         dtype = _training_dtype(transitions)
         self.packed = len(transitions.table.rows) * dtype.itemsize <= largest
         rows = _pack(transitions, dtype) if self.packed else np.asarray(transitions.table.rows)
+        if not self.packed:
+            expect_random_reads(rows)
         self._dtype = rows.dtype
         self._blocks = rows.view(f"V{rows.dtype.itemsize}")
 
