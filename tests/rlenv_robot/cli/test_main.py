@@ -18,7 +18,7 @@ from rlenv_robot.cli import main as cli
 from rlenv_robot.cli.output import print_table
 from rlenv_robot.conformance import subject
 
-VERB_MODULES = [verb for name, verb in {**cli.VERBS, **data.VERBS}.items() if name != "data"]
+VERB_MODULES = [verb for name, verb in {**cli.VERBS, **data.VERBS}.items() if name not in ("data", "completion")]
 Captured = pytest.CaptureFixture[str]
 
 
@@ -121,7 +121,7 @@ def test_wrong_usage_is_2(arguments: tuple[str, ...], capsys: Captured) -> None:
     ("arguments", "told"),
     [
         (("protocol", "so101-reech"), "environment 'so101-reech' is unknown, did you mean 'so101-reach'? Known are"),
-        (("protocol", "chess"), "environment 'chess' is unknown. Known are go, go2-walk, so101"),
+        (("protocol", "chess"), "environment 'chess' is unknown. Known are frozen-lake, go, go2-walk"),
         (("protocol", "go", "--out", "/no/such/folder/page.md"), "No such file or directory"),
         (("check", "go", "--steps", "1"), "--steps is 1, it must be at least 2"),
         (("check", "so101-reach", "--robot", "reel"), "robot 'reel' is unknown, allowed are 'sim', 'twin'"),
