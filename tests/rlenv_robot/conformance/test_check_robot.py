@@ -247,7 +247,7 @@ MUTANTS: dict[type[Cart], str] = {
     OneBuffer: "own arrays",
     HandsOutItsPlace: "overwritten",
     KeepsTheCommand: "command",
-    Drifts: "equal",
+    Drifts: "follows",
     ClipsCommands: "refusals",
     IllegalShakesIt: "unmoved",
     StopIsMomentary: "stop",
