@@ -108,6 +108,8 @@ def _raise_if_final(error: Exception, place: str) -> None:
     statuses = {_status(one) for one in causes}
     if statuses & {401, 403} or any(isinstance(one, PermissionError) or _is_keyless(one) for one in causes):
         raise SourceError(_refused(place, error)) from error
+    if any("OfflineMode" in type(one).__name__ for one in causes):
+        raise SourceError(f"{place} can't be read: HF_HUB_OFFLINE keeps the Hub's library off the network") from error
     other = [one for one in causes if not isinstance(one, FileNotFoundError)]
     if statuses & {404, 410} or (isinstance(error, FileNotFoundError) and not other):
         raise Absent(f"{place} is not there (404); check the spelling, and whether it is public") from error

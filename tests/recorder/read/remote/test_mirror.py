@@ -248,7 +248,9 @@ def test_our_own_runs_and_bags(cache: Path, tmp_path: Path, web: FileServer) -> 
 
 
 @pytest.mark.skipif(importlib.util.find_spec("huggingface_hub") is None, reason="huggingface_hub is not installed")
-def test_the_hubs_paths_at_a_stand_in(cache: Path, tmp_path: Path) -> None:
+def test_the_hubs_paths_at_a_stand_in(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Another test may have imported the library with the variable set.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     write_set(tmp_path / "hub" / "ana" / "arm", "v2.1", (40, 30, 20))
     with serve(FileServer(tmp_path / "hub"), hub=True) as hub:
         options = {"endpoint": hub.url, "token": False, "skip_instance_cache": True}
@@ -263,6 +265,9 @@ def test_the_hubs_paths_at_a_stand_in(cache: Path, tmp_path: Path) -> None:
         }
         with pytest.raises(SourceError, match=r"datasets/ana/none"):
             rr.open_source("hf://datasets/ana/none", cache=cache, storage_options=options)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        with pytest.raises(SourceError, match="HF_HUB_OFFLINE"):
+            rr.open_source("hf://datasets/ana/arm", cache=cache / "3", storage_options=options)
 
 
 @pytest.mark.skipif(
