@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from rlenv_robot.data.sim_to_real.motion import RecordedMotion
     from sim.model import SimModel
 
-__all__ = ["add_log", "chosen_episodes", "frames_of", "gap_lines", "log_motions", "open_log", "robot_named", "runs_at"]
+__all__ = [
+    "add_log",
+    "add_replay",
+    "chosen_episodes",
+    "frames_of",
+    "gap_lines",
+    "log_motions",
+    "open_log",
+    "robot_named",
+    "runs_at",
+]
 
 
 def add_log(parser: argparse.ArgumentParser, several: bool = False) -> None:
@@ -26,6 +36,15 @@ def add_log(parser: argparse.ArgumentParser, several: bool = False) -> None:
     parser.add_argument("--robot", help="the robot model that recorded it, such as so101 (default: as the data say)")
     parser.add_argument("--units", choices=("degrees", "percent"), help="of the joints of a LeRobot data set")
     parser.add_argument("--calibration", metavar="FILE", help="LeRobot's calibration of the arm that recorded it")
+
+
+def add_replay(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that name the simulation of a replay, and the part of the data that is replayed."""
+    words = "sim, twin, twin:SEED, a profile (.toml), or another robot model (default: sim)"
+    parser.add_argument("--model", default="sim", metavar="MODEL", help=words)
+    parser.add_argument("--episode", metavar="N,...", help="only these, such as 0,2-5")
+    parser.add_argument("--frames", metavar="E:A-B", action="append", default=[], help="of episode E, frames A to B")
+    parser.add_argument("--contacts", action="store_true", help="let the arm touch itself and its table")
 
 
 def open_log(path: Path, args: argparse.Namespace) -> Table:

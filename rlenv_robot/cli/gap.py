@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlenv_robot.cli.arm_log import add_log, chosen_episodes, frames_of, log_motions, open_log, robot_named
+from rlenv_robot.cli.arm_log import add_log, add_replay, chosen_episodes, frames_of, log_motions, open_log, robot_named
 from rlenv_robot.cli.output import print_table
 
 if TYPE_CHECKING:
@@ -37,11 +37,7 @@ Exit code 0: measured. 1: a joint has drifted from the arm's own history, the ga
 folder. 2: the data can't be read.
 """
     add_log(parser)
-    words = "sim, twin, twin:SEED, a profile (.toml), or another robot model (default: sim)"
-    parser.add_argument("--model", default="sim", metavar="MODEL", help=words)
-    parser.add_argument("--episode", metavar="N,...", help="only these, such as 0,2-5")
-    parser.add_argument("--frames", metavar="E:A-B", action="append", default=[], help="of episode E, frames A to B")
-    parser.add_argument("--contacts", action="store_true", help="let the arm touch itself and its table")
+    add_replay(parser)
     parser.add_argument("--plot", metavar="FILE", help="draw an episode there (.png, .svg, .pdf); with several, FILE-N")
     parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
     parser.set_defaults(run=run)

@@ -11,7 +11,7 @@ __all__ = ["add", "run"]
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    from rlenv_robot.cli.arm_log import add_log
+    from rlenv_robot.cli.arm_log import add_log, add_replay
 
     parser.description = (
         "Replay the recorded goals of an arm through a simulation, and write a pytest module that replays them again "
@@ -27,11 +27,7 @@ Examples:
 The module reads the run at its present place, relative to the module.
 """
     add_log(parser)
-    words = "sim, twin, twin:SEED, a profile (.toml), or another robot model (default: sim)"
-    parser.add_argument("--model", default="sim", metavar="MODEL", help=words)
-    parser.add_argument("--episode", metavar="N,...", help="only these, such as 0,2-5")
-    parser.add_argument("--frames", metavar="E:A-B", action="append", default=[], help="of episode E, frames A to B")
-    parser.add_argument("--contacts", action="store_true", help="let the arm touch itself and its table")
+    add_replay(parser)
     parser.add_argument("--offset", type=float, metavar="DEG", help="largest change of an offset (default: 1)")
     parser.add_argument("--lag", type=float, metavar="MS", help="largest change of a lag (default: 10)")
     parser.add_argument("--rms", type=float, metavar="DEG", help="largest growth of an error (default: 1)")
