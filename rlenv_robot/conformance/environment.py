@@ -10,8 +10,9 @@ import numpy as np
 
 from hal import EpisodeError, Spec
 from rlenv_robot.conformance.episodes import MAX_FRAMES, episode_checks
+from rlenv_robot.conformance.extras import extra_checks
 from rlenv_robot.conformance.illegal import error_checks, refusal_checks
-from rlenv_robot.conformance.instances import Factory, Leftovers, factory_of, instance_checks
+from rlenv_robot.conformance.instances import Factory, Leftovers, factory_of, instance_checks, process_state
 from rlenv_robot.conformance.ownership import ownership_checks
 from rlenv_robot.conformance.probe import Probe, StandardEnvironment, Table, error_of, is_over
 from rlenv_robot.conformance.report import Failed, NotTried, Report
@@ -90,6 +91,7 @@ def _plan(probe: Probe) -> Iterator[PlannedCheck]:
     yield from error_checks(probe)
     yield from refusal_checks(probe)
     yield from ownership_checks(probe)
+    yield from extra_checks(probe)
     yield PlannedCheck(
         "inference", "privileged state can't be reached in inference", "R2.1", basics.inference, ("reset",)
     )
@@ -134,6 +136,7 @@ class _Basics:
         elif not reward.meaning.strip():
             raise Failed("the reward has no meaning in the description")
         self._first = self._specs()
+        probe.state_before = process_state()
 
     def spec_stays(self) -> None:
         if self._first is None:
@@ -192,6 +195,14 @@ class _Basics:
 
     def after_the_end(self) -> None:
         probe = self._probe
+        first = probe.reset()
+        if is_over(first):
+            _raises(
+                probe,
+                lambda: probe.send(first, _any_action(probe)),
+                "a step after a reset whose flags say an end",
+                first,
+            )
         frames = probe.walk(MAX_FRAMES)
         if not frames or not is_over(frames[-1].kept):
             raise NotTried(f"no episode ended within {len(frames)} frames")

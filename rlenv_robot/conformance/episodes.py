@@ -16,6 +16,7 @@ import numpy as np
 from hal import Spec
 from rlenv_robot.conformance.probe import (
     ALWAYS,
+    COMPARED,
     Action,
     Chooser,
     Frame,
@@ -229,6 +230,10 @@ class _Episodes:
     def _check_agents(self, frames: list[Frame], frame: Frame, number: int) -> None:
         reward, extra = frame.kept_reward, frame.kept.get("extra_info", {})
         mapping = extra.get("agents")
+        players = getattr(getattr(self._probe.env, "world", None), "players", ())
+        if players and "agent" in extra and extra["agent"] not in players:
+            raise Failed(f"frame {number}: the turn is that of {extra['agent']!r}",
+                         f"the players are {', '.join(map(str, players))}")  # fmt: skip
         if isinstance(reward, Mapping) != isinstance(frames[0].kept_reward, Mapping):
             raise Failed(
                 f"frame {number}: reward is {reward!r:.80}", f"that of frame 1 is {frames[0].kept_reward!r:.80}"
@@ -314,10 +319,10 @@ class _Episodes:
                     f"two resets with seed {probe.seed} differ in {name} ({when}): "
                     f"{again['observation'].get(name)}, it was {first['observation'].get(name)}"
                 )
-            if deep_difference(
-                first.get("extra_info", {}).get("state"), again.get("extra_info", {}).get("state"), "state"
-            ):
-                raise Failed(f"two resets with seed {probe.seed} differ in extra_info['state'] ({when})")
+            for key in COMPARED:
+                told = [table.get("extra_info", {}).get(key) for table in (first, again)]
+                if (told[0] is None) != (told[1] is None) or deep_difference(told[0], told[1], key):
+                    raise Failed(f"two resets with seed {probe.seed} differ in extra_info[{key!r}] ({when})")
 
     def equal_episodes(self) -> None:
         probe = self._probe

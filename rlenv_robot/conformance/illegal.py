@@ -60,7 +60,8 @@ def illegal_tables(spec: Spec, legal: Values, env_id: str, frame_no: int) -> Ite
     yield IllegalCase("with an unknown key", {**table, "colour": 1}, "unknown", "colour")
     for other_id in ("", env_id + "x", 7, None):
         yield IllegalCase(f"env_id {other_id!r}", {**table, "env_id": other_id}, "env_id", "env_id")
-    stale: tuple[object, ...] = (frame_no - 1, frame_no + 1, str(frame_no), frame_no + 0.5, True, None, [frame_no] * 2)
+    stale: tuple[object, ...] = (frame_no - 1, frame_no + 1, str(frame_no), frame_no + 0.5, None, [frame_no] * 2)
+    stale = (*stale, *((True,) if frame_no != 1 else ()))  # True equals 1 in Python
     for wrong in (*stale, np.full(2, frame_no)):
         yield IllegalCase(f"frame_no {wrong!r}", {**table, "frame_no": wrong}, "frame_no", "frame_no")
     for case in illegal_values(spec, legal, "action"):
@@ -145,6 +146,9 @@ def _numbers_outside(field: Field, index: tuple[int, ...]) -> Iterator[tuple[str
             yield "one below the range", int(low) - 1, "range"
         if int(high) < np.iinfo(np.int64).max:
             yield "one above the range", int(high) + 1, "range"
+        bits = 8 * field.numpy_dtype.itemsize
+        if bits < 64:
+            yield f"a number that {bits} bits make legal", int(low) + 2**bits, "range"
         return
     yield "not a number", np.nan, "not_finite"
     yield "infinite", np.inf, "not_finite"

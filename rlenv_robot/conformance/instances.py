@@ -120,11 +120,10 @@ def instance_checks(probe: Probe, factory: Factory | None) -> Iterator[PlannedCh
 class _Instances:
     def __init__(self, probe: Probe, factory: Factory | None) -> None:
         self._probe, self._factory = probe, factory
-        self._before: dict[str, object] | None = None
+        self._state: Table | None = None
 
     def _make(self) -> Probe:
         probe = self._probe
-        self._before = self._before or process_state()
         if self._factory is None:
             raise NotTried("give a factory, such as module:function, in place of an environment that is made already")
         return Probe(self._factory(), probe.steps, probe.seed, probe.repeatable, log=probe.log)
@@ -133,9 +132,11 @@ class _Instances:
         probe = self._probe
         if not probe.repeatable:
             raise NotTried("a real machine is there once")
-        first = probe.walk()
+        first, second = probe.walk(), probe.walk(seed=probe.seed + 7)
         other = self._make()
         try:
+            again = other.repeat(second, seed=probe.seed + 7)
+            probe.compare(second, again, "in a second instance, whose first episode it is")
             if other.env.env_id == probe.env.env_id:
                 probe.note("R2", f"two instances have the same env_id {probe.env.env_id!r}")
             probe.compare(first, other.repeat(first), "in a second instance")
@@ -143,15 +144,26 @@ class _Instances:
             def between(table: Table) -> None:
                 self._advance(other)
 
-            self._state = other.reset(probe.seed + 3)
+            self._state = None
             probe.compare(first, probe.repeat(first, between), "while a second instance steps")
+            self._check_named(probe.walk(3))
+            self._state = None
+            probe.compare(first, other.repeat(first, lambda table: self._advance(probe)),
+                          "in a second instance, while the first one steps")  # fmt: skip
             other.reset()
         finally:
             other.close()
         probe.compare(first, probe.repeat(first), "after a second instance was closed")
 
+    def _check_named(self, frames: list[Frame]) -> None:
+        """Check that tables bear the instance's own name while there is another one."""
+        for frame in frames:
+            if frame.kept["env_id"] != self._probe.env_id:
+                raise Failed(f"env_id is {frame.kept['env_id']!r} beside a second instance",
+                             f"that of the instance is {self._probe.env_id!r}")  # fmt: skip
+
     def _advance(self, other: Probe) -> None:
-        if is_over(self._state):
+        if self._state is None or is_over(self._state):
             self._state = other.reset(other.seed + 4)
         else:
             self._state = other.legal_step(self._state, np.random.default_rng(1)).table
@@ -181,11 +193,12 @@ class _Instances:
         """Open and close several instances, and look for what stays."""
         if self._factory is None:
             raise NotTried("give a factory, such as module:function, in place of an environment that is made already")
-        self._cycle()  # the first one loads libraries, which stay
-        problem, counts = changed_state(self._before or {}), []
+        closed = [self._cycle()]  # the first one loads libraries, which stay
+        problem, counts = changed_state(self._probe.state_before), []
         with Leftovers() as left:
+            # Kept, so that what only the last reference closes shows.
             for _ in range(_CYCLES):
-                self._cycle()
+                closed.append(self._cycle())
                 counts.append(left.descriptors())
             problem = problem or left.problem()
         if not problem and counts[0] > 0 and counts[1] > counts[0]:
@@ -193,12 +206,13 @@ class _Instances:
         if problem:
             raise Failed(problem, "close lets go of everything", how="make, reset, a few steps, close")
 
-    def _cycle(self) -> None:
+    def _cycle(self) -> Probe:
         other = self._make()
         try:
             other.walk(5)
         finally:
             other.close()
+        return other
 
 
 def _digests(frames: list[Frame]) -> list[str]:

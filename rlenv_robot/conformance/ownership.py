@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
 from pathlib import Path
@@ -21,6 +22,9 @@ __all__ = ["ownership_checks"]
 _EQUAL = ("error passes", "reset", "frames", "equal starts", "equal episodes", "generators", "clock")
 _MOST_BORDERS = 32
 """Elements of a field of which both borders are tried."""
+
+_TO_THE_END = 400
+"""Frames up to which an episode is walked to show its last one."""
 
 _RENDER_S = 1.5
 """Longest time of rendering; software that stands in for a graphics card takes a second for an image."""
@@ -172,6 +176,8 @@ class _Ownership:
             return table
 
         probe.compare(first, probe.repeat(first, first=reset), "after the options were changed by their caller")
+        if not first:
+            return  # an episode that is over with its first frame
         extra: dict[str, object] = {}
         table = probe.reset()
         probe.log.call("step", probe.env.step, {"env_id": probe.env.env_id, "frame_no": table["frame_no"],
@@ -241,6 +247,27 @@ class _Ownership:
                     modes[table["frame_no"] % len(modes)]()
 
             probe.compare(first, probe.repeat(first, draw), "with renderings between the steps")
+            self._draw_alone(modes)
+
+    def _draw_alone(self, modes: list[Callable[[], None]]) -> None:
+        """Check that the last frame can be shown too, and that pictures leave the process's generators alone."""
+        self._probe.walk(_TO_THE_END)
+        before = random.getstate(), np.random.get_state(legacy=True)
+        random.seed(20250102)
+        np.random.seed(20250102)
+        set_to = random.getstate(), np.random.get_state(legacy=True)
+        try:
+            for mode in modes:
+                try:
+                    mode()
+                except (RobotError, NotImplementedError) as reason:
+                    self._probe.note("R1.5", f"the last frame can't be shown: {reason}")
+            after = np.random.get_state(legacy=True)
+            if random.getstate() != set_to[0] or deep_difference(list(set_to[1]), list(after), "state"):
+                raise Failed("render changes the state of the process's generators", "it changes nothing")
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
 
     def _modes(self, show: Any, image: Any, folder: str) -> list[Callable[[], None]]:
         """Return the ways to render that work here, each as a call that checks what it returns."""

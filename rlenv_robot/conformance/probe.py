@@ -16,14 +16,14 @@ from rlenv_robot.conformance.tables import STANDARD_CODES, copied_values, deep_d
 from rlenv_robot.tables import step_extra_of
 
 __all__ = [
-    "ALWAYS", "Action", "Chooser", "Frame", "Probe", "StandardEnvironment", "Table", "error_of", "frame_difference",
-    "frame_of", "is_over",
+    "ALWAYS", "COMPARED", "Action", "Chooser", "Frame", "Probe", "StandardEnvironment", "Table", "error_of",
+    "frame_difference", "frame_of", "is_over",
 ]  # fmt: skip
 
 _MAX_TRIES = 1000
 """Random actions that a game may refuse, by its own rules, before the probe gives up."""
 
-_COMPARED = ("agents", "agent", "applied", "state", "messages")
+COMPARED = ("agents", "agent", "applied", "state", "messages", "action_mask")
 """Keys of ``extra_info`` that equal episodes must have equal; others may hold times."""
 
 ALWAYS = ("agents", "agent", "state")
@@ -126,9 +126,10 @@ class Probe:
         self.env, self.steps, self.seed, self.repeatable = env, steps, seed, repeatable
         self.log = log or CallLog(deadlines or Deadlines())
         self.env_id = env.env_id
+        self.state_before: dict[str, object] = {}
         self._notes: dict[tuple[str, str], Note] = {}
         # What a step must be given beside the action: the same legal values in every step.
-        required = step_extra_of(getattr(env, "world", None)).required
+        required = step_extra_of(getattr(env, "world", env)).required
         self._extra = (required.sample(np.random.default_rng(seed)),) if len(required) else ()
 
     # -- notes, descriptions -------------------------------------------------------------------------------
@@ -197,12 +198,25 @@ class Probe:
             error = error_of(answer)
             if error is None:
                 return frame_of(action, answer, reward)
+            self._check_kept(table, answer)
             if isinstance(error, Mapping) and error.get("code") in STANDARD_CODES:
                 raise Failed(f"an action that the description allows was refused: {error}",
                              "a rule of the world's own has a code of its own")  # fmt: skip
         raise Failed(
             f"none of {_MAX_TRIES} random actions within the description was accepted; the last error: {error}"
         )
+
+    @staticmethod
+    def _check_kept(before: Table, after: Table) -> None:
+        """Check that an action which a rule of the world refused left the frame as it was."""
+        for key in ("frame_no", "terminated", "truncated"):
+            if after.get(key) != before[key]:
+                raise Failed(f"an action was refused, and {key} is {after.get(key)!r} where it was {before[key]!r}",
+                             "an illegal action is not carried out")  # fmt: skip
+        name = difference(before["observation"], after["observation"])
+        if name:
+            raise Failed(f"an action was refused, and the observation's {name} changed",
+                         "an illegal action is not carried out")  # fmt: skip
 
     def walk(
         self,
@@ -298,7 +312,7 @@ def frame_difference(before: Frame, after: Frame) -> str:
         if before.kept[key] != after.kept[key]:
             return f"{key} is {after.kept[key]}, it was {before.kept[key]}"
     extras = [
-        {key: value for key, value in frame.kept.get("extra_info", {}).items() if key in _COMPARED}
+        {key: value for key, value in frame.kept.get("extra_info", {}).items() if key in COMPARED}
         for frame in (before, after)
     ]
     place = deep_difference(extras[0], extras[1], "extra_info")

@@ -123,6 +123,26 @@ class _Tables:
         self._probe.init()
         for size in (1, 3, 1):
             self._probe.trajectories(size)
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        """Check that numbers stand for trajectories, in Table 6 and in the steps' ``extra_info``."""
+        drawn = [self._probe.trajectories(8) for _ in range(3)]
+        numbers = [[one.trajectory_id for one in batch] for batch in drawn]
+        contents = [[tuple(step.content for step in one.steps) for one in batch] for batch in drawn]
+        if all(one in (list(range(8)), list(range(1, 9))) for one in numbers) and contents[0] != contents[1]:
+            raise Failed(f"trajectory_id is {numbers[0]} in every batch, and the trajectories are others",
+                         "a trajectory_id stands for one trajectory")  # fmt: skip
+        episodes: dict[object, object] = {}
+        for one in (one for batch in drawn for one in batch):
+            told = {step.episode for step in one.steps} - {None}
+            if len(told) > 1:
+                raise Failed(f"trajectory {one.trajectory_id} has steps of the episodes {sorted(told, key=str)}")
+            key = one.env_id, one.trajectory_id
+            for number in told:
+                if episodes.setdefault(number, key) != key:
+                    raise Failed(f"extra_info['episode'] is {number} in steps of two trajectories",
+                                 "it is the number of the step's own episode")  # fmt: skip
 
     def same_steps(self) -> None:
         probe, known = self._probe, self._probe.contents
@@ -269,15 +289,18 @@ class _Facts:
     def actions(self) -> None:
         probe = self._probe
         probe.init()
-        self._check_actions("the first state")
+        states = [self._check_actions("the first state")]
         for episode, frame in ((0, 1), (1, 0), (1, 2)):
             try:
                 probe.asked("init", partial(probe.init, episode=episode, frame=frame))
             except Refused:
                 continue
-            self._check_actions(f"episode {episode}, frame {frame}")
+            states.append(self._check_actions(f"episode {episode}, frame {frame}"))
+        if len(states) == 4 and len(set(states)) == 1:
+            raise Failed(f"init took episode and frame, and the state stays env_id {states[0][0]!r}, frame_no "
+                         f"{states[0][1]}", "an option that is taken sets the state")  # fmt: skip
 
-    def _check_actions(self, state: str) -> None:
+    def _check_actions(self, state: str) -> tuple[str, int]:
         """Compare the actions of the current state with those that the data hold for it."""
         probe = self._probe
         table = probe.log.call("get_all_actions", probe.source.get_all_actions)
@@ -291,13 +314,14 @@ class _Facts:
         if not here:
             last = any((one.env_id, one.steps[-1].frame_no + 1) == (name, number) for one in probe.data.values())
             if not actions or last:
-                return  # the last frame of an episode, from which no action leads on
+                return name, number  # the last frame of an episode, from which no action leads on
             raise Failed(f"{state}: env_id {name!r} and frame_no {number} are of no step", "they are the state's own")
         expected = [{packed(s.action) for s in steps if packed(s.observation) == observed} for observed in here]
         if set(came) not in expected:
             most = max(expected, key=lambda due: len(due & came.keys()))
             raise Failed(f"{state}: {len(came)} actions came, of which the data hold {len(most & came.keys())} in that "
                          f"state; they hold {len(most)}")  # fmt: skip
+        return name, number
 
     def statistics(self) -> None:
         self._check_statistics(self._ask(), list(self._probe.data.values()))

@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -127,6 +128,21 @@ class Draws:
             raise Failed(f"the mean return of {count} draws by return is {mean:.6g}, that of the data "
                          f"{np.mean(values):.6g}", "priority='return' prefers high returns")  # fmt: skip
         self._check_weights()
+        self._check_alpha()
+
+    def _check_alpha(self) -> None:
+        """Check that an exponent of priorities, where it is taken, changes the draws."""
+        probe, drawn = self._probe, list[list[bytes]]()
+        for alpha in (0.0, 1.0, 6.0):
+            probe.init()
+            try:
+                steps = probe.asked("sample_steps", partial(probe.steps, 512, priority="return", alpha=alpha))
+            except Refused:
+                return
+            drawn.append([step.content for step in steps])
+        if drawn[0] == drawn[1] == drawn[2] and len(set(drawn[0])) > 1:
+            raise Failed("draws by return are the same with alpha 0, 1 and 6, which were all accepted",
+                         "chances are priorities to the power of alpha")  # fmt: skip
 
     def _check_weights(self) -> None:
         """Check that importance weights undo exactly the chances with which steps were drawn."""

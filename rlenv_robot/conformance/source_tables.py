@@ -37,6 +37,7 @@ class Step:
     Attributes:
         env_id, frame_no, observation, action, reward: as in the table.
         next_observation, done: as in the table, or None.
+        episode: the number of the episode in ``extra_info``, or None.
     """
 
     env_id: str
@@ -46,6 +47,7 @@ class Step:
     reward: float | Mapping[str, float]
     next_observation: Values | None
     done: int | None
+    episode: int | None = None
 
     @property
     def content(self) -> bytes:
@@ -131,10 +133,11 @@ def _of_columns(batch: Mapping[str, Unchecked], size: int | None, note: Noter) -
         if wrong:
             raise Failed(f"done is {wrong[0]}", "Table 5 requires the int32 0 or 1")
     _check_flags(table.get("extra_info"), done)
+    episodes = _episodes(table.get("extra_info"), count)
     rewards = _rewards(table["reward"], count)
     return [
         Step(str(ids[row]), frames[row], _row(observation, row), _row(action, row), rewards[row],
-             None if following is None else _row(following, row), done[row])
+             None if following is None else _row(following, row), done[row], episodes[row])
         for row in range(count)
     ]  # fmt: skip
 
@@ -146,10 +149,24 @@ def _check_flags(extra: Unchecked, done: list[int | None]) -> None:
     ended = np.asarray(extra["terminated"], bool) | np.asarray(extra["truncated"], bool)
     if ended.shape != (len(done),):
         return
+    terminated, factors = np.asarray(extra["terminated"], bool), np.asarray(extra.get("discount"))
+    if factors.shape == ended.shape and factors.dtype.kind == "f" and factors.any():
+        lost = np.flatnonzero(ended & ~terminated & (factors == 0))
+        if len(lost):
+            raise Failed(f"the discount of step {int(lost[0])} is 0, and it is truncated, not terminated",
+                         "a truncated end has a value after it")  # fmt: skip
     wrong = np.flatnonzero(ended != np.asarray(done, bool))
     if len(wrong):
         raise Failed(f"done of step {int(wrong[0])} is {done[int(wrong[0])]}, its extra_info says otherwise",
                      "done is 1 where a step terminated or truncated its episode, and 0 elsewhere")  # fmt: skip
+
+
+def _episodes(extra: Unchecked, count: int) -> list[int | None]:
+    """Return the numbers of the episodes that steps are of, where ``extra_info`` tells them."""
+    told = np.asarray(extra.get("episode")) if isinstance(extra, Mapping) else np.zeros(())
+    if told.shape != (count,) or told.dtype.kind not in "iu":
+        return [None] * count
+    return [int(number) for number in told]
 
 
 def _row(values: Values, row: int) -> dict[str, np.ndarray]:

@@ -105,6 +105,9 @@ def check_structure(values: object, spec: Spec, where: str, note: Noter = silent
         value = values[name]
         if array is value:
             continue
+        if spec[name].is_text and np.asarray(value).dtype.kind == "U":  # a text as wide as it is
+            note("R2", f"{where}.{name} is a {np.asarray(value).dtype} text, not one of {spec[name].numpy_dtype}")
+            continue
         if isinstance(value, np.ndarray | np.generic):
             if value.dtype != spec[name].numpy_dtype:
                 raise Failed(f"{where}.{name} is of {value.dtype}", f"it must be an array of {spec[name].dtype}")

@@ -347,6 +347,10 @@ class _Rows:
             problem = row_difference(straight[3][0], table, other)
             if problem:
                 raise Failed(f"{where}: {problem} of row {other} differs", "the other rows move as if nothing were")
+        table, _ = probe.step(probe.request(table, actions[2]))
+        problem = row_difference(straight[3][0], table, row)
+        if problem:
+            raise Failed(f"{where}: {problem} of the row differs in its next frame", "a refused action changes nothing")
 
     def malformed(self) -> None:
         probe = self._probe
@@ -379,6 +383,8 @@ class _Rows:
             action = request["action"]
             yield f"a row short of {name}", {**request, "action": {**action, name: value[:-1]}}
             yield f"{name} with an extra axis", {**request, "action": {**action, name: value[None]}}
+            yield f"one row of {name} for all", {**request, "action": {**action, name: value[:1]}}
+            yield f"{name} without the leading axis", {**request, "action": {**action, name: value[0]}}
             yield f"without {name}", {**request, "action": {k: v for k, v in action.items() if k != name}}
             yield f"{name} as text", {**request, "action": {**action, name: value.astype(str)}}
         yield (
@@ -453,14 +459,18 @@ class _Rows:
         probe, mode = self._probe, getattr(self._probe.envs, "autoreset", None)
         if mode not in ("same_step", "next_step", "disabled"):
             raise NotTried("the batch does not say by `autoreset` how an ended row goes on")
-        table = probe.reset()
+        table, ends = probe.reset(), 0
         for action in probe.actions(_MOST_STEPS):
             before = copied_values(table)
             table, _ = probe.step(probe.request(table, action))
             over = np.flatnonzero(np.asarray(table["terminated"], bool) | np.asarray(table["truncated"], bool))
             if len(over):
                 self._check_end(mode, copied_values(table), before, over)
+                ends += 1
+            if ends == (2 if mode == "same_step" else 1):
                 return
+        if ends:
+            return
         raise NotTried(f"no episode ended within {_MOST_STEPS} steps")
 
     def _check_end(self, mode: str, table: Table, before: Table, over: np.ndarray) -> None:
@@ -493,6 +503,10 @@ class _Rows:
             raise Failed(f"extra_info['final'] is {final!r:.60}", "it must hold index and observation of ended rows")
         if not np.array_equal(final["index"], over):
             raise Failed(f"extra_info['final']['index'] is {final['index']}", f"the rows {over} ended")
+        for name, value in final["observation"].items():
+            if np.shape(value)[:1] != (len(over),):
+                raise Failed(f"extra_info['final']['observation'][{name!r}] has shape {np.shape(value)}",
+                             f"its leading axis is that of index: {len(over)}")  # fmt: skip
         for place, row in enumerate(over.tolist()):
             if table["frame_no"][row] != 0:
                 raise Failed(f"frame_no of row {row} is {int(table['frame_no'][row])}", "the next episode began: 0")

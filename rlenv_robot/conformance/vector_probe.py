@@ -70,7 +70,7 @@ class VectorProbe:
     def reset(self, **options: object) -> Table:
         """Reset the batch; with the probe's seed unless ``ids`` chooses some."""
         chosen = options if "ids" in options else {"seed": self.seed, **options}
-        table: Table = self.log.call("reset", self.envs.reset, chosen)
+        table: Table = self._arrays(self.log.call("reset", self.envs.reset, chosen))
         return table
 
     def step(self, request: object) -> Answer:
@@ -78,7 +78,26 @@ class VectorProbe:
         answer: Unchecked = self.log.call("step", self.envs.step, request)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise Failed(f"step returned {answer!r:.80}", "it must return two tables, 1 and 3")
-        return answer
+        return self._arrays(answer[0]), self._arrays(answer[1])
+
+    def _arrays(self, table: Unchecked) -> Unchecked:
+        """Return a table with arrays in place of lists of numbers, which the standard allows as well."""
+        if not isinstance(table, Mapping):
+            return table
+        spec, changed = self.envs.observation, dict[str, Unchecked]()
+        for key in ("frame_no", "terminated", "truncated", "reward"):
+            if isinstance(table.get(key), list | tuple):
+                changed[key] = np.asarray(table[key])
+        seen = table.get("observation")
+        if isinstance(seen, Mapping) and any(isinstance(value, list | tuple) for value in seen.values()):
+            changed["observation"] = {
+                name: np.asarray(value, spec[name].numpy_dtype)
+                if isinstance(value, list | tuple) and name in spec else value
+                for name, value in seen.items()
+            }  # fmt: skip
+        if changed:
+            self.note("R2", f"{', '.join(changed)} of a batch hold lists, not arrays; their dtypes can't be checked")
+        return {**table, **changed} if changed else table
 
     def request(self, table: Table, action: object) -> dict[str, object]:
         """Return the Table 2 that answers a Table 1."""
