@@ -42,12 +42,6 @@ class OneNameForAll(SledRows):
 
 
 @fault("reset")
-class FlagsAreLists(SledRows):
-    def none(self) -> Any:
-        return [0] * self.num_envs
-
-
-@fault("reset")
 class FrameNumberIsOne(SledRows):
     def answer(self, *arguments: Any) -> Any:
         return {**super().answer(*arguments), "frame_no": 0}
