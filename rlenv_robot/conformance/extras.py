@@ -161,7 +161,7 @@ class _Extras:
             if not isinstance(case.value, Mapping) or case.code not in ("range", "not_finite", "shape"):
                 continue
             request = {"env_id": env.env_id, "frame_no": table["frame_no"], "action": action}
-            plain = {name: value.item() if np.ndim(value) == 0 and hasattr(value, "item") else value
+            plain = {name: value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
                      for name, value in case.value.items()}  # fmt: skip
             for sent in (case.value, plain):
                 self._check_refused(probe.log.call("step", env.step, request, sent), table, case.name)
