@@ -152,12 +152,13 @@ def row_lines(layout: FrameLayout, row: np.ndarray, info: JsonObject, last: bool
 _END = ("end", "success", "verdict", "return", "metrics", "goal")
 
 
-def beside(image: np.ndarray | None, lines: Sequence[Line]) -> np.ndarray:
+def beside(image: np.ndarray | None, lines: Sequence[Line], room_for: int = 0) -> np.ndarray:
     """Return a picture with the lines in up to three columns at its right; what has no room is counted.
 
     Args:
         image: uint8 of shape (height, width, 3), RGB; None for the lines alone. A small one is enlarged.
         lines: from top to bottom. Letters beyond ASCII are written as ``?``.
+        room_for: number of lines for which there is room at least, so that all frames of a video have one width.
 
     Returns:
         uint8 of shape (height, more width, 3).
@@ -169,7 +170,7 @@ def beside(image: np.ndarray | None, lines: Sequence[Line]) -> np.ndarray:
     room = max(1, (height - 2 * _MARGIN) // _LINE)
     most = room * _MOST_COLUMNS
     shown = list(lines) if len(lines) <= most else [*lines[: most - 1], Line(f"... and {len(lines) - most + 1} more")]
-    columns = [_column(shown[at : at + room], height) for at in range(0, max(len(shown), 1), room)]
+    columns = [_column(shown[at : at + room], height) for at in range(0, max(len(shown), min(room_for, most), 1), room)]
     return np.hstack([*([] if image is None else [image]), *columns])
 
 

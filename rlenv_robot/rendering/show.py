@@ -221,9 +221,10 @@ def _history_images(
         pictures = itertools.repeat(None, len(rows[frames]))
     else:
         pictures = twin_images(table, episode, options, frames)
+    most = len(row_lines(table.layout, rows[-1], info, True)) if panel else 0  # the last frame has the end besides
     for number, (row, picture) in enumerate(zip(rows[frames], pictures, strict=True), frames.start or 0):
         if panel:
-            yield beside(picture, row_lines(table.layout, row, info, number == len(rows) - 1))
+            yield beside(picture, row_lines(table.layout, row, info, number == len(rows) - 1), most)
         elif picture is not None:
             yield picture
 

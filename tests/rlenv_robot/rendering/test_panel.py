@@ -145,3 +145,10 @@ def test_lines_that_have_no_room_are_counted() -> None:
     assert full.shape == (300, 300 + 3 * 330, 3)
     np.testing.assert_array_equal(full[:, :300], picture)
     assert beside(None, []).shape == (480, 330, 3)
+
+
+def test_pictures_of_a_video_have_one_width_whatever_their_lines() -> None:
+    picture = np.zeros((120, 160, 3), np.uint8)
+    few, many = [Line("one")], [Line(str(number)) for number in range(60)]
+    assert beside(picture, few, len(many)).shape == beside(picture, many, len(many)).shape
+    assert beside(picture, few).shape[1] < beside(picture, many).shape[1]
