@@ -38,8 +38,8 @@ from websockets.sync.client import connect
 import rlenv_robot as rr
 from hal import Field, RobotSpec, RobotState, Spec
 from real import RemoteRobot, Server
-from rlenv_robot.console.server import ConsoleServer, ConsoleSettings
 from rlenv_robot.robot_models import RobotModel
+from rlenv_robot.serving.console.server import ConsoleServer, ConsoleSettings
 
 SPEC = RobotSpec(
     "console_benchmark",

@@ -78,11 +78,11 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ValueError: a setting is not allowed, or the extra is missing.
     """
-    from rlenv_robot.console.mover import MoverSettings
     from rlenv_robot.serving import TerminationSignals
+    from rlenv_robot.serving.console.mover import MoverSettings
 
     try:
-        from rlenv_robot.console.server import ConsoleServer, ConsoleSettings
+        from rlenv_robot.serving.console.server import ConsoleServer, ConsoleSettings
     except ImportError as error:
         raise ValueError(f"the console needs {error.name}: pip install 'rlenv-robot[console]'") from None
 
@@ -161,7 +161,7 @@ def run_tokens(args: argparse.Namespace) -> int:
         ValueError: a name, a role or the number of days is not allowed, or the list is damaged.
     """
     from real.protocol.keys import Allowed, Role
-    from rlenv_robot.console.access import new_token, revoke_token
+    from rlenv_robot.serving.console.access import new_token, revoke_token
 
     if args.act == "new":
         if args.days is not None and not 0 < args.days < 36500:

@@ -6,7 +6,7 @@ import sys
 
 from tests.house.house import PACKAGES, ROOT, SOURCES, circles, importers, listing, modules, run, shown
 
-MOST_ENTRIES = {"hal": 16, "sim": 14, "real": 8, "recorder": 12, "rlenv_robot": 23}
+MOST_ENTRIES = {"hal": 16, "sim": 14, "real": 8, "recorder": 12, "rlenv_robot": 22}
 """Most modules and folders at the top of a package; ``__init__`` is not counted."""
 
 MOST_LINES = 600

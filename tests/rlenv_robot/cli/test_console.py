@@ -13,7 +13,7 @@ import pytest
 
 from real.protocol.keys import Role
 from rlenv_robot.cli.main import main
-from rlenv_robot.console.access import Tokens
+from rlenv_robot.serving.console.access import Tokens
 
 
 def test_a_token_is_made_listed_and_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,7 +42,7 @@ def test_a_server_with_keys_needs_keys_for_its_console(capsys: pytest.CaptureFix
 @pytest.mark.slow
 @pytest.mark.process
 def test_a_console_beside_a_server_begins_and_ends_with_it() -> None:
-    pytest.importorskip("rlenv_robot.console.server", reason="the extra 'console' is not installed")
+    pytest.importorskip("rlenv_robot.serving.console.server", reason="the extra 'console' is not installed")
     command = [sys.executable, "-m", "rlenv_robot", "serve", "--address", "tcp://127.0.0.1:*", "--console", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:

@@ -19,13 +19,13 @@ from hal import Answer, EpisodeError, ResetFailed, Robot, RobotError, RobotSpec
 from hal.field import JsonDict
 from hal.reset.confirmation import ResetRequest, VerdictRequest
 from real import RemoteCameras, RemoteRobot
-from rlenv_robot.console.messages import Drive
-from rlenv_robot.console.questions import QuestionBox
 from rlenv_robot.env import Environment, Observer
 from rlenv_robot.registry import robot, task
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_env.intervention import ActionBlender
 from rlenv_robot.robot_models import robot_model_of
+from rlenv_robot.serving.console.messages import Drive
+from rlenv_robot.serving.console.questions import QuestionBox
 from rlenv_robot.tables import ActionTable, ObservationTable
 from rlenv_robot.tasks.free import Free
 from rlenv_robot.tasks.task import Arrays, Task

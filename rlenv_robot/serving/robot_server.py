@@ -1,4 +1,4 @@
-"""Serve the robot of a profile on the network, as ``rlenv-robot serve`` does, from a script."""
+"""Build the robot and the server of a profile, and serve until a signal ends it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from rlenv_robot.config.profile import GuardSection, Profile, ResetSection, Robo
 from rlenv_robot.config.sim_settings import sim_settings
 from rlenv_robot.registry import task
 from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file, make_driver, robot_names
-from rlenv_robot.supervision import Supervision
+from rlenv_robot.serving.supervision import Supervision
 
 if TYPE_CHECKING:
     from hal.cameras.camera import Camera

@@ -31,15 +31,16 @@ from hal import RobotError
 from real.control.limits import RateLimiter
 from real.protocol.keys import Role
 from real.protocol.text import printable
-from rlenv_robot.console.access import Origins, Tokens, Visitor, is_loopback
-from rlenv_robot.console.acts import ActLog, Acts
-from rlenv_robot.console.feed import RobotFeed
-from rlenv_robot.console.messages import MAX_BYTES, Act, Choice, Drive, Login, MessageError, Replay, Seen, parse
-from rlenv_robot.console.mover import Mover, MoverSettings
-from rlenv_robot.console.questions import FixtureSocket, QuestionBox
-from rlenv_robot.console.replay import Replays
-from rlenv_robot.console.scene import Scene
-from rlenv_robot.console.view import (
+from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.serving.console.access import Origins, Tokens, Visitor, is_loopback
+from rlenv_robot.serving.console.acts import ActLog, Acts
+from rlenv_robot.serving.console.feed import RobotFeed
+from rlenv_robot.serving.console.messages import MAX_BYTES, Act, Choice, Drive, Login, MessageError, Replay, Seen, parse
+from rlenv_robot.serving.console.mover import Mover, MoverSettings
+from rlenv_robot.serving.console.questions import FixtureSocket, QuestionBox
+from rlenv_robot.serving.console.replay import Replays
+from rlenv_robot.serving.console.scene import Scene
+from rlenv_robot.serving.console.view import (
     acts_text,
     describe_robot,
     episodes_text,
@@ -48,7 +49,6 @@ from rlenv_robot.console.view import (
     replay_text,
     state_text,
 )
-from rlenv_robot.robot_models import find_robot_model
 
 __all__ = ["ConsoleServer", "ConsoleSettings"]
 
@@ -490,7 +490,7 @@ class _File:
     """A file of the page, compressed once."""
 
     def __init__(self, name: str, kind: str) -> None:
-        data = resources.files("rlenv_robot.console").joinpath("page", name).read_bytes()
+        data = resources.files("rlenv_robot.serving.console").joinpath("page", name).read_bytes()
         self._kind, self._data, self._packed = kind, data, gzip.compress(data, 9, mtime=0)
         self._tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
 

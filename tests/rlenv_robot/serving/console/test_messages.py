@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv_robot.console.messages import ACTS, MAX_AXES, MAX_BYTES, Act, Choice, Drive, Login, MessageError, Seen, parse
+from rlenv_robot.serving.console.messages import (
+    ACTS,
+    MAX_AXES,
+    MAX_BYTES,
+    Act,
+    Choice,
+    Drive,
+    Login,
+    MessageError,
+    Seen,
+    parse,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

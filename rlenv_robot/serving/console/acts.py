@@ -17,10 +17,10 @@ from hal import ConnectionLost, RobotError
 from real import RemoteRobot
 from real.protocol.keys import Role
 from real.protocol.text import printable
-from rlenv_robot.console.access import Visitor
-from rlenv_robot.console.messages import Act
-from rlenv_robot.console.mover import Mover
-from rlenv_robot.console.questions import QuestionBox
+from rlenv_robot.serving.console.access import Visitor
+from rlenv_robot.serving.console.messages import Act
+from rlenv_robot.serving.console.mover import Mover
+from rlenv_robot.serving.console.questions import QuestionBox
 
 __all__ = ["RIGHTS", "ActLog", "ActRecord", "Acts"]
 

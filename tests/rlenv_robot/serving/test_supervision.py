@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from real import RemoteRobot
-from rlenv_robot.supervision import Supervision
+from rlenv_robot.serving.supervision import Supervision
 from tests.fakes import until
 
 

@@ -14,13 +14,13 @@ import pytest
 import rlenv_robot as rr
 from real import RemoteRobot, Server
 from real.protocol.keys import Role
-from rlenv_robot.console.access import new_token
-from rlenv_robot.console.mover import MoverSettings
-from rlenv_robot.console.questions import Question
+from rlenv_robot.serving.console.access import new_token
+from rlenv_robot.serving.console.mover import MoverSettings
+from rlenv_robot.serving.console.questions import Question
 from tests.fakes import Integrator, until
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
-server = pytest.importorskip("rlenv_robot.console.server", reason="the extra 'console' is not installed")
+server = pytest.importorskip("rlenv_robot.serving.console.server", reason="the extra 'console' is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.slow,

@@ -11,11 +11,11 @@ import pytest
 
 from real import RemoteRobot, Server
 from real.protocol.keys import Role
-from rlenv_robot.console.access import Visitor
-from rlenv_robot.console.acts import RIGHTS, ActLog, Acts
-from rlenv_robot.console.messages import ACTS, Act
-from rlenv_robot.console.mover import Mover, MoverSettings
-from rlenv_robot.console.questions import Question, QuestionBox
+from rlenv_robot.serving.console.access import Visitor
+from rlenv_robot.serving.console.acts import RIGHTS, ActLog, Acts
+from rlenv_robot.serving.console.messages import ACTS, Act
+from rlenv_robot.serving.console.mover import Mover, MoverSettings
+from rlenv_robot.serving.console.questions import Question, QuestionBox
 from tests.fakes import Integrator, until
 
 PEOPLE = {role: Visitor(f"the {role}", role) for role in Role}

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import rlenv_robot as rr
 from hal import ConnectionLost, EpisodeError, RobotStopped
 from real import RemoteRobot, Server
-from rlenv_robot.console.messages import Drive
-from rlenv_robot.console.mover import GONE_S, INPUT_AGE_S, Clutch, Mover, MoverSettings
-from rlenv_robot.console.questions import QuestionBox
+from rlenv_robot.serving.console.messages import Drive
+from rlenv_robot.serving.console.mover import GONE_S, INPUT_AGE_S, Clutch, Mover, MoverSettings
+from rlenv_robot.serving.console.questions import QuestionBox
 from tests.fakes import INTEGRATOR, TWO_JOINTS, Integrator, ManualClock, until
 
 SHARES = st.lists(st.floats(-1, 1), min_size=2, max_size=2)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from real.protocol.keys import Role
-from rlenv_robot.console.access import Origins, Tokens, Visitor, is_loopback, new_token, revoke_token
+from rlenv_robot.serving.console.access import Origins, Tokens, Visitor, is_loopback, new_token, revoke_token
 from tests.fakes import ManualClock
 
 

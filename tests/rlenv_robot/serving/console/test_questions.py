@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hal import Answer, DeadlineExceeded, Fixture, ResetFailed
 from hal.reset.confirmation import ResetRequest, VerdictRequest
-from rlenv_robot.console.questions import FixtureSocket, Question, QuestionBox, question_of
+from rlenv_robot.serving.console.questions import FixtureSocket, Question, QuestionBox, question_of
 from tests.fakes import ManualClock, until
 
 

@@ -9,10 +9,10 @@ import pytest
 
 import rlenv_robot as rr
 from hal import SourceError
-from rlenv_robot.console.replay import Replays
-from rlenv_robot.console.scene import Scene
-from rlenv_robot.console.view import replay_text
 from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.serving.console.replay import Replays
+from rlenv_robot.serving.console.scene import Scene
+from rlenv_robot.serving.console.view import replay_text
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 from hal import Image
 from real import RemoteRobot, Server
-from rlenv_robot.console.feed import EpisodeWatch, RobotFeed
+from rlenv_robot.serving.console.feed import EpisodeWatch, RobotFeed
 from tests.fakes import Integrator, until
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from real import Server
 from real.protocol.keys import Role
-from rlenv_robot.console.access import new_token, revoke_token
+from rlenv_robot.serving.console.access import new_token, revoke_token
 from tests.fakes import Integrator, until
 
-server = pytest.importorskip("rlenv_robot.console.server", reason="the extra 'console' is not installed")
+server = pytest.importorskip("rlenv_robot.serving.console.server", reason="the extra 'console' is not installed")
 client = pytest.importorskip("websockets.sync.client", reason="the extra 'console' is not installed")
 exceptions = pytest.importorskip("websockets.exceptions", reason="the extra 'console' is not installed")
 

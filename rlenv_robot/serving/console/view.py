@@ -13,11 +13,11 @@ import numpy as np
 from hal import Field, Image, RobotError, RobotSpec
 from hal.field import JsonDict
 from real import Snapshot
-from rlenv_robot.console.acts import ActRecord
-from rlenv_robot.console.feed import FinishedEpisode, Look
-from rlenv_robot.console.questions import Question
-from rlenv_robot.console.replay import Replays
-from rlenv_robot.console.scene import Scene
+from rlenv_robot.serving.console.acts import ActRecord
+from rlenv_robot.serving.console.feed import FinishedEpisode, Look
+from rlenv_robot.serving.console.questions import Question
+from rlenv_robot.serving.console.replay import Replays
+from rlenv_robot.serving.console.scene import Scene
 
 __all__ = ["acts_text", "describe_robot", "episodes_text", "image_frame", "question_text", "replay_text", "state_text"]
 

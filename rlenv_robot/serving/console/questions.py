@@ -14,7 +14,7 @@ import zmq
 
 from hal import Answer, DeadlineExceeded
 from real.protocol.text import printable
-from rlenv_robot.console.access import is_loopback
+from rlenv_robot.serving.console.access import is_loopback
 
 __all__ = ["FixtureSocket", "Question", "QuestionBox", "Reply", "question_of"]
 

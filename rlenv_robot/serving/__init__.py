@@ -1,0 +1,18 @@
+"""Serve the robot of a profile on the network, as ``rlenv-robot serve`` does, from a script."""
+
+from rlenv_robot.serving.robot_server import (
+    DRIVER_HANGS,
+    TerminationSignals,
+    Waiter,
+    build_controller_log,
+    build_robot,
+    build_server,
+    homing_settings,
+    reset_confirmation,
+    serve,
+)
+
+__all__ = [
+    "DRIVER_HANGS", "TerminationSignals", "Waiter", "build_controller_log", "build_robot", "build_server",
+    "homing_settings", "reset_confirmation", "serve",
+]  # fmt: skip
