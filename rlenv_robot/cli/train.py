@@ -6,6 +6,7 @@ import argparse
 import math
 import statistics
 from collections.abc import Sequence
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,17 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a profile: the task's settings, and the simulation's timing and randomisation",
     )
+    add_track(parser)
     parser.set_defaults(run=run)
+
+
+def add_track(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that says where a training's figures go."""
+    parser.add_argument(
+        "--track", metavar="PLACE",
+        help="write the figures to tensorboard[=FOLDER], wandb[=PROJECT], or both with a comma between them (default: "
+        "what the environment variable RLENV_ROBOT_TRACK says)",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,7 +88,7 @@ def _train_by_ppo(args: argparse.Namespace, out: Path) -> int:
 
         trained = train_network(
             args.name, out, steps=args.steps, seconds=math.inf if args.seconds is None else args.seconds,
-            seed=args.seed, nominal=args.nominal, settings=settings, progress=progress,
+            seed=args.seed, nominal=args.nominal, settings=settings, track=args.track, progress=progress,
         )  # fmt: skip
     rates = success_rates(
         args.name, trained.policy, _EVALUATED, _TEST_SEED + args.seed, nominal=args.nominal, settings=settings
@@ -95,14 +106,17 @@ def _train_by_evolution(args: argparse.Namespace, out: Path) -> int:
     from rlenv_robot.registry import make_vector
     from rlenv_robot.training.learner import train_in_simulation
     from rlenv_robot.training.rollout import evaluate
+    from rlenv_robot.training.trackers import open_tracker
 
     settings = task_settings(args.profile, args.name)
     seconds = math.inf if args.seconds is None else args.seconds
     steps = _EVOLUTION_STEPS if args.steps is None and args.seconds is None else args.steps
-    with progress_bars() as bars:
+    about = {"task": args.name, "seed": args.seed, "method": "evolution"}
+    with progress_bars() as bars, closing(open_tracker(args.track, args.name, about)) as tracker:
         advance = bars.begin("train by evolution in simulation")
 
         def progress(generation: Generation) -> None:
+            tracker.add(generation.number + 1, generation.figures)
             advance(generation.number + 1, f"generation {generation.number + 1}, median return {generation.median:.1f}")
 
         trained = train_in_simulation(args.name, seconds, args.seed, progress, settings, steps)
@@ -195,6 +209,7 @@ def add_retrain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--units", choices=("degrees", "percent"), help="unit of an SO-101's joints that LeRobot recorded"
     )
+    add_track(parser)
     parser.set_defaults(run=run_retrain)
 
 
@@ -225,15 +240,24 @@ def run_retrain(args: argparse.Namespace) -> int:
     """Fit a model to the record, improve the policy inside it, and say how good the model is."""
     from rlenv_robot.registry import task
     from rlenv_robot.training.learner import retrain_from_record
+    from rlenv_robot.training.trackers import open_tracker
 
     out, start = checked_output(args.out, args.seconds), _policy_to_improve(args.policy)
     name = args.task or start.task
     settings = task_settings(args.profile, name)
     settings.pop("profile", None)
     chosen = task(name, **settings)
-    with progress_bars() as bars:
+    about = {"task": name, "seed": args.seed, "runs": str(args.runs)}
+    with progress_bars() as bars, closing(open_tracker(args.track, name, about)) as tracker:
         bar = search_bar(bars, "retrain from the record", args.seconds)
-        retrained = retrain_from_record(args.runs, start, chosen, args.seconds, args.seed, bar, args.goal, args.units)
+
+        def progress(generation: Generation) -> None:
+            bar(generation)
+            tracker.add(generation.number + 1, generation.figures)
+
+        retrained = retrain_from_record(
+            args.runs, start, chosen, args.seconds, args.seed, progress, args.goal, args.units
+        )
     about = {"trained": str(args.runs), "episodes": retrained.episodes[0], "seed": args.seed}
     retrained.training.policy.save(out, about)
     for note in retrained.notes:

@@ -46,6 +46,11 @@ class Generation:
     mean: np.ndarray
     elapsed_s: float
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """Return the scores as a tracker writes them."""
+        return {"generation/best": self.best, "generation/median": self.median}
+
 
 def search(
     start: np.ndarray, score: Callable[[np.ndarray, int], np.ndarray], settings: SearchSettings

@@ -112,7 +112,7 @@ class _Vectors:
 
 def improve_by_ppo(
     envs: VectorEnvironment, settings: PpoSettings, steps: int, seed: int, nominal: VectorEnvironment | None = None
-) -> Iterator[tuple[int, NetworkPolicy]]:
+) -> Iterator[tuple[int, NetworkPolicy, dict[str, float]]]:
     """Train from nothing; the same seed gives the same steps and the same policy on the same machine.
 
     At the end of an episode by time the critic's estimate stands for the rewards that would have followed. PyTorch
@@ -126,7 +126,9 @@ def improve_by_ppo(
         nominal: as many environments with the nominal robot, in which the first updates are made; None for none.
 
     Yields:
-        Steps so far and the policy, after every update. The policy is deterministic: the mean of the actions.
+        After every update: steps so far; the policy, which is deterministic, the mean of the actions; and figures of
+        the update by name: mean reward a step, the losses of policy and critic, the mean standard deviation of actions
+        and the step size.
 
     Raises:
         ValueError: the environments do not reset in the same step, or an action has no finite range.
@@ -145,8 +147,8 @@ def improve_by_ppo(
         for update in range(updates):
             if update == 0 or update == first:
                 learner.go_to(nominal if nominal is not None and update < first else envs, seed)
-            learner.update(1.0 - 0.9 * update / updates)
-            yield (update + 1) * batch, learner.policy()
+            figures = learner.update(1.0 - 0.9 * update / updates)
+            yield (update + 1) * batch, learner.policy(), figures
     finally:
         torch.set_num_threads(threads)
 
@@ -168,6 +170,7 @@ class _Learner:
         self._optimizer = torch.optim.Adam(self._weights, settings.rate)
         self._random = torch.Generator().manual_seed(seed)
         self._table: BatchObservationTable
+        self._mean_reward = 0.0
 
     def go_to(self, envs: VectorEnvironment, seed: int) -> None:
         """Go on in other environments, whose episodes begin anew."""
@@ -182,9 +185,10 @@ class _Learner:
         ]
         return NetworkPolicy(layers, self._vectors.flat, self._envs.task.name)
 
-    def update(self, rate: float) -> None:
-        """Collect a horizon of steps and learn from it; ``rate`` is a factor on the step size."""
+    def update(self, rate: float) -> dict[str, float]:
+        """Collect a horizon of steps, learn from it, and return figures; ``rate`` is a factor on the step size."""
         settings = self._settings
+        losses: list[tuple[torch.Tensor, torch.Tensor]] = []
         own, whole, action, chance, value, advantage, after, lasting = self._collect()
         goal = advantage + value
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
@@ -195,7 +199,9 @@ class _Learner:
                 ratio = (self._log_probability(mean, action[rows]) - chance[rows]).exp()
                 gain = advantage[rows]
                 loss = -torch.minimum(ratio * gain, ratio.clamp(1 - _CLIP, 1 + _CLIP) * gain).mean()
-                loss = loss + 0.5 * (self._critic(whole[rows])[:, 0] - goal[rows]).square().mean()
+                missed = (self._critic(whole[rows])[:, 0] - goal[rows]).square().mean()
+                losses.append((loss.detach(), missed.detach()))
+                loss = loss + 0.5 * missed
                 if settings.calm:
                     change = (mean - self._actor(after[rows])).square().sum(-1)
                     loss = loss + settings.calm * (change * lasting[rows]).mean()
@@ -205,6 +211,14 @@ class _Learner:
                 loss.backward()
                 nn.utils.clip_grad_norm_(self._weights, _MAX_NORM)
                 self._optimizer.step()
+        policy_loss, value_loss = torch.tensor(losses).mean(dim=0).tolist()
+        return {
+            "train/reward": self._mean_reward,
+            "train/policy_loss": policy_loss,
+            "train/value_loss": value_loss,
+            "train/action_std": float(self._width.detach().exp().mean()),
+            "train/learning_rate": settings.rate * rate,
+        }
 
     def _log_probability(self, mean: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Return the logarithm of the density of actions, but for a constant."""
@@ -218,7 +232,7 @@ class _Learner:
         """Return vectors, actions, log-probabilities, values, advantages, next vectors, and whether these follow."""
         envs, settings, flat, table = self._envs, self._settings, self._vectors.flat, self._table
         own, whole = self._vectors.of(table)
-        rows = []
+        rows, earned_of_steps = [], []
         for _ in range(settings.horizon):
             mean = self._actor(own)
             action = mean + self._width.exp() * torch.randn(mean.shape, generator=self._random)
@@ -228,13 +242,14 @@ class _Learner:
             value = self._critic(whole)[:, 0]
             # A robot whose physics failed may have earned no number.
             earned = np.nan_to_num(mean_reward(paid["reward"]))
+            earned_of_steps.append(earned.mean())
             reward = settings.reward_scale * torch.from_numpy(earned).float()
             reward = reward + settings.discount * late * value
             after, whole_after = self._vectors.of(table)
             chance = self._log_probability(mean, action)
             rows.append((own, whole, action, chance, value, reward, after, (~(late | ended)).float()))
             own, whole = after, whole_after
-        self._table = table
+        self._table, self._mean_reward = table, float(np.mean(earned_of_steps))
         following, advantage = self._critic(whole)[:, 0], torch.zeros(envs.num_envs)
         advantages: list[torch.Tensor] = []
         for *_, value, reward, _, lasting in reversed(rows):

@@ -19,6 +19,7 @@ from rlenv_robot.policies.policy import Policy, StochasticPolicy
 from rlenv_robot.registry import make_vector
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.agents import mean_reward
+from rlenv_robot.training.trackers import open_tracker
 from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = ["LearningCurve", "Outcome", "Point", "evaluate", "limit_cycle", "population_returns", "run_episode"]
@@ -175,6 +176,11 @@ class Point:
     success: float
     returns: float
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """Return the point as a tracker writes it."""
+        return {"trial/success": self.success, "trial/return": self.returns, "trial/seconds": self.seconds}
+
 
 class LearningCurve:
     """Try a policy on the same test episodes again and again. The time of trials is not counted.
@@ -184,11 +190,26 @@ class LearningCurve:
         episodes: how many in each trial.
         seed: of these episodes; training should not use it.
         quiet: print nothing.
+        track: where the figures go besides (`rlenv_robot.training.trackers.open_tracker`); None takes it from the
+            environment variable ``RLENV_ROBOT_TRACK``.
+
+    Raises:
+        ValueError: the task is unknown, or ``track`` names no place.
+        RobotError: a package that ``track`` needs is missing.
     """
 
-    def __init__(self, name: str, *, episodes: int = 100, seed: int = 1_000_000, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        episodes: int = 100,
+        seed: int = 1_000_000,
+        quiet: bool = False,
+        track: str | None = None,
+    ) -> None:
         self.name, self.points = name, list[Point]()
         self._seed, self._quiet = seed, quiet
+        self._tracker = open_tracker(track, name)
         self._envs = make_vector(name, episodes, seed=seed, autoreset="disabled")
         self._begun = time.perf_counter()
 
@@ -199,8 +220,9 @@ class LearningCurve:
         success = float(np.mean([outcome.success for outcome in outcomes]))
         point = Point(steps, now - self._begun, success, float(np.mean([outcome.total for outcome in outcomes])))
         self.points.append(point)
+        illegal = float(np.mean([outcome.illegal for outcome in outcomes]))
+        self._tracker.add(steps, {**point.figures, "trial/illegal_actions": illegal})
         if not self._quiet:
-            illegal = float(np.mean([outcome.illegal for outcome in outcomes]))
             print(
                 f"{point.steps:9,} steps {point.seconds:7.1f} s   success {point.success:5.0%}   "
                 f"return {point.returns:7.2f}" + (f"   illegal actions {illegal:.1%}" if illegal else ""),
@@ -219,5 +241,6 @@ class LearningCurve:
         Path(path).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
 
     def close(self) -> None:
-        """Close the test environments."""
+        """Close the test environments, and write what is left of the figures."""
+        self._tracker.close()
         self._envs.close()

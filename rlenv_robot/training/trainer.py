@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from rlenv_robot.policies.network import NetworkPolicy
 from rlenv_robot.registry import TaskLike, make_vector
 from rlenv_robot.training.ppo import improve_by_ppo, ppo_settings
 from rlenv_robot.training.rollout import Point, evaluate
+from rlenv_robot.training.trackers import Tracker, open_tracker
 from rlenv_robot.training.trials import CONDITIONS, conditions
 from rlenv_robot.vector.env import VectorEnvironment
 
@@ -56,6 +57,7 @@ def train_network(
     seed: int = 0,
     nominal: bool = False,
     settings: JsonObject | None = None,
+    track: str | None = None,
     progress: Callable[[int, int, Point | None], None] = lambda done, total, point: None,
 ) -> NetworkTraining:
     """Train a policy from nothing in simulation, and write it with its curve and checkpoints.
@@ -73,10 +75,13 @@ def train_network(
             episode draws a robot from the range of its model (`RobotModel.variation`), if that has one; only the first
             updates are made on the nominal robot, which is learned faster (`PpoSettings.nominal_share`).
         settings: the task's own settings, and others of `rlenv_robot.make_vector`.
+        track: where the figures of updates and trials go besides (`open_tracker`).
         progress: called after every update with steps so far, all steps, and the newest trial.
 
     Raises:
-        ValueError: the task is unknown, has no simulated robot, or has actions without a finite range.
+        ValueError: the task is unknown, has no simulated robot, or has actions without a finite range, or ``track``
+            names no place.
+        RobotError: a package that ``track`` needs is missing.
     """
     made, varied = conditions(name, nominal, settings or {})
     folder = out.with_suffix(".checkpoints")
@@ -91,11 +96,14 @@ def train_network(
         if varied:
             own = {key: value for key, value in made.items() if key not in CONDITIONS}
             first = opened.enter_context(make_vector(name, chosen.num_envs, seed=seed, **own))
-        course = _Course(trials, folder, out.with_suffix(".csv"), seed)
+        about = {"task": trials.task.name, "seed": seed, **asdict(chosen), "steps": total}
+        tracker = opened.enter_context(closing(open_tracker(track, trials.task.name, about)))
+        course = _Course(trials, folder, out.with_suffix(".csv"), seed, tracker)
         updates = max(1, total // (chosen.num_envs * chosen.horizon))
         begun = time.perf_counter()
-        for update, (done, policy) in enumerate(improve_by_ppo(envs, chosen, total, seed, first), 1):
+        for update, (done, policy, figures) in enumerate(improve_by_ppo(envs, chosen, total, seed, first), 1):
             elapsed = time.perf_counter() - begun
+            tracker.add(done, figures)
             last = update == updates or elapsed >= seconds
             if last or update % max(1, updates // _TRIALS) == 0:
                 begun += course.try_out(done, elapsed, policy)
@@ -110,8 +118,8 @@ def train_network(
 class _Course:
     """The trials of a training: curve, checkpoints, and the best policy."""
 
-    def __init__(self, trials: VectorEnvironment, folder: Path, curve: Path, seed: int) -> None:
-        self._trials, self._folder, self._curve, self._seed = trials, folder, curve, seed
+    def __init__(self, trials: VectorEnvironment, folder: Path, curve: Path, seed: int, tracker: Tracker) -> None:
+        self._trials, self._folder, self._curve, self._seed, self._tracker = trials, folder, curve, seed, tracker
         self.points: list[Point] = []
         self.best: NetworkPolicy | None = None
         folder.mkdir(exist_ok=True)
@@ -125,6 +133,7 @@ class _Course:
         if all((success, returns) > (earlier.success, earlier.returns) for earlier in self.points):
             self.best = policy
         self.points.append(point)
+        self._tracker.add(steps, point.figures)
         policy.save(self._folder / f"{steps:010d}.npz", {"trained": "PPO", "steps": steps, "seed": self._seed})
         with self._curve.open("w", newline="", encoding="utf-8") as file:
             lines = csv.writer(file)

@@ -24,7 +24,7 @@ def test_a_mujoco_model_learns_to_raise_its_tip(tmp_path: Path) -> None:
     name, options = str(tmp_path / "lever.xml"), {"reward_from": "tip[2]", "steps": 40}
     settings = PpoSettings(num_envs=16, horizon=20, minibatch=80, reward_scale=1.0, hidden=(32,))
     with rlenv_robot.make_vector(name, 16, seed=0, **options) as envs:
-        policies = [policy for _, policy in improve_by_ppo(envs, settings, 16_000, 0)]
+        policies = [policy for _, policy, _ in improve_by_ppo(envs, settings, 16_000, 0)]
     with rlenv_robot.make_vector(name, 16, autoreset="disabled", **options) as envs:
         first, last = (np.mean([one.total for one in evaluate(envs, policies[n], 5)]) for n in (0, -1))
     assert last > first + 1
@@ -39,7 +39,11 @@ def test_the_same_seed_gives_the_same_policy_and_leaves_the_generators_alone(nam
     for seed in (7, 7, 8):
         with rlenv_robot.make_vector(name, 4, seed=seed) as envs:
             course = list(improve_by_ppo(envs, settings, 80, seed))
-        assert [steps for steps, _ in course] == [40, 80]
+        assert [steps for steps, *_ in course] == [40, 80]
+        figures = course[0][2]
+        assert figures["train/learning_rate"] == settings.rate
+        assert figures["train/action_std"] == pytest.approx(np.exp(-0.7), rel=0.1)
+        assert all(np.isfinite(value) for value in figures.values())
         weights.append(np.concatenate([part.ravel() for layer in course[-1][1].layers for part in layer]))
     np.testing.assert_array_equal(weights[0], weights[1])
     assert not np.array_equal(weights[0], weights[2])

@@ -1,0 +1,134 @@
+"""Write the figures of a training to TensorBoard or to Weights & Biases, where its user asks for that."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from hal import RobotError
+from hal.field import JsonObject
+
+__all__ = ["TRACK", "Tracker", "open_tracker"]
+
+TRACK = "RLENV_ROBOT_TRACK"
+"""Environment variable that says where figures go when the program is not told."""
+
+_log = logging.getLogger(__name__)
+
+
+class Tracker(Protocol):
+    """A place where the figures of one training go."""
+
+    def add(self, steps: int, figures: Mapping[str, float]) -> None:
+        """Write figures, by name, as they are after so many control steps."""
+
+    def close(self) -> None:
+        """Write what is left, and end."""
+
+
+def open_tracker(where: str | None, name: str, settings: JsonObject | None = None) -> Tracker:
+    """Open the places that the user named.
+
+    Args:
+        where: ``tensorboard`` or ``tensorboard=FOLDER``, ``wandb`` or ``wandb=PROJECT``, or several with commas between
+            them; an empty text is none. None takes it from the environment variable `TRACK`.
+        name: of the run, such as the task's; TensorBoard's folder and the run in Weights & Biases begin with it.
+        settings: of the training, written beside its figures.
+
+    Raises:
+        ValueError: a place has another name.
+        RobotError: a package is missing, or the service refused the run.
+    """
+    text = os.environ.get(TRACK, "") if where is None else where
+    run = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    opened: list[tuple[str, Tracker]] = []
+    for place in filter(None, (part.strip() for part in text.split(","))):
+        kind, _, target = place.partition("=")
+        if kind not in _KINDS:
+            raise ValueError(
+                f"{place!r} is no place for a training's figures; write tensorboard, tensorboard=FOLDER, wandb or "
+                f"wandb=PROJECT, or several with commas between them"
+            )
+        opened.append((kind, _KINDS[kind](target, run, dict(settings or {}))))
+    return _Several(opened)
+
+
+class _Several:
+    """All places of one training. One that fails later is left out with a warning: the training goes on."""
+
+    def __init__(self, trackers: list[tuple[str, Tracker]]) -> None:
+        self._trackers = trackers
+
+    def add(self, steps: int, figures: Mapping[str, float]) -> None:
+        for kind, tracker in list(self._trackers):
+            try:
+                tracker.add(steps, figures)
+            except Exception as error:
+                self._trackers.remove((kind, tracker))
+                _log.warning("no more figures go to %s: %s. The training goes on", kind, error)
+
+    def close(self) -> None:
+        for kind, tracker in self._trackers:
+            try:
+                tracker.close()
+            except Exception as error:
+                _log.warning("the figures for %s may lack their end: %s", kind, error)
+        self._trackers = []
+
+
+class _TensorBoard:
+    """TensorBoard's event file, by tensorboardX or, without that, by PyTorch's writer."""
+
+    def __init__(self, target: str, run: str, settings: JsonObject) -> None:
+        folder = Path(target or "tensorboard") / run
+        for module in ("tensorboardX", "torch.utils.tensorboard"):
+            try:
+                writer: Any = import_module(module).SummaryWriter
+                break
+            except ImportError:
+                continue
+        else:
+            raise RobotError("TensorBoard needs a package: pip install 'rlenv-robot[tensorboard]'")
+        self._writer = writer(str(folder))
+        if settings:
+            lines = [f"| {key} | {value} |" for key, value in settings.items()]
+            self._writer.add_text("settings", "\n".join(["| setting | value |", "|---|---|", *lines]))
+
+    def add(self, steps: int, figures: Mapping[str, float]) -> None:
+        for key, value in figures.items():
+            self._writer.add_scalar(key, value, steps)
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _WeightsAndBiases:
+    """A run of Weights & Biases; ``WANDB_MODE=offline`` keeps it on this machine."""
+
+    def __init__(self, target: str, run: str, settings: JsonObject) -> None:
+        try:
+            wandb: Any = import_module("wandb")
+        except ImportError as error:
+            raise RobotError("Weights & Biases needs a package: pip install 'rlenv-robot[wandb]'") from error
+        try:
+            self._run = wandb.init(project=target or "rlenv-robot", name=run, config=settings)
+        except wandb.Error as error:
+            raise RobotError(
+                f"Weights & Biases refused the run: {error}. Sign in with `wandb login`, or set WANDB_MODE=offline to "
+                "keep the run on this machine"
+            ) from error
+
+    def add(self, steps: int, figures: Mapping[str, float]) -> None:
+        self._run.log(dict(figures), step=steps)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+_KINDS = {"tensorboard": _TensorBoard, "wandb": _WeightsAndBiases}
