@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rlenv_robot.training.learner import Retraining
     from rlenv_robot.training.rollout import Outcome, Point
 
-__all__ = ["add", "add_retrain", "checked_output", "run", "run_retrain", "task_settings"]
+__all__ = ["add", "add_retrain", "add_track", "checked_output", "run", "run_retrain", "task_settings"]
 
 _EVALUATED, _TEST_SEED = 200, 7_000_000
 _EVOLUTION_STEPS = 1_500_000

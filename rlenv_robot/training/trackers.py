@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -131,4 +131,4 @@ class _WeightsAndBiases:
         self._run.finish()
 
 
-_KINDS = {"tensorboard": _TensorBoard, "wandb": _WeightsAndBiases}
+_KINDS: dict[str, Callable[[str, str, JsonObject], Tracker]] = {"tensorboard": _TensorBoard, "wandb": _WeightsAndBiases}
