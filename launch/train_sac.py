@@ -54,7 +54,7 @@ def train(name="so101-reach", steps=30_000, seed=0, num_envs=16, quiet=False):
             for _ in range(UPDATES):
                 sac.update(buffer, 256)
         if round_ % 12 == 0 or round_ * batch >= steps:
-            curve.add(collector.collect_step, policy)
+            curve.add(collector.collect_step, policy, envs.illegal_share)
     curve.close(), envs.close()
     return policy, curve
 

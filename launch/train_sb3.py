@@ -21,7 +21,7 @@ class Watch(BaseCallback):
     def _on_rollout_start(self):
         updates = self.num_timesteps // (self.model.n_steps * self.model.n_envs)
         if updates and updates % 2 == 0:
-            self.curve.add(self.num_timesteps, self.policy)
+            self.curve.add(self.num_timesteps, self.policy, self.training_env.illegal_share)
 
     def _on_step(self):
         return True
@@ -39,7 +39,7 @@ def train(name="so101-reach", steps=60_000, seed=0, num_envs=16, quiet=False):
     actor = torch.nn.Sequential(inside.mlp_extractor.policy_net, inside.action_net)
     policy = FlatPolicy(actor, flat)
     ppo.learn(steps, callback=Watch(policy, curve))
-    curve.add(ppo.num_timesteps, policy)
+    curve.add(ppo.num_timesteps, policy, envs.illegal_share)
     curve.close(), envs.close()
     return policy, curve
 

@@ -56,7 +56,7 @@ def train(name="so101-reach", steps=60_000, seed=0, num_envs=16, envs=None, quie
             ppo.update(collector.buffer, batch_size=128, repeat=10)
         collector.reset_buffer(keep_statistics=True)
         if collector.collect_step % (2 * num_envs * HORIZON) == 0 or collector.collect_step >= steps:
-            curve.add(collector.collect_step, policy)
+            curve.add(collector.collect_step, policy, envs.illegal_share)
     curve.close(), envs.close()
     return policy, curve
 

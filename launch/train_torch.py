@@ -46,7 +46,7 @@ def train(name="so101-reach", steps=60_000, seed=0, num_envs=16, quiet=False):
     torch.manual_seed(seed), torch.set_num_threads(1)
     envs = rlenv_robot.make_vector(name, num_envs, seed=seed)
     flat, curve = flat_for(envs.task), LearningCurve(name, quiet=quiet)
-    envs = to_gymnasium_vector(envs, flat=flat)
+    envs = to_gymnasium_vector(envs, flat=flat, out_of_range="clip")  # a Gaussian has no ends
     actor, critic = network(flat.size, flat.action_size), network(flat.size, 1)
     actor[-1].load_state_dict({name: 0.01 * value for name, value in actor[-1].state_dict().items()})
     width, policy = nn.Parameter(torch.full((flat.action_size,), -0.7)), FlatPolicy(actor, flat)

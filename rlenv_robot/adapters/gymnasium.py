@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import gymnasium
 import numpy as np
@@ -23,8 +23,8 @@ from rlenv_robot.vector.env import VectorEnvironment
 from rlenv_robot.world import ACTION_MASK
 
 __all__ = [
-    "FieldSpace", "GymnasiumEnv", "GymnasiumVectorEnv", "Observed", "action_space_of", "check_flat", "flat_spaces",
-    "scaled_action", "space_of", "to_gymnasium", "to_gymnasium_vector",
+    "FieldSpace", "GymnasiumEnv", "GymnasiumVectorEnv", "Observed", "OutOfRange", "action_space_of", "check_flat",
+    "flat_spaces", "scaled_action", "space_of", "to_gymnasium", "to_gymnasium_vector",
 ]  # fmt: skip
 
 FieldSpace: TypeAlias = spaces.Box | spaces.Discrete | spaces.Dict | spaces.Text
@@ -32,6 +32,9 @@ FieldSpace: TypeAlias = spaces.Box | spaces.Discrete | spaces.Dict | spaces.Text
 
 Observed: TypeAlias = np.ndarray | dict[str, np.ndarray]
 """An observation: a vector with ``flat``, else the fields by name."""
+
+OutOfRange: TypeAlias = Literal["refuse", "clip"]
+"""The answer to an action beyond the [-1, 1] of a vector or a scaled action."""
 
 
 def space_of(spec: Spec) -> spaces.Dict:
@@ -108,11 +111,11 @@ def flat_spaces(flat: FlattenObservation) -> tuple[spaces.Box, spaces.Box]:
 def _spaces(
     env: Environment | VectorEnvironment, flat: FlattenObservation | None, normalise: bool
 ) -> tuple[spaces.Box | spaces.Dict, FieldSpace, Field | None]:
-    """Return the spaces of one environment's observation and action, and the field of an action that is scaled."""
+    """Return the spaces of one environment's observation and action, and a vector's or a scaled action's field."""
     if flat is None:
         return space_of(env.observation), *action_space_of(env.action, normalise)
     check_flat(flat, env.observation, env.action)
-    return *flat_spaces(flat), None
+    return *flat_spaces(flat), Field("vector", (flat.action_size,), "float32", -1.0, 1.0)
 
 
 def check_flat(flat: FlattenObservation, observation: Spec, action: Spec) -> None:
@@ -144,7 +147,9 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
     Args:
         env: what is adapted; owned from now on.
         normalise: scale actions to [-1, 1]; needs one float field with finite ends.
-        flat: observations and actions as vectors; what is beyond -1 and 1 is cut off there.
+        flat: observations and actions as vectors.
+        out_of_range: ``clip`` cuts vectors and scaled actions off at -1 and 1, for a learner that draws from a
+            distribution without ends and does not cut off by itself.
     """
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  (Gymnasium's own declaration)
@@ -155,18 +160,18 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         normalise: bool = True,
         render_mode: str | None = None,
         flat: FlattenObservation | None = None,
+        out_of_range: OutOfRange = "refuse",
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}, allowed are None and 'rgb_array'")
         if agents_of(env.world):
             raise ValueError(f"{env.world.name!r} has several agents: use to_pettingzoo")
         self.env, self.render_mode, self.flat = env, render_mode, flat
+        self._clips = _is_clip(out_of_range)
         self._texts = {field.name for field in env.observation if field.is_text}
         self._only = env.action.fields[0] if len(env.action) == 1 else None
         self._observed: Mapping[str, np.ndarray] = {}
         self.observation_space, self.action_space, self._scaled = _spaces(env, flat, normalise)
-        if flat is not None:
-            self._scaled = Field("vector", (flat.action_size,), "float32", -1.0, 1.0)
         self._frame_no = 0
         self._refused = 0
         self._mask: object = None
@@ -178,15 +183,13 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         Raises:
             IllegalAction: it is to be scaled, and no array in [-1, 1] of the right shape.
         """
-        if self.flat is not None and self._scaled is not None:
-            vector = self._scaled.validate(np.clip(np.asarray(action), -1.0, 1.0), "action")
-            return self.flat.act(vector, self._observed)
-        field = self._only
-        if field is None:
-            return action
         if self._scaled is None:
-            return {field.name: action}
-        return {field.name: scaled_action(field, self._scaled.validate(action, "action"))}
+            return action if self._only is None else {self._only.name: action}
+        scaled = self._scaled.validate(_clipped(action) if self._clips else action, "action")
+        if self.flat is not None:
+            return self.flat.act(scaled, self._observed)
+        assert self._only is not None  # or there would be nothing to scale
+        return {self._only.name: scaled_action(self._only, scaled)}
 
     def reset(self, *, seed: int | None = None, options: Options | None = None) -> tuple[Observed, ExtraInfo]:
         """Reset by Gymnasium's interface; ``options`` are the environment's own."""
@@ -287,8 +290,33 @@ def _check_finite(name: str, values: np.ndarray, ids: np.ndarray | None) -> None
     raise IllegalAction(Violation("not_finite", f"action.{name}", (int(broken[0]),), message))
 
 
+def _violation(field: Field, value: np.ndarray) -> Violation:
+    try:
+        field.validate(value, "action")
+    except IllegalAction as refused:
+        return refused.violation
+    raise AssertionError(f"{field.name} was refused without a reason")
+
+
+def _is_clip(out_of_range: str) -> bool:
+    if out_of_range not in get_args(OutOfRange):
+        raise ValueError(f"out_of_range is {out_of_range!r}, allowed are 'refuse' and 'clip'")
+    return out_of_range == "clip"
+
+
+def _clipped(action: object) -> object:
+    """Cut numbers off at -1 and 1; what is not finite, or no array of floats, stays to be refused."""
+    array = np.asarray(action)
+    return np.where(np.isfinite(array), np.clip(array, -1.0, 1.0), array) if array.dtype.kind == "f" else action
+
+
 def to_gymnasium(
-    env: Environment, *, normalise: bool = True, render_mode: str | None = None, flat: FlattenObservation | None = None
+    env: Environment,
+    *,
+    normalise: bool = True,
+    render_mode: str | None = None,
+    flat: FlattenObservation | None = None,
+    out_of_range: OutOfRange = "refuse",
 ) -> GymnasiumEnv:
     """Adapt an environment; the arguments are those of `GymnasiumEnv`.
 
@@ -300,7 +328,7 @@ def to_gymnasium(
             f"to_gymnasium got a {type(env).__name__}, expected an Environment (make); "
             "for a batch use to_gymnasium_vector"
         )
-    return GymnasiumEnv(env, normalise, render_mode, flat)
+    return GymnasiumEnv(env, normalise, render_mode, flat, out_of_range)
 
 
 # -- A batch -------------------------------------------------------------------------------------------------
@@ -330,10 +358,19 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
         envs: what is adapted; owned from now on.
         flat: observations and actions as vectors.
         normalise: without ``flat``: scale an only action field to [-1, 1].
+        out_of_range: as `GymnasiumEnv`'s.
     """
 
-    def __init__(self, envs: VectorEnvironment, flat: FlattenObservation | None = None, normalise: bool = True) -> None:
+    def __init__(
+        self,
+        envs: VectorEnvironment,
+        flat: FlattenObservation | None = None,
+        normalise: bool = True,
+        out_of_range: OutOfRange = "refuse",
+    ) -> None:
         self.envs, self.flat, self.num_envs = envs, flat, envs.num_envs
+        self._clips = _is_clip(out_of_range)
+        self._actions = self._illegal = 0
         envs.count_refusals, self._warned = True, False
         self.metadata = {"autoreset_mode": _MODES[envs.autoreset]}
         self.single_observation_space, self.single_action_space, self._scaled = _spaces(envs, flat, normalise)
@@ -343,6 +380,11 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._table: BatchObservationTable
+
+    @property
+    def illegal_share(self) -> float:
+        """The share of all actions since it was made that were out of range."""
+        return self._illegal / max(self._actions, 1)
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: Options | None = None
@@ -392,6 +434,11 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
         Raises:
             IllegalAction: an action of theirs is not a finite number; nothing moved.
         """
+        if self._clips and self._scaled is not None:
+            actions = cast("ArrayLike", _clipped(actions))
+        refused = (
+            {} if self.flat is None or self._scaled is None else self._beyond(np.asarray(actions), self._scaled, ids)
+        )
         frame_no, values = self._table["frame_no"], self._action(actions)
         for name, value in values.items():
             _check_finite(name, np.asarray(value), ids)
@@ -400,16 +447,28 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
             stay[ids] = False
             frame_no = np.where(stay, np.int32(-1), frame_no)  # a stale number: theirs is not carried out
         request = {"env_id": self.envs.env_ids, "frame_no": frame_no, "action": values}
-        self._table, reward = self.envs.step(request)
+        self._table, reward = self.envs.step(request, refused=refused)
+        self._actions += self.num_envs if ids is None else len(ids)
         table = self._table
         ends = table["terminated"].astype(bool), table["truncated"].astype(bool)
         info = self._info(table["extra_info"])
         self._tell_refusals(info)
         return self._observation(table["observation"]), reward["reward"], *ends, info
 
+    def _beyond(self, vectors: np.ndarray, vector: Field, ids: np.ndarray | None) -> dict[int, Violation]:
+        """Return what is wrong with each vector that is not in [-1, 1], by row; `flat` alone would cut it off."""
+        if vectors.shape != (self.num_envs, *vector.shape):
+            expected = f"expected {(self.num_envs, *vector.shape)}"
+            raise IllegalAction(Violation("shape", "action", (), f"action has shape {vectors.shape}, {expected}"))
+        _check_finite("vector", vectors, ids)
+        beyond = np.abs(vectors.astype(np.float32, copy=False)).max(axis=1) > 1.0
+        rows = np.flatnonzero(beyond) if ids is None else ids[beyond[ids]]
+        return {row: _violation(vector, vectors[row]) for row in rows.tolist()}
+
     def _tell_refusals(self, info: ExtraInfo) -> None:
         """Warn of the first action out of range, and add the share of such actions to ``info``."""
         errors = {row: error for row, error in info.get("error", {}).items() if error["code"] == "range"}
+        self._illegal += len(errors)
         if errors and not self._warned:
             self._warned = True
             row, error = next(iter(errors.items()))
@@ -424,7 +483,7 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
 
     def _action(self, actions: ArrayLike | Mapping[str, ArrayLike]) -> FieldValues:
         if self.flat is not None:
-            return self.flat.act(np.asarray(actions), self._table["observation"])
+            return self.flat.act(np.asarray(actions), self._table["observation"])  # a row beyond 1 is refused
         fields = self.envs.action.fields
         if len(fields) > 1:
             return dict(cast("Mapping[str, ArrayLike]", actions))  # anything else raises TypeError or ValueError
@@ -471,7 +530,11 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
 
 
 def to_gymnasium_vector(
-    envs: VectorEnvironment, *, flat: FlattenObservation | None = None, normalise: bool = True
+    envs: VectorEnvironment,
+    *,
+    flat: FlattenObservation | None = None,
+    normalise: bool = True,
+    out_of_range: OutOfRange = "refuse",
 ) -> GymnasiumVectorEnv:
     """Adapt a batch; the arguments are those of `GymnasiumVectorEnv`.
 
@@ -480,4 +543,4 @@ def to_gymnasium_vector(
     """
     if not isinstance(envs, VectorEnvironment):
         raise TypeError(f"to_gymnasium_vector got a {type(envs).__name__}, expected a VectorEnvironment (make_vector)")
-    return GymnasiumVectorEnv(envs, flat, normalise)
+    return GymnasiumVectorEnv(envs, flat, normalise, out_of_range)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlenv_robot.adapters.flat import FlattenObservation
-    from rlenv_robot.adapters.gymnasium import GymnasiumEnv, GymnasiumVectorEnv
+    from rlenv_robot.adapters.gymnasium import GymnasiumEnv, GymnasiumVectorEnv, OutOfRange
     from rlenv_robot.tasks.task import Task
 
 __all__ = ["NAMESPACE", "make_env", "make_vector_env", "register_envs", "register_with_gymnasium"]
@@ -101,6 +101,7 @@ def make_env(
     render_mode: str | None = None,
     normalise: bool = True,
     flat: FlattenObservation | bool = False,
+    out_of_range: OutOfRange = "refuse",
     **options: Any,
 ) -> GymnasiumEnv:
     """Make what ``gymnasium.make("rlenv_robot/<name>-v0", ...)`` returns inside of Gymnasium's own wrappers.
@@ -110,6 +111,7 @@ def make_env(
         render_mode: None or ``rgb_array``.
         normalise: as for `rlenv_robot.to_gymnasium`.
         flat: True for the vectors that suit the task (`rlenv_robot.adapters.flat.flat_for`), or other ones.
+        out_of_range: as for `rlenv_robot.to_gymnasium`.
         options: those of `rlenv_robot.make`, such as ``robot``, and the task's own settings.
 
     Raises:
@@ -122,11 +124,16 @@ def make_env(
     env = make(name, **options)
     inner = task_world(env.world)
     vectors = _vectors(flat, None if inner is None else inner.task)
-    return to_gymnasium(env, normalise=normalise, render_mode=render_mode, flat=vectors)
+    return to_gymnasium(env, normalise=normalise, render_mode=render_mode, flat=vectors, out_of_range=out_of_range)
 
 
 def make_vector_env(
-    name: str, num_envs: int = 1, normalise: bool = True, flat: FlattenObservation | bool = False, **options: Any
+    name: str,
+    num_envs: int = 1,
+    normalise: bool = True,
+    flat: FlattenObservation | bool = False,
+    out_of_range: OutOfRange = "refuse",
+    **options: Any,
 ) -> GymnasiumVectorEnv:
     """Make what ``gymnasium.make_vec("rlenv_robot/<name>-v0", num_envs, ...)`` returns: a native batch.
 
@@ -134,7 +141,7 @@ def make_vector_env(
         name: of the task.
         num_envs: how many environments.
         normalise: as for `rlenv_robot.to_gymnasium_vector`.
-        flat: as for `make_env`.
+        flat, out_of_range: as for `make_env`.
         options: those of `rlenv_robot.make_vector`, such as ``threads``, and the task's own settings.
 
     Raises:
@@ -145,7 +152,7 @@ def make_vector_env(
 
     options.setdefault("autoreset", "next_step")  # Gymnasium's own default
     envs = make_vector(name, num_envs, **options)
-    return to_gymnasium_vector(envs, flat=_vectors(flat, envs.task), normalise=normalise)
+    return to_gymnasium_vector(envs, flat=_vectors(flat, envs.task), normalise=normalise, out_of_range=out_of_range)
 
 
 def _vectors(flat: FlattenObservation | bool, task: Task | None) -> FlattenObservation | None:

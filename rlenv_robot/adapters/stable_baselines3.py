@@ -8,7 +8,7 @@ import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
 from rlenv_robot.adapters.flat import FlattenObservation
-from rlenv_robot.adapters.gymnasium import GymnasiumVectorEnv
+from rlenv_robot.adapters.gymnasium import GymnasiumVectorEnv, OutOfRange
 from rlenv_robot.tables import ExtraInfo
 from rlenv_robot.vector.env import VectorEnvironment
 
@@ -25,22 +25,31 @@ class StableBaselinesVecEnv(VecEnv):
     and ``episode`` with return ``r`` and length ``l``, as its `Monitor` gives them; ``illegal_share``, the share of the
     episode's actions that were out of range, if there was any in the batch.
 
+    Actions beyond -1 and 1 are refused (`GymnasiumVectorEnv`); Stable-Baselines3's own algorithms choose none, since
+    they cut off at the ends of the action space, or squash. ``infos`` name each in ``error``.
+
     Args:
         envs: a batch with ``autoreset="same_step"``; owned from now on.
         flat: what its vectors are.
+        out_of_range: as `rlenv_robot.adapters.gymnasium.GymnasiumEnv`'s.
 
     Raises:
         ValueError: the batch resets otherwise.
     """
 
-    def __init__(self, envs: VectorEnvironment, flat: FlattenObservation) -> None:
+    def __init__(self, envs: VectorEnvironment, flat: FlattenObservation, out_of_range: OutOfRange = "refuse") -> None:
         if envs.autoreset != "same_step":
             raise ValueError(f"autoreset is {envs.autoreset!r}: Stable-Baselines3 wants 'same_step'")
-        self.envs = GymnasiumVectorEnv(envs, flat)
+        self.envs = GymnasiumVectorEnv(envs, flat, out_of_range=out_of_range)
         self.render_mode = None
         super().__init__(envs.num_envs, self.envs.single_observation_space, self.envs.single_action_space)
         self._actions = np.zeros(0, np.float32)
         self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, int)
+
+    @property
+    def illegal_share(self) -> float:
+        """The share of all actions since it was made that were out of range."""
+        return self.envs.illegal_share
 
     def reset(self) -> np.ndarray:
         """Begin an episode in all environments, with the seed given to ``seed`` before, if any."""
@@ -64,8 +73,10 @@ class StableBaselinesVecEnv(VecEnv):
         self._returns += rewards
         self._lengths += 1
         infos: list[ExtraInfo] = [{} for _ in range(self.num_envs)]
+        for env, error in info.get("error", {}).items():
+            infos[env]["error"] = error
         for env in np.flatnonzero(done).tolist():
-            infos[env] = {
+            infos[env] |= {
                 "terminal_observation": info["final_obs"][env],
                 "TimeLimit.truncated": bool(truncated[env]),
                 "is_success": bool(info["final_info"]["success"][env]),
@@ -114,6 +125,8 @@ class StableBaselinesVecEnv(VecEnv):
         return len(list(self._get_indices(indices)))
 
 
-def to_stable_baselines3(envs: VectorEnvironment, flat: FlattenObservation) -> StableBaselinesVecEnv:
+def to_stable_baselines3(
+    envs: VectorEnvironment, flat: FlattenObservation, out_of_range: OutOfRange = "refuse"
+) -> StableBaselinesVecEnv:
     """Adapt a batch; the arguments are those of `StableBaselinesVecEnv`."""
-    return StableBaselinesVecEnv(envs, flat)
+    return StableBaselinesVecEnv(envs, flat, out_of_range)

@@ -13,7 +13,7 @@ from recorder.formats.runs import Run
 from recorder.table.table import Table
 from rlenv_robot.adapters.columns import joined, runs_for
 from rlenv_robot.adapters.flat import FlattenObservation
-from rlenv_robot.adapters.gymnasium import GymnasiumVectorEnv
+from rlenv_robot.adapters.gymnasium import GymnasiumVectorEnv, OutOfRange
 from rlenv_robot.source import SourceData
 from rlenv_robot.tables import ExtraInfo
 from rlenv_robot.vector.env import VectorEnvironment
@@ -132,20 +132,22 @@ class TianshouVectorEnv(BaseVectorEnv):
     The end of an episode is Tianshou's to handle: it resets whom it wants to. A step of some leaves the others where
     they are. The observation is one float32 vector of shape (D,), the action one in [-1, 1] of shape (A,).
     ``info`` has ``env_id``, and at the end of an episode ``success``, the task's figures, and ``illegal_share``, the
-    share of its actions that were out of range, if there was any in the batch.
+    share of its actions that were out of range, if there was any in the batch. Such actions are refused
+    (`GymnasiumVectorEnv`); a policy of Tianshou chooses none with ``action_bound_method`` ``clip`` or ``tanh``.
 
     Args:
         envs: a batch with ``autoreset="disabled"``; owned from now on.
         flat: what its vectors are.
+        out_of_range: as `rlenv_robot.adapters.gymnasium.GymnasiumEnv`'s.
 
     Raises:
         ValueError: the batch resets itself.
     """
 
-    def __init__(self, envs: VectorEnvironment, flat: FlattenObservation) -> None:
+    def __init__(self, envs: VectorEnvironment, flat: FlattenObservation, out_of_range: OutOfRange = "refuse") -> None:
         if envs.autoreset != "disabled":
             raise ValueError(f"autoreset is {envs.autoreset!r}: Tianshou resets by itself, make it with 'disabled'")
-        self.envs, self._flat = GymnasiumVectorEnv(envs, flat), flat
+        self.envs, self._flat = GymnasiumVectorEnv(envs, flat, out_of_range=out_of_range), flat
         self.env_num = self.wait_num = envs.num_envs
         self.workers: list[object] = []
         self.is_async, self.is_closed, self.timeout = False, False, None
@@ -176,6 +178,11 @@ class TianshouVectorEnv(BaseVectorEnv):
             AttributeError: always.
         """
         raise AttributeError(f"{key!r} can't be set: the batch has no single environments")
+
+    @property
+    def illegal_share(self) -> float:
+        """The share of all actions since it was made that were out of range."""
+        return self.envs.illegal_share
 
     def reset(self, env_id: Ids = None, **kwargs: int | None) -> tuple[np.ndarray, np.ndarray]:
         """Begin an episode in all or some environments; return first observations (K, D) and infos (K,)."""
@@ -239,6 +246,8 @@ class TianshouVectorEnv(BaseVectorEnv):
         self.is_closed = True
 
 
-def to_tianshou(envs: VectorEnvironment, flat: FlattenObservation) -> TianshouVectorEnv:
+def to_tianshou(
+    envs: VectorEnvironment, flat: FlattenObservation, out_of_range: OutOfRange = "refuse"
+) -> TianshouVectorEnv:
     """Adapt a batch; the arguments are those of `TianshouVectorEnv`."""
-    return TianshouVectorEnv(envs, flat)
+    return TianshouVectorEnv(envs, flat, out_of_range)

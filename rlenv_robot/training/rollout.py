@@ -213,19 +213,30 @@ class LearningCurve:
         self._envs = make_vector(name, episodes, seed=seed, autoreset="disabled")
         self._begun = time.perf_counter()
 
-    def add(self, steps: int, policy: Policy) -> Point:
-        """Try the policy after so many steps of learning."""
+    def add(self, steps: int, policy: Policy, illegal_share: float = 0.0) -> Point:
+        """Try the policy after so many steps of learning.
+
+        Args:
+            steps: of learning.
+            policy: to try.
+            illegal_share: the share of the actions of learning that were refused; the progress line names it if there
+                were any.
+        """
         now = time.perf_counter()
         outcomes = evaluate(self._envs, policy, self._seed)
         success = float(np.mean([outcome.success for outcome in outcomes]))
         point = Point(steps, now - self._begun, success, float(np.mean([outcome.total for outcome in outcomes])))
         self.points.append(point)
         illegal = float(np.mean([outcome.illegal for outcome in outcomes]))
-        self._tracker.add(steps, {**point.figures, "trial/illegal_actions": illegal})
+        self._tracker.add(
+            steps, {**point.figures, "trial/illegal_actions": illegal, "learning/illegal_actions": illegal_share}
+        )
         if not self._quiet:
             print(
                 f"{point.steps:9,} steps {point.seconds:7.1f} s   success {point.success:5.0%}   "
-                f"return {point.returns:7.2f}" + (f"   illegal actions {illegal:.1%}" if illegal else ""),
+                f"return {point.returns:7.2f}"
+                + (f"   illegal actions {illegal:.1%}" if illegal else "")
+                + (f"   in learning {illegal_share:.1%} illegal" if illegal_share else ""),
                 flush=True,
             )
         self._begun += time.perf_counter() - now

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hal import BatchState, EpisodeError, RobotSpec, Spec
+from hal import BatchState, EpisodeError, RobotSpec, Spec, Violation
 from hal.guarding.command_limiter import CommandLimiter
 from recorder.json_data import JsonDict, JsonObject
 from rlenv_robot.tables import BatchObservationTable, BatchRewardTable, ExtraInfo, Options, check_options
@@ -239,7 +239,11 @@ class VectorEnvironment:
     # -- step --------------------------------------------------------------------------------------------
 
     def step(
-        self, action: Mapping[str, object], extra_info: Mapping[str, object] = NOTHING
+        self,
+        action: Mapping[str, object],
+        extra_info: Mapping[str, object] = NOTHING,
+        *,
+        refused: Mapping[int, Violation] | None = None,
     ) -> tuple[BatchObservationTable, BatchRewardTable]:
         """Step all environments by one control period.
 
@@ -251,6 +255,8 @@ class VectorEnvironment:
             action: Table 2 with a leading axis.
             extra_info: the fields that the task takes beside the action (`rlenv_robot.tables.StepExtra`), each
                 with a leading axis. A row out of range is refused as that of an action is.
+            refused: number of an environment -> what an adapter found wrong with its action before it could be put into
+                Table 2 (as `Environment.refuse`); its row of the action must be legal, and is not carried out.
 
         Returns:
             Table 1 and Table 3 with a leading axis.
@@ -269,6 +275,11 @@ class VectorEnvironment:
         if self._takes_fields or extra_info is not NOTHING:
             more, wrong = check_extra(self._rules.step_extra, extra_info, self.num_envs, waiting)
             values, errors = {**values, **more}, {**wrong, **errors}
+        if refused:
+            late = {
+                row: violation.to_dict() for row, violation in refused.items() if waiting is None or not waiting[row]
+            }
+            errors = {**late, **errors}
         moved = None
         if errors or waiting is not None:
             moved = np.ones(self.num_envs, bool) if waiting is None else ~waiting
@@ -276,11 +287,11 @@ class VectorEnvironment:
         after = self._batch_state = self.batch.step(self._commands(values, before, moved), moved)
         self._frame_no += 1 if moved is None else moved
         failed = self.batch.broken
-        refused = self._count(errors) if self.count_refusals and errors else None
+        counted = self._count(errors) if self.count_refusals and errors else None
         step_no = self._frame_no + self._refused if self.count_refusals else self._frame_no
         judgement = self._rules.judge(before.sensors, values, after.sensors, self._goal, step_no, failed, moved)
-        if refused is not None:
-            judgement = judgement._replace(truncated=judgement.truncated | (refused & (step_no >= self.task.steps)))
+        if counted is not None:
+            judgement = judgement._replace(truncated=judgement.truncated | (counted & (step_no >= self.task.steps)))
         if self._recent is not None:
             self._recent.add(self.task.metrics(after.sensors, self._goal), moved)
         final = self._end(judgement.terminated | judgement.truncated)

@@ -108,6 +108,27 @@ def test_actions_out_of_range_are_warned_of_once_and_count_against_the_time_limi
     env.close()
 
 
+@pytest.mark.requirement("R1.2")
+def test_a_vector_out_of_range_is_refused_or_cut_off_as_asked() -> None:
+    flat = flat_for(rlenv_robot.task("so101-reach"))
+
+    def stepped(action: float, **options: Any) -> tuple[Any, ...]:
+        env = to_gymnasium(rlenv_robot.make("so101-reach", steps=3), flat=flat, **options)
+        first, _ = env.reset(seed=0)
+        answer = env.step(np.full(6, action, np.float32))
+        env.close()
+        return first, *answer
+
+    with pytest.warns(UserWarning, match="refused"):
+        first, observation, reward, *_, info = stepped(1.01)
+    np.testing.assert_array_equal(observation, first)
+    assert (reward, info["error"]["code"], info["illegal_share"]) == (0.0, "range", 1.0)
+    _same(stepped(1.01, out_of_range="clip")[1], stepped(1.0)[1])
+    for value in (np.nan, np.inf):
+        with pytest.raises(IllegalAction, match="finite"):
+            stepped(value, out_of_range="clip")
+
+
 def test_it_does_what_the_environment_does() -> None:
     env, plain = to_gymnasium(rlenv_robot.make("so101-reach")), rlenv_robot.make("so101-reach")
     (observation, _), obs = env.reset(seed=7), plain.reset({"seed": 7})
@@ -294,9 +315,10 @@ def test_a_batch_of_actions_with_nan_raises_and_moves_nothing() -> None:
     envs.close()
 
 
-def _out_of_range_rows(**options: Any) -> tuple[np.ndarray, np.ndarray, list[int], Any]:
+def _out_of_range_rows(flat: bool, **options: Any) -> tuple[np.ndarray, np.ndarray, list[int], Any]:
     """Step three rows, the second always out of range; return each row's first end, the last share and final info."""
-    envs = to_gymnasium_vector(rlenv_robot.make_vector("so101-reach", 3, seed=0, steps=6, **options))
+    batch = rlenv_robot.make_vector("so101-reach", 3, seed=0, steps=6, **options)
+    envs = to_gymnasium_vector(batch, flat=flat_for(batch.task) if flat else None)
     envs.reset(seed=0)
     actions = np.zeros((3, 6), np.float32)
     actions[1, 2] = 1.01
@@ -311,10 +333,11 @@ def _out_of_range_rows(**options: Any) -> tuple[np.ndarray, np.ndarray, list[int
 
 
 @pytest.mark.requirement("R1.2")
+@pytest.mark.parametrize("flat", [False, True], ids=["fields", "vectors"])
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
-def test_a_row_of_actions_out_of_range_ends_with_time_and_is_warned_of_once(autoreset: str) -> None:
+def test_a_row_of_actions_out_of_range_ends_with_time_and_is_warned_of_once(autoreset: str, flat: bool) -> None:
     with pytest.warns(UserWarning, match="environment 1 was refused") as told:
-        _, shares, first, final = _out_of_range_rows(autoreset=autoreset)
+        _, shares, first, final = _out_of_range_rows(flat, autoreset=autoreset)
     assert len(told) == 1
     assert first == [6, 6, 6]
     assert final["illegal_share"].tolist() == [0, 1, 0]
@@ -328,6 +351,8 @@ def test_a_policy_of_illegal_actions_is_named_in_the_progress_line(capsys: pytes
             return {"joint_target": np.full((4, 6), 9, np.float32)}
 
     curve = rlenv_robot.LearningCurve("so101-reach", episodes=4)
-    curve.add(0, Far())  # type: ignore[arg-type]
+    curve.add(0, Far(), 0.25)  # type: ignore[arg-type]
     curve.close()
-    assert "illegal actions 100.0%" in capsys.readouterr().out
+    line = capsys.readouterr().out
+    assert "illegal actions 100.0%" in line
+    assert "in learning 25.0% illegal" in line

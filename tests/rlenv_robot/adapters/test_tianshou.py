@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import rlenv_robot
+from hal import IllegalAction
 from recorder.formats.runs import runs_of
 from recorder.table.table import Table
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.adapters.gymnasium import to_gymnasium_vector
+from rlenv_robot.adapters.gymnasium import OutOfRange, flat_spaces, to_gymnasium_vector
 from rlenv_robot.registry import task
 
 with warnings.catch_warnings():
@@ -169,21 +170,68 @@ def test_what_it_can_not_do_it_says() -> None:
     envs.close()
 
 
-def test_values_beyond_one_are_its_ends_and_what_no_policy_may_choose_raises() -> None:
-    def after(action: float) -> np.ndarray:
-        envs = _envs()
-        envs.reset(seed=1)
-        observation, *_, infos = envs.step(np.full((NUM, 6), action, np.float32))
-        assert not any("illegal_share" in info for info in infos)
+@pytest.mark.requirement("R1.2")
+def test_values_beyond_one_are_refused_or_cut_off_as_asked() -> None:
+    def after(action: float, out_of_range: OutOfRange = "refuse") -> tuple[np.ndarray, ...]:
+        made = rlenv_robot.make_vector("so101-reach", NUM, seed=3, steps=5, autoreset="disabled")
+        envs = to_tianshou(made, flat_for(task("so101-reach")), out_of_range)
+        first, _ = envs.reset(seed=1)
+        steps = [envs.step(np.full((NUM, 6), action, np.float32)) for _ in range(5)]
+        share = envs.illegal_share
         envs.close()
-        return observation
+        return first, steps[0][0], steps[-1][3], steps[-1][4], share
 
-    np.testing.assert_array_equal(after(1.01), after(1.0))
+    first, observation, truncated, infos, share = after(1.01)
+    np.testing.assert_array_equal(observation, first)
+    assert truncated.all(), "five refused actions of five end an episode of five steps"
+    assert [info["illegal_share"] for info in infos] == [1.0] * NUM
+    assert share == 1
+    cut, ends = after(1.01, "clip"), after(1.0)
+    np.testing.assert_array_equal(cut[1], ends[1])
+    assert cut[-1] == ends[-1] == 0
+
+
+def test_what_no_policy_may_choose_raises() -> None:
     envs = _envs()
     envs.reset(seed=1)
-    wrong = np.zeros((NUM, 6), np.float32)
-    wrong[2, 3] = np.nan
-    for actions in (wrong, np.zeros((NUM, 5), np.float32)):
-        with pytest.raises(ValueError, match=r"environment 2|shape|broadcast"):
-            envs.step(actions)
+    for value in (np.nan, np.inf):
+        wrong = np.zeros((NUM, 6), np.float32)
+        wrong[2, 3] = value
+        with pytest.raises(IllegalAction, match="environment 2"):
+            envs.step(wrong)
+    with pytest.raises(ValueError, match=r"shape|broadcast"):
+        envs.step(np.zeros((NUM, 5), np.float32))
     envs.close()
+
+
+def test_a_gaussian_without_ends_is_mapped_by_tianshou_or_refused_here() -> None:
+    def share(bound: str | None) -> float:
+        envs = _envs()
+        collector = Collector(_gaussian(bound), envs, VectorReplayBuffer(NUM * 20, NUM))
+        collector.reset()
+        collector.collect(n_step=NUM * 20)
+        found = envs.illegal_share
+        collector.close()
+        return found
+
+    assert share("clip") == share("tanh") == 0
+    assert 0.5 < share(None) < 1, "six draws of width 1 are within 1 in one of ten"
+
+
+def _gaussian(bound: str | None) -> Any:
+    import torch
+    from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy
+    from tianshou.utils.net.common import Net
+    from tianshou.utils.net.continuous import ContinuousActorProbabilistic
+    from torch.distributions import Independent, Normal
+
+    torch.manual_seed(0)
+    spaces = flat_spaces(flat_for(task("so101-reach")))
+    net = Net(state_shape=spaces[0].shape, hidden_sizes=(8,))
+    return ProbabilisticActorPolicy(
+        actor=ContinuousActorProbabilistic(preprocess_net=net, action_shape=spaces[1].shape, unbounded=True),
+        dist_fn=lambda parameters: Independent(Normal(*parameters), 1),
+        action_space=spaces[1],
+        action_scaling=False,
+        action_bound_method=bound,
+    )
