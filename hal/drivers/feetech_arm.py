@@ -20,7 +20,7 @@ from hal.drivers.fitness import FitnessSettings, ServoFacts, UnfitArm, check_arm
 from hal.drivers.health import HealthSettings, HealthWatch
 from hal.drivers.serial_port import SerialPort
 from hal.drivers.sts3215 import FEEDBACK, STEPS, TABLE, Feedback, decode_feedback
-from hal.drivers.torque import ON, damp, let_down, write_all
+from hal.drivers.torque import OFF, ON, damp, let_down, write_all
 from hal.errors import ConnectionLost, EpisodeError, Fault, RobotError, RobotStopped, StopReason
 from hal.field import JsonDict
 from hal.robot import RobotSpec, RobotState
@@ -214,6 +214,39 @@ class FeetechArm:
             raise
         return self._state(self._calibration.angles(self._positions("goal")), self._look(missing))
 
+    def lead(self) -> RobotState:
+        """Take the torque away, so that a person can move the arm by hand and `read` measures it.
+
+        An arm that has torque is let down by damping first. Nothing is written to EEPROM. A reset ends it.
+
+        Returns:
+            The first reading; ``applied`` is the goal that the servos hold, which moves nothing.
+
+        Raises:
+            UnfitArm: the servos are not those of the calibration, or not fit.
+            ConnectionLost: the port can't be opened, is lost, or a servo is silent.
+            RobotError: the torque is not off, since a joint still moves.
+            EpisodeError: after `close`.
+        """
+        if self._closed:
+            raise EpisodeError("lead after close: make a new driver")
+        self._is_reset = False
+        try:
+            if self._bus is None:
+                self._connect(configure=False)
+            bus = self._opened()[1]
+            torques = bus.sync_read(_TORQUE.address, _TORQUE.size, self._calibration.ids)
+            if len(torques) < len(JOINTS) or self._refresh():
+                raise ConnectionLost("not every servo answers; check the cables, then try again")
+            powered = any(torque.data != OFF for torque in torques.values())
+            if powered and not let_down(bus, self._calibration.ids, self._sleep, _SETTLE_S):
+                raise RobotError("the torque is not off, since a joint still moves; hold the arm still and try again")
+        except ConnectionLost:
+            self._disconnect()
+            raise
+        self._health.clear()
+        return self._state(self._calibration.angles(self._positions("goal")), ())
+
     def stop(self, reason: str | StopReason) -> None:
         """Hold every joint at or near its position, and refuse every command until a reset clears the stop.
 
@@ -281,7 +314,7 @@ class FeetechArm:
 
     # -- connecting ------------------------------------------------------------------------------------------------
 
-    def _connect(self) -> None:
+    def _connect(self, *, configure: bool = True) -> None:
         port = SerialPort(self._port, self._baud) if isinstance(self._port, str | Path) else self._port
         bus = ServoBus(port, feetech, self._bus_settings)
         try:
@@ -289,7 +322,8 @@ class FeetechArm:
             if misfits:
                 raise UnfitArm(misfits)
             self._facts, self._eased = facts, frozenset()
-            self._configure(bus)
+            if configure:
+                self._configure(bus)
         except BaseException:
             bus.close()
             raise

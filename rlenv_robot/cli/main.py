@@ -19,6 +19,8 @@ VERBS = {
     "stop": Verb("rlenv_robot.cli.served:add_stop", "stop a served robot"),
     "status": Verb("rlenv_robot.cli.served:add_status", "show the state of a served robot"),
     "watch": Verb("rlenv_robot.cli.served:add_watch", "print each change of a served robot's state"),
+    "teleop": Verb("rlenv_robot.cli.teleop", "move a robot with a leader arm, a gamepad or keys, and record it"),
+    "latency": Verb("rlenv_robot.cli.latency", "measure the time from a person's input to the robot's motion"),
     "console": Verb("rlenv_robot.cli.console", "serve the operator's page of a served robot"),
     "tokens": Verb("rlenv_robot.cli.console:add_tokens", "make and revoke the tokens of that page's visitors"),
     "profile": Verb("rlenv_robot.cli.profile", "check a profile, or write the JSON schema of profiles"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import select
 import sys
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,12 +26,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = """
 Lines on standard input plant faults while it runs: unplug, plug, brown-out, hang ID, wake ID, volts NUMBER, lose SHARE
-(likewise corrupt, double, shorten, noise, delay).
+(likewise corrupt, double, shorten, noise, delay). A person's hand on joints without torque, as on a leader arm: hand
+and six angles in degrees; let-go.
 
 Examples:
 
   rlenv-robot twin so101 --bus --link /tmp/arm --calibration arm.json
   rlenv-robot twin so101 --bus --lose 0.01 --corrupt 0.01
+  rlenv-robot twin so101 --bus --link /tmp/leader --calibration leader.json      # then type: hand 0 -30 30 30 -87 0
 """
     parser.add_argument("robot", choices=["so101"], help="the robot")
     parser.add_argument("--bus", action="store_true", required=True, help="on a serial bus")
@@ -78,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
 
 def obey(words: list[str], arm: ServoArm, terminal: ServoTerminal) -> str:
     """Carry out one line of standard input; return what was done, or why not."""
+    import numpy as np
+
     faults = terminal.line.faults
     try:
         match words:
@@ -93,6 +98,11 @@ def obey(words: list[str], arm: ServoArm, terminal: ServoTerminal) -> str:
                 faults.silent.discard(int(servo))
             case ["volts", volts]:
                 arm.set_supply(float(volts))
+            case ["hand", *angles] if len(angles) == len(arm.servos):
+                arm.hand = np.radians([float(angle) for angle in angles])
+                return f"hand at {time.monotonic_ns()} ns"
+            case ["let-go"]:
+                arm.hand = None
             case [share, value] if share in _SHARES:
                 setattr(faults, share, float(value))
             case _:

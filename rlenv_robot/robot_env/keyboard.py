@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from rlenv_robot.tasks.task import Arrays
 if TYPE_CHECKING:
     SignalHandler = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
 
-__all__ = ["Keyboard", "SingleKeys"]
+__all__ = ["TAKE", "KeySource", "Keyboard", "SingleKeys"]
 
 _ENDS = ("SIGTERM", "SIGHUP")
 
@@ -145,6 +145,27 @@ UP, DOWN = "qwertyu", "asdfghj"
 """Keys that jog: the first key of a row moves the first element of the action up, the key below it down, and so on."""
 
 
+class KeySource(Protocol):
+    """Give the keys that a person presses, as `SingleKeys` does."""
+
+    @property
+    def opened(self) -> bool:
+        """Whether keys are read."""
+        ...
+
+    def open(self) -> None:
+        """Begin to read. Calling it twice is allowed."""
+        ...
+
+    def read(self) -> str:
+        """Return the keys that were pressed since the last call, without waiting."""
+        ...
+
+    def close(self) -> None:
+        """Give the terminal back. Calling it twice is allowed."""
+        ...
+
+
 class Keyboard:
     """Jogs the elements of an action, such as six joints, with two rows of keys of a terminal.
 
@@ -157,19 +178,27 @@ class Keyboard:
         step: of one key press, units of the action.
         source: the terminal; by default standard input.
         target: where it is said who has the robot; by default standard error.
+        keys: gives the keys, in place of a terminal.
+        idle: printed where the person does not have the robot.
 
     Raises:
         SpecError: the action has more elements than there are keys.
     """
 
     def __init__(
-        self, spec: Spec, step: float = 0.03, source: TextIO | None = None, target: TextIO | None = None
+        self,
+        spec: Spec,
+        step: float = 0.03,
+        source: TextIO | None = None,
+        target: TextIO | None = None,
+        keys: KeySource | None = None,
+        idle: str = "the policy has the robot",
     ) -> None:
         places = [(field.name, index) for field in spec for index in range(field.size)]
         if len(places) > len(UP):
             raise SpecError(f"{spec.name!r} has {len(places)} elements, the keyboard has keys for {len(UP)}")
         self._spec, self._target = spec, target
-        self._keys = SingleKeys(source)
+        self._keys, self._idle = keys or SingleKeys(source), idle
         self._moves = {key: (*place, step) for key, place in zip(UP, places, strict=False)}
         self._moves |= {key: (*place, -step) for key, place in zip(DOWN, places, strict=False)}
         self._has = False
@@ -205,7 +234,7 @@ class Keyboard:
         for key in self._keys.read():
             if key in TAKE:
                 self._has = not self._has
-                self._say("you have the robot" if self._has else "the policy has the robot")
+                self._say("you have the robot" if self._has else self._idle)
             elif self._has and key in self._moves:
                 name, index, step = self._moves[key]
                 target[name].reshape(-1)[index] += step
@@ -216,7 +245,7 @@ class Keyboard:
         if self._keys.opened:
             self._keys.read()
         self._has = False
-        self._say("an episode begins: the policy has the robot")
+        self._say(f"an episode begins: {self._idle}")
 
     def close(self) -> None:
         """Give the terminal back."""

@@ -17,6 +17,9 @@ from sim.servo_bus.feetech_servo import FeetechServo
 __all__ = ["ServoArm", "so101_servos"]
 
 _MOST_CATCHING_UP_NS = 1_000_000_000
+_HAND_SPEED = 2.0
+"""Fastest motion of a joint by hand, rad/s."""
+
 _MEASURED_EVERY = 5
 """Physics steps between two updates of alarms and temperature."""
 
@@ -68,6 +71,8 @@ class ServoArm:
 
     Attributes:
         model, data: MuJoCo's, for looking at.
+        hand: pose to which a person's hand takes the joints that have no torque, and in which it keeps them, rad,
+            shape (6,); None: nobody touches the arm.
         time_ns: up to when the arm has moved.
     """
 
@@ -90,6 +95,7 @@ class ServoArm:
         self.data.qpos[self._qpos] = pose
         mujoco.mj_forward(self.model, self.data)
         self.time_ns = 0
+        self.hand: np.ndarray | None = None
         self._step_ns = round(self.model.opt.timestep * 1e9)
         self._open_volts = [servo.volts for servo in self.servos]
         self._targets: list[float | None] = [None] * len(self.servos)
@@ -141,11 +147,23 @@ class ServoArm:
             servo.duty, servo.current = duty, current
             self._losses[index] = current * current * motor.resistance
             total += abs(duty * current)
+        before = None if self.hand is None else self.joints
         mujoco.mj_step(model, data)
+        if self.hand is not None and before is not None:
+            self._move_by_hand(self.hand, before, seconds)
         for servo, volts in zip(self.servos, self._open_volts, strict=True):
             servo.volts = max(volts - total * self._supply_ohm, 0.0)
         self._steps += 1
         self._measure(_MEASURED_EVERY * seconds if self._steps % _MEASURED_EVERY == 0 else 0.0)
+
+    def _move_by_hand(self, pose: np.ndarray, before: np.ndarray, seconds: float) -> None:
+        """Move the joints without torque towards a pose at the hand's speed; the hand carries their load."""
+        stride = _HAND_SPEED * seconds
+        for index, servo in enumerate(self.servos):
+            if servo.drive != "on":
+                way = max(min(float(pose[index] - before[index]), stride), -stride)
+                self.data.qpos[self._qpos[index]] = before[index] + way
+                self.data.qvel[self._dofs[index]] = way / seconds
 
     def _duty(self, index: int, servo: FeetechServo, seconds: float) -> float:
         present = servo.present

@@ -367,3 +367,38 @@ def test_the_settings_are_checked() -> None:
     with pytest.raises(ConnectionLost):
         FeetechArm("/dev/missing", nominal_calibration()).reset({})
     assert len(REST) == len(JOINTS)
+
+
+def test_a_leader_has_no_torque_is_measured_and_nothing_is_written_to_its_eeprom(virtual_arm: Make) -> None:
+    world = virtual_arm(p=32)
+    world.arm.hand = np.array(REST)
+    robot = world.driver()
+    state = robot.lead()
+    np.testing.assert_allclose(state.sensors["joint_position"], world.arm.joints, atol=0.005)
+    assert {servo.drive for servo in world.arm.servos} == {"off"}
+    assert robot.eeprom_writes == 0 == sum(servo.kept_writes for servo in world.arm.servos)
+    world.arm.hand = world.arm.hand + 0.2
+    world.pass_time(0.5)
+    state = robot.read()
+    assert state is not None
+    np.testing.assert_allclose(state.sensors["joint_position"][1:5], np.array(REST)[1:5] + 0.2, atol=0.005)
+    with pytest.raises(EpisodeError):
+        robot.step({"joint_target": UP})
+
+
+def test_an_arm_with_torque_becomes_a_leader_by_damping_and_a_follower_by_a_reset(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    robot = world.driver()
+    move(robot, UP, 60)
+    speeds = watch_speed(world)
+    robot.lead()
+    assert {servo.drive for servo in world.arm.servos} == {"off"}
+    assert max(speeds) < 2.5, "it was let down, and did not fall"
+    robot.reset({})
+    assert {servo.drive for servo in world.arm.servos} == {"on"}
+    world.faults.unplugged = True
+    with pytest.raises(ConnectionLost):
+        robot.lead()
+    robot.close()
+    with pytest.raises(EpisodeError):
+        robot.lead()

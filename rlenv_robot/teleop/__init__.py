@@ -1,0 +1,1 @@
+"""Devices by which a person moves a robot, and the episodes in which they do."""

@@ -1,0 +1,245 @@
+"""Follow a leader arm: a second robot without torque, which a person moves by hand."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from hal import RobotError, RobotSpec, RobotState, SpecError
+from rlenv_robot.tasks.task import Arrays
+
+__all__ = ["Clutch", "Leader", "LeaderDriver", "LeaderReader", "LeaderSource"]
+
+_log = logging.getLogger(__name__)
+
+MAX_AGE_NS = 150_000_000
+"""Age from which on a leader's newest pose moves nothing, nanoseconds: the robot holds."""
+
+MOTION = 0.004
+"""Least change of a leader's pose that is a motion, units: beyond two steps of an STS3215 (0.0031 rad)."""
+
+_RETRY_S = 1.0
+"""Time between two attempts to reach a leader that is lost, seconds."""
+
+
+@runtime_checkable
+class LeaderDriver(Protocol):
+    """A driver whose robot can be a leader, such as `hal.drivers.feetech_arm.FeetechArm`."""
+
+    @property
+    def spec(self) -> RobotSpec:
+        """The robot's description."""
+        ...
+
+    def lead(self) -> RobotState:
+        """Take the torque away, and return the first reading; also opens again what was lost."""
+        ...
+
+    def read(self) -> RobotState | None:
+        """Return a reading; None where the port is closed."""
+        ...
+
+    def close(self) -> None:
+        """Release the port. Calling it twice is allowed."""
+        ...
+
+
+class LeaderSource(Protocol):
+    """The newest readings of a leader."""
+
+    @property
+    def spec(self) -> RobotSpec:
+        """The leader's description."""
+        ...
+
+    def open(self) -> None:
+        """Begin to read. Calling it twice is allowed."""
+        ...
+
+    def newest(self) -> RobotState:
+        """Return the newest reading.
+
+        Raises:
+            OSError: the leader is lost.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the leader. Calling it twice is allowed."""
+        ...
+
+
+class Clutch(Protocol):
+    """Connect a device with the robot, or not."""
+
+    def engaged(self) -> bool:
+        """Return whether the device moves the robot now. Called once a period."""
+        ...
+
+    def release(self) -> None:
+        """Open the clutch, until the person closes it again."""
+        ...
+
+
+class LeaderReader:
+    """Read a leader at a rate of its own, on a thread, so that a slow bus does not delay the robot's commands.
+
+    A leader that is lost is looked for once a second.
+
+    Args:
+        driver: of the leader.
+        rate_hz: readings a second.
+        now_ns: the monotonic clock of the readings' stamps, nanoseconds.
+    """
+
+    def __init__(
+        self, driver: LeaderDriver, rate_hz: float = 60.0, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._driver, self._period_s, self._now_ns = driver, 1.0 / rate_hz, now_ns
+        self._newest: RobotState | None = None
+        self._trouble = "it was not opened yet"
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rlenv-robot leader", daemon=True)
+
+    @property
+    def spec(self) -> RobotSpec:
+        """The leader's description."""
+        return self._driver.spec
+
+    def open(self) -> None:
+        """Take the leader's torque away, and begin to read. Calling it twice is allowed.
+
+        Raises:
+            RobotError: the leader can't be opened, or its torque is not off.
+        """
+        if self._thread.is_alive() or self._closing.is_set():
+            return
+        self._newest, self._trouble = self._driver.lead(), ""
+        self._thread.start()
+
+    def newest(self) -> RobotState:
+        """Return the newest reading.
+
+        Raises:
+            OSError: the leader is lost, or its newest position is older than 0.15 s.
+        """
+        newest, trouble = self._newest, self._trouble
+        if trouble or newest is None:
+            raise OSError(f"the leader is lost: {trouble}")
+        age_ns = self._now_ns() - newest.stamp_ns + max(newest.age_ns.values(), default=0)
+        if age_ns > MAX_AGE_NS:
+            raise OSError(f"the leader's newest position is {age_ns / 1e6:.0f} ms old")
+        return newest
+
+    def close(self) -> None:
+        """End the thread, and release the leader. Calling it twice is allowed."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._driver.close()
+
+    def _run(self) -> None:
+        wait_s = 0.0
+        while not self._closing.wait(wait_s):
+            began_s = time.monotonic()
+            try:
+                reading = self._driver.lead() if self._trouble else self._driver.read()
+                if reading is None:
+                    raise RobotError("its port is closed")
+                self._newest, self._trouble = reading, ""
+                wait_s = max(0.0, self._period_s - (time.monotonic() - began_s))
+            except (RobotError, OSError) as error:
+                if not self._trouble:
+                    _log.warning("the leader is lost, so the robot holds: %s", error)
+                self._trouble, wait_s = str(error), _RETRY_S
+
+
+class Leader:
+    """The device of a person who moves a leader arm (`rlenv_robot.robot_env.intervention.Operator`).
+
+    Each engagement begins anew: the pose of the leader then stands for the robot's command then, so engaging moves
+    nothing wherever the leader is. With ``absolute`` the robot goes to the leader's own pose instead, as fast as
+    whoever uses the device allows (`rlenv_robot.robot_env.intervention.ActionBlender`).
+
+    Args:
+        source: of the leader's readings.
+        spec: of the robot that follows; its commands have the leader's names and sizes.
+        clutch: connects the two. It is opened when the leader is lost.
+        absolute: whether the robot takes the leader's pose.
+
+    Attributes:
+        input_ns: stamp of the first reading since `mark` whose pose is not that of `mark`, nanoseconds on the leader's
+            monotonic clock; 0: there was none.
+
+    Raises:
+        SpecError: the leader measures no pose for one of the robot's commands.
+    """
+
+    def __init__(self, source: LeaderSource, spec: RobotSpec, clutch: Clutch, *, absolute: bool = False) -> None:
+        leader = source.spec
+        for field in spec.commands:
+            sensor = leader.measured_by.get(field.name)
+            if sensor is None or leader.commands[field.name].size != field.size:
+                raise SpecError(
+                    f"the leader {leader.name!r} measures nothing for the command {field.name!r} of {spec.name!r}; "
+                    f"its commands are {', '.join(leader.commands.names)}"
+                )
+        self._source, self._spec, self._clutch, self._absolute = source, spec, clutch, absolute
+        self._anchor: dict[str, np.ndarray] | None = None
+        self._marked: dict[str, np.ndarray] | None = None
+        self.input_ns = 0
+
+    def mark(self) -> None:
+        """Note the first motion of the leader from now on in `input_ns`."""
+        self._marked, self.input_ns = None, 0
+
+    def open(self) -> None:
+        """Take the leader's torque away, and begin to read it. Calling it twice is allowed."""
+        self._source.open()
+
+    def poll(self, present: Arrays) -> Arrays | None:
+        """Return the target of this period; None while the clutch is open.
+
+        Args:
+            present: the command that was applied last.
+
+        Raises:
+            OSError: the leader is lost. The clutch is open then, until the person closes it again.
+        """
+        try:
+            reading = self._source.newest()
+        except OSError:
+            self._clutch.engaged()  # keys that were pressed meanwhile engage nothing later
+            self.release()
+            raise
+        if not self._clutch.engaged():
+            self._anchor = None
+            return None
+        pose = {
+            name: np.asarray(reading.sensors[self._source.spec.measured_by[name]], np.float64)
+            for name in self._spec.commands.names
+        }
+        if self._marked is None:
+            self._marked = pose
+        if not self.input_ns and any(np.max(np.abs(pose[key] - self._marked[key])) > MOTION for key in pose):
+            self.input_ns = reading.stamp_ns
+        if self._anchor is None:
+            self._anchor = {
+                name: np.zeros_like(value) if self._absolute else np.asarray(present[name], np.float64) - value
+                for name, value in pose.items()
+            }
+        return {name: value + self._anchor[name] for name, value in pose.items()}
+
+    def release(self) -> None:
+        """Open the clutch, until the person closes it again."""
+        self._clutch.release()
+        self._anchor = None
+
+    def close(self) -> None:
+        """Release the leader. Calling it twice is allowed."""
+        self._source.close()
