@@ -18,6 +18,7 @@ ACTS = ("arm", "hold", "reset_done", "reset_refused", "success", "failure", "dis
 """The acts of an operator."""
 
 _Finite = Annotated[float, Field(ge=-1.0, le=1.0, allow_inf_nan=False)]
+_Place = Annotated[float, Field(ge=-100.0, le=100.0, allow_inf_nan=False)]
 _Short = Annotated[str, Field(max_length=64)]
 
 
@@ -65,13 +66,15 @@ class Drive(_Message):
     Attributes:
         engaged: whether the clutch is closed; open, the robot holds.
         axes: wanted velocity of each commanded number as a share of the greatest one, -1 to 1.
-        device: ``keyboard`` or ``gamepad``, for the record.
+        device: ``keyboard``, ``gamepad``, ``touch`` or ``xr`` (a headset, or a phone that knows where it is).
+        hand: place of a hand in space, in place of ``axes``: the numbers of `rlenv_robot.serving.console.hand.HAND`.
     """
 
     t: Literal["drive"]
     engaged: bool
     axes: Annotated[list[_Finite], Field(max_length=MAX_AXES)]
-    device: Literal["keyboard", "gamepad"] = "keyboard"
+    device: Literal["keyboard", "gamepad", "touch", "xr"] = "keyboard"
+    hand: Annotated[list[_Place], Field(min_length=6, max_length=6)] | None = None
 
 
 class Choice(_Message):

@@ -24,6 +24,7 @@ from rlenv_robot.registry import robot, task
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_env.intervention import ActionBlender
 from rlenv_robot.robot_models import robot_model_of
+from rlenv_robot.serving.console.hand import HandFollower
 from rlenv_robot.serving.console.messages import Drive
 from rlenv_robot.serving.console.questions import QuestionBox
 from rlenv_robot.tables import ActionTable, ObservationTable
@@ -366,23 +367,30 @@ class Mover:
     def _episode(self, env: Environment, spec: RobotSpec, table: ObservationTable) -> None:
         """Command what the person wants until the episode ends."""
         clutch, begun = Clutch(spec, self._settings.velocity), False
+        hand = HandFollower(spec, self._settings.velocity)
         while not (table["terminated"] or table["truncated"]):
             ending = self._next_ending()
             if ending is not None:
                 self._judge.given = Answer(f"console: {ending.by}", "", ending.verdict)
                 env.end(ending.reason)
                 return
-            axes = self._axes()
-            if axes is None and not begun:  # nothing was commanded yet, so no watchdog waits
+            drive = self._newest_drive()
+            if drive is None and not begun:  # nothing was commanded yet, so no watchdog waits
                 time.sleep(_IDLE_S)
                 continue
             if not begun:
                 begun = True
                 self._set("moving")
-            action = clutch.next(axes, table["extra_info"]["applied"])
-            self._engaged, self._judge.given = clutch.engaged, None
+            applied = table["extra_info"]["applied"]
+            if drive is not None and drive.hand is not None:
+                clutch.open()
+                action = hand.next(drive.hand, applied)
+            else:
+                hand.open()
+                action = clutch.next(None if drive is None else drive.axes, applied)
+            self._engaged, self._judge.given = drive is not None, None
             request: ActionTable = {"env_id": env.env_id, "frame_no": table["frame_no"], "action": dict(action)}
-            table, _ = env.step(request, {"intervention": clutch.engaged})
+            table, _ = env.step(request, {"intervention": self._engaged})
 
     def _next_ending(self) -> _Ending | None:
         gone_s = self._gone_s
@@ -390,12 +398,12 @@ class Mover:
             return _Ending(f"the page of {self._owner} is gone", self._owner)
         return self._ending
 
-    def _axes(self) -> list[float] | None:
-        """Return the person's axes; None where the clutch is open or the newest message is too old."""
+    def _newest_drive(self) -> Drive | None:
+        """Return the person's input; None where the clutch is open or the newest message is too old."""
         newest = self._drive
         if newest is None or not newest[0].engaged or self._now() - newest[1] > INPUT_AGE_S:
             return None
-        return newest[0].axes
+        return newest[0]
 
     def _set(self, phase: str, owner: str | None = None) -> None:
         with self._lock:

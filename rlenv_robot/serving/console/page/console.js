@@ -19,6 +19,10 @@ const WORDS = {
     no_scene: "There is no model of this robot here, so it can't be drawn.",
     no_cameras: "No cameras.", no_gamepad: "No gamepad. Press a button on one to use it.",
     gamepad: "Gamepad: hold a shoulder button to engage; sticks, D-pad and triggers move the joints.",
+    touch_label: "Two thumb sticks. A finger on a stick engages; lifting it holds the robot", stick_left: "Left stick", stick_right: "Right stick",
+    touch_group: "Next joints on the sticks", xr_start: "Follow my hand in space", xr_end: "End", xr_clutch: "Hold to move",
+    xr_on: "Hold the grip button, or the button here: the gripper follows your hand. The trigger closes it. B or Y stops the robot.",
+    xr_lost: "Where your hand is can't be seen now: the robot holds.", xr_failed: "The headset or phone refused",
     engaged: "ENGAGED", released: "released: the robot holds", not_armed: "not armed: Arm first", others: "moves the robot here",
     not_live: "NOT LIVE", no_console: "no connection to the console", old_state: "the robot's state is old",
     not_sent: "STOP WAS NOT SENT: no connection. Use the robot's own stop button!", sending: "Stop …",
@@ -48,6 +52,10 @@ const WORDS = {
     no_scene: "此处没有该机器人的模型，无法绘制。",
     no_cameras: "没有相机。", no_gamepad: "没有手柄。按手柄上任意键启用。",
     gamepad: "手柄：按住肩键接合；摇杆、方向键和扳机移动关节。",
+    touch_label: "两个拇指摇杆。手指按住摇杆即接合，抬起则机器人保持不动", stick_left: "左摇杆", stick_right: "右摇杆",
+    touch_group: "切换摇杆所控关节", xr_start: "在空间中跟随我的手", xr_end: "结束", xr_clutch: "按住以移动",
+    xr_on: "按住手柄握键或此处按钮：夹爪跟随手的运动。扳机使其闭合。B 或 Y 键急停机器人。",
+    xr_lost: "当前无法定位手的位置：机器人保持不动。", xr_failed: "头显或手机拒绝了请求",
     engaged: "已接合", released: "已松开：机器人保持", not_armed: "未使能：请先使能", others: "正在此处移动机器人",
     not_live: "非实时", no_console: "与控制台的连接已断开", old_state: "机器人状态已过时",
     not_sent: "急停未发送：没有连接。请使用机器人本体的急停按钮！", sending: "正在急停 …",
@@ -165,6 +173,7 @@ function receive(message) {
       robot = message.robot;
       buildTables();
       buildCameras();
+      touch.label();
       if (!replay.shown) scene.load(robot.scene);
       break;
     case "state": taken++; state = message; stateAt = performance.now(); tell(); break;
@@ -455,8 +464,134 @@ function gamepadAxes() {
   return { clutch: button(4) > 0.5 || button(5) > 0.5, axes: axes.slice(0, size()), any: true };
 }
 
+// Two thumb sticks for a phone. A finger on a stick is the closed clutch.
+const touch = {
+  group: 0, sticks: [[0, 0], [0, 0]], fingers: [null, null],
+  get held() { return this.fingers.some((finger) => finger !== null); },
+  get groups() { return Math.max(1, Math.ceil(size() / 4)); },
+  axes() {
+    const axes = Array(Math.min(size(), 64)).fill(0), values = [...this.sticks[0], ...this.sticks[1]];
+    values.forEach((value, index) => { if (4 * this.group + index < axes.length) axes[4 * this.group + index] = dead(value); });
+    return axes;
+  },
+  move(number, event) {
+    const box = $(`stick-${number}`).getBoundingClientRect(), radius = box.width / 2;
+    const bound = (value) => Math.max(-1, Math.min(1, value / radius));
+    this.sticks[number] = [bound(event.clientX - box.left - radius), bound(box.top + box.height / 2 - event.clientY)];
+    this.show(number);
+  },
+  lift(number) { this.fingers[number] = null; this.sticks[number] = [0, 0]; this.show(number); },
+  release() { this.lift(0); this.lift(1); },
+  show(number) { $(`stick-${number}`).firstElementChild.style.translate = `${this.sticks[number][0] * 2}rem ${-this.sticks[number][1] * 2}rem`; },
+  label() {
+    const names = robot ? robot.commands.flatMap((command) => command.elements).slice(4 * this.group, 4 * this.group + 4) : [];
+    put($("touch-group"), names.join(", "));
+  },
+  open() {
+    for (const number of [0, 1]) {
+      const stick = $(`stick-${number}`);
+      stick.addEventListener("pointerdown", (event) => {
+        event.preventDefault();
+        if (this.fingers[number] !== null) return;
+        try { stick.setPointerCapture(event.pointerId); } catch { /* a pointer that is gone already */ }
+        this.fingers[number] = event.pointerId;
+        this.move(number, event);
+      });
+      stick.addEventListener("pointermove", (event) => { if (this.fingers[number] === event.pointerId) this.move(number, event); });
+      for (const end of ["pointerup", "pointercancel", "lostpointercapture"]) stick.addEventListener(end, (event) => { if (this.fingers[number] === event.pointerId) this.lift(number); });
+      stick.addEventListener("contextmenu", (event) => event.preventDefault());
+    }
+    $("touch-group").addEventListener("click", () => { this.release(); this.group = (this.group + 1) % this.groups; this.label(); });
+  },
+};
+
+// A headset's controller, or a phone that knows where it is (WebXR): the hand's place, from which the console makes goals.
+const xr = {
+  mode: "", session: null, space: null, gl: null, hand: null, button: false, held: false, spent: false, heading: null, stopped: false,
+  async look() {
+    for (const mode of ["immersive-ar", "immersive-vr"]) {
+      try { if (!this.mode && navigator.xr && (await navigator.xr.isSessionSupported(mode))) this.mode = mode; } catch { /* a policy forbids it */ }
+    }
+    $("xr-start").hidden = !this.mode;
+    $("touch").hidden = Boolean(this.mode) || !matchMedia("(pointer: coarse)").matches;
+  },
+  async start() {
+    if (this.session) return void this.session.end();
+    try {
+      const session = await navigator.xr.requestSession(this.mode, { optionalFeatures: ["local-floor", "dom-overlay"], domOverlay: { root: document.body } });
+      this.gl = document.createElement("canvas").getContext("webgl", { xrCompatible: true });
+      session.updateRenderState({ baseLayer: new XRWebGLLayer(session, this.gl) });
+      this.space = await session.requestReferenceSpace("local-floor").catch(() => session.requestReferenceSpace("local"));
+      Object.assign(this, { session, hand: null, held: false, spent: true });
+      session.addEventListener("end", () => this.over());
+      session.addEventListener("visibilitychange", () => { if (session.visibilityState !== "visible") release(); });
+      session.requestAnimationFrame((_, frame) => this.frame(frame));
+      $("xr-clutch").hidden = false;
+      $("xr-start").dataset.t = "xr_end";
+      this.note("xr_on");
+    } catch (error) { this.session = null; put($("xr-note"), `${t("xr_failed")}: ${error.message}`); }
+    translate();
+  },
+  over() {
+    release();
+    Object.assign(this, { session: null, space: null, hand: null, held: false });
+    $("xr-clutch").hidden = true;
+    $("xr-start").dataset.t = "xr_start";
+    this.note("");
+    translate();
+  },
+  note(key) { $("xr-note").dataset.t = key; put($("xr-note"), key ? t(key) : ""); },
+  get live() { return Boolean(this.session && this.session.visibilityState === "visible"); },
+  get wants() {
+    if (!this.held) this.spent = false;
+    return this.live && this.held && !this.spent && this.hand !== null;
+  },
+  release() { this.spent = true; this.button = false; }, // until the clutch was let go of, and is closed anew
+  frame(frame) {
+    const session = this.session;
+    if (!session) return;
+    session.requestAnimationFrame((_, next) => this.frame(next));
+    this.gl.bindFramebuffer(this.gl.FRAMEBUFFER, session.renderState.baseLayer ? session.renderState.baseLayer.framebuffer : null);
+    this.gl.clearColor(0, 0, 0, 0);
+    this.gl.clear(this.gl.COLOR_BUFFER_BIT);
+    const source = [...session.inputSources].find((one) => one.gripSpace && one.gamepad);
+    const viewer = frame.getViewerPose(this.space);
+    const pose = source ? frame.getPose(source.gripSpace, this.space) : viewer;
+    const pressedAt = (index) => (source && source.gamepad.buttons[index] ? source.gamepad.buttons[index].value : 0);
+    if (pressedAt(5) > 0.5) { if (!this.stopped) stop(); this.stopped = true; } else this.stopped = false;
+    const held = this.button || pressedAt(1) > 0.5;
+    if (held && !this.held && viewer && !engaged) this.heading = heading(viewer.transform.orientation);
+    this.held = held;
+    if (pose && this.heading !== null) this.hand = place(pose.transform, this.heading, pressedAt(0)); else if (!pose) this.hand = null;
+    if (session.visibilityState === "visible") this.note(pose && !pose.emulatedPosition ? "xr_on" : "xr_lost");
+    if (pose && pose.emulatedPosition) this.hand = null; // its place is guessed
+    if (this.hand === null && engaged) release();
+  },
+  open() {
+    $("xr-start").addEventListener("click", () => this.start());
+    const button = $("xr-clutch");
+    button.addEventListener("pointerdown", (event) => { event.preventDefault(); this.button = true; });
+    for (const end of ["pointerup", "pointercancel", "pointerleave"]) button.addEventListener(end, () => { this.button = false; });
+    button.addEventListener("beforexrselect", (event) => event.preventDefault());
+    this.look();
+  },
+};
+/** Angle about the vertical by which the person looks away from the reference space's forward, rad. */
+function heading({ x, y, z, w }) { return Math.atan2(2 * (w * y + x * z), 1 - 2 * (x * x + y * y)); }
+/** A hand as the console takes it: forward, left, up (m) as the person faced; tipped down, turned clockwise (rad); closed (0 to 1). */
+function place({ position: p, orientation: q }, turned, closed) {
+  const c = Math.cos(turned), s = Math.sin(turned);
+  const ahead = -p.z * c - p.x * s, right = p.x * c - p.z * s;
+  // The hand's forward axis and its right-hand axis, turned into the person's frame, give its tip and its roll.
+  const forward = [-2 * (q.x * q.z + q.w * q.y), -2 * (q.y * q.z - q.w * q.x), -(1 - 2 * (q.x * q.x + q.y * q.y))];
+  const side = 2 * (q.x * q.y + q.w * q.z), up = 1 - 2 * (q.x * q.x + q.z * q.z);
+  return [ahead, -right, p.y, -Math.asin(Math.max(-1, Math.min(1, forward[1]))), -Math.atan2(side, up), closed];
+}
+
 function release() {
   pressed.clear();
+  touch.release();
+  xr.release();
   if (!engaged) return;
   engaged = false;
   send({ t: "drive", engaged: false, axes: [], device });
@@ -466,14 +601,16 @@ function tick() {
   const pad = document.hasFocus() && !document.hidden ? gamepadAxes() : null;
   put($("gamepad"), t(pad ? "gamepad" : "no_gamepad"));
   const byKeys = pressed.has("Space") && document.activeElement === $("pad");
-  const wants = document.hasFocus() && !document.hidden && mineToMove() && (byKeys || Boolean(pad && pad.clutch));
+  const byHand = xr.wants, byTouch = touch.held && !document.hidden;
+  const wants = mineToMove() && (byHand || byTouch || (document.hasFocus() && !document.hidden && (byKeys || Boolean(pad && pad.clutch))));
   if (!wants) {
     if (engaged) { engaged = false; send({ t: "drive", engaged: false, axes: [], device }); schedule(); }
     return;
   }
-  device = byKeys ? "keyboard" : "gamepad";
+  device = byHand ? "xr" : byTouch ? "touch" : byKeys ? "keyboard" : "gamepad";
   if (!engaged) { engaged = true; schedule(); }
-  send({ t: "drive", engaged: true, axes: byKeys ? keyAxes() : pad.axes, device });
+  if (byHand) send({ t: "drive", engaged: true, axes: [], device, hand: xr.hand });
+  else send({ t: "drive", engaged: true, axes: byTouch ? touch.axes() : byKeys ? keyAxes() : pad.axes, device });
 }
 
 function renderPad() {
@@ -794,6 +931,8 @@ setInterval(tick, 33);
 setInterval(schedule, 250);
 scene.open();
 replay.open();
+touch.open();
+xr.open();
 translate();
 takeToken();
 connect();

@@ -358,6 +358,114 @@ def test_a_gamepad_moves_the_robot_while_its_clutch_is_held(open_page: Any, robo
     page.wait_for_selector("#pad[data-engaged=false]")
 
 
+FAKE_XR = """
+  const orientation = {x: 0, y: 0, z: 0, w: 1}, buttons = Array.from({length: 6}, () => ({value: 0}));
+  const place = (x, y, z) => ({emulatedPosition: fake.guessed, transform: {position: {x, y, z}, orientation}});
+  window.fake = {x: 0, y: 1, z: -0.3, guessed: false, buttons};
+  const frame = {getViewerPose: () => place(0, 1.6, 0), getPose: () => place(fake.x, fake.y, fake.z)};
+  const session = Object.assign(new EventTarget(), {
+    visibilityState: "visible", renderState: {baseLayer: {framebuffer: null}},
+    inputSources: [{gripSpace: {}, gamepad: {buttons: fake.buttons}}],
+    updateRenderState() {}, requestReferenceSpace: async () => ({}),
+    requestAnimationFrame: (draw) => setTimeout(() => draw(0, frame), 16),
+    end() { session.dispatchEvent(new Event("end")); },
+  });
+  fake.session = session;
+  window.XRWebGLLayer = class {};
+  Object.defineProperty(navigator, "xr", {value: {
+    isSessionSupported: async (mode) => mode === "immersive-vr", requestSession: async () => session,
+  }});"""
+
+
+def held_still(robot: Integrator) -> tuple[float, ...]:
+    """Wait until the robot gets the same command again and again, and return it."""
+
+    def same() -> bool:
+        newest = robot.commands[-10:]
+        return len(newest) == 10 and len(set(newest)) == 1
+
+    until(same)
+    count = len(robot.commands)
+    until(lambda: len(robot.commands) > count + 10)
+    assert len(set(robot.commands[count:])) == 1
+    return robot.commands[-1]
+
+
+def test_a_hand_in_space_moves_the_robot_while_the_grip_is_held_and_every_loss_holds(
+    open_page: Any, robot: Integrator
+) -> None:
+    page = open_page(script=FAKE_XR)
+    assert page.locator("#touch").is_hidden()
+    page.click("[data-act=arm]")
+    state_is(page, "ready")
+    page.click("#xr-start")
+    shows(page, "#xr-note", "grip button")
+    page.evaluate("fake.z = -0.4")
+    page.wait_for_timeout(200)
+    assert set(robot.commands) <= {(0.0, 0.0)}  # no clutch, no motion
+    page.evaluate("fake.buttons[1].value = 1")
+    page.wait_for_selector("#pad[data-engaged=true]")
+    assert held_still(robot) == (0.0, 0.0)  # engaging moves nothing
+    page.evaluate("fake.z = -0.5")  # 0.1 m away from the person: 0.3 rad
+    until(lambda: abs(robot.commands[-1][0] - 0.3) < 1e-3)
+    assert abs(robot.commands[-1][1]) < 1e-3
+    page.evaluate("fake.guessed = true; fake.z = -0.7")  # the headset guesses where the hand is
+    shows(page, "#xr-note", "can't be seen")
+    page.wait_for_selector("#pad[data-engaged=false]")
+    held = held_still(robot)
+    page.evaluate("fake.guessed = false")
+    shows(page, "#xr-note", "grip button")
+    assert held_still(robot) == held  # until the grip was let go of
+    page.evaluate("fake.buttons[1].value = 0")
+    page.wait_for_timeout(150)
+    page.evaluate("fake.buttons[1].value = 1")
+    page.wait_for_selector("#pad[data-engaged=true]")
+    assert held_still(robot) == held  # the hand is elsewhere, and engaging moves nothing
+    page.evaluate("fake.session.visibilityState = 'hidden'; fake.session.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_selector("#pad[data-engaged=false]")
+    page.evaluate("fake.x = -0.4")
+    assert held_still(robot) == held
+    page.evaluate("fake.session.visibilityState = 'visible'; fake.buttons[1].value = 0")
+    page.wait_for_timeout(150)
+    page.evaluate("fake.buttons[1].value = 1")
+    page.wait_for_selector("#pad[data-engaged=true]")
+    page.evaluate("fake.session.end()")
+    page.wait_for_selector("#pad[data-engaged=false]")
+    shows(page, "#xr-start", "Follow")
+    page.click("#xr-start")
+    page.evaluate("fake.buttons[5].value = 1")  # B or Y
+    state_is(page, "stopped")
+    steps = np.abs(np.diff([command[0] for command in robot.commands]))
+    assert steps.max() <= 1.0 * robot.spec.period_s + 1e-6
+
+
+def test_two_thumb_sticks_move_the_robot_where_there_is_no_webxr(open_page: Any, robot: Integrator) -> None:
+    page = open_page(viewport={"width": 375, "height": 700}, has_touch=True, is_mobile=True)
+    page.wait_for_selector("#touch:visible")
+    assert page.locator("#xr-start").is_hidden()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    shows(page, "#touch-group", "a, b")
+    page.tap("[data-act=arm]")
+    state_is(page, "ready")
+    page.locator("#touch").scroll_into_view_if_needed()
+    box = page.locator("#stick-0").bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    finger = page.context.new_cdp_session(page)
+
+    def touch(kind: str, *places: tuple[float, float]) -> None:
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y} for x, y in places]})
+
+    touch("touchStart", middle)
+    page.wait_for_selector("#pad[data-engaged=true]")
+    assert held_still(robot) == (0.0, 0.0)
+    touch("touchMove", (middle[0] + box["width"] / 2, middle[1]))
+    until(lambda: robot.commands[-1][0] > 0.1)
+    assert abs(robot.commands[-1][1]) < 1e-6
+    touch("touchEnd")
+    page.wait_for_selector("#pad[data-engaged=false]")
+    held_still(robot)
+
+
 def test_another_clients_episode_is_shown(open_page: Any, served: Server) -> None:
     page = open_page("watch")
     remote = RemoteRobot(served.address)

@@ -1,0 +1,105 @@
+"""Follow a person's hand in space: a headset's controller or a phone, as targets of a robot's commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hal import RobotSpec
+from hal.robots.so101 import CONVENTION, GRASP, HIGH, LOW, forward_kinematics, inverse_kinematics
+from rlenv_robot.robot_env.intervention import ActionBlender
+from rlenv_robot.robot_env.teleoperation import bounded_velocity
+from rlenv_robot.tasks.task import Arrays
+
+__all__ = ["HAND", "HandFollower"]
+
+HAND = ("forward", "left", "up", "pitch", "roll", "grip")
+"""A hand's place: metres away from the person, to the left and up; tipped down and turned clockwise, rad; and closed.
+
+Closed is 0 to 1. The zero is anywhere: only differences count.
+"""
+
+_PER_METRE = 3.0
+"""Motion of a joint for a metre of the hand, rad, where a robot's gripper can't be followed in space."""
+
+_LEAST_PITCH, _MOST_PITCH = -0.3, np.pi / 2
+_SAME = 0.01
+"""Largest difference of the inverse kinematics from the joints at which these can be followed in space, rad."""
+
+
+class HandFollower:
+    """Turn the motion of a hand into targets. Each engagement begins anew, at the hand and the robot's command of then.
+
+    So nothing moves by engaging, wherever the hand is. An SO-101's gripper moves as the hand does, by its inverse
+    kinematics; out of its reach it stays where it is. Of another robot, and of an SO-101 that begins with its elbow
+    down, the first six commanded numbers follow the hand's six. A target is never farther from the applied command
+    than ``velocity * period_s``.
+
+    Args:
+        spec: of the robot; its commands are targets of float types.
+        velocity: greatest velocity of a commanded number, units a second; the robot's own limits lower it.
+
+    Raises:
+        SpecError: a command is not of a float type.
+    """
+
+    def __init__(self, spec: RobotSpec, velocity: float) -> None:
+        self._spec = spec
+        self._blender = ActionBlender(spec.commands, bounded_velocity(spec, velocity), spec.period_s)
+        self._is_so101 = [field.convention for field in spec.commands] == [CONVENTION]
+        self._anchor: tuple[np.ndarray, Arrays] | None = None
+        self._target: Arrays = {}
+
+    def open(self) -> None:
+        """Let go: the robot holds."""
+        self._anchor = None
+
+    def next(self, hand: Sequence[float], applied: Arrays) -> Arrays:
+        """Return the action of this period.
+
+        Args:
+            hand: the numbers of `HAND`.
+            applied: the command that was applied last.
+        """
+        place = np.asarray(hand, np.float64)
+        if self._anchor is None:
+            command: Arrays = {name: np.asarray(value, np.float64) for name, value in applied.items()}
+            self._anchor, self._target = (place, command), command
+            return applied
+        begin, command = self._anchor
+        moved = self._moved(place - begin, command)
+        if moved is not None:
+            self._target = moved
+        return self._blender.choose(applied, self._target, applied).action
+
+    def _moved(self, way: np.ndarray, command: Arrays) -> Arrays | None:
+        """Return the target for the way of a hand since the engagement; None where it is out of reach."""
+        if not self._is_so101:
+            return self._of_joints(way, command)
+        ((name, joints),) = command.items()
+        begin = _gripper(joints, np.zeros(len(HAND)))
+        if not np.allclose(begin, joints, atol=_SAME):
+            return self._of_joints(way, command)
+        target = joints + _gripper(joints, way) - begin
+        return None if np.isnan(target).any() else {name: target}
+
+    def _of_joints(self, way: np.ndarray, command: Arrays) -> Arrays:
+        """Return the commanded numbers, the first six of them moved by the hand's six."""
+        size = sum(field.size for field in self._spec.commands)
+        offsets = np.zeros(max(size, len(HAND)))
+        offsets[: len(HAND)] = way * ([_PER_METRE] * 3 + [1.0] * 3)
+        target, start = {}, 0
+        for field in self._spec.commands:
+            target[field.name] = command[field.name] + offsets[start : start + field.size].reshape(field.shape)
+            start += field.size
+        return target
+
+
+def _gripper(joints: np.ndarray, way: np.ndarray) -> np.ndarray:
+    """Return the joint angles of an SO-101 whose gripper goes as far as the hand; NaN where it can't reach."""
+    pitch = float(joints[1] + joints[2] + joints[3])
+    pitch = float(np.clip(pitch + way[3], min(pitch, _LEAST_PITCH), max(pitch, _MOST_PITCH)))
+    roll = np.clip(joints[4] - way[4], LOW[4], HIGH[4])
+    angles = inverse_kinematics(forward_kinematics(joints, GRASP) + way[:3], pitch, roll, GRASP)
+    return np.append(angles, np.clip(joints[5] - way[5] * (HIGH[5] - LOW[5]), LOW[5], HIGH[5]))
