@@ -16,7 +16,7 @@ from rlenv_robot.conformance.report import Failed, Note, NotTried
 from rlenv_robot.conformance.supervisor import CallLog
 from rlenv_robot.conformance.tables import difference
 
-__all__ = ["BoundedRobot", "MotionBounds", "RobotProbe", "copied", "is_simulated"]
+__all__ = ["BoundedRobot", "MotionBounds", "RobotProbe", "age_problem", "copied", "is_simulated"]
 
 Command = dict[str, np.ndarray]
 
@@ -125,22 +125,24 @@ class RobotProbe:
         robot: under test.
         steps: the length of a walk.
         seed: of resets and commands.
-        repeatable: whether equal seeds must give equal states; False on a real machine.
+        repeatable: whether equal seeds must give equal states; None where that is to be found out.
         log: takes the calls.
         bounds: on all motions.
 
     Attributes:
         problem: the first thing that was wrong with any state of the run; empty if nothing was.
+        forgot_early_stop: whether a stop before the first reset was cleared without a reason.
     """
 
     def __init__(
-        self, robot: Robot, steps: int, seed: int, repeatable: bool, log: CallLog, bounds: MotionBounds
+        self, robot: Robot, steps: int, seed: int, repeatable: bool | None, log: CallLog, bounds: MotionBounds
     ) -> None:
         self.robot, self.steps, self.seed, self.repeatable = robot, steps, seed, repeatable
         self.log, self.bounds = log, bounds
         self.simulated = is_simulated(robot)
         self.spec: RobotSpec | None = None
         self.problem = ""
+        self.forgot_early_stop = False
         self._stamp_ns: int | None = None
         self._start: Mapping[str, np.ndarray] = {}
         self._notes: dict[str, Note] = {}
@@ -186,6 +188,9 @@ class RobotProbe:
         if before_ns is not None and stamp_ns < before_ns:
             self.problem = f"stamp_ns fell from {before_ns} to {stamp_ns} ({self.log.how()})"
         self._stamp_ns = stamp_ns
+        age = age_problem(self.robot.spec, robot_state)
+        if age:
+            self.problem = self.problem or f"{age} ({self.log.how()})"
         for part, fields in ((robot_state.sensors, self.robot.spec.sensors),
                              (robot_state.applied, self.robot.spec.commands)):  # fmt: skip
             try:
@@ -263,6 +268,13 @@ class RobotProbe:
         low, high = (np.asarray(bound, float) for bound in field.bounds)
         return np.asarray(np.clip(value, low, high).astype(field.numpy_dtype).clip(*field.bounds))
 
+    def onwards(self, field: Field, robot_state: RobotState) -> np.ndarray:
+        """Return a command a stride further, away from the limit that was nearest to the start."""
+        low, high = (np.asarray(bound, float) for bound in field.bounds)
+        now = np.asarray(robot_state.applied[field.name], float)
+        start = np.asarray(self._start.get(field.name, now), float)
+        return self.towards(field, robot_state, now + np.where(start <= (low + high) / 2, 1, -1) * 1e6)
+
     def hold(self, robot_state: RobotState) -> Command:
         """Return the command that was applied last, brought into its range."""
         return {
@@ -300,7 +312,7 @@ class RobotProbe:
             NotTried: the robot isn't repeatable.
             Failed: the walks differ.
         """
-        if not self.repeatable:
+        if self.repeatable is False:
             raise NotTried("equal seeds need not give equal states here")
         spec = self.robot.spec
         counters = {name for name in spec.sensors.names if _counts([*first, *second], name)}
@@ -351,6 +363,19 @@ def _check_state(robot_state: object) -> None:
     for part in ("sensors", "applied"):
         if not isinstance(getattr(robot_state, part), Mapping):
             raise Failed(f"{part} is a {type(getattr(robot_state, part)).__name__}", "it must be a mapping")
+
+
+def age_problem(spec: RobotSpec, robot_state: RobotState) -> str:
+    """Return what is wrong with the ages of a state's samples; empty if nothing is."""
+    for sensor, age in robot_state.age_ns.items():
+        if not isinstance(age, int | np.integer) or isinstance(age, bool):
+            return f"age_ns of {sensor} is {age!r}; it must be whole nanoseconds"
+        if age < 0:
+            return f"age_ns of {sensor} is {age}; an age can't be negative"
+        allowed = spec.max_age_s.get(sensor)
+        if allowed is not None and age > allowed * 1e9:
+            return f"{sensor} is {age / 1e9:.4g} s old; max_age_s allows {allowed:g} s, and a step raises then"
+    return ""
 
 
 def copied(robot_state: RobotState) -> RobotState:

@@ -75,12 +75,16 @@ ROBOTS: dict[str, Callable[[], AbstractContextManager[Robot]]] = {
 NOT_TRIED = {
     "images are live, and as their cameras describe them",
     "a reset moves no faster than the spec's limits",  # a simulation begins anywhere at once
+    "a stopped robot comes to rest, and reading it moves nothing",  # it offers no read
+    "applied follows commands that no sensor measures, too",
+    "a second instance is a robot of its own",
 }
 
 MEASURED = {
     "applied values are what the actuators received",
     "each measured value follows its own command, in sign, order and unit",
     "nothing moves faster than the spec's limits",
+    "nothing jumps while the robot holds still after a reset",
     "a reset ends at home, or at the start it was given",
 }
 """Checks that need a sensor for a command, which a recording does not name."""

@@ -140,7 +140,7 @@ class StampJumps(Arm):
 
     def changed(self, state):
         self.count += 1
-        return state._replace(stamp_ns=state.stamp_ns - 10**9 * (self.count > 15))
+        return state._replace(stamp_ns=state.stamp_ns - 10**9 * (self.count > 19))
 
 
 @fault

@@ -391,7 +391,7 @@ class StopNeedsItsOwnThread(Arm):
             super().stop(reason)
 
 
-@fault("stop")
+@fault("stop again")
 class StopNeedsASecondCall(Arm):
     calls = 0
 
@@ -406,10 +406,12 @@ class StopWaitsForTheReset(Arm):
     def __init__(self) -> None:
         super().__init__()
         self.lock = threading.Lock()
+        self.waited = False
 
     def reset(self, options: Any) -> RobotState:
         with self.lock:
-            if getattr(self, "steps", 0) == 3:
+            if getattr(self, "steps", 0) >= 3 and not self.waited:
+                self.waited = True
                 time.sleep(1.4)
             self.steps = 0
             return super().reset(options)

@@ -68,7 +68,9 @@ class Cart:
 def test_a_good_robot_passes() -> None:
     report = check_robot(Cart())
     report.raise_if_failed()
-    assert {check.key for check in report.checks if check.passed is None} == {"images", "speed", "reset speed"}
+    assert {check.key for check in report.checks if check.passed is None} == {
+        "images", "speed", "reset speed", "rest", "unmeasured", "instances",
+    }  # fmt: skip
 
 
 class NoSpecBeforeReset(Cart):
@@ -262,8 +264,8 @@ MUTANTS: dict[type[Cart], str] = {
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_broken_robot_is_caught(mutant: type[Cart]) -> None:
-    report = check_robot(mutant())
-    assert MUTANTS[mutant] in {check.key for check in report.failures}, report
+    keys = {check.key for check in check_robot(mutant(), repeatable=True).failures}
+    assert MUTANTS[mutant] in keys or (mutant is Drifts and "equal" in keys), keys
 
 
 class TestThreeLines(RobotContract):
