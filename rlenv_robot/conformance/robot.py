@@ -76,7 +76,7 @@ def check_robot(
         repeatable: whether equal seeds must give equal states; None: those of a robot that says it is ``simulated``
             must, and another robot is compared with itself only if they do.
         bounds: on all motions; by default slow and small, and wider for a robot that says it is ``simulated``.
-        deadlines: of single calls.
+        deadlines: of single calls, and of the whole run.
         only: the number of the only check to make, counted from 1; 0 makes all.
 
     Returns:
@@ -119,7 +119,7 @@ def _plan(probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) 
     yield planned("images", "images are live, and as their cameras describe them", _images, *moved, "states", "stamps",
                   "periods")  # fmt: skip
     yield planned("equal", "equal seeds and commands give equal states", _equal_seeds, *states, "applied", "follows",
-                  "places")  # fmt: skip
+                  "still", "places")  # fmt: skip
     yield rest_check(probe)
     yield planned("unmeasured", "applied follows commands that no sensor measures, too", _unmeasured, *states,
                   "applied")  # fmt: skip
