@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import shutil
 import signal
 import sys
@@ -69,11 +70,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--speed", type=float, default=0.1, metavar="SHARE",
         help="fastest motion of a real robot, as a share of each command's range in a second (default: 0.1)",
     )  # fmt: skip
+    parser.add_argument(
+        "--time-limit", type=float, default=1800.0, metavar="SECONDS",
+        help="longest time of the whole check; the report names what was not reached (default: 1800, 0 sets none)",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check the robot, if there is one, then the environment; return 1 if anything failed."""
+    """Check the robot, if there is one, then the environment; return 1 if a check failed or was not reached."""
     from rlenv_robot.conformance.formats import write_report
     from rlenv_robot.conformance.robot_probe import MotionBounds
     from rlenv_robot.conformance.subject import subject_of
@@ -83,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
     for flag in ("travel", "speed"):
         if not 0 < getattr(args, flag) <= 1:
             raise ValueError(f"--{flag} is {getattr(args, flag)}, it must be above 0 and at most 1")
+    if not args.time_limit >= 0:
+        raise ValueError(f"--time-limit is {args.time_limit}, it must be seconds above 0, or 0 for none")
     for path in args.report:
         if not path.endswith(_ENDINGS):
             raise ValueError(f"--report is {path!r}, its name must end in {', '.join(_ENDINGS)}")
@@ -91,15 +98,16 @@ def run(args: argparse.Namespace) -> int:
     bounds = MotionBounds(args.travel, args.speed)
     if "://" in args.robot:
         # Before anything moves: making the subject resets a robot once, to see whether it can be reached.
-        _confirm(args.name, args.robot, args.yes)
+        _confirm(args.name, args.robot, args.yes, args.time_limit)
     subject = subject_of(args.name, args.robot, args.keys, bounds, args.vector)
     if subject.is_real:
-        _announce(subject, bounds)
+        _announce(subject, bounds, args.time_limit)
         if args.robot == "sim":
-            _confirm(args.name, "a robot that does not say it is simulated", args.yes)
+            _confirm(args.name, "a robot that does not say it is simulated", args.yes, args.time_limit)
     before = {number: signal.signal(number, _terminated) for number in _ENDING}
     try:
-        reports = subject.check(steps=args.steps, seed=args.seed, bounds=bounds, part=part, only=only)
+        reports = subject.check(steps=args.steps, seed=args.seed, bounds=bounds, part=part, only=only,
+                                time_limit_s=args.time_limit or math.inf)  # fmt: skip
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -107,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
         _show(report, args.verbose, bool(only))
     for path in args.report:
         write_report(path, reports)
-    return 0 if all(report.passed for report in reports) else 1
+    return 0 if all(report.passed and not report.unreached for report in reports) else 1
 
 
 def _reproduced(text: str) -> tuple[str, int]:
@@ -120,13 +128,23 @@ def _reproduced(text: str) -> tuple[str, int]:
     return part, int(number)
 
 
-def _announce(subject: Subject, bounds: MotionBounds) -> None:
+def _announce(subject: Subject, bounds: MotionBounds, time_limit_s: float) -> None:
+    from rlenv_robot.conformance.supervisor import Deadlines
+
     say("The robot will move, slowly and a little way:")
     for line in subject.motion(bounds):
         say(f"  {line}")
+    say(f"It moves {_at_most(time_limit_s)}. A call over {Deadlines.step:g} s, or a reset over {Deadlines.reset:g} s, "
+        "ends the check; then the robot is stopped and closed.")  # fmt: skip
 
 
-def _confirm(name: str, where: str, agreed: bool) -> None:
+def _at_most(time_limit_s: float) -> str:
+    if not time_limit_s:
+        return "until all checks are made, without a time limit"
+    return f"for at most {time_limit_s:g} s (--time-limit)"
+
+
+def _confirm(name: str, where: str, agreed: bool, time_limit_s: float) -> None:
     """Ask a person whether a real robot may move.
 
     Raises:
@@ -136,7 +154,10 @@ def _confirm(name: str, where: str, agreed: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise ValueError(f"{where} may be real: confirm its motion with --yes, since nobody can be asked here")
-    answer = input(f"{name} on {where} may be real. It resets, then moves by small steps. Type yes to go on: ")
+    answer = input(
+        f"{name} on {where} may be real. It resets, then moves by small steps {_at_most(time_limit_s)}. "
+        "Type yes to go on: "
+    )
     if answer.strip().lower() != "yes":
         raise ValueError("nothing was checked: the motion was not confirmed")
 

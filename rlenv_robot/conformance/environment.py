@@ -44,7 +44,7 @@ def check_environment(
         seed: of everything random.
         repeatable: False for a real machine, where equal seeds need not give equal episodes.
         name: of the environment in the report; by default its env_id.
-        deadlines: of single calls.
+        deadlines: of single calls, and of the whole run.
         only: the number of the only check to make, counted from 1; 0 makes all.
 
     Returns:

@@ -12,6 +12,7 @@ In ``pyproject.toml``, beside a project's own tests::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -41,11 +42,12 @@ class ConformanceItem(pytest.Item):
             )
         steps: int = self.config.getoption("conformance_steps")
         seed: int = self.config.getoption("conformance_seed")
-        reports = subject.check(steps=steps, seed=seed, bounds=MotionBounds())
+        limit_s: float = self.config.getoption("conformance_time_limit")
+        reports = subject.check(steps=steps, seed=seed, bounds=MotionBounds(), time_limit_s=limit_s or math.inf)
         for report in reports:
             self.add_report_section("call", "conformance", "\n".join(report.lines(verbose=True)))
             self.user_properties.append((report.subject, report.summary))
-        if not all(report.passed for report in reports):
+        if not all(report.passed and not report.unreached for report in reports):
             pytest.fail(_findings(reports), pytrace=False)
 
     def reportinfo(self) -> tuple[str, None, str]:
@@ -65,6 +67,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="check what rlenv-robot check NAME checks: a name, a file, or module:factory; may be given several times",
     )  # fmt: skip
     group.addoption("--conformance-steps", type=int, default=30, help="length of each trial episode (default: 30)")
+    group.addoption(
+        "--conformance-time-limit", type=float, default=0.0, metavar="SECONDS",
+        help="longest time of each subject; a test fails whose checks were not all reached (default: 0, none)",
+    )  # fmt: skip
     group.addoption("--conformance-seed", type=int, default=0, help="seed of all randomness (default: 0)")
 
 

@@ -61,6 +61,7 @@ class Check:
         key: of the check, a short name that stays when its sentence changes.
         raised: whether an exception was the finding, that the check did not expect.
         allowed: what is allowed, the last part of ``message``; empty where the message says it.
+        reached: False if the run ended before this check, or in it.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Check:
     key: str = ""
     raised: bool = False
     allowed: str = ""
+    reached: bool = True
 
     @property
     def found(self) -> str:
@@ -81,7 +83,9 @@ class Check:
 
     @property
     def word(self) -> str:
-        """The result as a word: ok, FAILED or not tried."""
+        """The result as a word: ok, FAILED, not tried or unreached."""
+        if not self.reached:
+            return "unreached"
         return {True: "ok", False: "FAILED", None: "not tried"}[self.passed]
 
     def __str__(self) -> str:
@@ -123,6 +127,11 @@ class Report:
         """The failed checks."""
         return tuple(check for check in self.checks if check.passed is False)
 
+    @property
+    def unreached(self) -> tuple[Check, ...]:
+        """The checks that were not made, because the run ended before: by a time limit, or by a call that hung."""
+        return tuple(check for check in self.checks if not check.reached)
+
     def raise_if_failed(self) -> None:
         """Raise if a check failed.
 
@@ -136,8 +145,9 @@ class Report:
     @property
     def summary(self) -> str:
         """One line with the counts."""
-        counts = {word: sum(check.passed is word for check in self.checks) for word in (True, False, None)}
-        text = f"{self.subject}: {counts[True]} passed, {counts[False]} failed, {counts[None]} not tried"
+        counts = {word: sum(check.word == word for check in self.checks) for word in ("ok", "FAILED", "not tried")}
+        text = f"{self.subject}: {counts['ok']} passed, {counts['FAILED']} failed, {counts['not tried']} not tried"
+        text += f", {len(self.unreached)} not reached" if self.unreached else ""
         count = len(self.notes)
         notes = f", {count} note{'' if count == 1 else 's'}" if count else ""
         return text + notes + (f", {self.seconds:.1f} s" if self.seconds else "")
@@ -146,10 +156,13 @@ class Report:
         """Return the report as lines of text, one for each check and note.
 
         Args:
-            verbose: whether to list the checks that passed, too.
+            verbose: whether to list the checks that passed, too, and a line for each that was not reached.
             width: columns after which a line goes on in the next one, indented; 0 breaks none.
         """
-        checks = [str(check) for check in self.checks if verbose or check.passed is not True]
+        checks = [str(check) for check in self.checks if verbose or (check.passed is not True and check.reached)]
+        if self.unreached and not verbose:
+            names = "; ".join(f"#{check.number} {check.name}" for check in self.unreached)
+            checks.append(f"unreached {len(self.unreached)} checks: {self.unreached[0].message}: {names}")
         lines = [*checks, *map(str, self.notes), self.summary]
         if not width:
             return lines

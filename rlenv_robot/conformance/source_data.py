@@ -42,7 +42,7 @@ def check_source(
         source: the environment, or a function that makes one.
         seed: of all draws.
         name: of the source in the report; by default that of its class.
-        deadlines: of single calls.
+        deadlines: of single calls, and of the whole run.
         only: the number of the only check to make, counted from 1; 0 makes all.
 
     Returns:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from rlenv_robot.conformance.robot import check_robot
 from rlenv_robot.conformance.robot_probe import BoundedRobot, MotionBounds, is_simulated
 from rlenv_robot.conformance.source_data import check_source
 from rlenv_robot.conformance.source_probe import StandardSource
+from rlenv_robot.conformance.supervisor import Deadlines
 from rlenv_robot.conformance.vector import check_vector
 from rlenv_robot.conformance.vector_probe import StandardVector
 from rlenv_robot.env import Environment
@@ -62,7 +65,10 @@ class Subject:
         finally:
             subject.close()
 
-    def check(self, *, steps: int, seed: int, bounds: MotionBounds, part: str = "", only: int = 0) -> list[Report]:
+    def check(
+        self, *, steps: int, seed: int, bounds: MotionBounds, part: str = "", only: int = 0,
+        time_limit_s: float = math.inf,
+    ) -> list[Report]:  # fmt: skip
         """Check the robot, if there is one, then the environment, the batch, and the source data.
 
         Args:
@@ -70,25 +76,32 @@ class Subject:
             bounds: on the motions of what is real.
             part: ``robot``, ``environment``, ``batch`` or ``source`` checks that alone.
             only: the number of the only check to make; without a part, of the environment's, else of what there is.
+            time_limit_s: of all parts together; checks after it are in the reports as not reached.
         """
+        end_s = time.monotonic() + time_limit_s
+
+        def deadlines(reset: float = Deadlines.reset) -> Deadlines:
+            return Deadlines(reset=reset, total=max(end_s - time.monotonic(), 0.0))
+
         if only and not part:
             part = "environment" if self.make_environment else "source" if self.make_source else "robot"
         reports = []
         if self.make_robot is not None and part in ("", "robot"):
             reports.append(
                 check_robot(self.make_robot, steps=min(steps, 10), seed=seed, repeatable=not self.is_real,
-                            bounds=bounds if self.is_real else None, only=only)
+                            bounds=bounds if self.is_real else None, only=only,
+                            deadlines=deadlines() if self.is_real else deadlines(reset=30.0))
             )  # fmt: skip
         if self.make_environment is not None and part in ("", "environment"):
             reports.append(
                 check_environment(self.make_environment, steps=steps, seed=seed, repeatable=not self.is_real,
-                                  name=self.name, only=only)
+                                  name=self.name, only=only, deadlines=deadlines())
             )  # fmt: skip
         if self.make_batch is not None and part in ("", "batch"):
             reports.append(check_vector(self.make_batch, self.make_environment, num_envs=self.num_envs, steps=steps,
-                                        seed=seed, name=self.name, only=only))  # fmt: skip
+                                        seed=seed, name=self.name, only=only, deadlines=deadlines()))  # fmt: skip
         if self.make_source is not None and part in ("", "source"):
-            reports.append(check_source(self.make_source, seed=seed, name=self.name, only=only))
+            reports.append(check_source(self.make_source, seed=seed, name=self.name, only=only, deadlines=deadlines()))
         return reports
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 import time
 from collections import deque
@@ -32,17 +33,24 @@ class _GivenUp(BaseException):
     """Leave the checks: the run was given up. No `Exception`, so that no code under test holds it up."""
 
 
+class _TimeOver(BaseException):
+    """Leave the checks: the time limit of the run was reached. No `Exception`, for the same reason."""
+
+
 @dataclass(frozen=True)
 class Deadlines:
-    """Longest durations of calls to the subject, seconds.
+    """Longest durations of calls to the subject, and of all checks together, seconds.
 
     Attributes:
         step: of ``step``, ``stop``, ``render``, ``close`` and all others.
         reset: of ``reset``, which may wait for a person on a real robot.
+        total: of the whole run. No call begins after it; a call under way then has until its own deadline. What was
+            not reached by then is in the report.
     """
 
     step: float = 10.0
     reset: float = 120.0
+    total: float = math.inf
 
     def of(self, call: str) -> float:
         """Return the deadline of a call by its name."""
@@ -71,11 +79,19 @@ class CallLog:
         self._calls: deque[_Call] = deque(maxlen=_KEPT_CALLS)
         self._begin: _Call | None = None
         self._steps = 0
+        self._began_s = time.monotonic()
+
+    @property
+    def over_s(self) -> float:
+        """The time since the time limit of the run was reached, seconds; below 0 before."""
+        return time.monotonic() - self._began_s - self.deadlines.total
 
     def call(self, name: str, function: Callable[..., _T], *arguments: Any) -> _T:
-        """Call a function of the subject."""
+        """Call a function of the subject. After the time limit of the run only a ``close`` reaches it."""
         if self.given_up:
             raise _GivenUp
+        if name != "close" and self.over_s >= 0:
+            raise _TimeOver
         self.running = call = _Call(name, arguments, time.monotonic())
         self._calls.append(call)
         if name in ("reset", "init"):
@@ -153,7 +169,8 @@ class Supervisor:
         """Make the checks.
 
         A call that lasts longer than its deadline ends the run: the subject is stopped and closed, and the call is the
-        last finding. So does an interruption, which is raised again afterwards.
+        last finding. So does an interruption, which is raised again afterwards, and the time limit of the run, which
+        is no finding: the checks that it left out are listed as not reached.
 
         Args:
             plan: in this order.
@@ -175,6 +192,8 @@ class Supervisor:
             if late is not None:
                 reason = f"the conformance check gave up: {late.name} did not return"
                 self._checks.append(self._hung(late))
+            elif isinstance(self._error, _TimeOver):
+                reason = f"the conformance check {_limit(self.log)}"
             elif self._error is None:
                 finished = True
             elif isinstance(self._error, SystemExit):
@@ -184,7 +203,7 @@ class Supervisor:
                 _bounded(self.close)
             else:
                 self._give_up(worker, reason)
-        if self._error is not None and not isinstance(self._error, SystemExit | _GivenUp):
+        if self._error is not None and not isinstance(self._error, SystemExit | _GivenUp | _TimeOver):
             raise self._error
         self._add_the_rest(plan, only)
         return tuple(self._checks)
@@ -194,6 +213,8 @@ class Supervisor:
         first = _needed(plan, plan[only - 1]) if only else set()
         try:
             for number, planned in enumerate(plan, 1):
+                if self.log.over_s >= 0:
+                    raise _TimeOver
                 if only and number != only:
                     if planned.key in first and number < only:
                         self._current = number, planned
@@ -221,12 +242,18 @@ class Supervisor:
             self._error = error
 
     def _watch(self, worker: threading.Thread) -> _Call | None:
-        """Wait for the worker; return the call that passed its deadline, if one did."""
+        """Wait for the worker; return the call that passed its deadline, if one did.
+
+        A check that makes no calls for the time of one after the time limit is left too.
+        """
         while worker.is_alive():
             worker.join(_POLL_S)
             call = self.log.running
             if call is not None and time.monotonic() - call.began_s > self.log.deadlines.of(call.name):
                 return call
+            if call is None and self.log.over_s > self.log.deadlines.step:
+                self._error = _TimeOver()
+                return None
         return None
 
     def _hung(self, call: _Call) -> Check:
@@ -260,10 +287,21 @@ class Supervisor:
     def _add_the_rest(self, plan: Sequence[PlannedCheck], only: int) -> None:
         """Add the checks that were not reached."""
         made = {check.number for check in self._checks}
+        over = isinstance(self._error, _TimeOver)
+        current = self._current[0] if over and self._current else 0
         for number, planned in enumerate(plan, 1):
-            if number not in made and not only:
-                message = "the run was given up before"
-                self._checks.append(Check(planned.name, planned.clause, None, message, number=number, key=planned.key))
+            if number in made or only not in (0, number):
+                continue
+            message = "the run was given up before"
+            if over:
+                message = f"it {_limit(self.log)}, {'in' if number == current else 'before'} this check"
+            self._checks.append(
+                Check(planned.name, planned.clause, None, message, number=number, key=planned.key, reached=False)
+            )
+
+
+def _limit(log: CallLog) -> str:
+    return f"reached its time limit of {log.deadlines.total:.4g} s"
 
 
 def _needed(plan: Sequence[PlannedCheck], planned: PlannedCheck) -> set[str]:

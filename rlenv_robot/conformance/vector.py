@@ -60,7 +60,7 @@ def check_vector(
         steps: the usual length of a walk; ends of episodes are walked to, up to 1,200 steps.
         seed: of everything random.
         name: of the batch in the report; by default that of its class.
-        deadlines: of single calls.
+        deadlines: of single calls, and of the whole run.
         only: the number of the only check to make, counted from 1; 0 makes all.
 
     Returns:

@@ -66,6 +66,15 @@ def test_a_real_robot_is_not_moved_without_a_confirmation(capsys: Captured, monk
     assert _run("check", f"{FAULTS}:RealArm", "--yes") == 0
 
 
+def test_the_time_limit_is_said_before_a_real_robot_moves(capsys: Captured) -> None:
+    assert _run("check", f"{FAULTS}:RealArm", "--yes", "--time-limit", "0.1") == 1, "not all checks were reached"
+    announced, report = capsys.readouterr().out.split("ends the check", 1)
+    assert "It moves for at most 0.1 s (--time-limit)" in announced
+    assert "unreached" in report
+    assert _run("check", f"{FAULTS}:RealArm", "--yes", "--time-limit", "-1") == 2
+    assert "--time-limit is -1.0" in capsys.readouterr().err
+
+
 def test_a_robot_that_is_served_on_this_machine_may_be_real(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("check", "so101-reach", "--robot", "tcp://127.0.0.1:1") == 2
     assert "confirm its motion with --yes" in capsys.readouterr().err

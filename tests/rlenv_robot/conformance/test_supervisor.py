@@ -146,3 +146,40 @@ def test_a_check_that_needs_a_failed_one_is_not_made() -> None:
     assert made == ["first", "apart"]
     assert [check.passed for check in checks] == [False, None, None, True]
     assert [check.number for check in Supervisor(CallLog(Deadlines()), None, tuple).run(plan, only=4)] == [4]
+
+
+class Pauses(Watched):
+    def happens(self) -> None:
+        time.sleep(0.4)
+
+
+def test_after_the_time_limit_the_robot_is_stopped_and_closed_and_the_report_names_the_rest() -> None:
+    robot = Pauses()
+    report = check_robot(robot, deadlines=Deadlines(step=10.0, total=0.3))
+    assert robot.calls[-2:] == ["stop", "close"]
+    assert robot.steps <= robot.at, "a step came after the time limit"
+    assert report.passed, "a call that began before the time limit has its own deadline"
+    numbers = [check.number for check in report.unreached]
+    assert numbers == [*range(numbers[0], len(report.checks) + 1)], "all that follow, and no other"
+    assert f"{len(numbers)} not reached" in report.summary
+    (line,) = (line for line in report.lines(verbose=False) if line.startswith("unreached"))
+    assert all(f"#{check.number} {check.name}" in line for check in report.unreached)
+
+
+def test_no_step_is_made_when_the_time_is_over_before() -> None:
+    robot = Watched()
+    report = check_robot(robot, deadlines=Deadlines(total=0.0))
+    assert (robot.steps, robot.calls) == (0, ["stop", "close"])
+    assert len(report.unreached) == len(report.checks)
+
+
+def test_a_check_that_makes_no_calls_is_left_after_the_time_limit() -> None:
+    freed = threading.Event()
+
+    def waits() -> None:
+        freed.wait(60)
+
+    plan = [PlannedCheck("waits", "it waits", "R1", waits)]
+    (check,) = Supervisor(CallLog(Deadlines(step=0.1, total=0.1)), None, freed.set).run(plan)
+    assert not check.reached
+    assert check.passed is None
