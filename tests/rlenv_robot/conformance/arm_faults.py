@@ -11,13 +11,10 @@ from hal import RobotState
 from hal.wrapper import RobotWrapper
 from sim import SimRobot
 from sim.robots.so101 import so101
+from tests.rlenv_robot.conformance.planting import entry
 
 FAULTS: dict[str, type[Arm]] = {}
-
-
-def fault(of: type[Arm]) -> type[Arm]:
-    FAULTS[of.__name__] = of
-    return of
+fault = entry(FAULTS)
 
 
 class Arm(RobotWrapper):

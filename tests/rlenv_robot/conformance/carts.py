@@ -7,13 +7,10 @@ import numpy as np
 from hal import Field, Spec
 from rlenv_robot.world import NOTHING, EnvDescription
 from tests.rlenv_robot.conformance.lander import Lander
+from tests.rlenv_robot.conformance.planting import entry
 
 FAULTS: dict[str, type[Lander]] = {}
-
-
-def fault(of: type[Lander]) -> type[Lander]:
-    FAULTS[of.__name__] = of
-    return of
+fault = entry(FAULTS)
 
 
 class Carts(Lander):

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from rlenv_robot.world import NOTHING
+from tests.rlenv_robot.conformance.planting import entry
 
 FAULTS: dict[str, type] = {}
-
-
-def fault(of):
-    FAULTS[of.__name__] = of
-    return of
+fault = entry(FAULTS)
 
 
 def pendulums(count=6):

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tests.rlenv_robot.conformance.lander import Lander
+from tests.rlenv_robot.conformance.planting import entry
 
 FAULTS: dict[str, type[Lander]] = {}
-
-
-def fault(of: type[Lander]) -> type[Lander]:
-    FAULTS[of.__name__] = of
-    return of
+fault = entry(FAULTS)
 
 
 # -- illegal actions -------------------------------------------------------------------------------------

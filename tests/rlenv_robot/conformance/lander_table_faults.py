@@ -8,17 +8,10 @@ import numpy as np
 
 from rlenv_robot.world import NOTHING
 from tests.rlenv_robot.conformance.lander import Lander
+from tests.rlenv_robot.conformance.planting import after, entry
 
 FAULTS: dict[str, type[Lander]] = {}
-
-
-def fault(of: type[Lander]) -> type[Lander]:
-    FAULTS[of.__name__] = of
-    return of
-
-
-def after(frame: int, right: object, wrong: object, lander: Lander) -> object:
-    return wrong if lander.frame_no >= frame else right
+fault = entry(FAULTS)
 
 
 # -- Table 1 ---------------------------------------------------------------------------------------------

@@ -7,35 +7,19 @@ from typing import Any
 import numpy as np
 
 from tests.rlenv_robot.conformance.carts import Carts
-from tests.rlenv_robot.conformance.rows_of_landers import Landers
+from tests.rlenv_robot.conformance.planting import entry
+from tests.rlenv_robot.conformance.rows_of_landers import Landers, RowSeeds, SeedsOfRowZero
 
 FAULTS: dict[str, type[RowsOfCarts]] = {}
+fault = entry(FAULTS)
 
 
-def fault(of: type[RowsOfCarts]) -> type[RowsOfCarts]:
-    FAULTS[of.__name__] = of
-    return of
+class SeededCarts(RowSeeds, Carts):
+    """Carts that a batch seeds."""
 
 
-class SeededCarts(Carts):
-    """Carts that a batch seeds by seed, row and episode."""
-
-    def restart(self, *key):
-        self.rng = np.random.default_rng(key)
-        return self.reset()
-
-
-class AloneCarts(Carts):
+class AloneCarts(SeedsOfRowZero, Carts):
     """Carts whose episodes are those of row 0."""
-
-    key = number = 0
-
-    def seed(self, seed):
-        super().seed(seed)
-        if seed is not None:
-            self.key, self.number = int(seed), 0
-        self.rng = np.random.default_rng((self.key, 0, self.number))
-        self.number += 1
 
 
 class RowsOfCarts(Landers):

@@ -9,25 +9,24 @@ import numpy as np
 
 from rlenv_robot.world import NOTHING
 from tests.rlenv_robot.conformance.lander import Lander
+from tests.rlenv_robot.conformance.planting import entry
 
 FAULTS: dict[str, type] = {}
+fault = entry(FAULTS)
 
 
-def fault(of):
-    FAULTS[of.__name__] = of
-    return of
-
-
-class Seeded(Lander):
-    """A lander that a batch seeds by seed, row and episode."""
+class RowSeeds:
+    """Seed an environment of a batch by seed, row and episode."""
 
     def restart(self, *key):
         self.rng = np.random.default_rng(key)
         return self.reset()
 
 
-class Alone(Lander):
-    """A lander whose episodes are those of row 0."""
+class SeedsOfRowZero:
+    """Give a single environment the episodes of row 0."""
+
+    key = number = 0
 
     def seed(self, seed):
         super().seed(seed)
@@ -36,7 +35,13 @@ class Alone(Lander):
         self.rng = np.random.default_rng((self.key, 0, self.number))
         self.number += 1
 
-    key = number = 0
+
+class Seeded(RowSeeds, Lander):
+    """A lander that a batch seeds."""
+
+
+class Alone(SeedsOfRowZero, Lander):
+    """A lander whose episodes are those of row 0."""
 
 
 class Landers:

@@ -8,20 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from hal import Field, Image, Spec
+from hal import Field, Image
+from tests.rlenv_robot.conformance.planting import entry, with_sensor
 from tests.rlenv_robot.conformance.scara import PERIOD_NS, SCARA, Scara
 
 FAULTS: dict[str, type[Scara]] = {}
-
-
-def fault(of: type[Scara]) -> type[Scara]:
-    FAULTS[of.__name__] = of
-    return of
-
-
-def _with_sensor(spec, **changes):
-    fields = tuple(changes.get(field.name, field) for field in spec.sensors)
-    return replace(spec, sensors=Spec(spec.sensors.name, fields))
+fault = entry(FAULTS)
 
 
 # -- the arm: what is measured ---------------------------------------------------------------------------
@@ -41,7 +33,7 @@ class BendMirrored(Scara):
 
 @fault
 class BendInDegrees(Scara):
-    spec = _with_sensor(SCARA, angle=Field("angle", (3,), "float32", -400.0, 400.0, "rad", "measured joint angles"))
+    spec = with_sensor(SCARA, angle=Field("angle", (3,), "float32", -400.0, 400.0, "rad", "measured joint angles"))
 
     def angle(self):
         return np.array([*self.q[:2], np.degrees(self.q[2])])
@@ -200,7 +192,7 @@ class AppliedOfTheLastStep(Scara):
 
 @fault
 class AppliedIsThePose(Scara):
-    """What was measured stands in ``applied``."""
+    """``applied`` has the measured values."""
 
     def applied(self):
         return {"target": np.clip(self.q, *SCARA.commands["target"].bounds).astype(np.float32)}

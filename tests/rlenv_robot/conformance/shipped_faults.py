@@ -12,14 +12,13 @@ import numpy as np
 
 import rlenv_robot as rr
 from rlenv_robot.world import NOTHING
+from tests.rlenv_robot.conformance.planting import entry
 
 FAULTS: dict[str, type[Around]] = {}
 CHILDREN: list[subprocess.Popen[bytes]] = []
 
 
-def fault(of: type[Around]) -> type[Around]:
-    FAULTS[of.__name__] = of
-    return of
+fault = entry(FAULTS)
 
 
 class Around:

@@ -9,6 +9,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from tests.rlenv_robot.conformance import (
     arm_faults,
     carts,
     diary,
-    gantry_faults,
+    gantry_motion_faults,
+    gantry_state_faults,
     lander_caller_faults,
     lander_refusal_faults,
     lander_table_faults,
@@ -35,11 +37,18 @@ from tests.rlenv_robot.conformance.other_styles import BATCHES, ENVIRONMENTS, RO
 
 pytestmark = [pytest.mark.requirement("R4.3"), pytest.mark.slow]
 
-OF_ENVIRONMENTS = {
-    **lander_table_faults.FAULTS, **lander_refusal_faults.FAULTS, **lander_caller_faults.FAULTS, **carts.FAULTS,
-    **shipped_faults.FAULTS,
-}  # fmt: skip
-OF_ROBOTS = {**gantry_faults.FAULTS, **arm_faults.FAULTS, **scara_faults.FAULTS, **wheels_faults.FAULTS}
+
+def _all(*modules: ModuleType) -> dict[str, Any]:
+    """Return the faults of several modules by module and name."""
+    return {f"{module.__name__.rpartition('.')[2]}.{name}": fault for module in modules
+            for name, fault in module.FAULTS.items()}  # fmt: skip
+
+
+OF_ENVIRONMENTS = _all(lander_table_faults, lander_refusal_faults, lander_caller_faults, carts, shipped_faults)
+OF_ROBOTS = _all(gantry_state_faults, gantry_motion_faults, arm_faults, scara_faults, wheels_faults)
+OF_BATCHES = _all(rows_of_landers)
+OF_BATCHES_OF_SEVERAL = _all(rows_of_carts)
+OF_SOURCES = _all(diary)
 PATIENCE = Deadlines(step=10.0, reset=10.0)
 """More than rendering by software takes on a busy machine."""
 
@@ -98,12 +107,17 @@ def _leaves_the_process_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
+def _bare(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
 def _deadlines(name: str) -> Deadlines:
-    return IMPATIENCE if name in HANG else PATIENCE
+    return IMPATIENCE if _bare(name) in HANG else PATIENCE
 
 
 def _check_seen(report: Report, name: str) -> None:
     """Check that one fault gives one finding, with what was done, or that the table says why it gives none."""
+    name = _bare(name)
     lines = report.lines(verbose=False)
     if name in NOT_SEEN:
         assert report.passed, lines
@@ -118,7 +132,9 @@ def _check_seen(report: Report, name: str) -> None:
 @pytest.mark.parametrize("name", OF_ENVIRONMENTS)
 def test_a_fault_of_an_environment_gives_one_finding(name: str) -> None:
     made = OF_ENVIRONMENTS[name]
-    report = check_environment(made if name in IN_ANOTHER_PROCESS else lambda: made(), deadlines=_deadlines(name))
+    report = check_environment(
+        made if _bare(name) in IN_ANOTHER_PROCESS else lambda: made(), deadlines=_deadlines(name)
+    )
     _check_seen(report, name)
 
 
@@ -128,17 +144,15 @@ def test_a_fault_of_a_robot_gives_one_finding(name: str) -> None:
 
 
 @pytest.mark.requirement("R6.2")
-@pytest.mark.parametrize("name", rows_of_landers.FAULTS)
+@pytest.mark.parametrize("name", OF_BATCHES)
 def test_a_fault_of_a_batch_gives_one_finding(name: str) -> None:
-    make: Any = rows_of_landers.FAULTS[name]
-    _check_seen(check_vector(make, rows_of_landers.Alone, deadlines=PATIENCE), name)
+    _check_seen(check_vector(OF_BATCHES[name], rows_of_landers.Alone, deadlines=PATIENCE), name)
 
 
 @pytest.mark.requirement("R6.2", "R6.3")
-@pytest.mark.parametrize("name", rows_of_carts.FAULTS)
+@pytest.mark.parametrize("name", OF_BATCHES_OF_SEVERAL)
 def test_a_fault_of_a_batch_of_several_agents_gives_one_finding(name: str) -> None:
-    make: Any = rows_of_carts.FAULTS[name]
-    _check_seen(check_vector(make, rows_of_carts.AloneCarts, deadlines=PATIENCE), name)
+    _check_seen(check_vector(OF_BATCHES_OF_SEVERAL[name], rows_of_carts.AloneCarts, deadlines=PATIENCE), name)
 
 
 def test_a_batch_of_several_agents_is_not_accused() -> None:
@@ -146,10 +160,9 @@ def test_a_batch_of_several_agents_is_not_accused() -> None:
 
 
 @pytest.mark.requirement("R3.1", "R3.2", "R3.3", "R3.4", "R3.5", "R3.6")
-@pytest.mark.parametrize("name", diary.FAULTS)
+@pytest.mark.parametrize("name", OF_SOURCES)
 def test_a_fault_of_source_data_gives_one_finding(name: str) -> None:
-    make: Any = diary.FAULTS[name]
-    _check_seen(check_source(make, deadlines=PATIENCE), name)
+    _check_seen(check_source(OF_SOURCES[name], deadlines=PATIENCE), name)
 
 
 @pytest.mark.parametrize("made", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
@@ -179,11 +192,14 @@ def _without_reasons(how: str) -> str:
 
 
 SAMPLE: dict[str, tuple[Callable[..., Report], Any]] = {
-    **{name: (check_environment, OF_ENVIRONMENTS[name]) for name in ("LateNan", "RefusalTicks", "OwnNan", "EatsSeed")},
-    **{name: (check_robot, OF_ROBOTS[name]) for name in ("SignOfSecond", "ImageFromFuture", "StopForgotten")},
+    **{_bare(name): (check_environment, OF_ENVIRONMENTS[name]) for name in (
+        "lander_table_faults.LateNan", "lander_refusal_faults.RefusalTicks", "carts.OwnNan",
+        "lander_caller_faults.EatsSeed")},
+    **{name: (check_robot, gantry_state_faults.FAULTS[name]) for name in ("SignOfSecond", "ImageFromFuture")},
+    "StopForgotten": (check_robot, gantry_motion_faults.FAULTS["StopForgotten"]),
     **{name: (check_vector, rows_of_landers.FAULTS[name]) for name in ("RowsSwapped", "ResetOfSomeResetsAll")},
     **{name: (check_source, diary.FAULTS[name]) for name in ("WrongMean", "ThresholdIgnored", "NextIsSame")},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAMPLE)

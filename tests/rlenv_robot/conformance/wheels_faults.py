@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 
 import numpy as np
 
-from hal import Field, RobotStopped, Spec
+from hal import Field, RobotStopped
+from tests.rlenv_robot.conformance.planting import entry, with_sensor
 from tests.rlenv_robot.conformance.wheels import BASE, Base
 
 FAULTS: dict[str, type[Base]] = {}
-
-
-def fault(of: type[Base]) -> type[Base]:
-    FAULTS[of.__name__] = of
-    return of
-
-
-def _with_sensor(spec, **changes):
-    fields = tuple(changes.get(field.name, field) for field in spec.sensors)
-    return replace(spec, sensors=Spec(spec.sensors.name, fields))
+fault = entry(FAULTS)
 
 
 # -- stops ----------------------------------------------------------------------------------------------------
@@ -180,7 +171,7 @@ class TurnMirrored(Base):
 
 @fault
 class MillimetresASecond(Base):
-    spec = _with_sensor(
+    spec = with_sensor(
         BASE, twist_measured=Field("twist_measured", (2,), "float32", -3000.0, 3000.0, "1", "forward and turn")
     )
 
