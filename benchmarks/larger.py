@@ -32,6 +32,8 @@ from rlenv_robot.data.sampling import Shuffle
 from rlenv_robot.source import SourceData, open_source
 
 FEATURES, LENGTH, BATCH = 1024, 250, 256
+STORE_BYTES = 1 << 29
+"""The size of Ray's object store."""
 GB = 10**9
 
 
@@ -112,6 +114,57 @@ def train(root: Path, seconds: float) -> None:
     print(f"own memory: {before:.0f} MB after the imports, {memory.highest:.0f} MB at most")
 
 
+class ProcessMemory:
+    """The highest memory of this process's descendants, looked at four times a second, in MB.
+
+    Attributes:
+        own: of all of them together, what the system can't take back (RssAnon).
+        shared: of the one that has most, shared memory: Ray's object store.
+    """
+
+    def __init__(self) -> None:
+        self.own, self.shared, self._over = 0.0, 0.0, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.25):
+            facts = [status for status in map(status_of, descendants(os.getpid())) if status]
+            self.own = max(self.own, sum(one.get("RssAnon", 0.0) for one in facts))
+            self.shared = max(self.shared, *(one.get("RssShmem", 0.0) for one in facts), 0.0)
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def status_of(process: int) -> dict[str, float]:
+    """Return a process's kinds of memory in MB; nothing if it has ended."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return {}
+    return {name: int(rest.split()[0]) / 1024 for name, _, rest in (line.partition(":") for line in lines)
+            if name.startswith("Rss")}  # fmt: skip
+
+
+def descendants(process: int) -> list[int]:
+    """Return the processes below a process."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(folder.name))
+    below, waiting = [], [process]
+    while waiting:
+        found = children.get(waiting.pop(), [])
+        below += found
+        waiting += found
+    return below
+
+
 class Reader:
     """Opens the data in a worker of Ray, and gathers the steps whose places in a random order it is given."""
 
@@ -134,19 +187,28 @@ def through_ray(root: Path, count: int) -> None:
     import ray
     import ray.data
 
-    ray.init(num_cpus=2, object_store_memory=1 << 29, include_dashboard=False, log_to_driver=False)
+    ray.init(num_cpus=3, object_store_memory=STORE_BYTES, include_dashboard=False, log_to_driver=False)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    memory, children = OwnMemory(), ProcessMemory()
     data = ray.data.range(count).map_batches(
         Reader, fn_constructor_args=(str(root),), batch_size=BATCH, concurrency=2, num_cpus=1
     )
-    seen, highest, begun, first = 0, 0.0, time.perf_counter(), 0.0
+    weights, seen, highest, begun, first = np.zeros((FEATURES, 7), np.float32), 0, 0.0, time.perf_counter(), 0.0
     for batch in data.iter_batches(batch_size=BATCH):
         first = first or time.perf_counter() - begun
-        seen += len(batch["action"])
+        features, action = batch["features"], batch["action"]
+        weights -= 0.2 * features.T @ (features @ weights - action) / len(action)
+        seen += len(action)
         highest = max(highest, float(batch["own_mb"].max()))
     rate = (seen - BATCH) / max(time.perf_counter() - begun - first, 1e-9)
+    error = float(np.square(features @ weights - action).mean() / np.square(action).mean())
+    children.stop()
     print(
-        f"Ray Data, 2 workers: {rate:,.0f} draws/s after {first:.1f} s; a worker's own memory {highest:.0f} MB at most"
+        f"Ray Data, 2 workers: {seen:,} of {count:,} draws, {rate:,.0f} draws/s after {first:.1f} s, {error:.3f} of "
+        f"the variance left\nmemory at most: a worker's own {highest:.0f} MB, the trainer's own {memory.highest:.0f} "
+        f"MB, all processes of Ray together {children.own:.0f} MB, its object store {children.shared:.0f} MB"
     )
+    assert seen == count
     ray.shutdown()
 
 

@@ -38,8 +38,8 @@ __all__ = ["SourceData", "open_source"]
 _WIDER = frozenset({"goals", "images", *WINDOWS})
 _STEPS_AT = {name: STEPS[name] for name in ("n_step", "privileged", "images", *WINDOWS)}
 
-_BLOCK = 1 << 18
-"""Rows that are copied at once."""
+_BLOCK_BYTES = 32 << 20
+"""Bytes of rows that are copied at once."""
 
 _NOTHING: Options = MappingProxyType({})
 
@@ -394,8 +394,9 @@ def _public(table: Table) -> Table:
     """Return a copy with what an agent may see alone; no view of it leads back to anything else."""
     layout = FrameLayout(table.layout.observation, table.layout.action, table.layout.agents)
     spool = RowSpool(layout.spec.row_dtype)
-    for begin in range(0, len(table.rows), _BLOCK):
-        visible = table.rows[begin : begin + _BLOCK]
+    block = max(1, _BLOCK_BYTES // table.rows.dtype.itemsize)
+    for begin in range(0, len(table.rows), block):
+        visible = table.rows[begin : begin + block]
         rows = layout.spec.rows(len(visible))
         for name in layout.spec.names:
             rows[name] = visible[name]

@@ -76,13 +76,19 @@ def _of_file(file: Path, camera: str, spans: list[VideoSpan], positions: dict[in
     needed = max(round(span.seconds * fps) + span.frames for span in spans)
     if facts.frames < needed:
         yield finding(f"{file} has {facts.frames} frames, the episodes in it need {needed}")
+    elif facts.frames > needed and len(spans) == 1 and spans[0].seconds == 0:
+        yield finding(f"{file} has {facts.frames} frames, its only episode has {needed}; its images may be of others")
     for episode, message in _undecodable(file, spans):
         yield finding(message, episode)
 
 
 def _undecodable(file: Path, spans: list[VideoSpan]) -> Iterator[tuple[int, str]]:
-    """Yield the episodes of which the first or the last frame can't be decoded, and why."""
-    decoder = open_video(file)
+    """Yield the episodes of which the first or the last frame can't be decoded, and why; -1 for all of the file."""
+    try:
+        decoder = open_video(file)
+    except (SourceError, LogError) as error:
+        yield -1, str(error)
+        return
     try:
         for span in spans:
             for frame in dict.fromkeys((0, span.frames - 1)):

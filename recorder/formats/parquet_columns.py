@@ -18,8 +18,8 @@ from recorder.json_data import JsonObject
 from recorder.read.remote.mirror import opened, size_of
 
 __all__ = [
-    "IMAGE", "TEXT", "ArrowTable", "Column", "ColumnWriter", "check_parquet", "column", "parquet_groups", "pyarrow_for",
-    "read_parquet", "writer",
+    "IMAGE", "TEXT", "ArrowTable", "Column", "ColumnWriter", "RowGroups", "check_parquet", "column",
+    "concatenated_tables", "integers", "parquet_groups", "pyarrow_for", "read_parquet", "writer",
 ]  # fmt: skip
 
 
@@ -194,6 +194,84 @@ def parquet_groups(path: Path, columns: list[str]) -> Iterator[ArrowTable]:
         raise SourceError(f"{path} can't be read ({error}); fetch it again") from error
 
 
+_BATCH_ROWS, _BUFFER_BYTES = 1 << 15, 1 << 20
+"""Rows that are decoded at once, and bytes of each column that are read at once."""
+
+
+class RowGroups:
+    """Reads chosen row groups of a file, some rows at a time, so that the size of a file or a group does not matter.
+
+    Args:
+        path: the file.
+        columns: names of the columns that will be read; those that the file lacks are left out.
+
+    Attributes:
+        counts: the number of rows in each row group, (G,) int64.
+
+    Raises:
+        SourceError: as `read_parquet`.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self._path, self._arrow = path, pyarrow_for(path)
+        source = _source(path)
+        with self._errors():
+            # Of a remote file a column of a row group is asked for at once.
+            buffered = _BUFFER_BYTES if isinstance(source, Path) else 0
+            self._file = self._arrow.parquet.ParquetFile(source, buffer_size=buffered)
+            names = set(self._file.schema_arrow.names)
+            self._columns = [name for name in columns if name in names]
+            check_memory(path, _decoded_bytes(self._file, self._columns), size_of(path))
+            metadata = self._file.metadata
+            self.counts = np.array([metadata.row_group(one).num_rows for one in range(metadata.num_row_groups)], int)
+
+    def batches(self, groups: Sequence[int], columns: Sequence[str] | None = None) -> Iterator[ArrowTable]:
+        """Yield the rows of row groups, in their order, as pyarrow tables.
+
+        Args:
+            groups: numbers of the row groups.
+            columns: names of some of the columns; None reads all that were named at the beginning.
+
+        Raises:
+            SourceError: the file is damaged.
+        """
+        names = self._columns if columns is None else [name for name in columns if name in self._columns]
+        with self._errors():
+            for batch in self._file.iter_batches(_BATCH_ROWS, list(groups), names) if len(groups) else ():
+                yield self._arrow.Table.from_batches([batch])
+
+    def read(self, columns: Sequence[str] | None = None) -> ArrowTable:
+        """Return the rows of all row groups.
+
+        Raises:
+            SourceError: the file is damaged.
+        """
+        with self._errors():
+            return self._file.read(self._columns if columns is None else list(columns))
+
+    def close(self) -> None:
+        """Close the file. Calling it twice is allowed."""
+        self._file.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except SourceError:
+            raise
+        except (OSError, ValueError, TypeError, IndexError, OverflowError, self._arrow.ArrowException) as error:
+            raise SourceError(f"{self._path} can't be read ({error}); fetch it again") from error
+
+
+def concatenated_tables(tables: Sequence[ArrowTable]) -> ArrowTable:
+    """Return the rows of tables of the same columns, at least one, without copying them."""
+    if len(tables) == 1:
+        return tables[0]
+    import pyarrow
+
+    return pyarrow.concat_tables(tables)
+
+
 _TEXT_BYTES = 16
 """Bytes of memory that a text or a list takes beside its content."""
 
@@ -246,6 +324,15 @@ def column(table: ArrowTable, name: str, dtype: Any, shape: tuple[int, ...], whe
         raise SourceError(f"{where}: column {name!r} has NaN or infinite values, expected whole numbers")
     with np.errstate(invalid="ignore", over="ignore"):  # a float64 beyond float32 becomes infinite, which checks report
         return np.asarray(flat, dtype).reshape(table.num_rows, *shape)
+
+
+def integers(cell: ArrowTable) -> np.ndarray | object:
+    """Return a cell with a list of whole numbers as an array, int64; another one as what Python has for it."""
+    values = getattr(cell, "values", None)
+    if values is None or values.null_count or not str(values.type).startswith(("int", "uint")):
+        other: object = cell.as_py()
+        return other
+    return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _texts(values: list[object], name: str, dtype: np.dtype, shape: tuple[int, ...], where: str) -> np.ndarray:

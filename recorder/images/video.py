@@ -248,12 +248,33 @@ def describe_video(path: Path) -> VideoFacts:
         file.release()
         return facts
     try:
-        with av.open(str(path)) as container:
-            stream = container.streams.video[0]
-            frames = stream.frames or sum(1 for packet in container.demux(stream) if packet.size)
+        file, stream = _av_stream(av, path)
+        with file:
+            frames = stream.frames or sum(1 for packet in file.demux(stream) if packet.size)
             return VideoFacts(frames, float(stream.average_rate or 0))
-    except (av.FFmpegError, IndexError) as error:
-        raise SourceError(f"{path} is no video: {error}") from error
+    except av.FFmpegError as error:
+        raise _no_video(path, error) from error
+
+
+def _av_stream(av: ModuleType, path: Path) -> tuple[Any, Any]:
+    """Open a file by PyAV; return it and the stream of its video.
+
+    Raises:
+        SourceError: there is no such stream, or no decoder for it.
+        av.FFmpegError: the file is no container of streams.
+    """
+    file = av.open(str(path), metadata_errors="replace")  # a damaged title hinders nothing
+    stream = next(iter(file.streams.video), None)
+    if stream is not None and stream.codec_context is not None:
+        return file, stream
+    file.close()
+    if stream is None:
+        raise _no_video(path, "there is no stream of images in it")
+    raise SourceError(f"{path} is in a codec that this PyAV does not decode; update av, or encode it again")
+
+
+def _no_video(path: Path, why: object) -> SourceError:
+    return SourceError(f"{path} is no video, or is cut off: {why}; fetch it again")
 
 
 def _check_video(path: Path) -> None:
@@ -295,14 +316,13 @@ class _Av:
     def __init__(self, av: ModuleType, path: Path) -> None:
         self._path = path
         try:
-            self._file = av.open(str(path))
-            self._stream = self._file.streams.video[0]
+            self._file, self._stream = _av_stream(av, path)
             self._stream.codec_context.thread_count = 1
             if self._stream.codec_context.name == "libdav1d":  # else a frame comes out when others have gone in
                 self._stream.codec_context.options = {"max_frame_delay": "1"}
             self._keys = _key_times(self._stream)
-        except (av.FFmpegError, IndexError) as error:
-            raise SourceError(f"{path} is no video: {error}") from error
+        except av.FFmpegError as error:
+            raise _no_video(path, error) from error
         self._error = av.FFmpegError
         self._to_rgb = av.video.reformatter.VideoReformatter()  # prepares the conversion once, not for each frame
         self._half = 0.5 / float(self._stream.average_rate or 30)

@@ -39,11 +39,11 @@ class RowSpool:
 
     Args:
         dtype: of the rows.
-        in_memory: bytes up to which no file is made.
+        in_memory: bytes up to which no file is made; None: 256 MiB.
     """
 
-    def __init__(self, dtype: np.dtype, in_memory: int = _IN_MEMORY) -> None:
-        self._dtype, self._in_memory = dtype, in_memory
+    def __init__(self, dtype: np.dtype, in_memory: int | None = None) -> None:
+        self._dtype, self._in_memory = dtype, _IN_MEMORY if in_memory is None else in_memory
         self._blocks: list[np.ndarray] = []
         self._bytes = 0
         self._file: IO[bytes] | None = None

@@ -40,13 +40,13 @@ class TrainingRows:
 
     Args:
         transitions: all transitions of a table.
-        largest: bytes up to which a copy is made.
+        largest: bytes up to which a copy is made; None: a gigabyte.
     """
 
-    def __init__(self, transitions: Transitions, largest: int = _LARGEST) -> None:
+    def __init__(self, transitions: Transitions, largest: int | None = None) -> None:
         self._transitions = transitions
         dtype = _training_dtype(transitions)
-        self.packed = len(transitions.table.rows) * dtype.itemsize <= largest
+        self.packed = len(transitions.table.rows) * dtype.itemsize <= (_LARGEST if largest is None else largest)
         rows = _pack(transitions, dtype) if self.packed else np.asarray(transitions.table.rows)
         if not self.packed:
             expect_random_reads(rows)

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlenv_robot.cli.data.selection import location
+from rlenv_robot.cli.data.selection import add_reading, location, reading_options
 from rlenv_robot.cli.output import counted, progress_bars, search_bar
 
 if TYPE_CHECKING:
@@ -206,9 +206,7 @@ def add_retrain(parser: argparse.ArgumentParser) -> None:
         help="goal that the episodes are rewarded for: recorded (default), hindsight (what each episode reached), or "
         "values for all of them, such as target_position=0.2,0.0,0.1",
     )  # fmt: skip
-    parser.add_argument(
-        "--units", choices=("degrees", "percent"), help="unit of an SO-101's joints that LeRobot recorded"
-    )
+    add_reading(parser)
     add_track(parser)
     parser.set_defaults(run=run_retrain)
 
@@ -256,7 +254,7 @@ def run_retrain(args: argparse.Namespace) -> int:
             tracker.add(generation.number + 1, generation.figures)
 
         retrained = retrain_from_record(
-            args.runs, start, chosen, args.seconds, args.seed, progress, args.goal, args.units
+            args.runs, start, chosen, args.seconds, args.seed, progress, args.goal, **reading_options(args)
         )
     about = {"trained": str(args.runs), "episodes": retrained.episodes[0], "seed": args.seed}
     retrained.training.policy.save(out, about)

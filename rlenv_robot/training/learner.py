@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -243,7 +244,7 @@ def retrain_from_record(
     seed: int,
     progress: Progress,
     goal: Goal = "recorded",
-    units: str | None = None,
+    **reading: Any,
 ) -> Retraining:
     """Improve a policy by model-based offline learning (clause B.2.2.3).
 
@@ -259,7 +260,7 @@ def retrain_from_record(
         seed: of the split, the model's ensemble and the search.
         progress: called after every generation.
         goal: that the episodes are rewarded for; see `rlenv_robot.data.relabel.Goal`.
-        units: of the joints of an SO-101 that LeRobot recorded, if the data set does not declare them.
+        reading: how the runs are read, such as ``units`` and ``cache``; see `rlenv_robot.source.open_source`.
 
     Raises:
         SpecMismatch: the policy is for another task.
@@ -267,7 +268,7 @@ def retrain_from_record(
         RobotError: the package ``cmaes`` is missing, or the reward is the same whatever a candidate does.
     """
     start.check(task.observation, task.action)
-    data = open_source(runs, task=task, goal=goal, units=units)
+    data = open_source(runs, task=task, goal=goal, **reading)
     data.init({"seed": seed})
     usable = int(np.count_nonzero(data.transitions.lengths))
     if usable < LEAST_EPISODES:

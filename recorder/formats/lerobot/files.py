@@ -6,16 +6,19 @@ episodes in a file, described in Parquet. Episodes that are missing or damaged a
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from hal import SourceError
 from recorder.formats.foreign import fill_pattern, read_mapping, read_text, whole_number
-from recorder.formats.parquet_columns import ArrowTable, column, read_parquet
+from recorder.formats.parquet_columns import ArrowTable, RowGroups, column, concatenated_tables, integers
 from recorder.json_data import JsonDict, JsonObject
 
 __all__ = ["Entry", "LeRobotFiles", "open_files", "place_values"]
@@ -23,6 +26,7 @@ __all__ = ["Entry", "LeRobotFiles", "open_files", "place_values"]
 VERSIONS = ("v3.0", "v2.1")
 OURS = "rlenv_robot/"
 """Beginning of the names of our own columns in the description of episodes."""
+_STAMPS = f"{OURS}stamp_ns"
 _LINES_BYTES = 1 << 28
 """Largest ``episodes.jsonl``: a hundred thousand episodes have about 20 MB."""
 
@@ -35,6 +39,7 @@ class Entry:
         index, length, tasks: the episode's number, its number of frames, its tasks' texts.
         file: the file with its frames.
         ours: our own columns, which `recorder.formats.lerobot.write` adds, by name; empty in others' data sets.
+        first: the row of the file at which the episode begins, if the file holds all described episodes in order.
     """
 
     index: int
@@ -42,6 +47,7 @@ class Entry:
     tasks: tuple[str, ...]
     file: Path
     ours: JsonObject = field(default_factory=dict)
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,43 +81,144 @@ class LeRobotFiles:
     def episodes(self, columns: Sequence[str]) -> Iterator[tuple[Entry, ArrowTable | SourceError]]:
         """Yield each episode with its rows (a pyarrow table of the existing columns), or with the error of reading it.
 
-        A file is read once, whatever the number of its episodes, and one file's rows are in memory at a time.
+        Of a file whose episodes follow one another, as LeRobot writes them, only the row groups with described episodes
+        are read, each once, and few rows are in memory at a time. Another file is read as a whole.
         """
-        path, content = Path(), None
-        for entry in self.entries:
-            if entry.file != path or content is None:
-                path, content = entry.file, None  # the old rows go before the new ones come
-                content = self._content(path, columns)
-            yield entry, content if isinstance(content, SourceError) else content.of(entry)
-
-    def _content(self, path: Path, columns: Sequence[str]) -> _Content | SourceError:
-        try:
-            table = read_parquet(path, [self.names.get(name, name) for name in columns])
-            ours = {stored: name for name, stored in self.names.items()}
-            table = table.rename_columns([ours.get(name, name) for name in table.column_names])
-            return _Content(path, table)
-        except SourceError as error:
-            return error
+        for path, some in itertools.groupby(self.entries, lambda entry: entry.file):
+            entries = list(some)
+            try:
+                content = _Content(path, entries, columns, self.names)
+            except SourceError as error:
+                yield from ((entry, error) for entry in entries)
+                continue
+            with contextlib.closing(content):
+                yield from ((entry, content.of(entry)) for entry in entries)
 
 
 class _Content:
-    """The rows of one file, sorted by episode."""
+    """The rows of one file, taken episode by episode.
 
-    def __init__(self, path: Path, table: ArrowTable) -> None:
-        indices = column(table, "episode_index", np.int64, (), str(path))
-        if (np.diff(indices) < 0).any():
+    Args:
+        path: the file.
+        entries: the episodes that will be asked for, in this order.
+        columns: names of the columns, in the data set's description.
+        names: the files' name of a column by its name in the description, where the two differ.
+
+    Raises:
+        SourceError: the file can't be read.
+    """
+
+    def __init__(self, path: Path, entries: Sequence[Entry], columns: Sequence[str], names: Mapping[str, str]) -> None:
+        self._path, self._ours = path, {stored: name for name, stored in names.items()}
+        self._groups = RowGroups(path, [names.get(name, name) for name in columns])
+        everything = range(len(self._groups.counts))
+        chosen = self._described(entries)
+        self._runs = self._runs_in(chosen)
+        if len(chosen) < len(everything) and not all(self._runs.holds(entry) for entry in entries):
+            chosen = everything  # the file holds other rows than the description says
+            self._runs = self._runs_in(chosen)
+        self._rows: Iterator[ArrowTable] = self._groups.batches(chosen)
+        if not self._runs.rise:
+            whole = self._groups.read()
+            indices = self._indices(whole)
             order = np.argsort(indices, kind="stable")
-            table, indices = table.take(order), indices[order]
-        self._path, self._table, self._indices = path, table, indices
+            self._runs, self._rows = _Runs.of([indices[order]]), iter([whole.take(order)])
+        self._held: list[ArrowTable] = []
+        self._first = self._stop = 0  # rows that are held
+        self._error: SourceError | None = None
 
     def of(self, entry: Entry) -> ArrowTable | SourceError:
-        begin, end = np.searchsorted(self._indices, [entry.index, entry.index + 1]).tolist()
-        if end - begin != entry.length:
+        """Return the rows of an episode, or the error of reading them."""
+        begin, stop = self._runs.span(entry.index)
+        if stop - begin != entry.length:
             return SourceError(
-                f"{self._path} holds {end - begin} frames of episode {entry.index}, the data set's description says "
+                f"{self._path} holds {stop - begin} frames of episode {entry.index}, the data set's description says "
                 f"{entry.length}; fetch the data set again"
             )
-        return self._table.slice(begin, end - begin)
+        try:
+            return self._taken(begin, stop) if self._error is None else self._error
+        except SourceError as error:
+            self._error = error  # nothing that follows in the file can be read either
+            return error
+
+    def _taken(self, begin: int, stop: int) -> ArrowTable:
+        """Return rows of the chosen groups, none of them before those that were returned last."""
+        while self._stop < stop:
+            table = next(self._rows, None)
+            if table is None:
+                raise SourceError(f"{self._path} ends after {self._stop} rows; fetch the data set again")
+            self._held.append(table.rename_columns([self._ours.get(name, name) for name in table.column_names]))
+            self._stop += table.num_rows
+            self._drop(begin)
+        self._drop(begin)
+        whole = concatenated_tables(self._held)
+        return whole.slice(begin - self._first, stop - begin)
+
+    def _drop(self, begin: int) -> None:
+        while self._held and self._first + self._held[0].num_rows <= begin:
+            self._first += self._held.pop(0).num_rows
+
+    def _described(self, entries: Sequence[Entry]) -> range | list[int]:
+        """Return the row groups in which episodes lie, if the file holds just the described ones, in order."""
+        stops = np.cumsum(self._groups.counts)
+        needed = np.zeros(len(stops), bool)
+        for entry in entries:
+            first = int(np.searchsorted(stops, entry.first, "right"))
+            needed[first : int(np.searchsorted(stops, entry.first + entry.length - 1, "right")) + 1] = True
+        return np.flatnonzero(needed).tolist()
+
+    def _runs_in(self, groups: Sequence[int]) -> _Runs:
+        return _Runs.of(map(self._indices, self._groups.batches(groups, ["episode_index"])))
+
+    def _indices(self, table: ArrowTable) -> np.ndarray:
+        return column(table, "episode_index", np.int64, (), str(self._path))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._groups.close()
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Runs of neighbouring rows of one episode.
+
+    Attributes:
+        indices: the episode's number of each run, (R,).
+        bounds: the first row of each run, and the number of all rows, (R + 1,).
+    """
+
+    indices: np.ndarray
+    bounds: np.ndarray
+
+    @staticmethod
+    def of(parts: Iterable[np.ndarray]) -> _Runs:
+        """Return the runs of rows whose episodes' numbers come in parts."""
+        indices, firsts, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+        for part in parts:
+            begins = np.flatnonzero(np.diff(part, prepend=part[:1] - 1)) if len(part) else np.zeros(0, np.int64)
+            indices.append(part[begins])
+            firsts.append(begins + count)
+            count += len(part)
+        numbers, starts = np.concatenate(indices), np.concatenate(firsts)
+        new = np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
+        return _Runs(numbers[new], np.append(starts[new], count))
+
+    @property
+    def rise(self) -> bool:
+        """Whether the numbers rise, so that each episode is one run."""
+        return bool((np.diff(self.indices) > 0).all())
+
+    def span(self, index: int) -> tuple[int, int]:
+        """Return the first row of an episode, and the row behind its last one, of runs that rise."""
+        place = int(np.searchsorted(self.indices, index))
+        if place == len(self.indices) or self.indices[place] != index:
+            return 0, 0
+        return int(self.bounds[place]), int(self.bounds[place + 1])
+
+    def holds(self, entry: Entry) -> bool:
+        """Return whether an episode is one run of the described length."""
+        begin, stop = self.span(entry.index)
+        return self.rise and stop - begin == entry.length
 
 
 def place_values(index: int, chunk: int, file: int, size: int) -> JsonDict:
@@ -214,7 +321,7 @@ def _entries_v3(root: Path, info: JsonObject) -> list[Entry]:
     ]
     where, entries = f"{root / 'meta' / 'info.json'}: data_path", []
     for file in files:
-        for line in read_parquet(file, required + ours).to_pylist():
+        for line in _lines(file, required + ours):
             index, length, chunk, number = (
                 whole_number(line.get(key), f"{file}: {key} of an episode", key == "length")
                 for key in ("episode_index", "length", "data/chunk_index", "data/file_index")
@@ -225,6 +332,16 @@ def _entries_v3(root: Path, info: JsonObject) -> list[Entry]:
             own_columns = {key.removeprefix(OURS): line[key] for key in ours if line.get(key) is not None}
             entries.append(Entry(index, length, _texts(line.get("tasks")), place, own_columns))
     return entries
+
+
+def _lines(file: Path, columns: Sequence[str]) -> Iterator[JsonDict]:
+    """Yield the description of each episode; the stamps of its frames are an array, not a list."""
+    with contextlib.closing(RowGroups(file, columns)) as groups:
+        for table in groups.batches(range(len(groups.counts))):
+            stamps = table.column(_STAMPS) if _STAMPS in table.column_names else None
+            plain = table if stamps is None else table.drop_columns([_STAMPS])
+            for number, line in enumerate(plain.to_pylist()):
+                yield line if stamps is None else line | {_STAMPS: integers(stamps[number])}
 
 
 def _totals(info: JsonObject, entries: Sequence[Entry]) -> list[str]:
@@ -246,7 +363,12 @@ def _distinct(entries: Sequence[Entry]) -> tuple[tuple[Entry, ...], list[str]]:
     last = max(by_index, default=-1)
     if missing := last + 1 - len(by_index):
         notes.append(f"{missing} of the episodes 0 to {last} are missing in the description")
-    return tuple(by_index[index] for index in sorted(by_index)), notes
+    rows: Counter[Path] = Counter()
+    placed = []
+    for _, entry in sorted(by_index.items()):
+        placed.append(replace(entry, first=rows[entry.file]))
+        rows[entry.file] += entry.length
+    return tuple(placed), notes
 
 
 def _chosen(root: Path, entries: tuple[Entry, ...], episodes: Sequence[int]) -> tuple[Entry, ...]:

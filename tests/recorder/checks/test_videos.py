@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import contextlib
+import random
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal import SourceError
+from hal import LogError, SourceError
 from recorder.checks.videos import check_videos
 from recorder.formats.lerobot.read import load_lerobot
 from recorder.images.images import Images
-from recorder.images.video import write_video
+from recorder.images.video import describe_video, open_video, write_video
 from recorder.table.table import Table
 from tests.recorder.formats.lerobot.test_read import edit, write_set
 
@@ -53,7 +56,12 @@ def video(root: Path, number: int) -> Path:
         (lambda path: path.unlink(), "is missing"),
         (lambda path: path.write_bytes(b"no video"), "is no video"),
         (lambda path: path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid"), "git lfs pull"),
+        (lambda path: path.write_bytes(b""), "is no video"),
+        (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "is no video"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b"vp09", b"zz09")), "000001.mp4 is"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b"vp09", b"av01")), "000001.mp4 is"),
         (lambda path: write_video(path, frames(2), 10), "has 2 frames, the episodes in it need 3"),
+        (lambda path: write_video(path, frames(6), 10), "has 6 frames, its only episode has 3"),
         (lambda path: write_video(path, frames(3), 18.18), "frames a second, the data set says 10"),
     ],
 )
@@ -62,6 +70,34 @@ def test_each_harm_is_found(filmed: Path, harm: Callable[[Path], Any], message: 
     shutil.copy(path, path.with_suffix(".old"))
     harm(path)
     assert any(message in one for one in found(filmed))
+    with Images(load_lerobot(filmed)) as images:  # the other episode's images are the right ones
+        assert [round(image.mean() / 20) for image in images.at(np.arange(4), "top")[0]] == [0, 1, 2, 3]
+
+
+def outcome(path: Path, by: str) -> str:
+    """Open a video and decode a frame; return how that ended."""
+    try:
+        describe_video(path)
+        with contextlib.closing(open_video(path, by)) as decoder:
+            return str(decoder.at(0.1).shape[1:])
+    except (SourceError, LogError) as error:
+        return "error" if path.name in str(error) else str(error)
+
+
+@pytest.mark.parametrize("by", ["av", "cv2"])
+def test_damaged_bytes_give_errors_of_one_kind_or_frames(filmed: Path, by: str) -> None:
+    """Bits flipped anywhere in a file, also in its titles, which PyAV decodes as UTF-8."""
+    pytest.importorskip(by, reason=f"{by} is not installed")
+    whole, path, chance = video(filmed, 0).read_bytes(), video(filmed, 1), random.Random(0)
+    outcomes: Counter[str] = Counter()
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(chance.choice((1, 2, 16))):
+            data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+        outcomes[outcome(path, by)] += 1
+    assert sum(outcomes.values()) == outcomes["error"] + outcomes["(64, 3)"]
+    assert min(outcomes["(64, 3)"], outcomes["error"]) > 10
 
 
 def test_stamps_that_contradict_the_rate_are_said(filmed: Path) -> None:

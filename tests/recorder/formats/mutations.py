@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import resource
 import shutil
@@ -164,6 +165,11 @@ def resident(name: str) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
 
 
+def processor_s() -> float:
+    """Return the processor's seconds of this process and of its children that have ended."""
+    return sum(os.times()[:4])
+
+
 def child(root: Path, first: int, stop: int, step: int, seed: int) -> None:
     """Print a line of JSON for each data set: its number, what was done to it, and before that nothing, or the outcome.
 
@@ -189,11 +195,13 @@ def child(root: Path, first: int, stop: int, step: int, seed: int) -> None:
             shutil.copytree(intact, copy)
             print(json.dumps([number, f"{intact.name}: {damage(copy, chance)}"]), flush=True)
             signal.setitimer(signal.ITIMER_PROF, _PROCESSOR_S)
+            begun = processor_s()
             outcome = judge(copy, recorded.get(intact.name))
+            seconds = processor_s() - begun
             signal.setitimer(signal.ITIMER_PROF, 0)
             shutil.rmtree(copy)
             grown = resident("VmHWM") - before
-            print(json.dumps([number, outcome, grown]), flush=True)
+            print(json.dumps([number, outcome, grown, seconds]), flush=True)
             if grown > MOST_BYTES:
                 return
 
@@ -208,6 +216,7 @@ class Trial:
         self.results: Counter[str] = Counter()
         self.faults: list[str] = []
         self.grown = 0
+        self.seconds: Counter[str] = Counter()
         self._log, self._lock = root / "faults.txt", threading.Lock()
 
     def add(self, number: int, done: str, outcome: str) -> None:
@@ -241,6 +250,7 @@ def _run_child(trial: Trial, root: Path, first: int, stop: int, step: int, seed:
                 done = what
             else:
                 trial.grown = max(trial.grown, rest[0])
+                trial.seconds[done.partition(":")[0]] += rest[1]
                 trial.add(number, done, what if rest[0] <= MOST_BYTES else f"{rest[0] >> 20} MB of memory")
             timer = _deadline(process)
         timer.cancel()
@@ -277,7 +287,10 @@ def main() -> None:
         ]
         for job in jobs:
             job.result()
-    report = {"seed": given.seed, "results": trial.results, "faults": trial.faults[:30], "bytes": trial.grown}
+    report = {
+        "seed": given.seed, "results": trial.results, "faults": trial.faults[:30], "bytes": trial.grown,
+        "seconds": {name: round(seconds, 1) for name, seconds in trial.seconds.most_common()},
+    }  # fmt: skip
     print(json.dumps(report))
     return None
 

@@ -5,14 +5,18 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hal import SourceError
 from hal.robots.so101 import JOINTS, SO101, forward_kinematics
 from hal.robots.so101_units import UNITS, JointUnits
+from recorder.formats import parquet_columns
 from recorder.formats.lerobot.features import sort_features
 from recorder.formats.lerobot.read import is_lerobot, load_lerobot
 from recorder.formats.lerobot.so101 import declare_units
@@ -341,6 +345,41 @@ def test_some_episodes_are_read_alone(tmp_path: Path, version: str) -> None:
     assert part.rows.tobytes() == whole.rows[whole.starts[2] : whole.stops[2]].tobytes()
     with pytest.raises(SourceError, match="no episode 3, it has 0 to 2"):
         load_lerobot(tmp_path, episodes=[3])
+
+
+@given(
+    lengths=st.lists(st.integers(2, 6), min_size=2, max_size=5), size=st.integers(1, 9), batch=st.integers(1, 9),
+    order=st.sampled_from(["in order", "one episode first", "mixed"]), extra=st.booleans(), data=st.data(),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_row_groups_of_any_size_and_order_give_the_same_rows(
+    lengths: list[int], size: int, batch: int, order: str, extra: bool, data: st.DataObject
+) -> None:
+    """Also where the file has an episode that the description lacks, so that the others lie elsewhere than expected."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        root = Path(folder)
+        write_set(root, "v3.0", tuple(lengths))
+        whole = load_lerobot(root)
+        file = root / "data" / "chunk-000" / "file-000.parquet"
+        table = pq.read_table(file)
+        index = np.asarray(table["episode_index"])
+        if order != "in order":
+            key = (
+                index != data.draw(st.sampled_from(range(len(lengths)))) if order == "one episode first" else index % 2
+            )
+            table = table.take(np.argsort(key, kind="stable"))
+        pq.write_table(table, file, row_group_size=size)
+        if extra:
+            about = root / "meta" / "episodes" / "chunk-000" / "file-000.parquet"
+            pq.write_table(pq.read_table(about).slice(1), about)
+        kept = range(int(extra), len(lengths))
+        chosen = data.draw(st.lists(st.sampled_from(kept), min_size=1, unique=True))
+        patch.setattr(parquet_columns, "_BATCH_ROWS", batch)
+        part = load_lerobot(root, episodes=chosen)
+    assert [info["episode"] for info in part.episodes] == sorted(chosen)
+    for number, episode in enumerate(sorted(chosen)):
+        rows = whole.rows[whole.starts[episode] : whole.stops[episode]]
+        assert part.rows[part.starts[number] : part.stops[number]].tobytes() == rows.tobytes()
 
 
 @VERSIONS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -82,6 +83,27 @@ def test_ranges_of_a_large_file(web: FileServer, cache: Path) -> None:
     pq.write_table(table.append_column("observation.images.front", cells), file)
     same(f"{web.url}/arm", web.root / "arm", cache)
     assert web.sent("file-000.parquet") < 4 << 20 < file.stat().st_size
+
+
+def test_one_episode_of_a_large_file(web: FileServer, cache: Path) -> None:
+    """A file of 16 MB with a row group for each of 16 episodes: one episode costs its group and the description."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    write_set(web.root / "arm", "v3.0", (300,) * 16)
+    file = web.root / "arm" / "data" / "chunk-000" / "file-000.parquet"
+    table = pq.read_table(file)
+    noise = pa.array(np.random.default_rng(0).normal(size=4800 * 400).astype(np.float32))
+    info = web.root / "arm" / "meta" / "info.json"
+    about = json.loads(info.read_text())
+    about["features"]["observation.scan"] = {"dtype": "float32", "shape": [400], "names": None}
+    info.write_text(json.dumps(about))
+    wide = table.append_column("observation.scan", pa.FixedSizeListArray.from_arrays(noise, 400))
+    pq.write_table(wide, file, row_group_size=300)
+    there = rr.open_source(f"{web.url}/arm", episodes=[9], cache=cache).table
+    assert web.sent("file-000.parquet") < 2 << 20 < 7_000_000 < file.stat().st_size
+    here = rr.open_source(web.root / "arm").table
+    assert there.rows.tobytes() == here.rows[here.starts[9] : here.stops[9]].tobytes()
 
 
 def test_hdf5_is_read_in_parts(web: FileServer, cache: Path) -> None:
