@@ -4,43 +4,35 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from fmpy import extract, read_model_description
-from fmpy.fmi2 import FMU2Slave
+from fmpy import extract, instantiate_fmu, read_model_description
 from fmpy.model_description import ScalarVariable
 
 from hal import Field, RobotError, SourceError, Spec
-from hal.field import JsonDict
-from hal.frame_layout import FrameLayout
 from rlenv_robot.adapters.from_gymnasium import field_name
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import Options, check_options
-from rlenv_robot.world import EnvDescription, NoImage, TimeStep
+from rlenv_robot.world import EnvDescription, TimeStep, World
 
-__all__ = ["FmuWorld", "Values", "from_fmu"]
+__all__ = ["FmuWorld", "Judge", "Values", "from_fmu"]
 
 Values = Mapping[str, float]
 """Field -> value, of observation and action together."""
+
+Judge = Callable[[Values], float]
+"""A function of the values of a step: its reward, or whether the episode ends (0 or 1)."""
 
 _OPTIONS = {
     "seed": "whole number: taken and without effect, as a model draws nothing by itself",
     "start": "field of the observation or parameter of the model -> value before the first step",
 }
+_REWARD = Field("reward", (), "float64", meaning="as the reward function gives it")
 
 
-@dataclass(frozen=True)
-class _Variable:
-    """A real variable of the model, and the field that stands for it."""
-
-    reference: int
-    field: Field
-
-
-class FmuWorld:
-    """A `rlenv_robot.World` around an FMU: its inputs are the action, its outputs the observation.
+class FmuWorld(World):
+    """A world around an FMU: its inputs are the action, its outputs the observation.
 
     Name, unit, smallest and largest value come from the model's description; a variable without a range takes any
     finite number. Values that a model gives beyond its own range raise RobotError, as a status other than OK does.
@@ -57,13 +49,12 @@ class FmuWorld:
             type.
     """
 
+    name: str = ""
+    observation: Spec = Spec("fmu_observation")
+    action: Spec = Spec("fmu_action")
+
     def __init__(
-        self,
-        path: str | Path,
-        reward: Callable[[Values], float],
-        step_s: float,
-        steps: int,
-        terminated: Callable[[Values], bool] | None = None,
+        self, path: str | Path, reward: Judge, step_s: float, steps: int, terminated: Judge | None = None
     ) -> None:
         self._folder = ""
         try:
@@ -72,54 +63,29 @@ class FmuWorld:
             raise SourceError(f"{path} can't be read as an FMU: {error}") from error
         if described.fmiVersion != "2.0" or described.coSimulation is None:
             raise SourceError(f"{path} is of FMI {described.fmiVersion}, expected FMI 2.0 for co-simulation")
-        self._name, self._reward, self._terminated = str(described.modelName), reward, terminated
+        self.name, self._reward, self._terminated = str(described.modelName), reward, terminated
         self._step_s, self._steps, self._step_no, self._started = step_s, steps, 0, False
         variables = described.modelVariables
-        self._inputs = _chosen(variables, "input", path)
-        self._outputs = _chosen(variables, "output", path)
+        inputs, self._input_references = _chosen(variables, "input", path)
+        outputs, self._output_references = _chosen(variables, "output", path)
+        self.observation, self.action = Spec("fmu_observation", outputs), Spec("fmu_action", inputs)
         self._settable = {field_name(v.name): v.valueReference for v in variables
                           if v.type == "Real" and (v.causality == "parameter" or v.initial == "exact")}  # fmt: skip
-        self._settable |= {o.field.name: o.reference for o in self._outputs if o.field.name not in self._settable}
-        self.observation = Spec("fmu_observation", tuple(variable.field for variable in self._outputs))
-        self.action = Spec("fmu_action", tuple(variable.field for variable in self._inputs))
-        self._action_names = [variable.field.name for variable in self._inputs]
-        self._action_references = [variable.reference for variable in self._inputs]
-        self._output_references = [variable.reference for variable in self._outputs]
+        self._settable = dict(zip(self.observation.names, self._output_references, strict=True)) | self._settable
         # Plain floats: NumPy's scalars would cost more than the step of a small model.
-        bounds = [(o.field.name, o.field.bounds) for o in self._outputs]
-        self._ranges = [(name, float(low), float(high)) for name, (low, high) in bounds]
+        self._ranges = [(field.name, float(field.bounds[0]), float(field.bounds[1])) for field in outputs]
         self._folder = extract(str(path))
         try:
-            self._fmu = FMU2Slave(
-                guid=described.guid,
-                unzipDirectory=self._folder,
-                instanceName="env",
-                modelIdentifier=described.coSimulation.modelIdentifier,
-            )
-            self._fmu.instantiate()
+            self._fmu = instantiate_fmu(self._folder, described, "CoSimulation")
         except Exception as error:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise SourceError(f"{path} can't be loaded on this machine: {error}") from error
 
     @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._name
-
-    @property
     def description(self) -> EnvDescription:
         """The model's name and step, and the options of a reset."""
-        about = (
-            f"The model {self._name} of an FMU. A step takes {self._step_s:g} s; an episode has {self._steps} steps."
-        )
-        return EnvDescription(
-            about, Field("reward", (), "float64", meaning="as the reward function gives it"), _OPTIONS
-        )
-
-    @property
-    def layout(self) -> FrameLayout:
-        """Observation and action."""
-        return FrameLayout(self.observation, self.action)
+        about = f"The model {self.name} of an FMU. A step takes {self._step_s:g} s, an episode has {self._steps} steps."
+        return EnvDescription(about, _REWARD, _OPTIONS)
 
     def reset(self, options: Options) -> TimeStep:
         """Reset the model, set the values of ``start``, and initialise it.
@@ -146,8 +112,8 @@ class FmuWorld:
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
         """Set the inputs and let the model go on for one step."""
-        done = {name: float(action[name]) for name in self._action_names}
-        self._fmu.setReal(self._action_references, list(done.values()))
+        done = {name: float(action[name]) for name in self.action.names}
+        self._fmu.setReal(self._input_references, list(done.values()))
         self._fmu.doStep(self._step_no * self._step_s, self._step_s)
         self._step_no += 1
         return self._timestep(done, None)
@@ -157,27 +123,12 @@ class FmuWorld:
         seen: dict[str, float] = {}
         for (name, low, high), number in zip(self._ranges, numbers, strict=True):
             if not low <= number <= high:  # False for NaN too
-                raise RobotError(f"{self._name} gave {name} = {number}, its description allows {low:g} to {high:g}")
+                raise RobotError(f"{self.name} gave {name} = {number}, its description allows {low:g} to {high:g}")
             seen[name] = number
         observation = {name: np.array(value) for name, value in seen.items()}
         earned = float(self._reward({**seen, **done})) if reward is None else reward
         over = reward is None and self._terminated is not None and bool(self._terminated(seen))
         return TimeStep(observation, earned, over, not over and self._step_no >= self._steps, {})
-
-    def episode_info(self) -> JsonDict:
-        """Return the model's name."""
-        return {"task": self._name}
-
-    def image(self, options: Options) -> np.ndarray:
-        """Refuse: a model has no image.
-
-        Raises:
-            NoImage: always.
-        """
-        raise NoImage(f"{self._name!r} has no image")
-
-    def stop(self, reason: str) -> None:
-        """Do nothing: nothing real moves."""
 
     def close(self) -> None:
         """Free the model, and delete the folder into which it was extracted. Calling it twice is allowed."""
@@ -192,14 +143,16 @@ class FmuWorld:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _chosen(variables: Sequence[ScalarVariable], causality: str, path: str | Path) -> list[_Variable]:
-    """Return the model's variables of a causality, as fields."""
+def _chosen(
+    variables: Sequence[ScalarVariable], causality: str, path: str | Path
+) -> tuple[tuple[Field, ...], list[int]]:
+    """Return the model's variables of a causality, as fields, and their references."""
     chosen = [variable for variable in variables if variable.causality == causality]
     wrong = next((variable for variable in chosen if variable.type != "Real" or variable.dimensions), None)
     if wrong is not None or not chosen:
         found = f"{causality} {wrong.name!r} of type {wrong.type}" if wrong is not None else f"no {causality}"
         raise SourceError(f"{path} has {found}; expected {causality}s that are single real numbers")
-    return [_Variable(variable.valueReference, _field(variable)) for variable in chosen]
+    return tuple(_field(variable) for variable in chosen), [variable.valueReference for variable in chosen]
 
 
 def _field(variable: ScalarVariable) -> Field:
@@ -209,25 +162,18 @@ def _field(variable: ScalarVariable) -> Field:
         value = getattr(variable, name) or getattr(declared, name, None)
         return None if value is None else str(value)
 
-    low, high = first("min"), first("max")
-    return Field(
-        field_name(variable.name),
-        (),
-        "float64",
-        -np.inf if low is None else float(low),
-        np.inf if high is None else float(high),
-        first("unit") or "1",
-        variable.description or f"{variable.name} of the model",
-    )
+    low, high = float(first("min") or -np.inf), float(first("max") or np.inf)
+    meaning = variable.description or f"{variable.name} of the model"
+    return Field(field_name(variable.name), (), "float64", low, high, first("unit") or "1", meaning)
 
 
 def from_fmu(
     path: str | Path,
-    reward: Callable[[Values], float],
+    reward: Judge,
     *,
     step_s: float,
     steps: int,
-    terminated: Callable[[Values], bool] | None = None,
+    terminated: Judge | None = None,
     env_id: str | None = None,
 ) -> Environment:
     """Put an FMU under the standard's contract; the arguments are those of `FmuWorld`, and the environment's name.

@@ -11,15 +11,13 @@ import numpy as np
 from gymnasium import spaces
 
 from hal import Field, RobotError, Spec
-from hal.field import JsonDict
-from hal.frame_layout import FrameLayout
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import ExtraInfo, Options, check_options
-from rlenv_robot.world import EnvDescription, TimeStep
+from rlenv_robot.world import EnvDescription, TimeStep, World
 
 __all__ = [
-    "Foreign", "ForeignWorld", "GymnasiumWorld", "SpaceFields", "answer_parts", "by_agent", "check_flags",
-    "copied_info", "field_name", "from_gymnasium", "plain_mapping", "plain_number",
+    "Foreign", "ForeignWorld", "GymnasiumWorld", "SpaceFields", "answer_parts", "check_flags", "copied_info",
+    "field_name", "from_gymnasium", "plain_mapping", "plain_number",
 ]  # fmt: skip
 
 Foreign: TypeAlias = Any
@@ -124,11 +122,11 @@ def _field(space: spaces.Space, name: str) -> Field:
     )
 
 
-class ForeignWorld:
+class ForeignWorld(World):
     """Members of `World` that environments of Gymnasium and PettingZoo share."""
 
-    observation: Spec
-    action: Spec
+    observation: Spec = Spec("observation")
+    action: Spec = Spec("action")
     _env: Foreign
 
     @cached_property
@@ -138,16 +136,10 @@ class ForeignWorld:
 
     def remark_on_types(self, numbers: Mapping[str, Foreign], flags: Mapping[str, Foreign]) -> None:
         """Remark on NumPy's scalars in place of Python's numbers and flags."""
-        for name, value in numbers.items():
-            if not isinstance(value, int | float):
-                self.remarks[f"{name} is a NumPy {type(value).__name__}; some trainers take Python's numbers alone"] = (
-                    None
-                )
-        for name, value in flags.items():
-            if not isinstance(value, bool):
-                self.remarks[f"{name} is a NumPy {type(value).__name__}; some trainers take True and False alone"] = (
-                    None
-                )
+        for values, plain, wanted in ((numbers, int | float, "Python's numbers"), (flags, bool, "True and False")):
+            for name, value in values.items():
+                if not isinstance(value, plain):
+                    self.remarks[f"{name} is a NumPy {type(value).__name__}; some trainers take {wanted} alone"] = None
 
     @property
     def name(self) -> str:
@@ -160,15 +152,6 @@ class ForeignWorld:
         """The name, and the options of a reset: their interface tells little beyond the spaces."""
         about = f"An environment of {type(self._env).__module__.split('.')[0]}: {self.name}."
         return EnvDescription(about, _REWARD, _OPTIONS, extra_info={"info": "the environment's own"})
-
-    @property
-    def layout(self) -> FrameLayout:
-        """Observation and action."""
-        return FrameLayout(self.observation, self.action)
-
-    def episode_info(self) -> JsonDict:
-        """Return the environment's name."""
-        return {"task": self.name}
 
     def image(self, options: Options) -> np.ndarray:
         """Return what their ``render`` gives.
@@ -183,9 +166,6 @@ class ForeignWorld:
         if not isinstance(image, np.ndarray):
             raise TypeError(f"render gave a {type(image).__name__}, rgb_array expects an array")
         return image
-
-    def stop(self, reason: str) -> None:
-        """Do nothing: nothing real moves."""
 
     def close(self) -> None:
         """Close the environment."""
@@ -252,17 +232,6 @@ def answer_parts(answer: Foreign, count: int, call: str, expected: str) -> tuple
     if not isinstance(answer, tuple) or len(answer) != count:
         raise TypeError(f"{call} gave {answer!r:.80}, expected {expected}")
     return answer
-
-
-def by_agent(part: Foreign, agents: list[str], name: str) -> Mapping[str, Foreign]:
-    """Return one of their mappings, if it has an entry for each of these agents.
-
-    Raises:
-        TypeError: it has not.
-    """
-    if not isinstance(part, Mapping) or not set(agents) <= set(part):
-        raise TypeError(f"{name} are {part!r:.80}, expected one for each of {', '.join(map(str, agents))}")
-    return part
 
 
 def plain_number(value: Foreign, name: str) -> float:

@@ -15,7 +15,6 @@ from rlenv_robot.adapters.from_gymnasium import (
     ForeignWorld,
     SpaceFields,
     answer_parts,
-    by_agent,
     check_flags,
     copied_info,
     field_name,
@@ -81,7 +80,7 @@ class PettingZooWorld(ForeignWorld):
         answer = answer_parts(self._env.reset(**self._request(options)), 2, "reset", "observations and infos")
         self._check_agents()
         live = list(self._env.agents)
-        observations, infos = (by_agent(part, live, name) for part, name in zip(answer, _AT_ONCE[::4], strict=True))
+        observations, infos = (_by_agent(part, live, name) for part, name in zip(answer, _AT_ONCE[::4], strict=True))
         return self._timestep(observations, dict.fromkeys(live, 0.0), False, False, infos)
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
@@ -93,7 +92,7 @@ class PettingZooWorld(ForeignWorld):
         live = list(self._env.agents)
         answer = self._env.step({agent: self._acting[agent].to_value(action) for agent in live})
         observations, rewards, terminated, truncated, infos = (
-            by_agent(part, live, name)
+            _by_agent(part, live, name)
             for part, name in zip(answer_parts(answer, 5, "step", ", ".join(_AT_ONCE)), _AT_ONCE, strict=True)
         )
         for agent in live:
@@ -244,7 +243,7 @@ class TurnsWorld(ForeignWorld):
     def _check_parts(self) -> None:
         live = list(self._env.agents)
         for name in _PARTS:
-            part = by_agent(getattr(self._env, name), live, name)
+            part = _by_agent(getattr(self._env, name), live, name)
             if set(part) != set(live):
                 raise TypeError(f"{name} are of {sorted(map(str, part))}, expected of the agents {', '.join(live)}")
         for agent in live:
@@ -308,6 +307,17 @@ class TurnsWorld(ForeignWorld):
             if not mask[int(own[name]) - low]:
                 message = f"action.{name} is {int(own[name])}, allowed are {(np.flatnonzero(mask) + low).tolist()}"
                 raise IllegalAction(Violation("rule", f"action.{name}", (), message))
+
+
+def _by_agent(part: Foreign, agents: list[str], name: str) -> Mapping[str, Foreign]:
+    """Return one of their mappings, if it has an entry for each of these agents.
+
+    Raises:
+        TypeError: it has not.
+    """
+    if not isinstance(part, Mapping) or not set(agents) <= set(part):
+        raise TypeError(f"{name} are {part!r:.80}, expected one for each of {', '.join(map(str, agents))}")
+    return part
 
 
 def _by_player(names: list[str], what: str, found: list[Foreign]) -> dict[str, SpaceFields]:

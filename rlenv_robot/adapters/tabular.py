@@ -53,15 +53,13 @@ def open_table(
     """
     columns = _Columns(Path(path))
     units = units or {}
-    layout = FrameLayout(_spec("observation", observation, columns, units), _spec("action", action, columns, units))
+    layout = FrameLayout(_spec("observation", observation, units), _spec("action", action, units))
     labels = np.zeros(columns.count) if episode is None else columns.labels(episode)
     starts = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1]])
     names = [str(label) for label in labels[starts].tolist()]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise SourceError(
-            f"{columns.path}: the rows of episode {twice[0]} are not together; sort the table by {episode}"
-        )
+        raise SourceError(f"{path}: the rows of episode {twice[0]} are not together; sort the table by {episode}")
     rows = layout.spec.rows(columns.count)
     stops = np.r_[starts[1:], columns.count]
     rows["frame_no"] = np.arange(columns.count) - np.repeat(starts, stops - starts)
@@ -80,7 +78,7 @@ def open_table(
     return SourceData(Table(layout, rows, starts, stops, records, str(path)), **options)
 
 
-def _spec(group: str, fields: Columns, columns: _Columns, units: Mapping[str, str]) -> Spec:
+def _spec(group: str, fields: Columns, units: Mapping[str, str]) -> Spec:
     if not fields:
         raise SourceError(f"{group} names no field, expected such as {{'state': ['x', 'y']}}")
     described = []
@@ -88,7 +86,6 @@ def _spec(group: str, fields: Columns, columns: _Columns, units: Mapping[str, st
         elements = () if isinstance(names, str) else tuple(names)
         meaning = f"the column{'s' if elements else ''} {names if isinstance(names, str) else ', '.join(names)}"
         unit = units.get(name, "1")
-        columns.field(names)
         described.append(Field(name, (len(elements),) if elements else (), "float64", unit=unit, meaning=meaning,
                                elements=elements))  # fmt: skip
     return Spec(group, tuple(described))
@@ -121,9 +118,8 @@ class _Columns:
             raise SourceError(f"{self.path}, column {name!r}: {error}; every row must hold a number") from None
         wrong = np.flatnonzero(~np.isfinite(values))
         if len(wrong):
-            raise SourceError(
-                f"{self.path}, column {name!r}: row {wrong[0] + 1} is {values[wrong[0]]}, it must be finite"
-            )
+            place = f"{self.path}, column {name!r}: row {wrong[0] + 1}"
+            raise SourceError(f"{place} is {values[wrong[0]]}, it must be finite")
         return np.asarray(values)
 
     def field(self, names: str | Sequence[str]) -> np.ndarray:
