@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Never, Protocol, runtime_checkable
@@ -19,8 +19,8 @@ from hal.limits import Limits
 from hal.spec import Spec
 
 __all__ = [
-    "BatchState", "CameraSpec", "Image", "Robot", "RobotSpec", "RobotState", "SampleSink", "StreamSpec",
-    "check_reset_options",
+    "DELAYS", "GAINS", "Actuation", "BatchState", "CameraSpec", "Image", "Range", "Robot", "RobotSpec", "RobotState",
+    "SampleSink", "StreamSpec", "check_reset_options", "elements_of",
 ]  # fmt: skip
 
 _NOTHING: Mapping[str, Never] = MappingProxyType({})
@@ -137,6 +137,121 @@ class SampleSink(Protocol):
         ...
 
 
+# -- The gains and delays of a robot, as they are configured or as a simulation draws them ----------------------
+
+
+GAINS: Mapping[str, str] = {
+    "stiffness": "N m/rad, or N/m",
+    "damping": "N m s/rad, or N s/m",
+    "p": "register",
+    "i": "register",
+    "d": "register",
+    "volts": "V",
+}
+"""Gain -> unit. Stiffness and damping are those of the position law, torque (or force) for each unit of error and of
+speed; ``p``, ``i``, ``d`` are a servo's own registers, and ``volts`` its supply, which its torque depends on too."""
+
+DELAYS: Mapping[str, str] = {"command": "s", "reading": "s"}
+"""Delay -> unit: from a command to the actuators, and from a measurement to the controller."""
+
+
+class Range(NamedTuple):
+    """A number that is known to lie between two ends; one number where the ends are equal."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.low:.4g}" if self.low == self.high else f"{self.low:.4g} to {self.high:.4g}"
+
+    @staticmethod
+    def of(plain: float | Sequence[float]) -> Range:
+        """Return the range of a number, or of a pair of numbers.
+
+        Raises:
+            ValueError: it is neither, or the numbers are not finite and rising.
+        """
+        ends = (plain, plain) if isinstance(plain, int | float) else tuple(plain)
+        numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
+        if len(ends) != 2 or not numbers or not -math.inf < ends[0] <= ends[1] < math.inf:
+            raise ValueError(f"is {plain!r}, it must be a number or [low, high]")
+        return Range(float(ends[0]), float(ends[1]))
+
+
+@dataclass(frozen=True)
+class Actuation:
+    """Describe how a robot's actuators answer its commands.
+
+    Attributes:
+        gains: element of a command (``joint_target.shoulder_pan``, `elements_of`) -> gain (`GAINS`) -> its range. What
+            is not known is left out.
+        delays: delay (`DELAYS`) -> its range, seconds.
+
+    Raises:
+        SpecError: an unknown gain or delay, or a range that is none.
+    """
+
+    gains: Mapping[str, Mapping[str, Range]] = field(default_factory=dict)
+    delays: Mapping[str, Range] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        gains = {element: _ranges(f"gains.{element}", table, GAINS) for element, table in self.gains.items()}
+        object.__setattr__(self, "gains", gains)
+        object.__setattr__(self, "delays", _ranges("delays", self.delays, DELAYS))
+
+    @staticmethod
+    def for_all(commands: Spec, gains: Mapping[str, float | Sequence[float]]) -> Actuation:
+        """Return the actuation of a robot with the same gains for all elements of its commands."""
+        ranges = {name: Range.of(value) for name, value in gains.items()}
+        return Actuation(dict.fromkeys(elements_of(commands), ranges))
+
+    def to_dict(self) -> JsonDict:
+        """Return plain data: ranges as lists of two numbers."""
+        gains = {key: {name: list(ends) for name, ends in table.items()} for key, table in self.gains.items()}
+        return {"gains": gains, "delays": {name: list(ends) for name, ends in self.delays.items()}}
+
+    @staticmethod
+    def from_dict(plain: JsonObject) -> Actuation:
+        """Make an actuation from the plain data of `to_dict`.
+
+        Raises:
+            SpecError: the data is none.
+        """
+        try:
+            return Actuation(dict(plain["gains"]), dict(plain["delays"]))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise SpecError(f"not an actuation: {error!r}") from error
+
+
+def _ranges(where: str, table: Mapping[str, float | Sequence[float]], units: Mapping[str, str]) -> dict[str, Range]:
+    unknown = [name for name in table if name not in units]
+    if unknown:
+        raise SpecError(f"{where}.{unknown[0]} is unknown, allowed are {', '.join(units)}")
+    ranges = {}
+    for name, value in table.items():
+        try:
+            ranges[name] = Range.of(value)
+        except (TypeError, ValueError) as error:
+            raise SpecError(f"{where}.{name} {error}") from error
+    return ranges
+
+
+def elements_of(commands: Spec) -> tuple[str, ...]:
+    """Return the names of all elements of a robot's commands: ``<command>.<element>``, or the command's alone."""
+    names: list[str] = []
+    for command in commands:
+        if command.elements and len(command.shape) == 1:
+            names += [f"{command.name}.{element}" for element in command.elements]
+        elif command.size == 1:
+            names.append(command.name)
+        else:
+            names += [f"{command.name}.{number}" for number in range(command.size)]
+    return tuple(names)
+
+
+# -- The description of a robot ---------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class RobotSpec:
     """The description of a kind of robot, readable before anything is opened.
@@ -151,6 +266,7 @@ class RobotSpec:
         home: a command at which it may rest, and the default start of a reset.
         measured_by: command name -> name of the sensor that measures the same quantity, for hold and limits.
         max_age_s: sensor name -> oldest sample that counts as measured, seconds.
+        actuation: gains and delays of its actuators, of this robot rather than of its kind; None where none is known.
 
     Raises:
         SpecError: the parts contradict each other.
@@ -165,6 +281,7 @@ class RobotSpec:
     home: Mapping[str, Bound] = field(default_factory=dict)
     measured_by: Mapping[str, str] = field(default_factory=dict)
     max_age_s: Mapping[str, float] = field(default_factory=dict)
+    actuation: Actuation | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_hz < math.inf:
@@ -215,8 +332,8 @@ class RobotSpec:
         return 1.0 / self.rate_hz
 
     def to_dict(self) -> JsonDict:
-        """Return plain data, for the wire and the log."""
-        return {
+        """Return plain data, for the wire, the log and a policy's file; ``actuation`` only where it is known."""
+        plain: JsonDict = {
             "name": self.name,
             "sensors": self.sensors.to_dict(),
             "commands": self.commands.to_dict(),
@@ -227,6 +344,7 @@ class RobotSpec:
             "measured_by": dict(self.measured_by),
             "max_age_s": dict(self.max_age_s),
         }
+        return plain if self.actuation is None else plain | {"actuation": self.actuation.to_dict()}
 
     @staticmethod
     def from_dict(plain: JsonObject) -> RobotSpec:
@@ -249,6 +367,7 @@ class RobotSpec:
                 },
                 measured_by=dict(plain["measured_by"]),
                 max_age_s=dict(plain["max_age_s"]),
+                actuation=Actuation.from_dict(plain["actuation"]) if plain.get("actuation") is not None else None,
             )
         except SpecError:
             raise
@@ -260,6 +379,15 @@ class RobotSpec:
         """SHA-256 (hex) of what both ends of a wire must agree on: sensors, commands and rate."""
         plain = [self.name, self.sensors.digest, self.commands.digest, self.rate_hz]
         return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
+
+    @property
+    def manifest_digest(self) -> str:
+        """SHA-256 (hex) of what a policy must find again where it is deployed (`hal.guarding.manifest_check`).
+
+        Beside what `digest` covers: limits, default pose (``home``), gains and delays.
+        """
+        own = {key: value for key, value in self.to_dict().items() if key in ("limits", "home", "actuation")}
+        return hashlib.sha256(json.dumps([self.digest, own], sort_keys=True).encode()).hexdigest()
 
     def difference(self, other: RobotSpec) -> list[str]:
         """Return a line for each difference in what the digest covers."""

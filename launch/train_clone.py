@@ -11,6 +11,7 @@ from torch import nn
 
 import rlenv_robot
 from rlenv_robot import LearningCurve, flat_for
+from rlenv_robot.policies.deployment import robot_of_training
 from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
 from rlenv_robot.scripted import ScriptedPairLift, ScriptedPickPlace, ScriptedPush
 
@@ -73,4 +74,5 @@ if __name__ == "__main__":
         parser.add_argument(f"--{name}", default=value, type=type(value))
     given = parser.parse_args()
     policy, _ = train(given.task, given.steps, given.seed)
-    policy.save_onnx(given.out, given.task, {"trainer": "cloned script", "steps": given.steps, "seed": given.seed})
+    about = {"trainer": "cloned script", "steps": given.steps, "seed": given.seed}
+    policy.save_onnx(given.out, given.task, about, robot_of_training(given.task))

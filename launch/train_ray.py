@@ -15,6 +15,7 @@ from ray.tune.registry import register_env
 
 import rlenv_robot
 from rlenv_robot import FlatPolicy, LearningCurve, Profile, flat_for, task, to_gymnasium
+from rlenv_robot.policies.deployment import robot_of_training
 
 
 def environment(settings):
@@ -72,4 +73,5 @@ if __name__ == "__main__":
     given = parser.parse_args()
     profile = rlenv_robot.load_profile(given.profile) if given.profile else Profile()
     policy, _ = train(profile, given.steps, given.seed, given.workers, address=given.address)
-    policy.save_onnx(given.out, profile.task.name, {"trainer": "RLlib PPO", "seed": given.seed})
+    robot = robot_of_training(profile.task.name, profile=profile, **profile.task.options)
+    policy.save_onnx(given.out, profile.task.name, {"trainer": "RLlib PPO", "seed": given.seed}, robot)

@@ -16,6 +16,7 @@ import rlenv_robot
 from rlenv_robot import FlatPolicy, LearningCurve, flat_for, task
 from rlenv_robot.adapters.gymnasium import flat_spaces
 from rlenv_robot.adapters.tianshou import to_tianshou
+from rlenv_robot.policies.deployment import robot_of_training
 
 EACH, UPDATES = 10, 40  # steps of each environment between updates, and how many updates then
 
@@ -65,4 +66,5 @@ if __name__ == "__main__":
         parser.add_argument(f"--{name}", default=value, type=type(value))
     given = parser.parse_args()
     policy, _ = train(given.task, given.steps, given.seed)
-    policy.save_onnx(given.out, given.task, {"trainer": "Tianshou SAC", "steps": given.steps, "seed": given.seed})
+    about = {"trainer": "Tianshou SAC", "steps": given.steps, "seed": given.seed}
+    policy.save_onnx(given.out, given.task, about, robot_of_training(given.task))

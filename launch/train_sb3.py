@@ -9,6 +9,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 import rlenv_robot
 from rlenv_robot import FlatPolicy, LearningCurve, flat_for, task
 from rlenv_robot.adapters.stable_baselines3 import to_stable_baselines3
+from rlenv_robot.policies.deployment import robot_of_training
 
 
 class Watch(BaseCallback):
@@ -52,4 +53,5 @@ if __name__ == "__main__":
     parser.add_argument("--out", default="policy.onnx")
     given = parser.parse_args()
     policy, _ = train(given.task, given.steps, given.seed)
-    policy.save_onnx(given.out, given.task, {"trainer": "SB3 PPO", "steps": given.steps, "seed": given.seed})
+    about = {"trainer": "SB3 PPO", "steps": given.steps, "seed": given.seed}
+    policy.save_onnx(given.out, given.task, about, robot_of_training(given.task))

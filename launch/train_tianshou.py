@@ -17,6 +17,7 @@ import rlenv_robot
 from rlenv_robot import FlatPolicy, LearningCurve, flat_for, task
 from rlenv_robot.adapters.gymnasium import flat_spaces
 from rlenv_robot.adapters.tianshou import to_tianshou
+from rlenv_robot.policies.deployment import robot_of_training
 
 HORIZON = 60  # steps of each environment between updates
 
@@ -71,4 +72,5 @@ if __name__ == "__main__":
     given = parser.parse_args()
     profile = rlenv_robot.load_profile(given.profile) if given.profile else None
     policy, _ = train(given.task, given.steps, given.seed, profile=profile)
-    policy.save_onnx(given.out, given.task, {"trainer": "Tianshou PPO", "steps": given.steps, "seed": given.seed})
+    about = {"trainer": "Tianshou PPO", "steps": given.steps, "seed": given.seed}
+    policy.save_onnx(given.out, given.task, about, robot_of_training(given.task, profile=profile))

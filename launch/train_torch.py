@@ -8,6 +8,7 @@ from torch.distributions import Normal
 
 import rlenv_robot
 from rlenv_robot import FlatPolicy, LearningCurve, flat_for, to_gymnasium_vector
+from rlenv_robot.policies.deployment import robot_of_training
 
 HORIZON, GAMMA, LAMBDA, CLIP = 60, 0.9, 0.95, 0.2
 
@@ -73,4 +74,5 @@ if __name__ == "__main__":
         parser.add_argument(f"--{name}", default=value, type=type(value))
     given = parser.parse_args()
     policy, _ = train(given.task, given.steps, given.seed)
-    policy.save_onnx(given.out, given.task, {"trainer": "PyTorch PPO", "steps": given.steps, "seed": given.seed})
+    about = {"trainer": "PyTorch PPO", "steps": given.steps, "seed": given.seed}
+    policy.save_onnx(given.out, given.task, about, robot_of_training(given.task))

@@ -10,6 +10,7 @@ from torch.distributions import Normal, kl_divergence
 
 import rlenv_robot
 from rlenv_robot import FlatPolicy, LearningCurve, flat_for
+from rlenv_robot.policies.deployment import robot_of_training
 
 HORIZON, GAMMA, LAMBDA, CLIP, KL, SMALL = 24, 0.99, 0.95, 0.2, 0.01, 0.05  # small rewards: a new critic is soon right
 
@@ -74,4 +75,5 @@ if __name__ == "__main__":
     for name, value in {"task": "go2-walk", "steps": 8_000_000, "seed": 0, "out": "walk.onnx"}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value))
     given = parser.parse_args()
-    train(given.task, given.steps, given.seed)[0].save_onnx(given.out, given.task, {"trainer": "PPO"})
+    policy = train(given.task, given.steps, given.seed)[0]
+    policy.save_onnx(given.out, given.task, {"trainer": "PPO"}, robot_of_training(given.task))

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from real.client.cameras import RemoteCameras
-    from real.client.connection import Connection
-    from real.client.robot import ClientSettings, RemoteRobot
+    from real.client.connection import ClientSettings, Connection
+    from real.client.robot import RemoteRobot
     from real.control.loop import ControlLoop
     from real.control.observer import ServerObserver
     from real.control.settings import LoopSettings
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "ClientSettings": "real.client.robot",
+    "ClientSettings": "real.client.connection",
     "Connection": "real.client.connection",
     "ControlLoop": "real.control.loop",
     "ImageListener": "real.telemetry.images",

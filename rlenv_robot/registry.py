@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -208,6 +208,7 @@ def robot(
     take: Literal["no", "ask", "force"] = "no",
     timing: DelayModel | Options | None = None,
     randomise: Randomise | Options | None = None,
+    gains: Mapping[str, float | Sequence[float]] | None = None,
 ) -> Robot:
     """Return a robot of a model: simulated, on the network, or driven by this process.
 
@@ -223,6 +224,8 @@ def robot(
         timing: of a simulation (``sim``): how late, coarse and lossy it is, see `sim.latency.DelayModel`.
         randomise: of a simulation (``sim``): what of its model each episode draws, see
             `sim.randomize.randomise.Randomise`.
+        gains: of a simulation (``sim``), for its manifest: the gains at which the figures of ``randomise`` were
+            measured, such as ``{"p": 16, "volts": 7.4}``.
 
     Raises:
         TypeError: ``where`` is neither a text nor a robot.
@@ -234,6 +237,8 @@ def robot(
     if keys is not None and not (isinstance(where, str) and "://" in where):
         raise ValueError(f"keys are for a robot on the network, such as 'tcp://10.0.0.7:5555', and this is {where!r}")
     settings = sim_settings(timing, randomise)
+    if gains:
+        settings["gains"] = gains
     if settings and where != "sim":
         raise ValueError(f"{' and '.join(settings)} can be chosen for robot 'sim' alone, and this is {where!r}")
     if not isinstance(where, str):
@@ -392,6 +397,7 @@ def make_vector(
     settings = sim_settings(timing, randomise, profile)
     batch: RobotBatch
     if device != "cpu":
+        settings.pop("gains", None)
         batch = _on_gpu(model, num_envs, device, [*settings, *(["cameras"] if cameras else [])])
     else:
         batch = simulated = SimBatch(model, num_envs, threads, **settings)

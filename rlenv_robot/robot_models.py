@@ -111,12 +111,21 @@ class RobotModel:
     def make_twin(self, seed: int = 0) -> SimModel:
         """Return a simulation with a real robot's faults, drawn by the seed.
 
+        Its manifest has the gains of the nominal simulation: as with a real robot, nobody knows those that it has.
+
         Raises:
             ValueError: the robot has no twin.
         """
         if self.twin is None:
             raise ValueError(f"there is no twin of {self.name!r}, use 'sim'")
-        return cast("SimModel", load_object(self.twin)(seed))
+        twin = cast("SimModel", load_object(self.twin)(seed))
+        if twin.spec.actuation is not None or self.simulated is None:
+            return twin
+        from hal.robot import Actuation
+        from sim.randomize.actuation import configured_spec
+
+        nominal = configured_spec(self.make_sim_model(looks=False)).actuation or Actuation()
+        return replace(twin, spec=replace(twin.spec, actuation=Actuation(nominal.gains)))
 
     def load_variation(self) -> Mapping[str, Options]:
         """Return ``timing`` and ``randomise`` of the range in which such robots differ; empty where none is known."""

@@ -16,6 +16,7 @@ from hal.robot import BatchState, RobotSpec
 from sim.initial_state import InitialState
 from sim.latency import DelayModel
 from sim.model import SimModel
+from sim.randomize.actuation import Gains, configured_spec
 from sim.randomize.randomise import Randomise, Randomised
 from sim.randomize.seeds import SeedStreams
 from sim.snapshot import BatchSnapshot, fitting
@@ -41,15 +42,15 @@ class Simulations:
     """
 
     def __init__(self, sim_model: SimModel, num: int) -> None:
-        self._sim_model, self._num = sim_model, num
+        self._sim_model, self._num, self._spec = sim_model, num, sim_model.spec
         self._steps = 0
         self._period_ns = 1e9 / sim_model.spec.rate_hz
         _write_no_log_file()
 
     @property
     def spec(self) -> RobotSpec:
-        """The description of each robot."""
-        return self._sim_model.spec
+        """The description of each robot, with the range of its gains and delays."""
+        return self._spec
 
     @property
     def sim_model(self) -> SimModel:
@@ -96,6 +97,7 @@ class SimBatch(Simulations):
             arm that has just been switched on.
         timing: delays, losses and resolution of commands and sensors; None for none of them.
         randomise: the parts of the model that each reset draws anew; None for none of them.
+        gains: as for `sim.randomize.actuation.configured_spec`, for the manifest; they change nothing in a simulation.
 
     Raises:
         ValueError: num is below 1 or threads below 0.
@@ -111,10 +113,12 @@ class SimBatch(Simulations):
         teleport: bool = True,
         timing: DelayModel | None = None,
         randomise: Randomise | None = None,
+        gains: Gains | None = None,
     ) -> None:
         if not isinstance(num, int | np.integer) or num < 1 or threads < 0:
             raise ValueError(f"{num} simulations on {threads} threads: allowed are 1 or more, on 0 (all CPUs) or more")
         super().__init__(sim_model, num)
+        self._spec = configured_spec(sim_model, None if timing is None else timing.ranges, randomise, gains)
         self._stage, self._substeps = sim_model.stage, sim_model.substeps
         self._batch: Batch | None = Batch(sim_model.model, num, threads, persistent=sim_model.needs_own_model)
         self._starts = InitialState(self._batch, sim_model, teleport)

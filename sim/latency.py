@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hal.errors import SpecError
-from hal.robot import RobotSpec
+from hal.robot import DELAYS, Range, RobotSpec
 from sim.randomize.distribution import Distribution, Fixed, distribution
 from sim.randomize.seeds import Purpose, SeedStreams, uniform
 
@@ -136,6 +136,14 @@ class DelayModel:
         pause = max((1.0 / rate.low for rate in self._named("sensor_rate").values()), default=0.0)
         slowest = max((delay.high for delay in self._named("sensor_delay").values()), default=0.0)
         return self.value("reading_delay").high + self.value("reading_jitter").high + slowest + pause
+
+    @property
+    def ranges(self) -> dict[str, Range]:
+        """The delays that a command and a reading may have, s, under ``command`` and ``reading``."""
+        least = {kind: self.value(f"{kind}_delay").low + self.value(f"{kind}_jitter").low for kind in DELAYS}
+        return {
+            kind: Range(least[kind], most) for kind, most in (("command", self.command_s), ("reading", self.reading_s))
+        }
 
     def check_fit(self, spec: RobotSpec, timestep: float) -> None:
         """Refuse sensors and commands that the robot does not have, and rates that its physics can't resolve.

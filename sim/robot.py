@@ -16,6 +16,7 @@ from hal.spec import Spec
 from sim.batch import SimBatch
 from sim.latency import DelayModel
 from sim.model import SimModel
+from sim.randomize.actuation import Gains, configured_spec
 from sim.randomize.randomise import Randomise
 from sim.snapshot import BatchSnapshot
 
@@ -41,6 +42,7 @@ class SimRobot:
         randomise: what of the model a reset draws anew; None is nothing.
         validate: whether a step checks its command; False where a guard around the robot has just done so.
         streams: names of sensors that are also sampled after every step of the physics, for who asks by `stream_to`.
+        gains: as for `sim.randomize.actuation.configured_spec`, for the manifest; they change nothing in a simulation.
 
     Raises:
         RobotError: the spec has no camera or sensor of such a name.
@@ -58,6 +60,7 @@ class SimRobot:
         timing: DelayModel | None = None,
         randomise: Randomise | None = None,
         validate: bool = True,
+        gains: Gains | None = None,
     ) -> None:
         self._sim_model, self._teleport = sim_model, teleport
         self._validate = sim_model.spec.commands.validate if validate else None
@@ -66,6 +69,7 @@ class SimRobot:
         self._timing, self._randomise = timing, randomise
         self._delayed = timing is not None
         self._check_conditions()
+        self._spec = configured_spec(sim_model, None if timing is None else timing.ranges, randomise, gains)
         self._sampler = Sampler(sim_model.spec, streams, sim_model.substeps)
         self._after_physics: Callable[[], None] | None = None
         self._plain = self._is_plain()
@@ -77,8 +81,8 @@ class SimRobot:
 
     @property
     def spec(self) -> RobotSpec:
-        """The robot's description."""
-        return self._sim_model.spec
+        """The robot's description, with its gains and delays."""
+        return self._spec
 
     @property
     def sim_model(self) -> SimModel:
@@ -125,7 +129,7 @@ class SimRobot:
     def _check_conditions(self) -> None:
         model = self._sim_model.model
         if self._timing is not None:
-            self._timing.check_fit(self.spec, model.opt.timestep)
+            self._timing.check_fit(self._sim_model.spec, model.opt.timestep)
         if self._randomise is not None:
             self._randomise.check_fit(model)
 

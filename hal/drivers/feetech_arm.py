@@ -19,11 +19,11 @@ from hal.drivers.calibration import STEP_RAD, Calibration, load_calibration
 from hal.drivers.fitness import FitnessSettings, ServoFacts, UnfitArm, check_arm
 from hal.drivers.health import HealthSettings, HealthWatch
 from hal.drivers.serial_port import SerialPort
-from hal.drivers.sts3215 import FEEDBACK, STEPS, TABLE, Feedback, decode_feedback
+from hal.drivers.sts3215 import FEEDBACK, STEPS, STIFFNESS, TABLE, Feedback, decode_feedback
 from hal.drivers.torque import OFF, ON, damp, let_down, write_all
 from hal.errors import ConnectionLost, EpisodeError, Fault, RobotError, RobotStopped, StopReason
 from hal.field import JsonDict
-from hal.robot import RobotSpec, RobotState
+from hal.robot import Actuation, Range, RobotSpec, RobotState
 from hal.robots.so101 import JOINTS, SO101, forward_kinematics
 
 __all__ = ["FeetechArm"]
@@ -63,6 +63,10 @@ class FeetechArm:
         calibration: the file of this arm, ours or LeRobot's, or a `Calibration`.
         baud: bits a second.
         p, i, d: gains of the position law, registers 21, 23 and 22. LeRobot's are 16, 0 and 32.
+        volts: of the supply, V, for the arm's manifest. If the servos measure a voltage that differs by more than a
+            fifth, the arm is not switched on. None says nothing: a policy's voltage is then not compared.
+        delay_s: from a goal on the bus to the first motion, seconds, where it was measured (``rlenv-robot identify``),
+            for the manifest; a number, or a list of both ends.
         torque_limit: largest duty cycle of the arm's joints, 0 to 1.
         gripper_torque_limit: largest duty cycle of the gripper, which may push for long.
         grip_torque: largest duty cycle of the gripper while it holds a thing.
@@ -86,6 +90,8 @@ class FeetechArm:
         p: int = 16,
         i: int = 0,
         d: int = 32,
+        volts: float | None = None,
+        delay_s: float | Sequence[float] | None = None,
         torque_limit: float = 1.0,
         gripper_torque_limit: float = 0.5,
         grip_torque: float = 0.25,
@@ -109,8 +115,8 @@ class FeetechArm:
         self._limits = {name: gripper_torque_limit if name == "gripper" else torque_limit for name in JOINTS}
         self._grip_torque, self._on_stop = min(grip_torque, gripper_torque_limit), on_stop
         self._eased: frozenset[str] = frozenset()  # joints whose limit is that of a grip
-        self._spec = SO101 if rate_hz == SO101.rate_hz else replace(SO101, rate_hz=rate_hz)
-        self._fitness = FitnessSettings(travel_tolerance_deg=travel_tolerance_deg)
+        self._spec = replace(SO101, rate_hz=rate_hz, actuation=_actuation(self._kept, volts, delay_s))
+        self._fitness = FitnessSettings(travel_tolerance_deg=travel_tolerance_deg, volts=volts)
         self._bus_settings = BusSettings(turnaround_s, latency_s)
         self._rate = Rate(rate_hz, now, sleep)
         self._now, self._sleep = now, sleep
@@ -128,7 +134,7 @@ class FeetechArm:
 
     @property
     def spec(self) -> RobotSpec:
-        """The description that the simulated arm has too."""
+        """The description that the simulated arm has too, with the gains that this driver writes to the servos."""
         return self._spec
 
     @property
@@ -440,6 +446,24 @@ class FeetechArm:
         ages = {"joint_position": oldest_ns, "joint_velocity": oldest_ns}
         held = np.clip(applied, *command.bounds).astype(np.float32)
         return RobotState(sensors, {"joint_target": held}, bus.port.now_ns(), ages, faults=faults)
+
+
+def _actuation(registers: Mapping[str, int], volts: float | None, delay_s: float | Sequence[float] | None) -> Actuation:
+    """Return the gains and delays of an arm's manifest.
+
+    Raises:
+        ValueError: a number is not allowed.
+    """
+    if volts is not None and not 4.0 <= volts <= 14.0:
+        raise ValueError(f"the setting volts is {volts}, allowed are 4 to 14, as these servos take them")
+    gains: dict[str, float | Sequence[float]] = dict(registers)
+    if volts is not None:
+        gains |= {"volts": volts, "stiffness": STIFFNESS * registers["p"] * volts}
+    try:
+        delays = {} if delay_s is None else {"command": Range.of(delay_s)}
+    except ValueError as error:
+        raise ValueError(f"the setting delay_s {error}") from error
+    return Actuation(Actuation.for_all(SO101.commands, gains).gains, delays)
 
 
 def _wrapped(angles: np.ndarray) -> np.ndarray:

@@ -14,6 +14,10 @@ from hal.errors import DeadlineExceeded, RobotError
 __all__ = ["FitnessSettings", "Misfit", "ServoFacts", "UnfitArm", "check_arm", "check_servos", "read_facts"]
 
 
+_VOLTS_SHARE = 0.2
+"""Share by which the measured supply may differ from the declared one; a battery's own varies by 15 %."""
+
+
 @dataclass(frozen=True, slots=True)
 class FitnessSettings:
     """The differences from its calibration and its model that an arm may have.
@@ -22,11 +26,13 @@ class FitnessSettings:
         travel_tolerance_deg: most difference between a calibration's travel and the model's, degrees.
         max_temperature: hottest servo that may be switched on, degrees Celsius.
         outside_deg: most by which a joint may stand outside the model's range, degrees.
+        volts: the supply that the arm's manifest declares, V; None for any that the servos take.
     """
 
     travel_tolerance_deg: float = 3.0
     max_temperature: int = 60
     outside_deg: float = 6.0
+    volts: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +226,11 @@ def _state(name: str, facts: ServoFacts, settings: FitnessSettings) -> Iterator[
         yield Misfit(
             "voltage", name, f"the supply is {facts.volts:g} V, this servo takes {low:g} to {high:g} V: {variant}",
             "Unplug the supply now, and use the one for this variant of the servo",
+        )  # fmt: skip
+    elif settings.volts is not None and abs(facts.volts - settings.volts) > _VOLTS_SHARE * settings.volts:
+        yield Misfit(
+            "declared_voltage", name, f"the supply is {facts.volts:g} V, the setting volts says {settings.volts:g} V",
+            "A policy's gains hold at the declared voltage: set volts to the supply's, or use that supply",
         )  # fmt: skip
     if facts.temperature > settings.max_temperature:
         yield Misfit(

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from hal.drivers import feetech
 
 __all__ = [
-    "BAUD_RATES", "CURRENT_A", "FEEDBACK", "MODEL", "STEPS", "TABLE", "Feedback", "Register", "decode_feedback",
+    "BAUD_RATES", "CURRENT_A", "FEEDBACK", "MODEL", "STEPS", "STIFFNESS", "TABLE", "Feedback", "Register",
+    "decode_feedback",
 ]  # fmt: skip
 
 MODEL = 777
@@ -19,6 +20,10 @@ MODEL = 777
 
 STEPS = 4096
 """Steps of the encoder in a turn."""
+
+STIFFNESS = 1.2116 * 0.166 / 2.676
+"""Torque of the position law at the shaft for each unit of register 21 (P), each volt of the supply and each rad of
+error, N m/(rad V). Source: Rhoban's BAM, model m1: torque constant times duty over resistance."""
 
 CURRENT_A = 0.0065
 """Unit of registers 28 and 69, A."""

@@ -7,15 +7,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import zmq
 
 from hal.clock import OffsetEstimator
-from hal.errors import ConnectionLost, EpisodeError, RobotStopped, WireError
+from hal.errors import ConnectionLost, EpisodeError, RobotStopped, SpecMismatch, WireError
+from hal.guarding.manifest_check import compare_manifests
 from hal.robot import RobotSpec
 from real.client.datagrams import DatagramPath
+from real.control.settings import check_above_zero, check_choice
 from real.protocol import messages as wire
 from real.protocol.datagrams import RESEND_S, ChannelOffer, datagram_address, sealing_missing
 from real.protocol.errors import error_from_list
@@ -23,7 +27,7 @@ from real.protocol.handshake import ClientKeys, Handshake
 from real.protocol.messages import Message, MessageKind, receive_frames, send_frames
 from real.protocol.sockets import notice_vanished_peers
 
-__all__ = ["Connection", "Delays", "server_spec", "stop_number"]
+__all__ = ["ClientSettings", "Connection", "Delays", "ServedManifest", "server_spec", "stop_number"]
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +46,38 @@ _OPTIONS: dict[int, int] = {
     zmq.SNDTIMEO: int(_SEND_S * 1000),
     zmq.MAXMSGSIZE: wire.MAX_FRAME_BYTES,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """The settings of a client's connection to a served robot.
+
+    Attributes:
+        connect_timeout_s: longest wait for the server to answer a new connection, seconds.
+        step_timeout_s: longest wait for the answer to a step, seconds.
+        reset_timeout_s: longest reset, seconds, including the wait for a person; then the server stops the robot.
+        take: what happens where another client holds the robot: ``no`` refuses, ``ask`` asks that client, ``force``
+            takes the robot, which needs the role ``operate`` where there are keys.
+        keys: folder of this client's keys, as `rlenv-robot keys new` makes it. A server without keys, or with others
+            than the folder's ``server.key``, is then refused. None: no keys.
+
+    Raises:
+        ValueError: a value is not allowed; the message names the setting, the value and what is allowed.
+    """
+
+    connect_timeout_s: float = 2.0
+    step_timeout_s: float = 1.0
+    reset_timeout_s: float = 90.0
+    take: Literal["no", "ask", "force"] = "no"
+    keys: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        check_above_zero(
+            connect_timeout_s=self.connect_timeout_s,
+            step_timeout_s=self.step_timeout_s,
+            reset_timeout_s=self.reset_timeout_s,
+        )
+        check_choice("take", self.take, ("no", "ask", "force"))
 
 
 class Connection:
@@ -313,6 +349,43 @@ def server_spec(message: Message) -> RobotSpec:
     if len(message.frames) != 1:
         raise WireError(f"a welcome has {len(message.frames)} frames, it must have one, the robot's description")
     return RobotSpec.from_dict(wire.unpack_data(message.frames[0], "robot description"))
+
+
+class ServedManifest:
+    """The description of a server's robot, with limits, gains and delays, and its comparison at each connection.
+
+    Args:
+        address: of the server, for messages.
+        expect: the robot that is expected; its limits need not be the server's.
+
+    Attributes:
+        spec: as the server gave it at the newest connection; None before the first one.
+    """
+
+    def __init__(self, address: str, expect: RobotSpec | None) -> None:
+        self._address, self._expect = address, expect
+        self.spec: RobotSpec | None = None
+
+    def take(self, theirs: RobotSpec) -> None:
+        """Take up what the server says now; log limits that differ from the expected ones.
+
+        Raises:
+            SpecMismatch: the robot answers otherwise than at the connection before, such as by gains that were changed
+                meanwhile (`hal.guarding.manifest_check`).
+        """
+        if self._expect is not None and theirs.limits != self._expect.limits:
+            _log.warning(
+                "the server limits %s otherwise than expected here: %s there, %s here; the server's limits count",
+                theirs.name, theirs.limits.to_dict(), self._expect.limits.to_dict(),
+            )  # fmt: skip
+        before, report = self.spec, compare_manifests(self.spec or theirs, theirs)
+        if before is not None and report.refusals:
+            lines = [str(each).replace("in the training", "before") for each in report.refusals]
+            raise SpecMismatch(f"the robot at {self._address} has changed since this client met it", lines)
+        for each in report.warnings:
+            text = str(each).replace("in the training", "before")
+            _log.warning("the robot at %s has changed since this client met it: %s", self._address, text)
+        self.spec = theirs
 
 
 # -- How long commands and readings were on their way between this machine and a robot's controller ----------

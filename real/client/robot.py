@@ -9,10 +9,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +20,7 @@ from hal.guard import check_fresh
 from hal.reset.confirmation import Answer
 from hal.reset.record import ResetRecord
 from hal.robot import RobotSpec, RobotState, SampleSink, StreamSpec
-from real.client.connection import Connection, Delays, server_spec, stop_number
-from real.control.settings import check_above_zero, check_choice
+from real.client.connection import ClientSettings, Connection, Delays, ServedManifest, server_spec, stop_number
 from real.protocol.handshake import load_keys
 from real.protocol.messages import Message, MessageKind, address_at_host, answer_from_list, check_address
 from real.protocol.rows import RobotStateCodec, RowCodec
@@ -39,38 +36,6 @@ _GRACE_S = 3.0
 
 _STANDING_S = 0.5
 """Longest wait for a stop's answer on the connection that stands already, seconds; then a new one is tried."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
-    """The settings of a client's connection to a served robot.
-
-    Attributes:
-        connect_timeout_s: longest wait for the server to answer a new connection, seconds.
-        step_timeout_s: longest wait for the answer to a step, seconds.
-        reset_timeout_s: longest reset, seconds, including the wait for a person; then the server stops the robot.
-        take: what happens where another client holds the robot: ``no`` refuses, ``ask`` asks that client, ``force``
-            takes the robot, which needs the role ``operate`` where there are keys.
-        keys: folder of this client's keys, as `rlenv-robot keys new` makes it. A server without keys, or with others
-            than the folder's ``server.key``, is then refused. None: no keys.
-
-    Raises:
-        ValueError: a value is not allowed; the message names the setting, the value and what is allowed.
-    """
-
-    connect_timeout_s: float = 2.0
-    step_timeout_s: float = 1.0
-    reset_timeout_s: float = 90.0
-    take: Literal["no", "ask", "force"] = "no"
-    keys: str | Path | None = None
-
-    def __post_init__(self) -> None:
-        check_above_zero(
-            connect_timeout_s=self.connect_timeout_s,
-            step_timeout_s=self.step_timeout_s,
-            reset_timeout_s=self.reset_timeout_s,
-        )
-        check_choice("take", self.take, ("no", "ask", "force"))
 
 
 class RemoteRobot:
@@ -110,7 +75,7 @@ class RemoteRobot:
         self.settings = settings = settings or ClientSettings(**options)
         self.address = check_address(address, keys=settings.keys is not None)
         self._keys = None if settings.keys is None else load_keys(settings.keys)
-        self._expect = expect
+        self._expect, self._served = expect, ServedManifest(self.address, expect)
         self._on_event, self._on_wanted = on_event, on_wanted
         self._offset, self._delays, self._clocks = OffsetEstimator(), Delays(), ClockStream()
         self.last_reset: ResetRecord | None = None
@@ -138,6 +103,17 @@ class RemoteRobot:
         if self._expect is not None:
             return self._expect
         return server_spec(self._ask_once(MessageKind.HELLO, self._introduction(move=False)))
+
+    def served_spec(self) -> RobotSpec:
+        """Return the robot's description as its server gives it, with the gains and delays of this very robot.
+
+        Raises:
+            ConnectionLost: the server does not answer, or refuses this key.
+        """
+        if self._served.spec is None:
+            hello = {**self._introduction(move=False), "digest": ""}
+            self._served.take(server_spec(self._ask_once(MessageKind.HELLO, hello)))
+        return self._served.spec or self.spec
 
     guarded = True
     """The server's guard limits the commands, by the time that passes there."""
@@ -524,16 +500,12 @@ class RemoteRobot:
         theirs = server_spec(message)
         if message.kind is MessageKind.MISMATCH:
             raise SpecMismatch(f"the robot at {self.address} is not the expected one", self.spec.difference(theirs))
+        self._served.take(theirs)
         if self._lost is not None and self._session and isinstance(message.detail, dict) and "before" in message.detail:
             self._returned = {"lost": self._lost, "session": str(message.detail.get("before"))}
         connection.session = self._session = message.session
         self._lost = None
         connection.use_datagrams(message.detail.get("datagrams") if isinstance(message.detail, dict) else None)
-        if self._expect is not None and theirs.limits != self._expect.limits:
-            _log.warning(
-                "the server limits %s otherwise than expected here: %s there, %s here; the server's limits count",
-                theirs.name, theirs.limits.to_dict(), self._expect.limits.to_dict(),
-            )  # fmt: skip
         self.__dict__.setdefault("spec", theirs)  # fills the cached property where no robot was expected
         return message.detail
 

@@ -158,6 +158,7 @@ class Server:
         answer = _without_images(self._transport.answer) if cameras else self._transport.answer
         self._loop = ControlLoop(robot, answer, settings, observer=observer, fetch=self._transport.fetch)
         self._spec = self._loop.spec
+        self._manifest = self._spec.manifest_digest
         self._authenticator = None if settings.keys is None else _authenticator(settings.keys)
         self._limiter = ConnectionLimiter()
         self._stop_endpoint: StopEndpoint | None = None
@@ -327,19 +328,20 @@ class Server:
     def about(self) -> dict[str, Any]:
         """Return the robot's status as plain data; from any thread.
 
-        Keys: ``state`` and ``why`` (`Lifecycle`), ``holder`` of the lease, ``cadence`` (`hal.clock.LoopTiming`),
-        ``reading_age_s`` (of the newest reading, or None), ``real_time``, ``late_commands``, ``descriptors`` (files and
-        connections that the process may open), ``cut_off`` (connections that were ended, by reason), ``dropped``
-        (messages of clients that send without waiting), ``datagrams`` (`DatagramServer.to_dict`, or None), ``stop``
-        (endpoint for stops alone), ``stop_number`` (of the newest stop; it grows with each), ``telemetry`` (its
-        endpoint, or None), ``pictures`` (endpoint and health of the cameras, or None), ``recording``
-        (`ServerObserver.to_dict`, or None), where stops are kept, ``stop_file`` (its path, and the failure to write it,
-        or None), and ``guard`` where motion is checked (how many commands were ``held_back``, and by what the ``last``
-        one).
+        Keys: ``manifest`` (`RobotSpec.manifest_digest`), ``state`` and ``why`` (`Lifecycle`), ``holder`` of the lease,
+        ``cadence`` (`hal.clock.LoopTiming`), ``reading_age_s`` (of the newest reading, or None), ``real_time``,
+        ``late_commands``, ``descriptors`` (files and connections that the process may open), ``cut_off`` (connections
+        that were ended, by reason), ``dropped`` (messages of clients that send without waiting), ``datagrams``
+        (`DatagramServer.to_dict`, or None), ``stop`` (endpoint for stops alone), ``stop_number`` (of the newest stop;
+        it grows with each), ``telemetry`` (its endpoint, or None), ``pictures`` (endpoint and health of the cameras, or
+        None), ``recording`` (`ServerObserver.to_dict`, or None), where stops are kept, ``stop_file`` (its path, and the
+        failure to write it, or None), and ``guard`` where motion is checked (how many commands were ``held_back``, and
+        by what the ``last`` one).
         """
         loop, images, recording = self._loop, self._image_publisher, self._observer.to_dict()
         return {
             "pictures": None if images is None else {"address": self._images, **images.to_dict()},
+            "manifest": self._manifest,
             "state": loop.lifecycle.state.value,
             "why": printable("; ".join(filter(None, (loop.lifecycle.why, loop.driver_trouble))), 1000),
             "holder": self._lease.holder,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rlenv_robot.cli.data.selection import Choice, choice
 
 if TYPE_CHECKING:
+    from hal.robot import Range
     from recorder.table.table import Table
     from rlenv_robot.data.sim_to_real.motion import RecordedMotion
     from sim.model import SimModel
@@ -22,6 +23,7 @@ __all__ = [
     "gap_lines",
     "log_motions",
     "open_log",
+    "recorded_gains",
     "robot_named",
     "runs_at",
 ]
@@ -71,6 +73,26 @@ def robot_named(table: Table, args: argparse.Namespace) -> str:
     if name is None:
         raise ValueError(f"{table.origin} does not say which robot recorded it; name it: --robot so101")
     return str(name)
+
+
+def recorded_gains(paths: Iterable[Path]) -> Mapping[str, Range] | None:
+    """Return the gains that all runs at these paths declare for the robot's first joint; None where they do not.
+
+    Args:
+        paths: of runs, folders of runs, or data sets, which declare none.
+    """
+    from hal import LogError, RobotSpec
+    from recorder.read.reader import LogReader
+
+    found: list[Mapping[str, Range] | None] = []
+    for run in [run for path in paths for run in (runs_at(path) or [path])]:
+        try:
+            plain = LogReader(run).metadata.get("robot_spec")
+        except (LogError, OSError):
+            return None
+        actuation = None if plain is None else RobotSpec.from_dict(plain).actuation
+        found.append(None if actuation is None else next(iter(actuation.gains.values()), None))
+    return found[0] if found and all(gains == found[0] for gains in found) else None
 
 
 def frames_of(texts: Sequence[str]) -> dict[int, tuple[int, int | None]]:

@@ -8,7 +8,15 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlenv_robot.cli.arm_log import add_log, chosen_episodes, frames_of, log_motions, open_log, robot_named
+from rlenv_robot.cli.arm_log import (
+    add_log,
+    chosen_episodes,
+    frames_of,
+    log_motions,
+    open_log,
+    recorded_gains,
+    robot_named,
+)
 from rlenv_robot.cli.output import print_table, say
 
 if TYPE_CHECKING:
@@ -79,7 +87,8 @@ def run(args: argparse.Namespace) -> int:
     result = identify(sim_model, fitted, kinds, leave_out, friction=friction)
     judgement = judge(sim_model, result.values, judging or fitted)
     if args.output:
-        text = profile_text(result, sim_model, ", ".join(path.name for path in args.logs), args.spread)
+        origin = ", ".join(path.name for path in args.logs)
+        text = profile_text(result, sim_model, origin, args.spread, recorded_gains(args.logs))
         Path(args.output).write_text(text, encoding="utf-8")
     if args.json:
         data = {**result.to_dict(), "judged": judgement.to_dict(), "held_out": bool(judging)}

@@ -31,6 +31,7 @@ VERBS = {
     "calibrate": Verb("rlenv_robot.cli.calibrate", "relate an arm's steps to angles, in our and LeRobot's files"),
     "keys": Verb("rlenv_robot.cli.keys", "make and list the keys of robots and clients"),
     "run": Verb("rlenv_robot.cli.run", "run a trained policy"),
+    "manifest": Verb("rlenv_robot.cli.manifest", "show and compare the robot that a policy was trained on"),
     "retrain": Verb("rlenv_robot.cli.train:add_retrain", "improve a policy from recorded runs"),
     "replay": Verb("rlenv_robot.cli.replay", "show a recorded episode"),
     "excite": Verb("rlenv_robot.cli.excite", "record a motion from which an arm's servos can be identified"),

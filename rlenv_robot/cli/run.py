@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,8 @@ Examples:
     parser.add_argument("--seed", type=int, default=0, help="seed of the goals (default: 0)")
     parser.add_argument("--record", help="a folder; the run is recorded into a new one inside it")
     parser.add_argument("--profile", metavar="FILE", help="a profile, for its task's settings and its record.folder")
+    words = "run although these parts of the manifest differ: sensors, rate, home, gains, delays"
+    parser.add_argument("--accept", metavar="PART,...", default="", help=words)
     parser.add_argument("--clear-stop", metavar="WHY", help="clear a latched stop, saying what you found")
     parser.add_argument("--verdicts", action="store_true", help="ask at this terminal how each episode went")
     parser.add_argument("--intervene", action="store_true", help="take over with the keys of this terminal")
@@ -50,6 +53,7 @@ Examples:
 
 def run(args: argparse.Namespace) -> int:
     """Run the episodes, and print a line for each."""
+    from rlenv_robot.policies.deployment import check_deployment, deployed_spec
     from rlenv_robot.training.rollout import run_episode
 
     if args.episodes < 1:
@@ -59,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
     known = runs_at(folder)
     with _environment(args, policy) as env:
         policy.check(env.observation, env.action)
+        for line in check_deployment(policy, deployed_spec(env.world), _accepted(args)):
+            print(line, file=sys.stderr)
         outcomes = []
         for episode in range(args.episodes):
             options: dict[str, Any] = {"seed": args.seed} if episode == 0 else {}
@@ -72,6 +78,10 @@ def run(args: argparse.Namespace) -> int:
     for line in gap_lines(runs_at(folder) - known) if args.robot != "sim" else ():
         print(line)
     return 0
+
+
+def _accepted(args: argparse.Namespace) -> list[str]:
+    return [part for part in args.accept.split(",") if part]
 
 
 def _policy(args: argparse.Namespace) -> SavedPolicy:
@@ -90,10 +100,13 @@ def _environment(args: argparse.Namespace, policy: SavedPolicy) -> Environment:
     """Make the environment of the arguments, and of the profile where they leave something out."""
     from hal import Terminal
     from rlenv_robot.config.profile import load_profile
+    from rlenv_robot.policies.deployment import TrainedPolicy
     from rlenv_robot.policies.policy import StochasticPolicy
     from rlenv_robot.registry import make
 
-    info = {"policy": str(args.policy)}
+    info: dict[str, Any] = {"policy": str(args.policy)}
+    if isinstance(policy, TrainedPolicy) and policy.robot is not None:
+        info |= {"manifest": policy.robot.manifest_digest, "accepted": _accepted(args)}
     profile = load_profile(args.profile) if args.profile else None
     options, record = {}, args.record
     if profile is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,7 @@ def _score(outcome: Outcome, name: str) -> float:
 def _outcomes(args: argparse.Namespace, policy: SavedPolicy, where: str) -> list[Outcome]:
     """Run a policy's episodes in a simulation, all at once, or on a robot on the network, one after the other."""
     from rlenv_robot.data.sim_to_real.open_loop import replay_model
+    from rlenv_robot.policies.deployment import check_deployment, deployed_spec
     from rlenv_robot.registry import make, task
     from rlenv_robot.robot_models import robot_model_of
     from rlenv_robot.training.rollout import evaluate, run_episode
@@ -139,6 +141,8 @@ def _outcomes(args: argparse.Namespace, policy: SavedPolicy, where: str) -> list
         outcomes = []
         with closing(make(args.name, where, mode="inference", keys=args.keys)) as env:
             policy.check(env.observation, env.action)
+            for line in check_deployment(policy, deployed_spec(env.world)):
+                print(f"{line}", file=sys.stderr)
             for episode in range(args.episodes):
                 options: dict[str, Any] = {"seed": args.seed} if episode == 0 else {}
                 *_, outcome = run_episode(env, policy, options)

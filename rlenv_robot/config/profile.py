@@ -11,10 +11,11 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Gt, Interval, Len, MinLen
 
-from hal import ProfileError
+from hal import ProfileError, SpecError
 from hal.cameras.settings import CameraSettings
 from hal.homing import HomingSettings
 from hal.limits import Limits
+from hal.robot import Actuation
 from recorder.json_data import JsonDict
 from rlenv_robot.config.sim_settings import check_sim_sections
 from rlenv_robot.config.validation import json_schema, validate
@@ -131,6 +132,8 @@ class RobotSection:
         driver: what makes the hal.Robot of the hardware: the name of a driver, such as feetech, or a class or function
             such as my_arm:Arm, whose module may lie beside the profile. Empty takes the robot model's own driver.
         options: the driver's keyword arguments.
+        gains: the gains at which the figures of [randomise] were measured, such as p = 16 and volts = 7.4; a number, or
+            a list of both ends (docs/sim-to-real.md, "The manifest").
         guard: the limits that the guard beside the motors applies.
     """
 
@@ -139,9 +142,14 @@ class RobotSection:
     seed: int = 0
     driver: str = ""
     options: JsonDict = field(default_factory=dict)
+    gains: JsonDict = field(default_factory=dict)
     guard: GuardSection = field(default_factory=GuardSection)
 
     def __post_init__(self) -> None:
+        try:
+            Actuation({"": self.gains})
+        except SpecError as error:
+            raise ValueError(str(error).replace("gains..", "gains.")) from None
         if not self.where:
             object.__setattr__(self, "where", "driver" if self.driver else "sim")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -25,6 +25,7 @@ class SimSettings(TypedDict, total=False):
 
     timing: DelayModel
     randomise: Randomise
+    gains: Mapping[str, float | Sequence[float]]
 
 
 def sim_settings(
@@ -41,11 +42,12 @@ def sim_settings(
         profile: where to look for what the other arguments leave out.
 
     Returns:
-        ``timing`` and ``randomise``; a key is missing where there is nothing to set.
+        ``timing``, ``randomise`` and the profile's ``gains``; a key is missing where there is nothing to set.
 
     Raises:
         SpecError: a value is not allowed.
     """
+    gains = profile.robot.gains if profile is not None and randomise is None else {}
     if profile is not None:
         timing = profile.timing if timing is None else timing
         randomise = profile.randomise if randomise is None else randomise
@@ -54,6 +56,8 @@ def sim_settings(
         settings["timing"] = _timing(timing) if isinstance(timing, Mapping) else timing
     if randomise is not None and randomise != {}:
         settings["randomise"] = _randomise(randomise) if isinstance(randomise, Mapping) else randomise
+    if gains:
+        settings["gains"] = gains
     return settings
 
 

@@ -11,9 +11,10 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from hal import RobotError, Spec, SpecMismatch
+from hal import RobotError, RobotSpec, Spec, SpecMismatch
 from hal.field import JsonDict, JsonObject
 from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.policies.deployment import robot_entries, robot_of
 from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.tasks.flat_hints import Difference
 
@@ -74,6 +75,11 @@ class SearchedPolicy(Protocol):
         ...
 
     @property
+    def robot(self) -> RobotSpec | None:
+        """The robot on which the policy was trained; None where that is not known."""
+        ...
+
+    @property
     def parameters(self) -> np.ndarray:
         """The parameters, float64, shape (n,)."""
         ...
@@ -116,13 +122,17 @@ class FeedbackPolicy:
             observations without their last.
         vectors: converts observations and actions.
         task: the name of the task that the policy was trained for.
+        robot: the robot on which it was trained, with the range of its gains and delays; None where that is not known.
 
     Raises:
         ValueError: the number of parameters does not fit the vectors.
     """
 
-    def __init__(self, parameters: np.ndarray, vectors: Vectors, task: str = "unknown") -> None:
+    def __init__(
+        self, parameters: np.ndarray, vectors: Vectors, task: str = "unknown", robot: RobotSpec | None = None
+    ) -> None:
         self.parameters, self.vectors, self.task = np.asarray(parameters, np.float64), vectors, task
+        self.robot = robot
         count = parameter_count(vectors)
         if self.parameters.shape[-1] != count:
             raise ValueError(f"got {self.parameters.shape[-1]} parameters, a policy for {task} has {count}")
@@ -132,13 +142,13 @@ class FeedbackPolicy:
         self._weights = [part.reshape(*leading, *shape) for part, shape in zip(parts, shapes, strict=True)]
 
     @staticmethod
-    def zeros(vectors: Vectors, task: str = "unknown") -> FeedbackPolicy:
+    def zeros(vectors: Vectors, task: str = "unknown", robot: RobotSpec | None = None) -> FeedbackPolicy:
         """Return the policy with which a search begins."""
-        return FeedbackPolicy(np.zeros(parameter_count(vectors)), vectors, task)
+        return FeedbackPolicy(np.zeros(parameter_count(vectors)), vectors, task, robot)
 
     def with_parameters(self, parameters: np.ndarray) -> FeedbackPolicy:
         """Return the policy with other parameters, or a population of such, (..., `parameter_count`)."""
-        return FeedbackPolicy(parameters, self.vectors, self.task)
+        return FeedbackPolicy(parameters, self.vectors, self.task, self.robot)
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return an action by the names of the action spec, with the leading axes of the observation."""
@@ -160,13 +170,13 @@ class FeedbackPolicy:
     # -- file ------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, about: JsonObject) -> None:
-        """Write NumPy's ``.npz``: the parameters, the task's name, both specs with their digests, and ``about``.
+        """Write NumPy's ``.npz``: parameters, the task's name, both specs, the robot, digests, and ``about``.
 
         Args:
             path: ending in ``.npz``.
             about: how the policy came about, plain data for people.
         """
-        header = policy_header(_KIND, self.task, self.vectors, about)
+        header = policy_header(_KIND, self.task, self.vectors, about, self.robot)
         save_arrays(path, header, {"parameters": self.parameters})
 
     @staticmethod
@@ -185,7 +195,7 @@ class FeedbackPolicy:
         try:
             if kind == _REACH_KIND:
                 return FeedbackPolicy(arrays["parameters"], ReachVectors(), "so101-reach")
-            return FeedbackPolicy(arrays["parameters"], vectors_of(header), str(header["task"]))
+            return FeedbackPolicy(arrays["parameters"], vectors_of(header), str(header["task"]), robot_of(header))
         except (ValueError, KeyError, TypeError, RobotError) as error:
             raise RobotError(f"{path}: the policy's description is damaged: {error}; train it again") from error
 
@@ -201,8 +211,10 @@ def refuse_other_specs(task: str, vectors: Vectors, observation: Spec, action: S
         raise SpecMismatch(f"this policy is for {task}", problems)
 
 
-def policy_header(kind: str, task: str, vectors: Vectors, about: JsonObject) -> JsonDict:
-    """Return the header of a policy file: its kind and task, both specs with their digests, and ``about``.
+def policy_header(
+    kind: str, task: str, vectors: Vectors, about: JsonObject, robot: RobotSpec | None = None
+) -> JsonDict:
+    """Return the header of a policy file: its kind and task, both specs, the robot, digests, and ``about``.
 
     Raises:
         TypeError: the vectors are of a class that a file can't hold.
@@ -216,6 +228,7 @@ def policy_header(kind: str, task: str, vectors: Vectors, about: JsonObject) -> 
         "vectors": vector_settings(vectors),
         "version": version("rlenv-robot"),
         "about": dict(about),
+        **robot_entries(robot),
     }
 
 

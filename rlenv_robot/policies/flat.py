@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hal import RobotError
+from hal import RobotError, RobotSpec
 from recorder.json_data import JsonObject
 from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.policies.onnx import METADATA, metadata
@@ -39,13 +39,17 @@ class FlatPolicy:
             chosen = self.actor(torch.from_numpy(vector.reshape(-1, self.flat.size))).numpy()
         return self.flat.act(chosen.reshape((*vector.shape[:-1], self.flat.action_size)), observation)
 
-    def save_onnx(self, path: str | Path, task: str, about: JsonObject | None = None) -> None:
+    def save_onnx(
+        self, path: str | Path, task: str, about: JsonObject | None = None, robot: RobotSpec | None = None
+    ) -> None:
         """Write an ONNX file that `rlenv_robot.policies.onnx.OnnxPolicy` loads: scaling in and out is in its graph.
 
         Args:
             path: ending in ``.onnx``.
             task: the name of what it was trained for.
             about: how it came about, plain data for people.
+            robot: the robot on which it was trained, such as ``envs.batch.spec`` of the environments of the training,
+                which has the range of its gains and delays.
 
         Raises:
             RobotError: the packages onnx or onnxscript are missing.
@@ -69,7 +73,8 @@ class FlatPolicy:
                 verbose=False,
             ).save(content)
         model = onnx.load_from_string(content.getvalue())
-        model.metadata_props.add(key=METADATA, value=metadata(task, flat.observation, flat.action, about or {}))
+        text = metadata(task, flat.observation, flat.action, about or {}, robot)
+        model.metadata_props.add(key=METADATA, value=text)
         Path(path).write_bytes(model.SerializeToString())
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hal import RobotError, Spec
+from hal import RobotError, RobotSpec, Spec
 from hal.field import JsonObject
+from rlenv_robot.policies.deployment import robot_of
 from rlenv_robot.policies.feedback import (
     Vectors,
     load_arrays,
@@ -36,14 +37,17 @@ class NetworkPolicy:
         layers: weights (inputs, outputs) and biases (outputs,) of each layer, float32.
         vectors: converts observations and actions.
         task: the name of the task that the policy was trained for.
+        robot: the robot on which it was trained, with the range of its gains and delays; None where that is not known.
 
     Raises:
         ValueError: the layers do not fit each other or the vectors.
     """
 
-    def __init__(self, layers: Sequence[Layer], vectors: Vectors, task: str = "unknown") -> None:
+    def __init__(
+        self, layers: Sequence[Layer], vectors: Vectors, task: str = "unknown", robot: RobotSpec | None = None
+    ) -> None:
         self.layers = [(np.asarray(weights, np.float32), np.asarray(bias, np.float32)) for weights, bias in layers]
-        self.vectors, self.task = vectors, task
+        self.vectors, self.task, self.robot = vectors, task, robot
         sizes = [vectors.size, *(bias.shape[-1] for _, bias in self.layers)]
         shapes = [weights.shape[-2:] for weights, _ in self.layers]
         if not shapes or shapes != list(itertools.pairwise(sizes)) or sizes[-1] != vectors.action_size:
@@ -87,12 +91,12 @@ class NetworkPolicy:
         inputs, outputs = self.layers[-1][0].shape[-2:]
         weights, bias = np.split(np.asarray(parameters), [inputs * outputs], axis=-1)
         last = (weights.reshape(*weights.shape[:-1], inputs, outputs), bias)
-        return NetworkPolicy([*self.layers[:-1], last], self.vectors, self.task)
+        return NetworkPolicy([*self.layers[:-1], last], self.vectors, self.task, self.robot)
 
     # -- file ------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, about: JsonObject) -> None:
-        """Write NumPy's ``.npz``: the layers, the task's name, both specs with their digests, and ``about``.
+        """Write NumPy's ``.npz``: the layers, the task's name, both specs, the robot, digests, and ``about``.
 
         Args:
             path: ending in ``.npz``.
@@ -101,7 +105,7 @@ class NetworkPolicy:
         arrays: dict[str, np.ndarray] = {}
         for number, (weights, bias) in enumerate(self.layers):
             arrays |= {f"weights_{number}": weights, f"bias_{number}": bias}
-        save_arrays(path, policy_header(_KIND, self.task, self.vectors, about), arrays)
+        save_arrays(path, policy_header(_KIND, self.task, self.vectors, about, self.robot), arrays)
 
     @staticmethod
     def load(path: str | Path) -> NetworkPolicy:
@@ -115,6 +119,6 @@ class NetworkPolicy:
             raise RobotError(f"{path}: holds a policy of kind {header.get('kind')!r}, expected {_KIND!r}")
         try:
             layers = [(arrays[f"weights_{n}"], arrays[f"bias_{n}"]) for n in range(len(arrays) // 2)]
-            return NetworkPolicy(layers, vectors_of(header), str(header["task"]))
+            return NetworkPolicy(layers, vectors_of(header), str(header["task"]), robot_of(header))
         except (ValueError, KeyError, TypeError, RobotError) as error:
             raise RobotError(f"{path}: the policy's description is damaged: {error}; train it again") from error

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hal import Field, RobotError, Spec, SpecMismatch
+from hal import Field, RobotError, RobotSpec, Spec, SpecMismatch
 from hal.field import JsonObject
+from rlenv_robot.policies.deployment import robot_entries, robot_of
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -25,13 +26,14 @@ _TYPES = {"float32": "float", "float64": "double"}
 """NumPy's name -> ONNX's, where they differ."""
 
 
-def metadata(task: str, observation: Spec, action: Spec, about: JsonObject) -> str:
-    """Return a file's metadata: the task, both specs with their digests, our version, and ``about`` for people."""
+def metadata(task: str, observation: Spec, action: Spec, about: JsonObject, robot: RobotSpec | None = None) -> str:
+    """Return a file's metadata: task, both specs, robot, digests, our version, and ``about`` for people."""
     digests = {"observation": observation.digest, "action": action.digest}
     specs = {"observation": observation.to_dict(), "action": action.to_dict()}
-    return json.dumps(
-        {"task": task, **specs, "digests": digests, "version": version("rlenv-robot"), "about": dict(about)}
-    )
+    return json.dumps({
+        "task": task, **specs, "digests": digests, "version": version("rlenv-robot"), "about": dict(about),
+        **robot_entries(robot),
+    })  # fmt: skip
 
 
 class OnnxPolicy:
@@ -63,7 +65,7 @@ class OnnxPolicy:
             plain = json.loads(entries[METADATA])
             self.observation = Spec.from_dict(plain["observation"])
             self.action = Spec.from_dict(plain["action"])
-            self.task, self.about = str(plain["task"]), dict(plain["about"])
+            self.task, self.about, self.robot = str(plain["task"]), dict(plain["about"]), robot_of(plain)
         except (ValueError, KeyError, TypeError, AttributeError, RobotError) as error:
             raise RobotError(f"{self.path}: its metadata is damaged: {error!r}") from error
 

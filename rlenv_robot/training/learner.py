@@ -165,7 +165,7 @@ def train_in_simulation(
         recipe, name = recipe_for(envs.task), envs.task.name
     streams = np.tile(np.arange(_EPISODES), recipe.population)
     with make_vector(task, len(streams), streams=streams, **vector_options) as envs:
-        start = FeedbackPolicy.zeros(recipe.vectors, name)
+        start = FeedbackPolicy.zeros(recipe.vectors, name, envs.batch.spec)
         search_settings = SearchSettings(recipe.population, recipe.sigma, seconds, seed=seed)
         if steps is not None:
             horizon = _horizon_steps(envs.task, recipe.horizon_s, envs.batch.spec.period_s)

@@ -183,7 +183,7 @@ class _Learner:
             for part in self._actor
             if isinstance(part, nn.Linear)
         ]
-        return NetworkPolicy(layers, self._vectors.flat, self._envs.task.name)
+        return NetworkPolicy(layers, self._vectors.flat, self._envs.task.name, self._envs.batch.spec)
 
     def update(self, rate: float) -> dict[str, float]:
         """Collect a horizon of steps, learn from it, and return figures; ``rate`` is a factor on the step size."""

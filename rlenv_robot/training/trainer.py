@@ -164,4 +164,4 @@ def save_network(policy: NetworkPolicy, out: Path, about: JsonObject) -> None:
         layer = nn.Linear(*weights.shape)
         layer.load_state_dict({"weight": torch.from_numpy(weights.T.copy()), "bias": torch.from_numpy(bias)})
         parts += [layer, nn.Tanh()]
-    FlatPolicy(nn.Sequential(*parts[:-1]), policy.vectors).save_onnx(out, policy.task, about)
+    FlatPolicy(nn.Sequential(*parts[:-1]), policy.vectors).save_onnx(out, policy.task, about, policy.robot)

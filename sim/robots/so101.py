@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 
 import mujoco
 import numpy as np
 
+from hal.robot import Actuation
 from hal.robots.so101 import CUBE_AREA, CUBE_HALF, JOINTS, SIDEWAYS, SO101, SO101_CUBE
 from sim.model import Columns, Indices, Reader, SimModel
+from sim.robots.sts3215 import STS3215
 
 __all__ = [
-    "LINKS", "NOMINAL_SERVO", "REST", "STIFF_SERVO", "SUBSTEPS", "Servo", "addresses", "so101", "so101_cube",
-    "so101_mjcf",
+    "LINKS", "NOMINAL_GAINS", "NOMINAL_SERVO", "REST", "STIFF_SERVO", "SUBSTEPS", "Servo", "addresses", "so101",
+    "so101_cube", "so101_mjcf",
 ]  # fmt: skip
 
 SUBSTEPS = 8
@@ -55,6 +57,9 @@ measured 0.0524 in a servo without load. Goals of a real arm that are replayed o
 LeRobot's units in 305 and 346 frames; with `STIFF_SERVO` it is 3.0 and 3.1, and with BAM's own friction 1.5.
 """
 
+NOMINAL_GAINS = {"stiffness": NOMINAL_SERVO.kp, "p": 16, "i": 0, "d": 32, "volts": STS3215.volts}
+"""The gains of `NOMINAL_SERVO` for a manifest (`hal.robot.GAINS`): the registers that LeRobot writes, at 7.4 V."""
+
 STIFF_SERVO = Servo(kp=998.22, kv=2.731, damping=0.60, friction=0.052, armature=0.028, torque=3.35)
 """The servo of the public simulation model (SO-ARM100, ``Simulation/SO101``), with which version 0.1 trained."""
 
@@ -81,8 +86,11 @@ def so101(cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO) 
     }
     if cube:
         sensors |= _cube_sensors(model)
+    spec = SO101_CUBE if cube else SO101
+    if servo == NOMINAL_SERVO:
+        spec = replace(spec, actuation=Actuation.for_all(spec.commands, NOMINAL_GAINS))
     return SimModel(
-        spec=SO101_CUBE if cube else SO101,
+        spec=spec,
         model=model,
         substeps=SUBSTEPS,
         sensors=sensors,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import resources
 
 import mujoco
 import numpy as np
 
+from hal.robot import Actuation
 from hal.robots.so101 import JOINTS
 from hal.robots.so101_pair import APART, BAR_HALF, SIDES, SO101_PAIR, from_right
 from sim.model import Columns, Computed, Indices, Reader, SimModel
-from sim.robots.so101 import REST, SUBSTEPS, so101_mjcf
+from sim.robots.so101 import NOMINAL_GAINS, REST, SUBSTEPS, so101_mjcf
 
 __all__ = ["BAR_AREA", "BAR_TURN", "so101_pair", "so101_pair_mjcf"]
 
@@ -53,7 +55,8 @@ def so101_pair(looks: bool = True) -> SimModel:
         }
         commands[f"{side}_joint_target"] = tuple(int(model.actuator(name).id) for name in names)
         start[f"{side}_joint_target"] = joints
-    return SimModel(SO101_PAIR, model, SUBSTEPS, sensors, commands, start, keyframe=0, scatter=_BarScatter(bar))
+    spec = replace(SO101_PAIR, actuation=Actuation.for_all(SO101_PAIR.commands, NOMINAL_GAINS))
+    return SimModel(spec, model, SUBSTEPS, sensors, commands, start, keyframe=0, scatter=_BarScatter(bar))
 
 
 def so101_pair_mjcf(looks: bool = True) -> mujoco.MjSpec:

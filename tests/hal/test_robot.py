@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hal import Field, IllegalAction, Limits, Robot, RobotSpec, Spec, SpecError, StreamSpec
-from hal.robot import check_reset_options
+from hal.robot import DELAYS, GAINS, Actuation, Range, check_reset_options, elements_of
 from hal.robots.so101 import SO101
 
 SENSORS = Spec("sensors", (Field("angle", (2,)),))
@@ -126,3 +128,42 @@ def test_options_of_a_reset_that_break_their_description_are_refused(
 )
 def test_other_options_of_a_reset_are_the_robots_own(options: dict[str, Any]) -> None:
     check_reset_options(COMMANDS, options)
+
+
+# -- gains and delays ----------------------------------------------------------------------------------------
+
+
+_ENDS = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=2).map(sorted)
+_TABLE = st.dictionaries(st.sampled_from(sorted(GAINS)), _ENDS)
+
+
+@given(st.dictionaries(st.text(min_size=1), _TABLE), st.dictionaries(st.sampled_from(sorted(DELAYS)), _ENDS))
+def test_an_actuation_survives_its_plain_data(
+    gains: dict[str, dict[str, list[float]]], delays: dict[str, list[float]]
+) -> None:
+    made = Actuation.from_dict({"gains": gains, "delays": delays})
+    assert Actuation.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+
+
+@pytest.mark.parametrize("wrong", [[2, 1], [1, 2, 3], "3", [0, float("inf")], float("nan"), [True, 2], None, True])
+def test_a_gain_that_is_no_range_is_refused_by_name(wrong: object) -> None:
+    with pytest.raises(SpecError, match=r"gains\.pan\.p"):
+        Actuation({"pan": {"p": wrong}})  # type: ignore[dict-item]
+
+
+def test_unknown_gains_and_delays_are_refused_with_those_that_there_are() -> None:
+    with pytest.raises(SpecError, match="stiffness"):
+        Actuation({"pan": {"kp": 3.0}})  # type: ignore[dict-item]
+    with pytest.raises(SpecError, match="command, reading"):
+        Actuation({}, {"image": Range(0.0, 0.1)})
+    with pytest.raises(SpecError, match="not an actuation"):
+        Actuation.from_dict({"gains": {}})
+
+
+def test_elements_bear_the_names_of_the_joints() -> None:
+    fields = (
+        Field("target", (2,), "float32", -1.0, 1.0, "rad", "", ("pan", "lift")),
+        Field("grip", (), "float32", 0.0, 1.0, "1", ""),
+        Field("other", (2,), "float32", 0.0, 1.0, "1", ""),
+    )
+    assert elements_of(Spec("commands", fields)) == ("target.pan", "target.lift", "grip", "other.0", "other.1")

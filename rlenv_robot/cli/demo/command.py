@@ -23,6 +23,7 @@ from hal.robots.so101 import SO101
 from rlenv_robot.cli.demo.report import HEAD, Row, cells, html_report, write_figures
 from rlenv_robot.cli.output import ProgressBars, counted, print_table, progress_bars, search_bar
 from rlenv_robot.env import Environment
+from rlenv_robot.policies.deployment import check_deployment, deployed_spec
 from rlenv_robot.policies.feedback import SearchedPolicy
 from rlenv_robot.registry import make, make_vector
 from rlenv_robot.tables import Options
@@ -219,7 +220,8 @@ def write_robot_profile(settings: DemoSettings, fixture: str) -> Path:
         robot = f'where = "twin"\nseed = {settings.seed}\n'
     else:
         port, calibration = (json.dumps(str(settings.folder.resolve() / name)) for name in ("arm", "arm.json"))
-        robot = f'driver = "feetech"\noptions = {{port = {port}, calibration = {calibration}, latency_s = 0.1}}\n'
+        options = f"port = {port}, calibration = {calibration}, latency_s = 0.1, volts = 7.4"
+        robot = f'driver = "feetech"\noptions = {{{options}}}\n'
     path.write_text(
         "# Written by rlenv-robot demo. To serve it again, start a fixture at this address"
         + (", the virtual arm" if settings.robot == "bus" else "")
@@ -258,6 +260,7 @@ def deploy(
                 "so101-reach", server.address, mode="inference", record=folder, info={"policy": name, "source": name}
             ) as env,
         ):
+            check_deployment(policy, deployed_spec(env.world))
             for episode in range(settings.episodes):
                 options = {"seed": held_out_seed(settings)} if episode == 0 else {}
                 outcome = _run_episode(env, policy, options)

@@ -12,6 +12,7 @@ import numpy as np
 from mujoco import minimize
 
 from hal import SourceError
+from hal.robot import Actuation, Range
 from recorder.json_data import JsonDict
 from rlenv_robot.data.sim_to_real.fit_problem import FRICTION_MODELS, FitProblem
 from rlenv_robot.data.sim_to_real.gap import constant_delay_error
@@ -403,7 +404,13 @@ def judge(sim_model: SimModel, values: ServoValues, motions: Sequence[RecordedMo
 # -- The identified arm as a profile -------------------------------------------------------------------------
 
 
-def profile_text(identification: Identification, sim_model: SimModel, origin: str, spread: bool = False) -> str:
+def profile_text(
+    identification: Identification,
+    sim_model: SimModel,
+    origin: str,
+    spread: bool = False,
+    gains: Mapping[str, Range] | None = None,
+) -> str:
     """Return a profile in which a simulation has the identified figures.
 
     Args:
@@ -412,6 +419,8 @@ def profile_text(identification: Identification, sim_model: SimModel, origin: st
         origin: of the data, for a comment.
         spread: whether each resolved figure is drawn from its 95 % interval, to train on what is not known, rather
             than set.
+        gains: the servos' registers and voltage under which the data were recorded, for the manifest of policies that
+            are trained with the profile; None assumes those of the nominal arm, and says so.
     """
     replay = ServoReplay(sim_model, 1)
     nominal, values = replay.nominal(), identification.values
@@ -464,6 +473,24 @@ def profile_text(identification: Identification, sim_model: SimModel, origin: st
         f"# Servos identified from {origin}, episodes {episodes}. rlenv-robot gap --model FILE says how well they fit.",
         f'\n[robot]\nkind = "{identification.robot}"\nwhere = "sim"',
     ]
+    parts += [_gains_text(sim_model, gains)] if "stiffness" in changed else []
     parts += ["\n[timing]\n" + "\n".join(timing)] if timing else []
     parts += ["\n[randomise]\n" + "\n".join(lines)] if lines else []
     return "\n".join(parts) + "\n"
+
+
+def _gains_text(sim_model: SimModel, gains: Mapping[str, Range] | None) -> str:
+    """Return the profile's line of gains; a comment where they are not known."""
+    assumed = gains is None
+    if gains is None:
+        actuation = sim_model.spec.actuation or Actuation()
+        gains = next(iter(actuation.gains.values()), {})
+    registers = {name: ends for name, ends in gains.items() if name in ("p", "i", "d", "volts")}
+    if not registers:
+        return "# gains = {p = ..., volts = ...}: those of the servos when the data were recorded, for the manifest"
+    table = ", ".join(
+        f"{name} = {ends.low:g}" if ends.low == ends.high else f"{name} = [{ends.low:g}, {ends.high:g}]"
+        for name, ends in registers.items()
+    )
+    origin = "assumed as in the nominal arm, since the log does not say them" if assumed else "as the log says"
+    return f"gains = {{{table}}}  # of the servos while the data were recorded, {origin}"
