@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,10 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
+from hal.cameras.camera import Camera
+from hal.cameras.settings import CameraSettings
+from hal.cameras.source import Frame
+from hal.cameras.wrapper import WithCameras
 from real import RemoteRobot, Server
 from real.protocol.keys import Role
 from rlenv_robot.serving.console.access import new_token
@@ -464,6 +470,69 @@ def test_two_thumb_sticks_move_the_robot_where_there_is_no_webxr(open_page: Any,
     touch("touchEnd")
     page.wait_for_selector("#pad[data-engaged=false]")
     held_still(robot)
+
+
+class Painted:
+    """A camera's source whose newest image a test sets."""
+
+    def __init__(self, jpeg: bytes) -> None:
+        self.jpeg = jpeg
+
+    def open(self) -> None: ...
+
+    def read(self) -> Frame:
+        time.sleep(0.03)
+        return Frame(self.jpeg, time.monotonic_ns())
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def painted(page: Any, colour: str) -> bytes:
+    """Return a JPEG of one colour, which the browser encodes."""
+    script = """(colour) => { const canvas = document.createElement('canvas');
+      [canvas.width, canvas.height] = [64, 48];
+      const drawing = canvas.getContext('2d');
+      drawing.fillStyle = colour; drawing.fillRect(0, 0, 64, 48);
+      return canvas.toDataURL('image/jpeg').split(',')[1]; }"""
+    return base64.b64decode(page.evaluate(script, colour))
+
+
+SEEN = """() => { const image = document.querySelector('#camera-list img');
+  if (!image || !image.naturalWidth) return null;
+  const canvas = document.createElement('canvas'); canvas.width = canvas.height = 1;
+  canvas.getContext('2d').drawImage(image, 0, 0, 1, 1);
+  const [red, , blue] = canvas.getContext('2d').getImageData(0, 0, 1, 1).data;
+  return [image.naturalWidth, image.naturalHeight, red > 200 && blue < 60 ? 'red' : blue > 200 ? 'blue' : 'other']; }"""
+
+
+def test_a_served_robot_s_camera_is_shown_and_updated(browser: Any, robot: Integrator) -> None:
+    page = browser.new_page()
+    red, blue = painted(page, "#f00"), painted(page, "#00f")
+    source = Painted(red)
+    settings = CameraSettings("test", "wrist", width=64, height=48, frozen_s=float("inf"), loss="note")
+    camera = Camera(settings, lambda *_: source)
+    served = Server(
+        WithCameras(robot, [camera]), telemetry="tcp://127.0.0.1:*", telemetry_hz=50, watchdog_s=1.0, cameras=[camera]
+    )
+    remote = None
+    with served, server.ConsoleServer(server.ConsoleSettings(address=served.address, port=0)) as console:
+        try:
+            remote = RemoteRobot(served.address)
+            remote.reset({})
+            page.goto(console.url)
+            until(lambda: page.evaluate(SEEN) == [64, 48, "red"], 20.0)
+            assert page.get_attribute("#camera-list img", "alt") == "wrist"
+            until(lambda: page.text_content("#camera-list figcaption").endswith("ms"), 20.0)
+            source.jpeg = blue
+            until(lambda: page.evaluate(SEEN) == [64, 48, "blue"], 20.0)
+            page.reload()
+            until(lambda: page.evaluate(SEEN) == [64, 48, "blue"], 20.0)
+        finally:
+            page.close()
+            if remote is not None:
+                remote.close()
 
 
 def test_another_clients_episode_is_shown(open_page: Any, served: Server) -> None:
