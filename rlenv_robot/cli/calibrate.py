@@ -6,7 +6,7 @@ import argparse
 import select
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -116,19 +116,21 @@ def _verify(args: argparse.Namespace, bus: ServoBus) -> int:
 
 
 def _sweep(args: argparse.Namespace, bus: ServoBus) -> int:
-    from hal.drivers.calibrate import SweepFile, finish_calibration, write_calibration
+    from hal.drivers.calibrate import SweepFile, check_same_arm, finish_calibration, write_calibration
     from hal.drivers.calibration import portability_report, save_calibration
     from hal.robots.so101 import JOINTS
 
     ids = dict(zip(JOINTS, args.ids, strict=True))
-    file = SweepFile(args.file)
+    file = SweepFile(args.file, args.port)
     sweeps = {} if args.restart else file.load()
     if sweeps:
         print(f"going on after {', '.join(sweeps)}; --restart begins anew")
     missing = [name for name in JOINTS if name not in sweeps]
-    if missing:
+    if not missing:
+        check_same_arm(bus, sweeps, ids, in_zero_pose=False)
+    else:
         by = _sweep_by_motor if args.motor else _sweep_by_hand
-        for name, ends in by(bus, ids, missing, args.tolerance_deg):
+        for name, ends in by(bus, ids, dict(sweeps), args.tolerance_deg):
             sweeps[name] = ends
             file.save(sweeps)
     calibration = finish_calibration(bus, sweeps, ids, args.tolerance_deg)
@@ -141,23 +143,29 @@ def _sweep(args: argparse.Namespace, bus: ServoBus) -> int:
     return 0
 
 
-def _sweep_by_hand(bus: ServoBus, ids: dict[str, int], names: list[str], tolerance_deg: float) -> Iterator[Sweep]:
+def _sweep_by_hand(
+    bus: ServoBus, ids: dict[str, int], done: Mapping[str, tuple[int, int]], tolerance_deg: float
+) -> Iterator[Sweep]:
     from hal import RobotError
-    from hal.drivers.calibrate import sweep_joint
+    from hal.drivers.calibrate import check_same_arm, sweep_joint
     from hal.drivers.calibration import calibration_from_sweep
     from hal.drivers.torque import let_down
 
     print("the arm is let down, and its torque goes off: hold it")
     if not let_down(bus, tuple(ids.values()), time.sleep, _LET_DOWN_S):
         raise RobotError("the torque is not off, since a joint still moves or a servo is silent; try again")
-    for name in names:
+    check_same_arm(bus, done, ids, in_zero_pose=False)
+    for name in [name for name in ids if name not in done]:
         print(f"{name}: move it gently to both of its ends, then press Enter", flush=True)
         ends = sweep_joint(bus, ids[name], _enter_pressed, time.sleep)
         calibration_from_sweep(name, ids[name], *ends, tolerance_deg)  # raises where an end was missed
         yield name, ends
 
 
-def _sweep_by_motor(bus: ServoBus, ids: dict[str, int], names: list[str], tolerance_deg: float) -> Iterator[Sweep]:
+def _sweep_by_motor(
+    bus: ServoBus, ids: dict[str, int], done: Mapping[str, tuple[int, int]], tolerance_deg: float
+) -> Iterator[Sweep]:
+    from hal.drivers.calibrate import check_same_arm
     from hal.drivers.calibration import calibration_from_sweep
     from hal.drivers.motor_sweep import ORDER, MotorSweep
 
@@ -169,20 +177,21 @@ def _sweep_by_motor(bus: ServoBus, ids: dict[str, int], names: list[str], tolera
         flush=True,
     )
     sys.stdin.readline()
+    check_same_arm(bus, done, ids, in_zero_pose=True)
     sweep = MotorSweep(bus, ids, time.sleep)
-    done = False
+    folded = False
     try:
         sweep.begin()
         for name in ORDER:
-            if name not in names:
+            if name in done:
                 continue
             print(f"{name} ...", flush=True)
             ends = sweep.sweep(name)
             calibration_from_sweep(name, ids[name], *ends, tolerance_deg)  # raises where an end was missed
             yield name, ends
-        done = sweep.fold()
+        folded = sweep.fold()
     finally:
-        if not done:
+        if not folded:
             sweep.end()
     if sweep.eeprom_writes:
         print(f"{sweep.eeprom_writes} registers of the servos were written to count from the zero pose")

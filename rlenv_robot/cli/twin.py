@@ -41,6 +41,9 @@ Examples:
     parser.add_argument("--calibration", metavar="FILE", help="write the arm's calibration there")
     parser.add_argument("--seed", type=int, default=0, help="draws where each encoder's zero is; 0: all at 2048")
     parser.add_argument("--uncalibrated", action="store_true", help="leave offsets and limits as the factory does")
+    parser.add_argument(
+        "--hand", nargs=6, type=float, metavar="DEG", help="angles in which a hand holds joints without torque, as below"
+    )
     parser.add_argument("--volts", type=float, default=7.4, help="of the supply (default: 7.4)")
     parser.add_argument("--echo", action="store_true", help="let the adapter return every request")
     for share in _SHARES:
@@ -62,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
     zeros = [2048] * 6 if not args.seed else np.random.default_rng(args.seed).integers(0, 4096, 6).tolist()
     servos = so101_servos(zeros, calibrated=not args.uncalibrated, volts=args.volts)
     arm = ServoArm(servos, zeros)
+    if args.hand is not None:
+        arm.hand = np.radians(args.hand)
     faults = LineFaults(echo=args.echo, **{share: getattr(args, share) for share in _SHARES})
     line = ServoLine(servos, faults=faults, seed=args.seed, before_request=arm.advance)
     if args.calibration:

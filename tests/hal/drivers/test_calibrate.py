@@ -10,10 +10,10 @@ import pytest
 
 from hal.drivers import feetech
 from hal.drivers.bus import ServoBus
-from hal.drivers.calibrate import SweepFile, finish_calibration, sweep_joint, write_calibration
-from hal.drivers.calibration import CalibrationError
+from hal.drivers.calibrate import SweepFile, check_same_arm, finish_calibration, sweep_joint, write_calibration
+from hal.drivers.calibration import STEP_RAD, CalibrationError
 from hal.drivers.torque import switch_off
-from hal.robots.so101 import JOINTS
+from hal.robots.so101 import HIGH, JOINTS, LOW
 from sim.robots.so101 import REST
 
 IDS = {name: index + 1 for index, name in enumerate(JOINTS)}
@@ -93,11 +93,32 @@ def test_nothing_is_written_while_torque_is_on(virtual_arm: Callable) -> None:
     assert write_calibration(bus, world.calibration) == 0
 
 
+@pytest.mark.parametrize("in_zero_pose", [False, True])
+def test_sweeps_of_another_arm_are_refused(virtual_arm: Callable, in_zero_pose: bool) -> None:
+    own, other = [100, 2000, 3000, 50, 4000, 2048], [100, 2000, 3000, 50, 4000, 3282]
+    gripper = JOINTS.index("gripper")
+    ends = {
+        name: tuple(own[i] + round(bound / STEP_RAD) for bound in (LOW[i], HIGH[i])) for i, name in enumerate(JOINTS)
+    }
+    for zeros in (own, other):
+        world = virtual_arm(zeros, calibrated=False)
+        world.arm.hand = np.zeros(6)
+        world.port.sleep(4.0)
+        bus = ServoBus(world.port, feetech)
+        if zeros is own:
+            check_same_arm(bus, ends, IDS, in_zero_pose)
+            continue
+        with pytest.raises(CalibrationError, match="--restart") as caught:
+            check_same_arm(bus, ends, IDS, in_zero_pose)
+        assert str(caught.value).startswith(JOINTS[gripper])
+
+
 def test_a_calibration_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
-    file = SweepFile(tmp_path / "deep" / "arm.json")
+    file = SweepFile(tmp_path / "deep" / "arm.json", "/dev/left")
     assert file.load() == {}
     file.save({"shoulder_pan": (-3, 2500)})
-    assert SweepFile(tmp_path / "deep" / "arm.json").load() == {"shoulder_pan": (-3, 2500)}
+    assert SweepFile(tmp_path / "deep" / "arm.json", "/dev/left").load() == {"shoulder_pan": (-3, 2500)}
+    assert SweepFile(tmp_path / "deep" / "arm.json", "/dev/right").load() == {}, "another adapter, another arm"
     (tmp_path / "deep" / "arm.json.sweeps").write_text('{"shoulder_pan": [1')
     assert file.load() == {}
     file.remove()

@@ -250,6 +250,8 @@ def test_an_arm_that_calibrates_itself_goes_on_where_it_was(
 
     monkeypatch.setattr("hal.drivers.motor_sweep.MotorSweep", Sweep)
     monkeypatch.setattr("sys.stdin", io.StringIO("\n\n"))
+    arm.hand = np.zeros(6)
+    arm.data.qpos[arm._qpos] = 0.0
     command = ["calibrate", str(tmp_path / "swept.json"), "--motor", "--port", str(tmp_path / "arm")]
     assert main(command) == 2
     assert ended == [3], "it was let down"
