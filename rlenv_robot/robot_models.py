@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Never, Protocol, TypeVar, cast, runtime_checkable
 
 from hal import Robot, RobotSpec
+from recorder.formats.recorded_robot import RecordedRobot, SensorsFrom
 from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
 from rlenv_robot.config.sim_settings import SimSettings
 from rlenv_robot.tables import Options
@@ -58,6 +59,8 @@ class RobotModel:
         twin: a function of a seed that returns a `sim.model.SimModel` with a real robot's faults.
         variation: a function that returns the range in which such robots differ, as plain data: the keys ``timing`` and
             ``randomise``, as in a profile. ``rlenv-robot train`` draws from it.
+        sensors_from: a function that computes the sensors of a recording that lacks some
+            (`recorder.formats.recorded_robot.SensorsFrom`).
     """
 
     name: str
@@ -66,6 +69,7 @@ class RobotModel:
     driver: str | Callable[..., Robot] | None = None
     twin: str | Callable[[int], SimModel] | None = None
     variation: str | Callable[[], Mapping[str, Options]] | None = None
+    sensors_from: str | SensorsFrom | None = None
 
     @classmethod
     def from_file(cls, path: str | Path, start_noise: float = 0.0) -> RobotModel:
@@ -130,6 +134,10 @@ class RobotModel:
     def load_variation(self) -> Mapping[str, Options]:
         """Return ``timing`` and ``randomise`` of the range in which such robots differ; empty where none is known."""
         return {} if self.variation is None else cast("Mapping[str, Options]", load_object(self.variation)())
+
+    def recorded(self) -> RecordedRobot:
+        """Return what a recording of the robot by another program means."""
+        return RecordedRobot(self.load_spec(), None if self.sensors_from is None else load_object(self.sensors_from))
 
     def make_driver(self, options: Options = _NO_OPTIONS, folder: Path | None = None) -> Robot:
         """Return the hardware's driver, not yet guarded.
@@ -248,6 +256,7 @@ _ROBOTS = PluginTable(
             "sim.robots.so101:so101",
             twin="sim.robots.twin:so101_twin",
             variation="sim.robots.variations:so101_variation",
+            sensors_from="hal.robots.so101:sensors_from_joints",
         ),
         "so101-cube": RobotModel(
             "so101-cube",

@@ -413,6 +413,7 @@ def open_source(
     keep_last: bool | None = None,
     units: str | None = None,
     calibration: str | Path | None = None,
+    robot: str | None = None,
     cache: str | Path | None = None,
     world: str | None = None,
     cache_bytes: int = BYTES,
@@ -436,6 +437,9 @@ def open_source(
         units: of the joints of an SO-101 that LeRobot recorded, ``degrees`` or ``percent``. Without them, and without
             a declaration in the data set (``rlenv-robot data units``), it has no SI columns.
         calibration: the file in which LeRobot keeps the calibration of the arm that recorded the data.
+        robot: the robot that mapped columns are of, such as ``so101``. A column whose name is that of one of its fields
+            (``observation.joint_position``, ``action.joint_target``) is taken to be in the field's unit, with its
+            signs and zeros, so that a task of the robot can compute rewards.
         cache: a folder for tables that can't lie beside their logs, or do not fit into memory, and for what is fetched
             from an address; None takes the system's temporary folder for tables, and the user's cache for the rest.
         world: of our own runs, such as ``so101-reach``, where a folder holds those of several worlds; None takes
@@ -450,7 +454,9 @@ def open_source(
         SpecMismatch: several paths hold different fields.
         LogError: a log can't be read.
     """
-    given = {"units": units, "calibration": calibration, "columns": columns, "keep_last": keep_last}
+    given: dict[str, Any] = {
+        "units": units, "calibration": calibration, "columns": columns, "keep_last": keep_last, "robot": robot,
+    }  # fmt: skip
     folder = None if cache is None else Path(cache)
     places = [path] if isinstance(path, str | Path) else path
     found = [_place(one, folder, cache_bytes, storage_options) for one in places]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +14,8 @@ from hal.spec import Spec
 
 __all__ = [
     "CHAIN", "CUBE_AREA", "CUBE_HALF", "GRASP", "JOINTS", "ROLL_ZERO", "SIDEWAYS", "SO101", "SO101_CUBE",
-    "TICKS_PER_TURN", "TIP", "Link", "finger_axis", "forward_kinematics", "inverse_kinematics", "steepest",
+    "TICKS_PER_TURN", "TIP", "Link", "finger_axis", "forward_kinematics", "inverse_kinematics", "sensors_from_joints",
+    "steepest",
 ]  # fmt: skip
 
 JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
@@ -151,6 +153,37 @@ SO101 = RobotSpec(
     max_age_s={"joint_position": 0.1, "joint_velocity": 0.1},
 )  # fmt: skip
 """The arm as LeRobot drives it, at 30 Hz. 4 rad/s is under the servo's no-load speed of 45 rpm (4.7 rad/s) at 12 V."""
+
+
+def sensors_from_joints(
+    observed: Mapping[str, np.ndarray], commands: Mapping[str, np.ndarray], stamp_ns: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return the arm's sensors for a recording of its joints and goals alone.
+
+    Velocities are differences of positions over differences of stamps, 0 in row 0. What the servos held in row 0 was
+    not recorded; the measured position, within the joints' range, stands in for it.
+
+    Args:
+        observed: ``joint_position``, measured, rad, shape (T, 6).
+        commands: ``joint_target``, the goals that led to rows 1 to T - 1, rad, shape (T - 1, 6).
+        stamp_ns: of the rows, rising, shape (T,).
+
+    Returns:
+        The fields of ``SO101.sensors`` by name, each of length T.
+
+    Raises:
+        KeyError: joints or goals were not recorded.
+    """
+    position, target = observed["joint_position"], commands["joint_target"]
+    velocity, goal = np.zeros(position.shape), np.empty(position.shape)
+    velocity[1:] = np.diff(position, axis=0) / (np.diff(stamp_ns)[:, None] / 1e9)
+    goal[0], goal[1:] = np.clip(position[0], LOW, HIGH), target
+    return {
+        "joint_position": position,
+        "joint_velocity": velocity,
+        "joint_goal": goal,
+        "gripper_position": forward_kinematics(position),
+    }
 
 
 # -- Inverse kinematics of the SO-101, in closed form ---------------------------------------------------------

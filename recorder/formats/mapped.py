@@ -9,6 +9,9 @@ A mapping names the columns, or the data sets of an HDF5 file, that stand for::
     episode              a column with the episode's number or name; in HDF5 the groups of episodes, such as ``data/*``.
                          Without it each file is an episode.
 
+With a robot, columns with the names of its fields are taken to be in its units, with its signs and zeros. Values far
+beyond a field's range are refused: they are mostly in another unit.
+
 Row t holds the observation at t and the action that was chosen there, as in a LeRobot data set. Where an HDF5 file has
 one observation more than actions, the last one is that after the last action.
 """
@@ -16,6 +19,7 @@ one observation more than actions, the last one is that after the last action.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,6 +30,7 @@ from hal.frame_layout import FrameLayout
 from recorder.formats.foreign import check_file, listed
 from recorder.formats.hdf5 import Hdf5Group, as_field, member, open_hdf5, read_numbers
 from recorder.formats.parquet_columns import ArrowTable, pyarrow_for, read_parquet
+from recorder.formats.recorded_robot import RecordedRobot
 from recorder.formats.registry import Format
 from recorder.formats.runs import EpisodeSpool, field_name, left_out, rows_of
 from recorder.json_data import JsonDict
@@ -35,6 +40,7 @@ __all__ = ["MAPPED", "SUFFIXES", "load_mapped"]
 
 SUFFIXES = (".csv", ".parquet", ".hdf5", ".h5")
 _HDF5 = (".hdf5", ".h5")
+_MEANING = "as in the mapped columns"
 _ONE = ("reward", "terminated", "truncated", "time", "episode")
 _LATEST_S = 9e9
 """Bound of a time stamp: what a count of nanoseconds can hold; seconds since 1970 are far below."""
@@ -48,7 +54,10 @@ _Read = Callable[[str, str], np.ndarray]
 
 
 def load_mapped(
-    path: Path | str, columns: Mapping[str, str | Sequence[str]] | None = None, keep_last: bool = False
+    path: Path | str,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    keep_last: bool = False,
+    robot: RecordedRobot | None = None,
 ) -> Table:
     """Read a file, or a folder of such files, by a mapping.
 
@@ -63,7 +72,7 @@ def load_mapped(
     """
     path = Path(path)
     names = _checked(path, columns or {})
-    reader, damaged = _Reader(names, keep_last), []
+    reader, damaged = _Reader(names, keep_last, robot), []
     infos: list[JsonDict] = []
     for where, read in _episodes(path, names):
         try:
@@ -212,8 +221,8 @@ def _hdf5_reader(opened: Hdf5Group, group: str) -> _Read:
 class _Reader:
     """Makes rows of episodes; the first one that can be read says what the fields are."""
 
-    def __init__(self, names: Names, keep_last: bool) -> None:
-        self._names, self._keep_last = names, keep_last
+    def __init__(self, names: Names, keep_last: bool, robot: RecordedRobot | None) -> None:
+        self._names, self._keep_last, self._robot = names, keep_last, robot
         self._parts = {
             part: {ours: _name(ours) for ours in names if ours.startswith(part)} for part in ("observation", "action")
         }
@@ -248,7 +257,6 @@ class _Reader:
         steps, seen = (len(next(iter(values.values()))) for values in (action, observation))
         if not steps or seen not in (steps, steps + 1) or any(len(v) != seen for v in observation.values()):
             raise SourceError(f"{where} has {seen} observations and {steps} actions")
-        layout = self._layout_for(observation, action, where)
         flags = {name: self._flag(read, name, steps) for name in ("terminated", "truncated")}
         terminated = bool(flags["terminated"][-1])
         repeat = seen == steps and (terminated or self._keep_last)
@@ -258,10 +266,12 @@ class _Reader:
         if count < 1:
             raise SourceError(f"{where} has a single observation, a step needs two")
         reward = self._one(read, "reward", steps) if "reward" in self._names else np.full(steps, np.nan)
-        rows = rows_of(
-            layout, number, observation, {name: value[:count] for name, value in action.items()}, reward[:count],
-            (terminated, not terminated), self._stamps(read, steps, count + 1),
-        )  # fmt: skip
+        taken, stamp_ns = {name: value[:count] for name, value in action.items()}, self._stamps(read, steps, count + 1)
+        measured = None if self._robot is None else self._robot.measured(observation, taken, stamp_ns)
+        layout = self._layout_for(observation, action, where, measured is not None)
+        rows = rows_of(layout, number, observation, taken, reward[:count], (terminated, not terminated), stamp_ns)
+        for name, value in (measured or {}).items():
+            rows[name] = value
         end = "done" if terminated else "truncated" if flags["truncated"][-1] else "end of recording"
         info: JsonDict = {"episode": number, "end": end, "file": where}
         if repeat:
@@ -276,17 +286,22 @@ class _Reader:
         values = {}
         for ours, name in self._parts[part].items():
             columns = [read(ours, theirs) for theirs in self._names[ours]]
-            if len(columns) == 1:
-                values[name] = columns[0]
-                continue
             if len({len(column) for column in columns}) > 1:
                 raise SourceError(f"the columns of {ours} have different lengths")
-            values[name] = np.concatenate([column.reshape(len(column), -1) for column in columns], axis=1)
+            values[name] = (
+                columns[0]
+                if len(columns) == 1
+                else np.concatenate([column.reshape(len(column), -1) for column in columns], axis=1)
+            )
+            if self._robot is not None:
+                self._robot.check(name, values[name])
         return values
 
-    def _layout_for(self, observation: dict[str, np.ndarray], action: dict[str, np.ndarray], where: str) -> FrameLayout:
+    def _layout_for(
+        self, observation: dict[str, np.ndarray], action: dict[str, np.ndarray], where: str, measured: bool
+    ) -> FrameLayout:
         fields: list[tuple[Field, ...]] = [
-            tuple(as_field(name, value, "as in the mapped columns") for name, value in values.items())
+            tuple(self._known(name) or as_field(name, value, _MEANING) for name, value in values.items())
             for values in (observation, action)
         ]
         if self._layout is None:
@@ -295,18 +310,25 @@ class _Reader:
                 for part, some in zip(("observation", "action"), fields, strict=True)
             ]
             self._layout = FrameLayout(Spec("observation", named[0]), Spec("action", named[1]))
+            if self._robot is not None and measured:
+                robot = self._robot.spec
+                self._layout = replace(self._layout, applied=robot.commands, sensors=robot.sensors)
             self._spool = EpisodeSpool(self._layout)
-        for spec, some in zip((self._layout.observation, self._layout.action), fields, strict=True):
-            for field in some:
-                if field.shape != spec[field.name].shape:
-                    raise SourceError(
-                        f"{where}: {field.name} has shape {field.shape}, it had {spec[field.name].shape} before"
-                    )
+        for spec, values in ((self._layout.observation, observation), (self._layout.action, action)):
+            for name, value in values.items():
+                if value.shape[1:] != spec[name].shape:
+                    raise SourceError(f"{where}: {name} has shape {value.shape[1:]}, it had {spec[name].shape} before")
         return self._layout
+
+    def _known(self, name: str) -> Field | None:
+        """Return the robot's field of a name, if it has one."""
+        return None if self._robot is None else self._robot.fields.get(name)
 
     def _with_elements(self, part: str, field: Field) -> Field:
         """Name the elements after the columns that a vector was made of."""
         columns = next(self._names[ours] for ours, name in self._parts[part].items() if name == field.name)
+        if self._known(field.name) is not None:
+            return field
         if len(columns) < 2 or field.shape != (len(columns),):
             return field
         return Field(field.name, field.shape, field.dtype, meaning=field.meaning, elements=columns)
@@ -340,4 +362,6 @@ def _name(ours: str) -> str:
     return field_name(ours.partition(".")[2] or "target")
 
 
-MAPPED = Format("mapped", lambda path: False, load_mapped, options=("columns", "keep_last"), open_images=no_images)
+MAPPED = Format(
+    "mapped", lambda path: False, load_mapped, options=("columns", "keep_last", "robot"), open_images=no_images
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import select
 import sys
 import time
@@ -76,12 +77,19 @@ def run(args: argparse.Namespace) -> int:
         say(f"virtual {args.robot} at {terminal.path}: servos 1 to 6, 1000000 baud")
         heard = True
         while not signals.wait(0.2):
-            while heard and select.select([sys.stdin], [], [], 0)[0]:
+            while heard and _has_input():
                 words = sys.stdin.readline()
                 heard = bool(words)
                 if words.strip():
                     say(obey(words.split(), arm, terminal))
     return 0
+
+
+def _has_input() -> bool:
+    """Return whether a line waits. A terminal is read in the foreground alone: elsewhere a read would stop the process."""
+    if sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
+        return False
+    return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def obey(words: list[str], arm: ServoArm, terminal: ServoTerminal) -> str:

@@ -17,6 +17,7 @@ from recorder.table.combine import joined, subset
 from recorder.table.load import load_runs
 from recorder.table.spool import scratch_folder
 from recorder.table.table import Table
+from rlenv_robot.robot_models import find_robot_model
 
 __all__ = ["read_folder"]
 
@@ -35,6 +36,7 @@ def read_folder(
     *,
     world: str | None = None,
     preferred: str | None = None,
+    robot: str | None = None,
     **options: object,
 ) -> Table:
     """Recognise the layout and read it.
@@ -46,11 +48,14 @@ def read_folder(
             system's folder for such files.
         episodes: numbers of the episodes to read; None reads all.
         world, preferred: which of our own runs to read, see `recorder.table.load.load_runs`.
+        robot: the robot that mapped columns are of: its fields give their units, signs and ranges.
         options: of the data's format, such as ``units`` and ``calibration`` of a LeRobot data set; None is not given.
 
     Raises:
         SourceError: the folder is missing or holds no known layout, or its format has no such option.
     """
+    if robot is not None:
+        options["robot"] = find_robot_model(robot).recorded()
     with scratch_folder(cache):
         if isinstance(folder, Path):
             return _read_one(folder, cache, episodes, options, world, preferred)

@@ -8,6 +8,7 @@ import runpy
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from string import Template
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ OWN: Mapping[str, str] = {
     "docs/source-data.md": "tests/docs/test_source_page.py",
     "docs/tasks": "tests/docs/test_tasks_pages.py",
     "docs/trainers.md": "tests/docs/test_trainers_page.py",
+    "docs/tutorial-logs.md": "tests/docs/test_tutorials.py",
 }
 """Page, or folder of pages -> the test that runs its Python."""
 
@@ -197,6 +199,10 @@ def _command_lines(page: Path) -> list[str]:
     """Return the command lines of a page: in blocks of a shell, and after a prompt in any other block."""
     lines = [line for block in _blocks(page, "sh") for line in block.splitlines()]
     lines += re.findall(r"^\$ (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    variables: dict[str, str] = {}
+    for name, value in (line.split("=", 1) for line in lines if re.match(r"[A-Z]+=\S+$", line)):
+        variables[name] = Template(value).safe_substitute(variables)
+    lines = [Template(line).safe_substitute(variables) for line in lines]
     return [line for line in lines if line.startswith("rlenv-robot ")]
 
 

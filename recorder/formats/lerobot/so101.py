@@ -9,7 +9,7 @@ import numpy as np
 
 from hal import SourceError
 from hal.drivers.calibration import load_calibration
-from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics
+from hal.robots.so101 import JOINTS, SO101, sensors_from_joints
 from hal.robots.so101_units import JointUnits
 from recorder.formats.foreign import inside
 from recorder.formats.lerobot.features import Features
@@ -94,10 +94,7 @@ def in_range(units: JointUnits, *values: np.ndarray) -> bool:
 
 
 def fill(rows: np.ndarray, state: np.ndarray, target: np.ndarray, units: JointUnits) -> None:
-    """Write sensors and applied commands of one episode.
-
-    Velocities are differences of positions over differences of stamps, 0 in row 0. What the servos held in
-    row 0 was not recorded; the measured position, within the joints' range, stands in for it.
+    """Write sensors and applied commands of one episode (`hal.robots.so101.sensors_from_joints`).
 
     Args:
         rows: shape (T,), with ``stamp_ns`` filled.
@@ -105,12 +102,8 @@ def fill(rows: np.ndarray, state: np.ndarray, target: np.ndarray, units: JointUn
         target: the goals that led to rows 1 to T - 1, in LeRobot's units, shape (T - 1, 6).
         units: of both.
     """
-    position = units.to_radians(state)
-    goal = np.empty_like(position)
-    goal[0] = np.clip(position[0], LOW, HIGH)
-    goal[1:] = units.to_radians(target)
-    seconds = np.diff(rows["stamp_ns"])[:, None] / 1e9
-    rows["sensor_joint_position"] = position
-    rows["sensor_joint_velocity"][1:] = np.diff(position, axis=0) / seconds
-    rows["sensor_joint_goal"] = rows["applied_joint_target"] = goal
-    rows["sensor_gripper_position"] = forward_kinematics(position)
+    observed, commands = {"joint_position": units.to_radians(state)}, {"joint_target": units.to_radians(target)}
+    found = sensors_from_joints(observed, commands, rows["stamp_ns"])
+    for name, value in found.items():
+        rows[f"sensor_{name}"] = value
+    rows["applied_joint_target"] = found["joint_goal"]

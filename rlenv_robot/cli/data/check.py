@@ -49,7 +49,10 @@ def run(args: argparse.Namespace) -> int:
     for kind in sorted(ignored - ADVICE.keys()):
         raise ValueError(f"--ignore names the kind {kind!r}, allowed are {', '.join(ADVICE)}")
     table = read_folder(args.path, **reading_options(args))
-    runs = [run for run in runs_in(args.path) if args.world is None or str(run) in _runs_of(table)]
+    folder = args.path if args.path.is_dir() or args.columns is None else None
+    runs = [
+        run for run in ([] if folder is None else runs_in(folder)) if args.world is None or str(run) in _runs_of(table)
+    ]
     everything = (*check_table(table), *check_videos(table), *_log_findings(runs))
     findings = [item for item in everything if item.kind not in ignored]
     steps = int((table.stops - table.starts - 1).sum())

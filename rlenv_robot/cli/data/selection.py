@@ -93,6 +93,11 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--units", choices=("degrees", "percent"), help="unit of an SO-101's joints that LeRobot recorded"
     )
+    parser.add_argument(
+        "--robot",
+        metavar="NAME",
+        help="the robot that mapped columns are of, such as so101: in its units, signs, zeros",
+    )
     parser.add_argument("--calibration", metavar="FILE", help="the recording arm's calibration, by LeRobot")
     parser.add_argument(
         "--cache", metavar="DIR", type=Path, help="a folder for tables that can't lie beside their data, or fill memory"
@@ -105,7 +110,8 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
 
 def reading_options(args: argparse.Namespace) -> JsonDict:
     """Return the options of `add_reading`, as `rlenv_robot.open_source` takes them."""
-    return {name: getattr(args, name) for name in ("columns", "units", "calibration", "keep_last", "cache", "world")}
+    names = ("columns", "units", "robot", "calibration", "keep_last", "cache", "world")
+    return {name: getattr(args, name) for name in names}
 
 
 def _columns(text: str) -> dict[str, str | list[str]]:
