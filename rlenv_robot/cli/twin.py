@@ -43,7 +43,11 @@ Examples:
     parser.add_argument("--seed", type=int, default=0, help="draws where each encoder's zero is; 0: all at 2048")
     parser.add_argument("--uncalibrated", action="store_true", help="leave offsets and limits as the factory does")
     parser.add_argument(
-        "--hand", nargs=6, type=float, metavar="DEG", help="angles in which a hand holds joints without torque, as below"
+        "--hand",
+        nargs=6,
+        type=float,
+        metavar="DEG",
+        help="angles in which a hand holds joints without torque",
     )
     parser.add_argument("--volts", type=float, default=7.4, help="of the supply (default: 7.4)")
     parser.add_argument("--echo", action="store_true", help="let the adapter return every request")
@@ -86,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _has_input() -> bool:
-    """Return whether a line waits. A terminal is read in the foreground alone: elsewhere a read would stop the process."""
+    """Return whether a line waits. In the background a terminal is left alone: reading it would stop the process."""
     if sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
         return False
     return bool(select.select([sys.stdin], [], [], 0)[0])

@@ -103,7 +103,8 @@ def test_sweeps_of_another_arm_are_refused(virtual_arm: Callable, in_zero_pose: 
     for zeros in (own, other):
         world = virtual_arm(zeros, calibrated=False)
         world.arm.hand = np.zeros(6)
-        world.port.sleep(4.0)
+        for _ in range(50):
+            world.port.sleep(0.1)
         bus = ServoBus(world.port, feetech)
         if zeros is own:
             check_same_arm(bus, ends, IDS, in_zero_pose)
