@@ -100,18 +100,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def beside(arguments: Sequence[str]) -> Callable[[Server], AbstractContextManager[None]]:
-    """Return a function that runs the console of a server in a process of its own, as long as its context lasts.
+def beside(arguments: Sequence[str], verb: str = "console") -> Callable[[Server], AbstractContextManager[None]]:
+    """Return a function that runs a client of a server in a process of its own, as long as its context lasts.
 
     A process of its own leaves the thread that moves the robot alone with Python's lock.
 
     Args:
-        arguments: of ``rlenv-robot console`` after the address.
+        arguments: of the verb, after the address.
+        verb: of ``rlenv-robot``; takes an address and ``--telemetry``.
     """
 
     @contextmanager
     def running(server: Server) -> Iterator[None]:
-        command = [sys.executable, "-m", "rlenv_robot", "console", server.address, *arguments]
+        command = [sys.executable, "-m", "rlenv_robot", verb, server.address, *arguments]
         process = subprocess.Popen([*command, "--telemetry", server.telemetry])
         try:
             yield

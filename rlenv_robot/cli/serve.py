@@ -6,13 +6,15 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlenv_robot.cli.console import beside
 from rlenv_robot.cli.output import drop_unwritable_output, say
+from rlenv_robot.cli.view import add_targets
 
 if TYPE_CHECKING:
     from real.server.server import Server
@@ -64,7 +66,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--console", type=int, nargs="?", const=8400, metavar="PORT",
         help="serve the operator's page too, on this machine alone, in a process of its own (default port: 8400)",
     )  # fmt: skip
-    parser.add_argument("--console-keys", metavar="FOLDER", help="the console's own keys, where the server has keys")
+    add_targets(parser)
+    parser.add_argument(
+        "--console-keys", metavar="FOLDER", help="keys of the console and of live views, where the server has keys"
+    )
     parser.set_defaults(run=run)
 
 
@@ -82,10 +87,10 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     profile = load_profile(args.profile) if args.profile else Profile(robot=RobotSection(where="twin"))
     profile = replace(profile, serve=_with_flags(profile.serve, args))
-    beside: _Beside = nullcontext
-    if args.console is not None:
-        profile, beside = _with_console(profile, args)
-    code = serve(profile, announce=say, beside=beside)
+    clients: _Beside = nullcontext
+    if args.console is not None or args.foxglove is not None or args.rerun is not None:
+        profile, clients = _with_clients(profile, args)
+    code = serve(profile, announce=say, beside=clients)
     drop_unwritable_output()
     if code == DRIVER_HANGS:
         logging.critical("the robot's driver hangs; the process ends without it, with code %d", code)
@@ -95,25 +100,43 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _with_console(profile: Profile, args: argparse.Namespace) -> tuple[Profile, _Beside]:
-    """Return the profile with telemetry, and a function that runs the console beside the server."""
-    from rlenv_robot.cli.console import beside
-
-    section, arguments = profile.serve, ["--port", str(args.console)]
+def _with_clients(profile: Profile, args: argparse.Namespace) -> tuple[Profile, _Beside]:
+    """Return the profile with telemetry, and a function that runs the console and live views beside the server."""
+    section = profile.serve
     if section.keys and not args.console_keys:
         raise ValueError(
-            "the server has keys, and the console is one more client: make it keys (`rlenv-robot keys new`), "
-            "allow them, and give their folder as --console-keys"
+            "the server has keys, and the console and live views are more clients: make them keys "
+            "(`rlenv-robot keys new`), allow them, and give their folder as --console-keys"
         )
-    if args.console_keys:
-        arguments += ["--keys", args.console_keys]
+    keys = ["--keys", args.console_keys] if args.console_keys else []
+    clients: list[_Beside] = []
+    if args.console is not None:
+        clients.append(_console(profile, args.console, keys))
+    for option in ("foxglove", "rerun"):  # a process each: a viewer that is slow holds up no other
+        value = getattr(args, option)
+        if value is not None:
+            clients.append(beside([f"--{option}", value, *keys], "view"))
+    if not section.telemetry:
+        profile = replace(profile, serve=replace(section, telemetry="tcp://127.0.0.1:*", telemetry_hz=30.0))
+
+    @contextmanager
+    def running(server: Server) -> Iterator[None]:
+        with ExitStack() as ends:
+            for client in clients:
+                ends.enter_context(client(server))
+            yield
+
+    return profile, running
+
+
+def _console(profile: Profile, port: int, keys: list[str]) -> _Beside:
+    """Return a function that runs the console of a profile's server."""
+    section, arguments = profile.serve, ["--port", str(port), *keys]
     if profile.reset.signal == "fixture":
         arguments += ["--fixture", profile.reset.fixture]
     if section.record:
         arguments += ["--acts", str(Path(section.record) / "acts.jsonl")]
-    if not section.telemetry:
-        profile = replace(profile, serve=replace(section, telemetry="tcp://127.0.0.1:*", telemetry_hz=30.0))
-    return profile, beside(arguments)
+    return beside(arguments)
 
 
 def _with_flags(section: ServeSection, args: argparse.Namespace) -> ServeSection:

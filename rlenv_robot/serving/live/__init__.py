@@ -1,0 +1,1 @@
+"""Show a served robot in viewers of other projects."""
