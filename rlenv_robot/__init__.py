@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from rlenv_robot.policies.flat import FlatPolicy
     from rlenv_robot.policies.policy import load_policy
     from rlenv_robot.registry import environment_names, make, make_vector, register_task, robot, task
+    from rlenv_robot.rendering.viewer import view
     from rlenv_robot.robot_env.core import RobotWorld
     from rlenv_robot.robot_env.turn_based import one_at_a_time
     from rlenv_robot.robot_models import RobotModel, register_robot, robot_names
@@ -77,7 +78,7 @@ __all__ = [
     "check_robot", "check_source", "check_vector", "environment_names", "flat_for", "load_policy",
     "load_profile", "make", "make_vector",
     "one_at_a_time", "open_source", "register_format", "register_robot", "register_task", "robot", "robot_names",
-    "serve", "task", "to_gymnasium", "to_gymnasium_vector", "to_pettingzoo", "to_pettingzoo_aec",
+    "serve", "task", "to_gymnasium", "to_gymnasium_vector", "to_pettingzoo", "to_pettingzoo_aec", "view",
 ]  # fmt: skip
 
 _MODULES = {
@@ -99,6 +100,7 @@ _MODULES = {
     "rlenv_robot.policies.flat": ("FlatPolicy",),
     "rlenv_robot.policies.policy": ("load_policy",),
     "rlenv_robot.registry": ("environment_names", "make", "make_vector", "register_task", "robot", "task"),
+    "rlenv_robot.rendering.viewer": ("view",),
     "rlenv_robot.robot_env.core": ("RobotWorld",),
     "rlenv_robot.robot_env.turn_based": ("one_at_a_time",),
     "rlenv_robot.robot_models": ("RobotModel", "register_robot", "robot_names"),

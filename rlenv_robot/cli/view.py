@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["FOXGLOVE", "RERUN", "add", "add_targets", "run"]
 
 FOXGLOVE = "127.0.0.1:8765"
-"""Where Foxglove and Lichtblick look for a server by default."""
+"""The address at which Foxglove and Lichtblick look for a server by default."""
 
 RERUN = "rerun+http://127.0.0.1:9876/proxy"
-"""Where Rerun's viewer listens by default."""
+"""The address at which Rerun's viewer listens by default."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from hal.frame_layout import FrameLayout
 from hal.reset.confirmation import Answer, ResetConfirmation, VerdictRequest
 from hal.reset.record import ResetRecord
 from hal.wrapper import RobotWrapper
+from rlenv_robot.robot_models import RobotModel, robot_model_of
 from rlenv_robot.tables import ExtraInfo, FieldValues, Options, Reward, check_options
 from rlenv_robot.tasks.agents import map_reward
 from rlenv_robot.tasks.episode_rules import EpisodeRules, Judgement, Mode, check_seed, random_seed
@@ -437,16 +438,27 @@ class RobotWorld:
     def image(self, options: Options) -> np.ndarray:
         """Render the robot's model in the last measured pose, with the goal marked."""
         from rlenv_robot.rendering.drawing import draw
-        from rlenv_robot.robot_models import robot_model_of
 
-        if self._robot_state is None:
+        sensors, goal = self.measured()
+        if not sensors:
             raise RobotError("nothing to show yet: reset first")
+        return next(iter(draw(self.drawn_model(), sensors, goal, options)))
+
+    def drawn_model(self) -> RobotModel:
+        """Return the model in which the robot is drawn.
+
+        Raises:
+            RobotError: no model of this robot is known.
+        """
         try:
-            model = robot_model_of(self.task)
+            return robot_model_of(self.task)
         except ValueError as error:
             raise RobotError(f"a {self.robot.spec.name!r} can't be drawn: {error}") from error
-        frames = draw(model, self._robot_state.sensors, self._episode.goal, options)
-        return next(iter(frames))
+
+    def measured(self) -> tuple[FieldValues, FieldValues]:
+        """Return the newest sensors and the episode's goal; both empty before the first reset. From any thread."""
+        robot_state = self._robot_state
+        return ({}, {}) if robot_state is None else (robot_state.sensors, self._episode.goal)
 
     def stop(self, reason: str) -> None:
         """Stop the robot."""
