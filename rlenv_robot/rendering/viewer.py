@@ -128,7 +128,7 @@ def _open_window(model: mujoco.MjModel, data: mujoco.MjData) -> Any:
     Raises:
         RobotError: as for `view`.
     """
-    if not has_display(os.environ):
+    if not _has_display(os.environ):
         raise RobotError(_no_display("DISPLAY and WAYLAND_DISPLAY are not set"))
     try:
         import glfw
@@ -143,7 +143,7 @@ def _open_window(model: mujoco.MjModel, data: mujoco.MjData) -> Any:
         raise RobotError(f"MuJoCo's viewer can't be opened: {error}") from error
 
 
-def has_display(environment: Mapping[str, str]) -> bool:
+def _has_display(environment: Mapping[str, str]) -> bool:
     """Return whether a window could be opened by what the environment's variables say."""
     return sys.platform != "linux" or bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
 
