@@ -48,4 +48,4 @@ def test_a_description_is_small_plain_data_without_what_only_collides(scene: Sce
     assert len(json.dumps(described, allow_nan=False)) < 30_000
     bodies = len(scene.pose({"joint_position": np.zeros(6)})) // 7
     assert {geom["body"] for geom in described["geoms"]} <= set(range(bodies))
-    assert {geom["shape"] for geom in described["geoms"]} <= {"plane", "box", "capsule", "cylinder", "sphere"}
+    assert {geom["shape"] for geom in described["geoms"]} <= {"plane", "box", "capsule", "cylinder", "sphere", "mesh"}
