@@ -107,7 +107,8 @@ class RecordedEpisode:
 
     def _reward(self) -> np.ndarray:
         names = [name for name in self.rows.dtype.names or () if name == "reward" or name.startswith("reward_")]
-        return np.sum([np.asarray(self.rows[name], float) for name in names], axis=0)
+        total: np.ndarray = np.sum([np.asarray(self.rows[name], float) for name in names], axis=0)
+        return total
 
     def _signals(self) -> str:
         seconds = (self.rows["stamp_ns"] - self.rows["stamp_ns"][0]) / 1e9
