@@ -8,17 +8,17 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from hal import Field, RobotError, Spec
+from rlenv_robot.world import World
 
 if TYPE_CHECKING:
     from recorder.table.table import Table
-    from rlenv_robot.env import Environment
 
-__all__ = ["RecordedEpisode", "environment_html", "source_html"]
+__all__ = ["RecordedEpisode", "ShownEnvironment", "environment_html", "source_html"]
 
 _MOST_FIELDS, _MOST_EPISODES, _MOST_FRAMES, _MOST_POINTS, _MOST_LINES = 40, 20, 90, 300, 6
 _SIZE = {"width": 400, "height": 300, "fine": False}
@@ -29,7 +29,23 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Colours that the colour-blind tell apart (Okabe and Ito, "Color Universal Design", 2008)."""
 
 
-def environment_html(env: Environment) -> str:
+class ShownEnvironment(Protocol):
+    """The part of `rlenv_robot.env.Environment` that is shown."""
+
+    env_id: str
+
+    @property
+    def world(self) -> World:
+        """The world that it is about."""
+        ...
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether an observer sees the frames."""
+        ...
+
+
+def environment_html(env: ShownEnvironment) -> str:
     """Return an environment as HTML: what it is, its picture, and its observation and action."""
     world = env.world
     facts = [("environment", env.env_id), ("world", world.name), ("recorded", "yes" if env.is_recorded else "no")]
@@ -37,7 +53,7 @@ def environment_html(env: Environment) -> str:
         picture = _image(world.image(dict(_SIZE)))
     except RobotError as error:
         picture = f"<p>{escape(str(error))}</p>"
-    fields = _fields([("observation", env.observation), ("action", env.action)])
+    fields = _fields([("observation", world.observation), ("action", world.action)])
     return f"<div>{_facts(facts)}{picture}{fields}</div>"
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import mujoco
 import numpy as np
@@ -15,16 +15,22 @@ import numpy as np
 from hal import RobotError
 from rlenv_robot.robot_models import RobotModel
 from rlenv_robot.tables import FieldValues
-from rlenv_robot.world import WorldWrapper
+from rlenv_robot.world import World, WorldWrapper
 from sim.state import posed
 
-if TYPE_CHECKING:
-    from rlenv_robot.env import Environment
-
-__all__ = ["MeasuredRobot", "Viewer", "view"]
+__all__ = ["HasWorld", "MeasuredRobot", "Viewer", "view"]
 
 _PERIOD_S = 1 / 60
 _GOAL_RADIUS_M, _GOAL_RGBA = 0.012, (0.10, 0.65, 0.35, 0.75)
+
+
+class HasWorld(Protocol):
+    """An environment, as `rlenv_robot.env.Environment`."""
+
+    @property
+    def world(self) -> World:
+        """The world that it is about."""
+        ...
 
 
 @runtime_checkable
@@ -40,7 +46,7 @@ class MeasuredRobot(Protocol):
         ...
 
 
-def view(env: Environment) -> Viewer:
+def view(env: HasWorld) -> Viewer:
     """Open MuJoCo's viewer window on an environment, simulated or real; the window follows each step and reset.
 
     The window shows a copy of the robot's model in the measured pose, with a ball at the goal, so nothing that is done
