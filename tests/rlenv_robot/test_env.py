@@ -23,6 +23,7 @@ from hal import (
     SpecMismatch,
 )
 from hal.frame_layout import FrameLayout
+from hal.wrapper import RobotWrapper
 from recorder.table.load import load_runs
 from rlenv_robot.conformance import check_environment
 from rlenv_robot.env import Environment
@@ -477,6 +478,24 @@ def test_an_orderly_end_needs_no_clearing_and_is_recorded(tmp_path: Path) -> Non
     steps = rlenv_robot.open_source(tmp_path).sample_trajectories(9, {"episodes": [0]})[0]["steps_set"]
     assert steps["done"].tolist() == [0, 1]
     assert steps["extra_info"]["truncated"].tolist() == [0, 1], "what came next is unknown: a value is bootstrapped"
+
+
+def test_a_natural_end_tells_the_robot_nothing_and_leaves_it_to_its_watchdog() -> None:
+    told: list[str] = []
+
+    class Told(RobotWrapper):
+        def end_episode(self, reason: str) -> None:
+            told.append(reason)
+
+    with rlenv_robot.make("so101-reach", robot=Told(SimRobot(so101())), steps=2) as env:
+        for _ in range(2):
+            table: Any = env.reset({"seed": 3})
+            while not table["truncated"]:
+                table, _ = act(env, table["frame_no"], {"joint_target": table["observation"]["joint_goal"]})
+        assert told == []
+        env.reset()
+        env.end("the operator is done")
+        assert told == ["the operator is done"]
 
 
 @pytest.mark.parametrize("reason", ["", "  ", None, 3])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,10 @@ from rlenv_robot.adapters.from_gymnasium import from_gymnasium
 from rlenv_robot.adapters.json_schema import protocol_schema
 from rlenv_robot.adapters.table_server import TableServer
 from rlenv_robot.conformance.protocol_page import protocol_document
+from rlenv_robot.tasks.reach import Reach
+from rlenv_robot.vector.env import VectorEnvironment
+from sim.batch import SimBatch
+from sim.robots.so101 import so101
 
 pytestmark = pytest.mark.requirement("R6.4")
 
@@ -123,13 +129,16 @@ def test_a_record_gives_back_the_same_texts_and_sets(recorded: Any) -> None:
     rr.check_source(source).raise_if_failed()
 
 
-@pytest.mark.parametrize("name", ["parquet", "lerobot"])
-def test_exports_hold_texts_or_say_that_they_do_not(recorded: Any, name: str, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
+@pytest.mark.parametrize(
+    ("name", "needs"), [("parquet", "pyarrow"), ("lerobot", "pyarrow"), ("minari", "h5py"), ("robomimic", "h5py")]
+)
+def test_exports_hold_texts_or_say_that_they_do_not(recorded: Any, name: str, needs: str, tmp_path: Path) -> None:
+    pytest.importorskip(needs)
     table = build(next(recorded[0].iterdir()))
     _, write = writable_format(name)
-    lost = write(table, tmp_path / "out")
-    again = rr.open_source(tmp_path / "out").table
+    path = tmp_path / {"minari": "out-v0", "robomimic": "out.hdf5"}.get(name, "out")
+    lost = write(table, path)
+    again = rr.open_source(path).table
     if name == "parquet":
         assert not lost
         assert again.layout == table.layout
@@ -139,6 +148,32 @@ def test_exports_hold_texts_or_say_that_they_do_not(recorded: Any, name: str, tm
         assert set(again.layout.observation.names) == {"objects", "count"}
         objects = again.rows["observation_objects"]
         np.testing.assert_array_equal(objects, table.rows["observation_objects"][table.starts[0] : table.stops[0]])
+        np.testing.assert_array_equal(
+            again.rows["observation_count"], table.rows["observation_count"][table.starts[0] : table.stops[0]]
+        )
+
+
+def test_sets_reach_the_libraries_of_hdf5_as_padded_arrays_with_their_counts(
+    recorded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    h5py = pytest.importorskip("h5py")
+    table, tables = build(next(recorded[0].iterdir())), recorded[1]
+    expected = {name: np.stack([one["observation"][name] for one in tables]) for name in ("objects", "count")}
+    writable_format("robomimic")[1](table, tmp_path / "out.hdf5")
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        demo = file["data/demo_0"]
+        assert set(demo["obs"]) == set(expected)
+        assert set(demo["action_dict"]) == {"sure"}
+        for name, values in expected.items():
+            np.testing.assert_array_equal(demo[f"obs/{name}"], values[:-1])
+            np.testing.assert_array_equal(demo[f"next_obs/{name}"], values[1:])
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    writable_format("minari")[1](table, tmp_path / "tidy-v0")
+    (episode,) = minari.load_dataset("tidy-v0").iterate_episodes()
+    assert set(episode.observations) == set(expected)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(episode.observations[name], values)
 
 
 @settings(max_examples=40, deadline=None)
@@ -188,6 +223,75 @@ def test_trainers_get_texts_as_gymnasium_has_them() -> None:
     with pytest.raises(ValueError, match="array of texts"):
         rr.to_gymnasium(rr.make(Tidy))
     env.close()
+
+
+@dataclass(frozen=True)
+class Told(Reach):
+    """Reach, told in words, with a list of hints; an answer in words earns 1 more."""
+
+    @cached_property
+    def told(self) -> tuple[Field, ...]:
+        return (
+            Field("instruction", (), "text", meaning="what to do", characters=12),
+            Field("hints", (3,), "text", meaning="how", characters=8, counted_by="count"),
+            Field("count", (), "int32", 0, 3, meaning="of hints"),
+        )
+
+    @cached_property
+    def observation(self) -> Spec:
+        return Spec("told_observation", (*Reach().observation, *self.told))
+
+    @cached_property
+    def action(self) -> Spec:
+        return Spec("told_action", (*Reach().action, Field("answer", (), "text", meaning="reply", characters=12)))
+
+    @cached_property
+    def goal(self) -> Spec:
+        return Spec("told_goal", (*Reach().goal, *self.told))
+
+    def begin(self, rng: np.random.Generator, options: Any) -> Any:
+        episode, count = super().begin(rng, options), int(rng.integers(0, 4))
+        words = Spec("told", self.told)
+        told = words.padded({"instruction": str(rng.choice(WORDS)), "hints": list(rng.choice(WORDS, count))})
+        return replace(episode, goal={**episode.goal, **words.validate(told)})
+
+    def command(self, action: Any, sensors: Any) -> Any:
+        return {"joint_target": action["joint_target"]}
+
+    def observe(self, sensors: Any, goal: Any) -> Any:
+        leading = sensors["gripper_position"].shape[:-1]
+        own = {field.name: np.broadcast_to(goal[field.name], (*leading, *field.shape)) for field in self.told}
+        return {**super().observe(sensors, goal), **own}
+
+    def reward(self, sensors: Any, action: Any, following: Any, goal: Any) -> Any:
+        return super().reward(sensors, action, following, goal) + (action["answer"] == goal["instruction"])
+
+
+def test_rows_of_a_batch_carry_texts_as_single_environments_do() -> None:
+    task, num, rng = Told(steps=4), 3, np.random.default_rng(0)
+    envs = VectorEnvironment(SimBatch(so101(), num, 1), task, seed=3, streams=np.zeros(num, np.int64))
+    singles = [rr.make(task) for _ in range(num)]
+    with envs:
+        many, ones = envs.reset(), [env.reset({"seed": 3}) for env in singles]
+        for _ in range(10):
+            target = rng.uniform(-0.1, 0.1, (num, 6)).astype(np.float32)
+            answer = np.array([many["observation"]["instruction"][0], "no", "x" * 13])  # right, wrong, too long
+            table = {"env_id": envs.env_ids, "frame_no": many["frame_no"]}
+            many, rewards = envs.step({**table, "action": {"joint_target": target, "answer": answer}})
+            for row, env in enumerate(singles):
+                action = {"joint_target": target[row], "answer": str(answer[row])}
+                request = {"env_id": env.env_id, "frame_no": ones[row]["frame_no"], "action": action}
+                one, reward = env.step(request)
+                assert rewards["reward"][row] == pytest.approx(reward["reward"], rel=1e-6)
+                assert many["extra_info"].get("error", {}).get(row) == one["extra_info"].get("error")
+                ones[row] = env.reset() if one["truncated"] else one
+                for name, value in ones[row]["observation"].items():
+                    np.testing.assert_array_equal(many["observation"][name][row], value, err_msg=name)
+    assert [one["frame_no"] for one in ones] == [2, 2, 0]
+    for env in singles:
+        env.close()
+    with pytest.raises(ValueError, match="array of texts"):
+        rr.to_gymnasium_vector(envs)
 
 
 class Parrot(gymnasium.Env[Any, Any]):
