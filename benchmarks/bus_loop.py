@@ -1,14 +1,16 @@
 """Regularity of a 200 Hz loop over a servo bus, beside the server, two cameras and a client.
 
-    python benchmarks/bus_loop.py [--seconds 20] [--priority 40 0]
+    python benchmarks/bus_loop.py [--seconds 20] [--priority 40 0] [--bus table physics]
 
-Three processes beside this one: a virtual SO-101 in real time (`rlenv-robot twin so101 --bus`: six STS3215 behind a
-pseudo-terminal, with the wire's time and a turn-around for each servo), the server with the driver of a real arm at 200
-periods a second, and a client of 50 Hz that sways the arm. Then also two cameras of 640x480 at 30 Hz. In each period
-the driver writes six goals and reads 6 x 15 bytes, 2.4 ms of the period's 5 on the wire.
+Three processes beside this one: six STS3215 behind a pseudo-terminal, with the wire's time and a turn-around for each
+servo; the server with the driver of a real arm at 200 periods a second; and a client of 50 Hz that sways the arm. Then
+also two cameras of 640x480 at 30 Hz. In each period the driver writes six goals and reads 6 x 15 bytes, 2.4 ms of the
+period's 5 on the wire. The bus ``table`` answers from registers alone (`table_bus.py`), so its figures are the
+driver's; ``physics`` is the virtual SO-101 in real time (`rlenv-robot twin so101 --bus`), which shares the machine.
 
-Of each: the share of periods within 0.5 ms and the longest; periods longer than 1.5 times theirs; answers that did not
-come in time; and how often the arm was stopped, since a reading became too old or the client too late.
+Of each: processor time of the server and of the bus, shares of one core; the share of periods within 0.5 ms and the
+longest; periods longer than 1.5 times theirs; answers that did not come in time; and how often the arm was stopped,
+since a reading became too old or the client too late.
 """
 
 from __future__ import annotations
@@ -42,15 +44,17 @@ LOOP_HZ, CONTROL_HZ = 200.0, 50.0
 
 
 @contextlib.contextmanager
-def virtual_arm(folder: Path) -> Iterator[tuple[str, str]]:
-    """The port and the calibration of a virtual arm in a process of its own."""
+def virtual_arm(folder: Path, bus: str) -> Iterator[tuple[str, str, int]]:
+    """The port and the calibration of a virtual arm in a process of its own, and that process's number."""
     port, calibration = str(folder / "arm"), str(folder / "arm.json")
-    words = ["twin", "so101", "--bus", "--link", port, "--calibration", calibration]
-    process = subprocess.Popen([sys.executable, "-m", "rlenv_robot", *words], stdout=subprocess.PIPE, text=True)
+    words = ["-m", "rlenv_robot", "twin", "so101", "--bus", "--link", port, "--calibration", calibration]
+    if bus == "table":
+        words = [str(Path(__file__).with_name("table_bus.py")), port, calibration]
+    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         process.stdout.readline()
-        yield port, calibration
+        yield port, calibration, process.pid
     finally:
         process.terminate()
         process.wait()
@@ -86,8 +90,14 @@ def sway(address: str, pipe: Any) -> None:
         stops += 1
 
 
-def measure(name: str, seconds: float, priority: int, cameras: int) -> None:
-    with tempfile.TemporaryDirectory() as folder, virtual_arm(Path(folder)) as (port, calibration):
+def cpu_s(pid: int) -> float:
+    """Processor time that a process has used, seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(name: str, seconds: float, priority: int, cameras: int, bus: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, virtual_arm(Path(folder), bus) as (port, calibration, bus_pid):
         ours, theirs = CONTEXT.Pipe()
         server = started(serve, theirs, port, calibration, priority, cameras)
         address = ours.recv()
@@ -98,10 +108,10 @@ def measure(name: str, seconds: float, priority: int, cameras: int) -> None:
                 raise RuntimeError("the client did not get going; is the machine too busy?")
             time.sleep(2.0)
             ours.send("about")
-            before = ours.recv()
+            before, used = ours.recv(), [cpu_s(pid) for pid in (server.pid, bus_pid)]
             time.sleep(seconds)
             ours.send("about")
-            after = ours.recv()
+            after, used_after = ours.recv(), [cpu_s(pid) for pid in (server.pid, bus_pid)]
             stops = -1
             while mine.poll():
                 stops = mine.recv()
@@ -110,7 +120,8 @@ def measure(name: str, seconds: float, priority: int, cameras: int) -> None:
             ours.send("end")
             server.join(10)
             server.kill()
-    told(name, before, after, max(stops, 0))
+    shares = [100 * (late - early) / seconds for early, late in zip(used, used_after, strict=True)]
+    told(f"{name}, bus {bus} (server {shares[0]:.0f} %, bus {shares[1]:.0f} % of a core)", before, after, max(stops, 0))
 
 
 def told(name: str, before: dict[str, Any], after: dict[str, Any], stops: int) -> None:
@@ -131,10 +142,12 @@ def told(name: str, before: dict[str, Any], after: dict[str, Any], stops: int) -
 def main() -> None:
     parser = arguments(__doc__, [40, 0])
     parser.add_argument("--seconds", type=float, default=20.0, help="of each")
+    parser.add_argument("--bus", nargs="+", default=["table", "physics"], choices=("table", "physics"))
     options = parser.parse_args()
-    for priority in options.priority:
-        for name, cameras in (("server and client", 0), ("and two cameras", 2)):
-            measure(name, options.seconds, priority, cameras)
+    for bus in options.bus:
+        for priority in options.priority:
+            for name, cameras in (("server and client", 0), ("and two cameras", 2)):
+                measure(name, options.seconds, priority, cameras, bus)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,15 @@
 The servos run in a process of their own. "At once" is a bus without wire time: it shows what a client costs. "Wire" has
 the wire's time and a turn-around of 0.14 ms for each servo: it shows how near a client comes to the bus's own limit.
 Each client reads six positions (LeRobot, rustypot) and ours also the 15 bytes that hold every measurement, 5 ms after
-the read before. Processor time is that of the calling thread, in which all of them work, within the reads alone.
+the read before. Processor time is that of the calling thread, in which all of them work, within the reads alone. "Bare"
+is the floor of any program: `os.write`, a `poll` that wakes once, and `os.read`, without a look at a byte.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import select
 import statistics
 import subprocess
 import sys
@@ -80,6 +83,21 @@ def measure(name: str, read: Callable[[], object], wire_s: float | None) -> None
     )
 
 
+def bare(path: str, count: int) -> Callable[[], object]:
+    """Return a read of the operating system's calls alone."""
+    port, request = SerialPort(path), feetech.sync_read(56, count, IDS)
+    port.exchange(request, 6 * (6 + count), 1.0)  # so that the terminal wakes once for all answers
+    fd, poll = port.fileno(), select.poll()
+    poll.register(fd, select.POLLIN)
+
+    def read() -> bytes:
+        os.write(fd, request)
+        poll.poll(1000)
+        return os.read(fd, 4096)
+
+    return read
+
+
 def lerobot_bus(path: str) -> Callable[[], object] | None:
     if importlib.util.find_spec("lerobot") is None:
         return None
@@ -108,6 +126,9 @@ def rustypot_bus(path: str) -> Callable[[], object] | None:
 def main() -> None:
     for mode in ("at once", "wire"):
         print(f"{mode}:")
+        for name, count in (("bare, 6 positions", 2), ("bare, 6 x 15 bytes", 15)):
+            with server(mode) as path:
+                measure(name, bare(path, count), None)
         for name, address, count in (("ours, 6 positions", 56, 2), ("ours, 6 x 15 bytes", 56, 15)):
             with server(mode) as path:
                 bus = ServoBus(SerialPort(path), feetech, BusSettings(latency_s=1.0))

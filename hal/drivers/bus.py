@@ -39,6 +39,9 @@ _MOST_REQUESTS = 256
 _ECHOES = 4
 _MOST_COPIES = 32
 
+_new = tuple.__new__
+"""Makes a named tuple at half the time of its constructor."""
+
 
 class ServoRefused(RobotError):
     """A servo did not do what it was asked: it reports an error, or holds another value than was written."""
@@ -187,6 +190,7 @@ class ServoBus:
         self._pending: dict[int, dict[int, int]] = {}  # servo -> length of an answer -> until when it may come
         self._free_ns = 0  # from when on no old answer may come
         self._copies: list[tuple[Sequence[int], int, int]] = []  # servos, length and until when: not yet in `_pending`
+        self._pending_ns = 0  # from when on nothing in `_pending` may come
         self._sent: tuple[bytes, ...] = ()  # the last requests, whose echoes may come
         self._timings: dict[tuple[int, int, int], tuple[int, float]] = {}  # shape -> bytes of the answers, time allowed
         self._requests: dict[tuple[int, int, tuple[int, ...]], bytes] = {}  # grouped reads, as they are repeated
@@ -381,13 +385,17 @@ class ServoBus:
             deadline_ns = begun_ns + int(allowed_s * 1e9)
             data, packets = self._receive_more(data, deadline_ns, servos, count)
         now_ns = port.now_ns()
-        if packets is not None:
-            replies = {servo: Reply(values, error, now_ns) for servo, error, values in packets}
-            self._hear_noise(False)
-        else:
+        if packets is None:
             replies = self._sort_out(data, servos, count)
-        self._expect(servos, count, replies, now_ns)
-        return replies
+            self._expect(servos, count, replies, now_ns)
+            return replies
+        if self._noise:
+            self._hear_noise(False)
+        self._free_ns = max(self._free_ns, now_ns + DOUBLED_NS)
+        self._copies.append((tuple(servos), count, now_ns + DOUBLED_NS))
+        if len(self._copies) > _MOST_COPIES:
+            self._sort_copies()
+        return {servo: _new(Reply, (values, error, now_ns)) for servo, error, values in packets}
 
     def _answers(self, data: bytes, servos: Sequence[int], count: int) -> list[tuple[int, int, bytes]] | None:
         """Return the answers in bytes that hold nothing else, and no echo: that of a read looks like an answer."""
@@ -482,6 +490,7 @@ class ServoBus:
             for servo in servos:
                 lengths = self._pending.setdefault(servo, {})
                 lengths[count] = max(lengths.get(count, 0), until_ns)
+            self._pending_ns = max(self._pending_ns, until_ns)
         self._copies.clear()
 
     def _blocked(self, servo: int, now_ns: int) -> dict[int, int]:
@@ -524,8 +533,15 @@ class ServoBus:
         if now_ns >= self._free_ns:
             self._copies.clear()
             return servos, count
-        blocked = {servo: self._blocked(servo, now_ns) for servo in servos}
         lengths = range(count, count + MOST_EXTRA + 1)
+        if now_ns >= self._pending_ns:  # a loop that reads one group needs no look at single servos
+            self._copies = [copy for copy in self._copies if copy[2] > now_ns]
+            if all(copy[0] == servos for copy in self._copies):
+                used = [copy[1] for copy in self._copies]
+                for length in lengths:
+                    if length not in used:
+                        return servos, length
+        blocked = {servo: self._blocked(servo, now_ns) for servo in servos}
         taken = set().union(*blocked.values())
         for length in lengths:
             if length not in taken:

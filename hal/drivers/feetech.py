@@ -135,30 +135,32 @@ def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = F
 
 def answers(data: bytes, servos: Sequence[int], count: int) -> list[tuple[int, int, bytes]] | None:
     """Return the answers in bytes that hold nothing else, as `hal.drivers.packets.Codec.answers`."""
-    mask, heads, parts, unpack = _layout(tuple(servos), count)
-    if len(data) != parts[-1].stop or int.from_bytes(data, "little") & mask != heads or data.count(HEADER) > len(parts):
+    size, heads, sums, unpack = _layout(tuple(servos), count)
+    if len(data) != size or data.count(HEADER) > len(heads):
         return None
-    for part in parts:
-        if sum(data[part]) & 0xFF != 0xFF:
+    parts = unpack(data)
+    if parts[::4] != heads:
+        return None
+    errors, values = parts[1::4], parts[2::4]
+    for before, error, value, checksum in zip(sums, errors, values, parts[3::4], strict=True):
+        if (before + error + sum(value) + checksum) & 0xFF != 0xFF:
             return None
-    values = unpack(data)
-    return list(zip(servos, values[::2], values[1::2], strict=True))
+    return list(zip(servos, errors, values, strict=True))
 
 
 @functools.cache
-def _layout(servos: tuple[int, ...], count: int) -> tuple[int, int, list[slice], Callable[[bytes], tuple[Any, ...]]]:
-    """Return how answers that follow one another are checked, all at once where that is possible.
+def _layout(
+    servos: tuple[int, ...], count: int
+) -> tuple[int, tuple[bytes, ...], tuple[int, ...], Callable[[bytes], tuple[Any, ...]]]:
+    """Return how answers that follow one another are checked.
 
     Returns:
-        A mask for headers, ids and lengths in the bytes as one number; that number; the bytes under each checksum with
-        it; and a function that returns error and data of each answer.
+        The length of all; the header, id and length of each; the sum of each one's id and length, which its checksum
+        covers; and a function that returns head, error, data and checksum of each.
     """
-    size = _OVERHEAD + count
-    mask = (b"\xff" * 4 + bytes(count + 2)) * len(servos)
-    heads = b"".join(HEADER + bytes((servo, count + 2)) + bytes(count + 2) for servo in servos)
-    parts = [slice(at + 2, at + size) for at in range(0, size * len(servos), size)]
-    unpack = struct.Struct(f"<{f'4xB{count}sx' * len(servos)}").unpack
-    return int.from_bytes(mask, "little"), int.from_bytes(heads, "little"), parts, unpack
+    heads = tuple(HEADER + bytes((servo, count + 2)) for servo in servos)
+    unpack = struct.Struct(f"<{f'4sB{count}sB' * len(servos)}").unpack
+    return (_OVERHEAD + count) * len(servos), heads, tuple(servo + count + 2 for servo in servos), unpack
 
 
 def may_be_spliced(servo: int, error: int, data: bytes) -> bool:
