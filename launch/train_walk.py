@@ -8,8 +8,7 @@ import torch
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
-import rlenv_robot
-from rlenv_robot import FlatPolicy, LearningCurve, flat_for
+from rlenv_robot import FlatPolicy, LearningCurve, flat_for, load_profile, make_vector
 from rlenv_robot.policies.deployment import robot_of_training
 
 HORIZON, GAMMA, LAMBDA, CLIP, KL, SMALL = 24, 0.99, 0.95, 0.2, 0.01, 0.05  # small rewards: a new critic is soon right
@@ -24,16 +23,17 @@ def network(inputs, outputs):
 def observed(table, flat):
     """Return the inputs of the actor, and of the critic, which also sees hidden state (speed, height, load on feet)."""
     own, hidden = flat.observe(table["observation"]), table["extra_info"]["state"]
-    whole = [own, hidden["linear_velocity"] * 2, hidden["height"] * 3, hidden["foot_force"] / 50]
+    scales = {"linear_velocity": 2, "height": 3, "foot_force": 1 / 50, "height_scan": 2}
+    whole = [own, *(scales[name] * hidden[name].reshape(len(own), -1) for name in scales if name in hidden)]
     return torch.from_numpy(own), torch.from_numpy(np.concatenate(whole, axis=1))
 
 
-def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=1024, quiet=False):
-    """A policy after so many steps, and how it came about."""
+def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=1024, quiet=False, **settings):
+    """A policy after so many steps, and how it came about; settings are the task's, and ``profile``."""
     torch.manual_seed(seed), torch.set_num_threads(1)
-    envs = rlenv_robot.make_vector(name, num_envs, seed=seed)
-    flat, curve, table, rate = flat_for(envs.task), LearningCurve(name, quiet=quiet), envs.reset(), 1e-3
-    actor, critic = network(flat.size, flat.action_size), network(flat.size + 8, 1)
+    envs = make_vector(name, num_envs, seed=seed, **settings)
+    flat, curve, table, rate = flat_for(envs.task), LearningCurve(name, quiet=quiet, **settings), envs.reset(), 1e-3
+    actor, critic = network(flat.size, flat.action_size), network(observed(table, flat)[1].shape[1], 1)
     actor[-1].load_state_dict({name: 0.01 * value for name, value in actor[-1].state_dict().items()})
     width, policy = nn.Parameter(torch.full((flat.action_size,), -0.7)), FlatPolicy(actor, flat)
     optimizer = torch.optim.Adam(weights := [*actor.parameters(), width, *critic.parameters()], rate)
@@ -46,8 +46,7 @@ def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=1024, quiet=False):
                 table, paid = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": act})
                 late, over = (torch.from_numpy(table[end]) > 0 for end in ("truncated", "terminated"))
                 value, reward = critic(sight[1])[:, 0], torch.from_numpy(paid["reward"]).float() * SMALL
-                reward += GAMMA * late * value  # time's end is not the task's: what was expected goes on
-                rows.append((*sight, action, value, reward, (late | over).float()))
+                rows.append((*sight, action, value, reward + GAMMA * late * value, (late | over).float()))  # cut short
             following = critic(observed(table, flat)[1])[:, 0]
             for *_, value, reward, ended in reversed(rows):
                 advantage = reward + (1 - ended) * (GAMMA * following + GAMMA * LAMBDA * advantage) - value
@@ -72,8 +71,9 @@ def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=1024, quiet=False):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, value in {"task": "go2-walk", "steps": 8_000_000, "seed": 0, "out": "walk.onnx"}.items():
+    for name, value in {"task": "go2-walk", "steps": 8_000_000, "seed": 0, "out": "walk.onnx", "profile": ""}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value))
-    given = parser.parse_args()
-    policy = train(given.task, given.steps, given.seed)[0]
-    policy.save_onnx(given.out, given.task, {"trainer": "PPO"}, robot_of_training(given.task))
+    profile = load_profile(given.profile) if (given := parser.parse_args()).profile else None
+    name, settings = (profile.task.name, profile.task.options) if profile else (given.task, {})
+    policy = train(name, given.steps, given.seed, profile=profile, **settings)[0]
+    policy.save_onnx(given.out, name, {"trainer": "PPO"}, robot_of_training(name, profile=profile))

@@ -17,6 +17,7 @@ from sim.initial_state import InitialState
 from sim.latency import DelayModel
 from sim.model import SimModel
 from sim.randomize.actuation import Gains, configured_spec
+from sim.randomize.pushes import PushSchedule
 from sim.randomize.randomise import Randomise, Randomised
 from sim.randomize.seeds import SeedStreams
 from sim.snapshot import BatchSnapshot, fitting
@@ -130,7 +131,10 @@ class SimBatch(Simulations):
         self._reset_once = np.zeros(num, bool)
         self._ready = False
         self._owner = os.getpid()
-        self._draws = None if timing is None and randomise is None else SeedStreams(num)
+        pushes = sim_model.pushes
+        self._pushes = None if pushes is None else PushSchedule(pushes, num, 1.0 / sim_model.spec.rate_hz)
+        self._time = self._batch.bind("time")
+        self._draws = None if timing is None and randomise is None and pushes is None else SeedStreams(num)
         self._randomised = None if randomise is None else Randomised(randomise, self._batch, sim_model.model)
         self._delays = None if timing is None else self._starts.delays(timing)
         self._load_friction = None if self._randomised is None else self._randomised.load
@@ -183,6 +187,8 @@ class SimBatch(Simulations):
             self._draws.begin(rows, seeds)
             if self._randomised is not None:
                 self._randomised.begin(rows, self._draws)
+            if self._pushes is not None:
+                self._pushes.begin(rows, self._draws)
         batch.reset(ids, self._sim_model.keyframe, _NONE)
         self._starts.write(rows, seeds, starts or {})
         batch.forward(ids, _VEL)
@@ -253,6 +259,8 @@ class SimBatch(Simulations):
             Simulated time, as `stamp_ns`.
         """
         assert self._delays is not None
+        if self._pushes is not None:
+            self._push(self._pushes, ids)
         if self._loads:
             self._load()
         targets, rows = self._starts.columns(commands), rows_of(ids, self._num)
@@ -284,6 +292,8 @@ class SimBatch(Simulations):
         Returns:
             Simulated time, as `stamp_ns`.
         """
+        if self._pushes is not None:
+            self._push(self._pushes, ids)
         if self._loads:
             self._load()
         if after_step is None and self._batch is not None and not self._loads_each_step:
@@ -291,6 +301,12 @@ class SimBatch(Simulations):
         else:
             self._physics(ids, self._substeps, after_step)
         return self._period_over()
+
+    def _push(self, pushes: PushSchedule, ids: np.ndarray | None) -> None:
+        """Change the velocity of those simulations that are pushed now, and what is derived from it."""
+        pushed = pushes.apply(rows_of(ids, self._num), self._time, self._qvel)
+        if len(pushed):
+            self.open_batch.forward(pushed, _VEL)
 
     def _load(self) -> None:
         """Let the friction follow the load: once a control period, or in every step of the physics."""
@@ -416,6 +432,8 @@ class SimBatch(Simulations):
         self._starts.restore(rows, fitted.generators)
         if self._draws is not None and fitted.draws is not None:
             self._draws.restore(rows, fitted.draws)
+            if self._pushes is not None:
+                self._pushes.begin(rows, self._draws)
         if self._delays is not None:
             self._delays.restore(rows, fitted.delays)
         self._reset_once[rows] = True

@@ -219,7 +219,7 @@ class WarpBatch(Simulations):
     Raises:
         ValueError: num is below 1.
         RobotError: MuJoCo Warp is not installed (extra ``gpu``), or there is no such device.
-        SpecError: the model uses a feature that is not supported here (delay buffers, mocap bodies, sleeping).
+        SpecError: the model uses a feature that is not supported here (delay buffers, mocap bodies, sleeping, pushes).
     """
 
     def __init__(
@@ -227,6 +227,8 @@ class WarpBatch(Simulations):
     ) -> None:
         if num < 1:
             raise ValueError(f"{num} simulations: expected 1 or more")
+        if sim_model.pushes is not None:
+            raise SpecError("pushes are not supported on MuJoCo Warp here; use the batch on the CPU")
         super().__init__(sim_model, num)
         refresh = sim_model.stage != mujoco.mjtStage.mjSTAGE_NONE.value
         self._device: WarpDevice | None = WarpDevice(

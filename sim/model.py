@@ -16,7 +16,7 @@ from hal.errors import RobotError, SpecError
 from hal.robot import RobotSpec
 from sim.snapshot import physics_digest
 
-__all__ = ["Columns", "Computed", "Indices", "Reader", "Scatter", "SimModel", "as_slice", "at_rate"]
+__all__ = ["Columns", "Computed", "Indices", "Pushes", "Reader", "Scatter", "SimModel", "as_slice", "at_rate"]
 
 _STATE = frozenset({"time", "qpos", "qvel", "act", "history", "ctrl", "mocap_pos", "mocap_quat", "xfrc_applied"})
 """Fields that are part of the state."""
@@ -64,6 +64,31 @@ Reader = Columns | Computed
 """The source of a sensor's value."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pushes:
+    """The declaration of pushes: one in every interval of time, at a moment drawn evenly within it.
+
+    A push adds a velocity to the trunk's, horizontally in the world, in a direction drawn evenly; its impulse is this
+    velocity times the robot's mass. So do the pushes of common walking trainers (Rudin et al. 2022, arXiv:2109.11978).
+
+    Attributes:
+        every_s: length of the intervals, s; rounded to control periods.
+        speed: range of the added velocity, m/s, from which each push draws evenly.
+
+    Raises:
+        SpecError: the interval is not above 0, or the range is none.
+    """
+
+    every_s: float
+    speed: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        if not self.every_s > 0:
+            raise SpecError(f"pushes: every_s is {self.every_s}, it must be above 0")
+        if not 0 <= self.speed[0] <= self.speed[1]:
+            raise SpecError(f"pushes: speed is {self.speed}, it must be a range of at least 0 m/s")
+
+
 @dataclass(frozen=True)
 class SimModel:
     """A MuJoCo model seen as a robot. Serves any MJCF.
@@ -80,6 +105,7 @@ class SimModel:
         derived: whether what MuJoCo derives from the state (``site_xpos``, ``sensordata``) is ``fresh`` at the end of
             a step, or ``as_stepped``: as ``mj_step`` leaves it, one physics step old, as other environments read it.
             Only the former costs anything, and that only with the integrator RK4 or where such values are read at all.
+        pushes: that change the velocity of the free body of the first joint, or None.
 
     Raises:
         SpecError: the parts contradict each other.
@@ -94,6 +120,7 @@ class SimModel:
     keyframe: int = -1
     scatter: Scatter | None = None
     derived: Literal["fresh", "as_stepped"] = "fresh"
+    pushes: Pushes | None = None
 
     def __post_init__(self) -> None:
         if self.derived not in ("fresh", "as_stepped"):
@@ -103,6 +130,9 @@ class SimModel:
         self._check_delays()
         self._check_widths("commands", self.commands, self.model.nu, "ctrl")
         self._check_widths("start", self.start, self.model.nq, "qpos")
+        free = self.model.njnt and self.model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
+        if self.pushes is not None and not free:
+            raise self._wrong("pushes need a model whose first joint is free")
         if not -1 <= self.keyframe < self.model.nkey:
             raise self._wrong(f"keyframe {self.keyframe} is not in the model, it has {self.model.nkey} (-1: none)")
 
@@ -110,7 +140,9 @@ class SimModel:
     def digest(self) -> str:
         """The identity of the simulation: digest of the spec, a colon, digest of all else that changes the results."""
         columns = sorted(self.commands.items()), sorted(self.start.items())
-        settings = self.substeps, self.keyframe, self.derived, columns
+        settings: tuple[object, ...] = self.substeps, self.keyframe, self.derived, columns
+        if self.pushes is not None:
+            settings = (*settings, self.pushes)
         physics = hashlib.sha256(f"{settings} {physics_digest(self.model)}".encode()).hexdigest()
         return f"{self.spec.digest}:{physics}"
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -192,6 +193,7 @@ class LearningCurve:
         quiet: print nothing.
         track: where the figures go besides (`rlenv_robot.training.trackers.open_tracker`); None takes it from the
             environment variable ``RLENV_ROBOT_TRACK``.
+        settings: of the test environments, as for `rlenv_robot.make_vector`: the task's own, or ``profile``.
 
     Raises:
         ValueError: the task is unknown, or ``track`` names no place.
@@ -206,11 +208,12 @@ class LearningCurve:
         seed: int = 1_000_000,
         quiet: bool = False,
         track: str | None = None,
+        **settings: Any,
     ) -> None:
         self.name, self.points = name, list[Point]()
         self._seed, self._quiet = seed, quiet
         self._tracker = open_tracker(track, name)
-        self._envs = make_vector(name, episodes, seed=seed, autoreset="disabled")
+        self._envs = make_vector(name, episodes, seed=seed, autoreset="disabled", **settings)
         self._begun = time.perf_counter()
 
     def add(self, steps: int, policy: Policy, illegal_share: float = 0.0) -> Point:

@@ -1,4 +1,4 @@
-"""The seeds from which a simulation's episodes draw their model and timing, but not their start."""
+"""The seeds from which a simulation's episodes draw their model, timing and pushes, but not their start."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Purpose(IntEnum):
 
     MODEL = 1
     TIMING = 2
+    PUSHES = 3
 
 
 class SeedStreams:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import rlenv_robot as rr
 from hal.robots.go2 import GO2, STANCE
+from recorder.read.reader import LogReader
 from rlenv_robot.tasks.episode_rules import EpisodeRules, RecentMetrics
 from rlenv_robot.tasks.walk import Walk
 from rlenv_robot.vector.env import VectorEnvironment, VectorSnapshot
 from sim.batch import SimBatch
 from sim.robots.go2 import go2
 
+ROOT = Path(__file__).parents[3]
 STILL = {"forward": (0, 0), "sideways": (0, 0), "turning": (0, 0)}
 
 
@@ -189,9 +193,148 @@ def test_the_average_goes_on_after_a_snapshot():
     assert (finals[0]["velocity_error_m_s"] > 0).all()
 
 
+# -- courses: terrain, scans, pushes, noise, commands that change ------------------------------------------
+
+
+HOLD = {"command_hold_s": (0.5, 1.0), "steps": 300}
+
+
+def stand(envs: VectorEnvironment, table: dict, steps: int) -> list[dict]:
+    """Stand still for some steps and return the tables."""
+    tables = []
+    for _ in range(steps):
+        still = {"joint_offset": np.zeros((envs.num_envs, 12), np.float32)}
+        table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": still})
+        tables.append(table)
+    return tables
+
+
+def test_the_command_changes_at_its_time_and_is_observed_and_rewarded():
+    task = Walk(**HOLD)
+    envs = rr.make_vector(task, 2, seed=3, threads=1)
+    env = rr.make(Walk(**HOLD))
+    table = envs.reset()
+    goal = {name: value.copy() for name, value in envs.snapshot().goal.items()}
+    assert goal["commanded_velocity"].shape == (2, task.commands, 2)
+    changes = np.round(goal["command_until"] * 50).astype(int)
+    single = env.reset({"seed": 0, "goal": {name: value[1] for name, value in goal.items()}})
+    seen = [table["observation"], *(table["observation"] for table in stand(envs, table, 160))]
+    held = [0, 0]
+    for frame, observation in enumerate(seen):
+        for row in range(2):
+            held[row] += frame == changes[row, held[row]]
+            for name in ("commanded_velocity", "commanded_turning"):
+                assert np.array_equal(observation[name][row], goal[name][row, held[row]])
+        assert np.array_equal(single["observation"]["commanded_velocity"], observation["commanded_velocity"][1])
+        action = {"joint_offset": np.zeros(12, np.float32)}
+        single, _ = env.step({"env_id": env.env_id, "frame_no": single["frame_no"], "action": action})
+    assert min(held) >= 2, "it did change"
+    sensors = posture(elapsed=[0.25], linear_velocity=(0.8, 0, 0), ground_height=[0.0])
+    two = {
+        "commanded_velocity": np.array([[0.8, 0], [0, 0]] + [[0, 0]] * (task.commands - 2), np.float32),
+        "commanded_turning": np.zeros((task.commands, 1), np.float32),
+        "command_until": np.array([0.24] + [6.0] * (task.commands - 1), np.float32),
+    }
+    earlier = sensors | {"elapsed": np.array([0.22], np.float32)}
+    assert task.error(earlier, two) == pytest.approx(0.0)
+    assert task.error(sensors, two) == pytest.approx(0.8)
+    assert task.reward(earlier, {}, sensors, two) == pytest.approx(1.5), "the command that was acted on counts"
+
+
+def test_changes_keep_their_ranges_and_leave_the_judged_end_alone():
+    task, rng = Walk(**HOLD, forward=(0.2, 0.8)), np.random.default_rng(0)
+    for _ in range(50):
+        goal = task.begin(rng, {}).goal
+        task.goal.validate(goal, "goal")
+        until = goal["command_until"]
+        length, changes = task.steps / 50, until[until < task.steps / 50]
+        assert changes.max() <= length - 3.0 + 0.01
+        gaps = np.diff(np.concatenate([[0.0], changes]))
+        assert gaps.min() > 0.48
+        assert gaps.max() < 1.02
+    again = task.hindsight({
+        "linear_velocity": np.full((4, 2, 3), 0.5), "angular_velocity": np.full((4, 2, 3), 0.1)
+    })  # fmt: skip
+    assert {name: value.shape for name, value in again.items()} == {
+        "commanded_velocity": (2, task.commands, 2), "commanded_turning": (2, task.commands, 1),
+        "command_until": (2, task.commands),
+    }  # fmt: skip
+
+
+def test_height_counts_from_the_ground_and_the_scan_is_where_the_task_says():
+    envs = rr.make_vector("go2-walk", 3, seed=1, threads=1, terrain="stairs", terrain_height=0.15, height_scan=(5, 3),
+                          height_scan_in="state", torques=True)  # fmt: skip
+    table = envs.reset()
+    state = table["extra_info"]["state"]
+    assert list(state) == ["linear_velocity", "height", "foot_force", "joint_torque", "height_scan"]
+    assert "height_scan" not in table["observation"]
+    assert envs.task.observation == Walk().observation, "a policy trained there runs on flat ground"
+    assert np.allclose(state["height"], 0.288, atol=0.01), "on a landing, whatever its height"
+    assert not envs.task.terminated(posture(ground_height=[-0.5], position=(0, 0, -0.3)), commanded())
+    env = rr.make("go2-walk", terrain="rough", height_scan=[5, 3])
+    observation = env.reset({"seed": 1})["observation"]
+    assert list(observation)[-1] == "height_scan"
+    assert observation["height_scan"].shape == (5, 3)
+
+
+def test_noise_of_a_sensor_has_the_stated_spread_in_one_robot_and_in_many():
+    timing = {"noise": {"joint_position": 0.02}}
+    envs, plain = (rr.make_vector("go2-walk", 50, seed=1, threads=1, **more) for more in ({"timing": timing}, {}))
+    tables, exact = (stand(each, each.reset(), 3) for each in (envs, plain))
+    change = [
+        noisy["observation"]["joint_deviation"] - true["observation"]["joint_deviation"]
+        for noisy, true in zip(tables, exact, strict=True)
+    ]
+    spread = np.std(change)
+    assert spread == pytest.approx(0.02, rel=4 / np.sqrt(2 * np.size(change)))
+    env, still = rr.make("go2-walk", timing=timing), rr.make("go2-walk")
+    readings = []
+    for seed in range(20):
+        noisy, true = (each.reset({"seed": seed})["observation"]["joint_deviation"] for each in (env, still))
+        readings.append(noisy - true)
+    assert np.std(readings) == pytest.approx(0.02, rel=4 / np.sqrt(2 * np.size(readings)))
+
+
+def test_the_settings_of_a_course_are_recorded_and_its_profile_is_taken(tmp_path: Path):
+    profile = rr.load_profile(ROOT / "launch" / "rough_go2.toml")
+    with rr.make(profile.task.name, record=tmp_path, profile=profile, **profile.task.options) as env:
+        table = env.reset({"seed": 3})
+        for _ in range(3):
+            action = {"joint_offset": np.zeros(12, np.float32)}
+            table, _ = env.step({"env_id": env.env_id, "frame_no": table["frame_no"], "action": action})
+        env.end("enough")
+    settings = LogReader(next(tmp_path.iterdir())).metadata["task"]["settings"]
+    for name, value in profile.task.options.items():
+        assert settings[name] == value
+    assert list(table["observation"]) == list(Walk().observation.names)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"terrain": "sea"},
+        {"terrain_height": 0.0},
+        {"height_scan": (0, 3)},
+        {"height_scan_in": "log"},
+        {"push_speed": (1.0, 0.5)},
+        {"push_every_s": 0.0},
+        {"command_hold_s": (0.1, 1.0)},
+    ],
+)
+def test_settings_of_a_course_that_could_not_work_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Walk(**wrong)
+
+
+def test_a_course_is_for_simulation_alone():
+    with pytest.raises(ValueError, match="no driver"):
+        rr.make("go2-walk", robot="driver", push_speed=(0.5, 0.5))
+
+
 @pytest.mark.slow
 def test_it_passes_the_environments_own_checker_and_gymnasiums():
     gymnasium_checker = pytest.importorskip("gymnasium.utils.env_checker", reason="gymnasium is not installed")
-    report = rr.check_environment(rr.make("go2-walk", steps=20))
-    report.raise_if_failed()
+    course = {"terrain": "rough", "height_scan": (3, 3), "push_speed": (0.1, 0.4), "command_hold_s": (0.5, 1.0)}
+    for settings in ({"steps": 20}, {"steps": 250, **course}):
+        rr.check_environment(rr.make("go2-walk", **settings)).raise_if_failed()
     gymnasium_checker.check_env(rr.to_gymnasium(rr.make("go2-walk", steps=30)), skip_render_check=True)
