@@ -116,6 +116,7 @@ _BUILT_IN: Mapping[str, str] = {
     "robomimic": "recorder.formats.robomimic:ROBOMIMIC",
     "bags": "recorder.formats.bags:BAGS",
     "mapped": "recorder.formats.mapped:MAPPED",
+    "rerun": "recorder.formats.rerun:RERUN",
 }
 """In the order in which a path is tried."""
 

@@ -20,6 +20,7 @@ Examples:
 
   rlenv-robot data export RUN so101-reach --to lerobot --cameras top
   rlenv-robot data export RUN so101-reach.hdf5 --to robomimic
+  rlenv-robot data export RUN so101-recordings --to rerun && rerun so101-recordings/*.rrd
 """
     parser.add_argument("path", type=location, help="a run, a folder of runs, or a data set or its address")
     parser.add_argument("out", type=Path, help="a new folder; for robomimic a new file ending in .hdf5")
