@@ -17,9 +17,12 @@ from rlenv_robot.tables import ActionTable, ObservationTable, Options
 from rlenv_robot.tasks.task import Arrays, Task
 from rlenv_robot.world import World
 
-__all__ = ["GivenVerdict", "TeleopEpisode", "bounded_velocity", "expert_recorder", "teleop_world"]
+__all__ = ["FREE_STEPS", "GivenVerdict", "TeleopEpisode", "bounded_velocity", "expert_recorder", "teleop_world"]
 
 _IDLE_S = 0.02
+
+FREE_STEPS = 36_000
+"""Control periods of an episode without a task: 20 minutes at 30 Hz."""
 
 
 def bounded_velocity(spec: RobotSpec, velocity: float) -> float:
@@ -139,7 +142,8 @@ class TeleopEpisode:
         """The reason for the episode's end; empty before."""
         if self._table is None or not self.over:
             return ""
-        return str(self._table["extra_info"].get("truncated_by", "the task's end"))
+        reason = str(self._table["extra_info"].get("truncated_by", "the task's end"))
+        return reason.removeprefix("ended: ")
 
     def begin(self, options: Options | None = None) -> None:
         """Open the device, and bring the robot to its start.

@@ -19,6 +19,7 @@ from rlenv_robot.registry import robot, task
 from rlenv_robot.robot_env.intervention import Operator
 from rlenv_robot.robot_env.keyboard import TAKE, Keyboard
 from rlenv_robot.robot_env.teleoperation import (
+    FREE_STEPS,
     GivenVerdict,
     TeleopEpisode,
     bounded_velocity,
@@ -35,9 +36,6 @@ from rlenv_robot.teleop.terminal import KeyClutch, TeleopKeys
 __all__ = ["TeleopSettings", "leader_of_profile", "teleop_task", "teleoperate"]
 
 _POLL_S = 0.02
-
-FREE_STEPS = 36_000
-"""Control periods of an episode without a task: 20 minutes at 30 Hz."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

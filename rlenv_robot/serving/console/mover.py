@@ -15,14 +15,20 @@ from typing import Literal
 
 import numpy as np
 
-from hal import Answer, EpisodeError, ResetFailed, Robot, RobotError, RobotSpec
+from hal import Answer, EpisodeError, Robot, RobotError, RobotSpec
 from hal.field import JsonDict
-from hal.reset.confirmation import ResetRequest, VerdictRequest
 from real import RemoteCameras, RemoteRobot
 from rlenv_robot.env import Environment, Observer
 from rlenv_robot.registry import robot, task
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_env.intervention import ActionBlender
+from rlenv_robot.robot_env.teleoperation import (
+    FREE_STEPS,
+    GivenVerdict,
+    bounded_velocity,
+    expert_recorder,
+    teleop_world,
+)
 from rlenv_robot.robot_models import robot_model_of
 from rlenv_robot.serving.console.hand import HandFollower
 from rlenv_robot.serving.console.messages import Drive
@@ -42,9 +48,6 @@ GONE_S = 5.0
 """Time in which a page that was reloaded finds its episode still there, seconds; the robot holds meanwhile."""
 
 _IDLE_S = 0.02
-
-_FREE_STEPS = 36_000
-"""Control periods of an episode without a task: 20 minutes at 30 Hz."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +88,7 @@ class Clutch:
 
     def __init__(self, spec: RobotSpec, velocity: float) -> None:
         self._spec = spec
-        slowest = min((float(np.min(limit)) for limit in spec.limits.max_velocity.values()), default=velocity)
-        self.velocity = min(velocity, slowest)
+        self.velocity = bounded_velocity(spec, velocity)
         self._stride = self.velocity * spec.period_s
         self._blender = ActionBlender(spec.commands, self.velocity, spec.period_s)
         self._target: Arrays | None = None
@@ -153,31 +155,6 @@ class _Arming:
     done: Future[str]
 
 
-class _Judge:
-    """Give the verdict that a person has pressed already, or ask for one."""
-
-    def __init__(self, questions: QuestionBox) -> None:
-        self._questions = questions
-        self.given: Answer | None = None
-
-    def ask(self, request: ResetRequest) -> Answer:
-        """Refuse: the controller resets the scene."""
-        raise ResetFailed("the console asks nobody for a reset of its own")
-
-    def judge(self, request: VerdictRequest) -> Answer:
-        """Return the verdict.
-
-        Raises:
-            DeadlineExceeded: nobody gave one.
-        """
-        if self.given is not None:
-            return self.given
-        return self._questions.judge(request.message, request.deadline_s)
-
-    def close(self) -> None:
-        """Do nothing: the questions belong to the console."""
-
-
 class Mover:
     """Move a served robot as one client of its server, for one person at a time.
 
@@ -201,7 +178,7 @@ class Mover:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._address, self._keys, self._settings, self._now = address, keys, settings, now
-        self._judge = _Judge(questions)
+        self._judge = GivenVerdict(questions.judge)
         self._armings: SimpleQueue[_Arming | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._owner, self._phase, self._engaged, self._recorded = "", "idle", False, 0
@@ -338,15 +315,11 @@ class Mover:
         resolved = self._task()
         take: Literal["no", "force"] = "force" if arming.take else "no"
         remote = robot(robot_model_of(resolved), self._address, keys=self._keys, take=take)
-        if resolved.action.digest != remote.spec.commands.digest:
-            raise ValueError(
-                f"the actions of {resolved.name!r} are not the robot's commands, so no person can give them; choose "
-                "another task, or none"
-            )
+        world = teleop_world(remote, resolved, self._judge)
         if isinstance(remote, RemoteCameras) and arming.stop_number is not None:
             remote.robot.see_stop(arming.stop_number)
         self._robot = remote
-        return RobotWorld(remote, resolved, "training", self._judge)
+        return world
 
     def _task(self) -> Task:
         settings = self._settings
@@ -354,15 +327,10 @@ class Mover:
         if settings.task:
             return task(settings.task, **options)
         with closing(RemoteRobot(self._address, keys=self._keys)) as remote:
-            return task(Free, **{"path": remote.spec.name, "steps": _FREE_STEPS, **options})
+            return task(Free, **{"path": remote.spec.name, "steps": FREE_STEPS, **options})
 
     def _observer(self, world: RobotWorld, by: str) -> Observer | None:
-        if self._settings.record is None:
-            return None
-        from rlenv_robot.recording.observer import record_to
-
-        info = {"source": "expert", "expert": True, "policy": "teleoperation", "operator": by}
-        return record_to(Path(self._settings.record), world, info)
+        return None if self._settings.record is None else expert_recorder(self._settings.record, world, by)
 
     def _episode(self, env: Environment, spec: RobotSpec, table: ObservationTable) -> None:
         """Command what the person wants until the episode ends."""

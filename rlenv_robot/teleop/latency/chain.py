@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -220,6 +221,7 @@ class ServedChain:
     ) -> None:
         self._server, self._driver, self._client = server, driver, client
         self._motion, self._change, self._timeout_s = motion, change, timeout_s
+        self._random = random.Random(0)
 
     def __enter__(self) -> ServedChain:
         self._server.start()
@@ -235,7 +237,10 @@ class ServedChain:
         self._server.close()
 
     def settle(self) -> None:
-        """Wait until neither goal nor measured pose changed for 0.4 s."""
+        """Wait until neither goal nor measured pose changed for 0.4 s, and then for a part of a period by chance.
+
+        So the next input is not in step with the robot's periods, as a person's is not.
+        """
         self._driver.watch = None
         end_s, since_s, before = time.monotonic() + _LONGEST_REST_S, time.monotonic(), self._now()
         while time.monotonic() - since_s < _REST_S:
@@ -246,6 +251,7 @@ class ServedChain:
             now = self._now()
             if any(np.max(np.abs(now[key] - before[key])) > self._motion / 3 for key in now):
                 since_s, before = time.monotonic(), now
+        time.sleep(self._random.uniform(0.0, self._driver.spec.period_s))
 
     def begin(self) -> TrialWatch:
         """Return a watch from the rest of now, which the driver feeds."""

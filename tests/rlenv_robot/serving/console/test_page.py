@@ -412,10 +412,10 @@ def test_a_hand_in_space_moves_the_robot_while_the_grip_is_held_and_every_loss_h
     page.evaluate("fake.buttons[1].value = 1")
     page.wait_for_selector("#pad[data-engaged=true]")
     assert held_still(robot) == (0.0, 0.0)  # engaging moves nothing
-    page.evaluate("fake.z = -0.5")  # 0.1 m away from the person: 0.3 rad
-    until(lambda: abs(robot.commands[-1][0] - 0.3) < 1e-3)
+    # On, away from the person: where a busy machine's messages are too old, the hand is taken anew from where it is.
+    until(lambda: page.evaluate("fake.z -= 0.02") < 0 and robot.commands[-1][0] > 0.2, 20.0)
     assert abs(robot.commands[-1][1]) < 1e-3
-    page.evaluate("fake.guessed = true; fake.z = -0.7")  # the headset guesses where the hand is
+    page.evaluate("fake.guessed = true; fake.z -= 0.2")  # the headset guesses where the hand is
     shows(page, "#xr-note", "can't be seen")
     page.wait_for_selector("#pad[data-engaged=false]")
     held = held_still(robot)
