@@ -14,8 +14,8 @@ from mujoco.batch import Batch
 from hal.errors import EpisodeError, Fault, RobotError
 from hal.robot import BatchState, RobotSpec
 from sim.initial_state import InitialState
-from sim.latency import DelayModel
-from sim.model import SimModel
+from sim.latency.delays import DelayModel
+from sim.model import ImageReader, Rendered, SimModel
 from sim.randomize.actuation import Gains, configured_spec
 from sim.randomize.pushes import PushSchedule
 from sim.randomize.randomise import Randomise, Randomised
@@ -126,7 +126,12 @@ class SimBatch(Simulations):
         self._ctrl = self._batch.bind("ctrl")
         self._warning = self._batch.warning
         self._warned = self._warning.tobytes()
-        self._read = SensorReader(self._batch, sim_model).read
+        self._images: dict[str, ImageReader] = {
+            name: reader.open(sim_model, self._batch.bind("qpos"), lambda: self.models)
+            for name, reader in sim_model.sensors.items()
+            if isinstance(reader, Rendered)
+        }
+        self._read = SensorReader(self._batch, sim_model, None, self._images).read
         self._writers = self.writers()
         self._reset_once = np.zeros(num, bool)
         self._ready = False
@@ -204,11 +209,18 @@ class SimBatch(Simulations):
 
     def batch_state(self, rows: np.ndarray | None = None) -> BatchState:
         """Return the last state once more as new arrays, of all simulations or of the rows of these indices."""
-        rows = np.arange(self._num) if rows is None else rows
-        stamps = np.full(len(rows), self.stamp_ns)
+        stamps = np.full(self._num if rows is None else len(rows), self.stamp_ns)
         if self._delays is None:
-            return BatchState(self._read(rows), self._starts.commands(rows), stamps)
-        return BatchState(self._delays.sensors(rows), self._delays.received(rows), stamps, self._delays.ages_ns(rows))
+            held = self.held() if rows is None else self._starts.commands(rows)
+            return BatchState(self._read(rows), held, stamps)
+        sensors = self._delays.sensors(rows) if self._delays.changes_readings else self._read(rows)
+        return BatchState(sensors, self._delays.received(rows), stamps, self._delays.ages_ns(rows))
+
+    def applied_to(self, row: int) -> dict[str, np.ndarray]:
+        """Return what one simulation's actuators were last told, as `batch_state` does for all: name -> (...)."""
+        if self._delays is None:
+            return {name: value[row] for name, value in self.held().items()}
+        return {name: value[row] for name, value in self._delays.received(None).items()}
 
     # -- steps -------------------------------------------------------------------------------------------
 
@@ -263,7 +275,7 @@ class SimBatch(Simulations):
             self._push(self._pushes, ids)
         if self._loads:
             self._load()
-        targets, rows = self._starts.columns(commands), rows_of(ids, self._num)
+        targets, rows = self._starts.columns(commands), None if ids is None else rows_of(ids, self._num)
 
         def advance(steps: int) -> None:
             self._physics(ids, steps, after_step)
@@ -444,7 +456,7 @@ class SimBatch(Simulations):
 
     def readers(self, row: int) -> SensorReader:
         """Make a reader of one simulation, without the leading axis."""
-        return SensorReader(self.open_batch, self._sim_model, row)
+        return SensorReader(self.open_batch, self._sim_model, row, self._images)
 
     def writers(self, row: int | None = None) -> list[Writer]:
         """Return each command's name, live array, index, shape and dtype; ``array[index] = value`` commands it."""
@@ -454,6 +466,8 @@ class SimBatch(Simulations):
 
     def close(self) -> None:
         """Free memory and threads. Calling it twice is allowed."""
+        for reader in self._images.values():
+            reader.close()
         self._batch = None
         self._ready = False
 

@@ -10,7 +10,8 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from sim.latency import DelayBuffers, DelayModel
+from sim.latency.buffers import DelayBuffers
+from sim.latency.delays import DelayModel
 from sim.model import Indices, SimModel, as_slice
 from sim.state import Writer
 

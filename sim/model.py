@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as default
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Protocol
 
 import mujoco
 import numpy as np
@@ -16,7 +16,10 @@ from hal.errors import RobotError, SpecError
 from hal.robot import RobotSpec
 from sim.snapshot import physics_digest
 
-__all__ = ["Columns", "Computed", "Indices", "Pushes", "Reader", "Scatter", "SimModel", "as_slice", "at_rate"]
+__all__ = [
+    "Columns", "Computed", "ImageReader", "Indices", "Pushes", "Reader", "Rendered", "Scatter", "SimModel", "as_slice",
+    "at_rate",
+]  # fmt: skip
 
 _STATE = frozenset({"time", "qpos", "qvel", "act", "history", "ctrl", "mocap_pos", "mocap_quat", "xfrc_applied"})
 """Fields that are part of the state."""
@@ -60,7 +63,31 @@ class Computed:
     inputs: tuple[Columns, ...]
 
 
-Reader = Columns | Computed
+class ImageReader(Protocol):
+    """Draw one camera of all simulations of a batch."""
+
+    def read(self, rows: np.ndarray | None) -> np.ndarray:
+        """Return images of all simulations or some, uint8, (n, height, width, 3), a new array."""
+        ...
+
+    def close(self) -> None:
+        """Free the graphics memory. Calling it twice is allowed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A sensor that is the image of a camera (`sim.rendering.image_sensors.with_image_sensors`).
+
+    Attributes:
+        open: makes the reader of a batch, from the model, ``qpos`` of all simulations (live), and a function that
+            returns the model's fields in which they differ.
+    """
+
+    open: Callable[[SimModel, np.ndarray, Callable[[], Mapping[str, np.ndarray]]], ImageReader]
+
+
+Reader = Columns | Computed | Rendered
 """The source of a sensor's value."""
 
 
@@ -167,8 +194,13 @@ class SimModel:
     @property
     def _reads(self) -> set[str]:
         """The fields of ``mjData`` that the sensors read."""
-        inputs = [r.inputs if isinstance(r, Computed) else (r,) for r in self.sensors.values()]
-        return {columns.field for part in inputs for columns in part}
+        fields = {"qpos"} if any(isinstance(reader, Rendered) for reader in self.sensors.values()) else set[str]()
+        for reader in self.sensors.values():
+            if isinstance(reader, Computed):
+                fields |= {columns.field for columns in reader.inputs}
+            elif isinstance(reader, Columns):
+                fields.add(reader.field)
+        return fields
 
     def camera_id(self, name: str) -> int:
         """Return the number of a camera of the MJCF.

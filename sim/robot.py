@@ -14,7 +14,7 @@ from hal.errors import EpisodeError, RobotError, RobotStopped
 from hal.robot import CameraSpec, Image, RobotSpec, RobotState, SampleSink, StreamSpec
 from hal.spec import Spec
 from sim.batch import SimBatch
-from sim.latency import DelayModel
+from sim.latency.delays import DelayModel
 from sim.model import SimModel
 from sim.randomize.actuation import Gains, configured_spec
 from sim.randomize.randomise import Randomise
@@ -188,8 +188,9 @@ class SimRobot:
         return batch
 
     def _is_plain(self) -> bool:
-        """Return whether a step is physics alone: no real time, images, streams or delays."""
-        return self._rate is None and not self._camera_specs and not self._sampler.active and self._timing is None
+        """Return whether a step is physics alone: no real time, images, streams or late readings."""
+        late = self._timing is not None and self._timing.changes_readings
+        return self._rate is None and not self._camera_specs and not self._sampler.active and not late
 
     def _open_cameras(self) -> None:
         if self._camera_specs:
@@ -219,7 +220,7 @@ class SimRobot:
         batch = self._batch
         assert batch is not None  # a robot that was never reset is blocked
         if self._delayed:
-            return self._full_reading(*self._advance_delayed(batch, values))
+            return self._step_delayed(batch, values)
         applied = {}
         for name, target, index in self._targets:
             applied[name] = value = values[name].copy()
@@ -232,11 +233,13 @@ class SimRobot:
     simulated = True
     """Whether nothing real moves: True."""
 
-    def _advance_delayed(self, batch: SimBatch, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
-        """Run one control period with delays; return what reached the motors, and the time."""
+    def _step_delayed(self, batch: SimBatch, values: Mapping[str, np.ndarray]) -> RobotState:
+        """Run one control period with delays."""
         commands = {name: value[None] for name, value in values.items()}
         stamp_ns = batch.step_late(commands, None, self._after_physics)
-        return {name: value[0] for name, value in batch.batch_state().applied.items()}, stamp_ns
+        if self._plain and not batch.any_broken:
+            return _new(RobotState, (self._read(), batch.applied_to(0), stamp_ns, _NOTHING, _NOTHING, (), _NOTHING))
+        return self._full_reading(batch.applied_to(0), stamp_ns)
 
     def _hold(self) -> None:
         self._sampler.hold(self._read())
@@ -252,11 +255,13 @@ class SimRobot:
             self._rate.wait()
             stamp_ns = time.monotonic_ns()
         images = self._images(stamp_ns) if self._cameras else _NOTHING
-        sensors, ages = self._read(), _NOTHING
+        sensors, ages = _NOTHING, _NOTHING
         if self._timing is not None:
             shown = self._batch.batch_state()
             sensors = {name: value[0] for name, value in shown.sensors.items()}
             ages = {name: int(age[0]) for name, age in shown.age_ns.items()}
+        else:
+            sensors = self._read()
         used = _NOTHING if self._after_physics is None else self._samples(sensors, stamp_ns, first)
         faults = self._batch.faults(0) if first or self._batch.any_broken else ()
         return RobotState(sensors, applied, stamp_ns, ages, images, faults, used)

@@ -235,7 +235,7 @@ class BatchSnapshot(Portable):
         draws: seed and episode that randomisation and timing draw from, (n, 2) uint64; None without them.
         model: randomised field of the model -> values, (n, ...).
         drawn: numbers drawn for the episode, path -> (n, ...), as `SimBatch.drawn`.
-        delays: commands and readings on their way (`sim.latency.DelayBuffers`), name -> (n, ...).
+        delays: commands and readings on their way (`sim.latency.buffers.DelayBuffers`), name -> (n, ...).
     """
 
     KIND = "simulations"

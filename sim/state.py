@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,7 +12,7 @@ from mujoco.batch import Batch
 
 from hal.errors import IllegalAction, RobotError, SpecError, Violation
 from hal.field import Field
-from sim.model import Columns, Computed, SimModel, as_slice
+from sim.model import Columns, Computed, ImageReader, Rendered, SimModel, as_slice
 
 __all__ = ["SensorReader", "Writer", "checked", "posed", "posing", "resting", "rows_of", "whole_state"]
 
@@ -26,30 +27,60 @@ class SensorReader:
         batch: the running simulations.
         sim_model: the model that has the sensors.
         row: read this simulation alone, without the leading axis; None reads all, ``(num, ...)``.
+        images: the readers of the sensors that are images, by the sensor's name.
 
     Raises:
         SpecError: a reader names a field that MuJoCo doesn't have, or gives another shape than the spec says.
     """
 
-    def __init__(self, batch: Batch, sim_model: SimModel, row: int | None = None) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        sim_model: SimModel,
+        row: int | None = None,
+        images: Mapping[str, ImageReader] = MappingProxyType({}),
+    ) -> None:
         self._batch, self._row = batch, row
         self._names = sim_model.spec.sensors.names
+        self._images: dict[str, ImageReader] = {}
         self._copies: list[tuple[str, Callable[[], np.ndarray]]] = []
         self._gathered: list[tuple[str, np.ndarray, np.ndarray, np.dtype, tuple[int, ...]]] = []
         self._computed: list[tuple[str, Callable[..., np.ndarray], tuple[Source, ...], np.dtype]] = []
         for sensor in sim_model.spec.sensors:
             reader = sim_model.sensors[sensor.name]
-            if isinstance(reader, Computed):
+            if isinstance(reader, Rendered):
+                if sensor.name not in images:
+                    raise SpecError(f"sensor {sensor.name!r} is an image, which is drawn on the CPU alone")
+                self._images[sensor.name] = images[sensor.name]
+            elif isinstance(reader, Computed):
                 sources = tuple(self._source(sensor, columns) for columns in reader.inputs)
                 self._computed.append((sensor.name, reader.function, sources, sensor.numpy_dtype))
             else:
                 self._add_columns(sensor, reader)
         self._ordered = not self._gathered and not self._computed
-        for name, value in self.read().items():
+        for name, value in self._read_numbers(None).items():
             self._check(sim_model.spec.sensors[name], value)
 
-    def read(self, rows: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """Return each sensor's value as a new array, in the spec's order and dtypes; ``rows`` selects simulations."""
+    def read(self, rows: np.ndarray | None = None, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
+        """Return sensors' values as new arrays, in the spec's order and dtypes.
+
+        Args:
+            rows: indices of simulations, where this reads all of them; None is all.
+            names: of the sensors to read; None is all. Only images that are named are drawn.
+        """
+        values = self._read_numbers(rows)
+        if self._images:
+            some = rows if self._row is None else np.array([self._row])
+            for name, reader in self._images.items():
+                if names is None or name in names:
+                    drawn = reader.read(some)
+                    values[name] = drawn if self._row is None else drawn[0]
+        if self._images or names is not None:
+            return {name: values[name] for name in self._names if name in values and (names is None or name in names)}
+        return values
+
+    def _read_numbers(self, rows: np.ndarray | None) -> dict[str, np.ndarray]:
+        """Return the values of all sensors but images."""
         values = {}
         for name, copy in self._copies:
             values[name] = copy()
@@ -59,7 +90,7 @@ class SensorReader:
             for name, function, sources, dtype in self._computed:
                 inputs = [array if columns is None else array[..., columns] for array, columns in sources]
                 values[name] = function(*inputs).astype(dtype)
-            values = {name: values[name] for name in self._names}
+            values = {name: values[name] for name in self._names if name in values}
         return values if rows is None else {name: value[rows] for name, value in values.items()}
 
     def _add_columns(self, sensor: Field, reader: Columns) -> None:

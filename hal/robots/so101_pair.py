@@ -27,15 +27,19 @@ HOME = (0.0, -1.0, 0.8, 1.0, -1.5221, 0.0)
 """Joint angles of each arm at rest, rad: drawn back, so that the two grippers are 14 cm apart."""
 
 
+_APART_64, _TURN_64 = np.array((APART, 0.0, 0.0)), np.array((-1.0, -1.0, 1.0))
+_APART_32, _TURN_32 = _APART_64.astype(np.float32), _TURN_64.astype(np.float32)
+
+
 def from_right(point: np.ndarray) -> np.ndarray:
     """Convert a point from the frame of the right base to the table's frame, or back; shape (..., 3), metres."""
-    converted: np.ndarray = turn_from_right(point) + np.asarray((APART, 0.0, 0.0), point.dtype)
+    converted: np.ndarray = turn_from_right(point) + (_APART_32 if point.dtype == np.float32 else _APART_64)
     return converted
 
 
 def turn_from_right(direction: np.ndarray) -> np.ndarray:
     """Convert a direction as `from_right` converts a point."""
-    converted: np.ndarray = direction * np.asarray((-1.0, -1.0, 1.0), direction.dtype)
+    converted: np.ndarray = direction * (_TURN_32 if direction.dtype == np.float32 else _TURN_64)
     return converted
 
 

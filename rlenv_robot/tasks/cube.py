@@ -145,7 +145,7 @@ def place_on_table(rng: np.random.Generator, share: float) -> tuple[float, float
 
 def distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return the distance between points in metres, shape (..., 3) -> (...)."""
-    result: np.ndarray = np.sqrt(np.square(one - other).sum(axis=-1))
+    result: np.ndarray = np.sqrt(np.add.reduce(np.square(one - other), axis=-1))
     return result
 
 
@@ -161,7 +161,7 @@ def _shaped_reward(sensors: Arrays, following: Arrays, goal: Arrays) -> np.ndarr
     tips to cube and ``d`` from cube to target after the step, ``q*`` the goals of the five joints before the gripper.
     """
     near, away = distance(following["gripper_position"], following["cube_position"]), _gap(following, goal)
-    change = np.square(following["joint_goal"][..., :5] - sensors["joint_goal"][..., :5]).sum(axis=-1)
+    change = np.add.reduce(np.square(following["joint_goal"][..., :5] - sensors["joint_goal"][..., :5]), axis=-1)
     value: np.ndarray = 0.2 * np.exp(-near / 0.05) + 0.4 * np.exp(-away / 0.1) + 0.4 * np.exp(-away / 0.02)
     value -= 0.5 * change
     return value

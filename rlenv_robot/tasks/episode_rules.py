@@ -79,7 +79,7 @@ class RecentMetrics:
 
     def __init__(self, task: AveragedTask, num: int) -> None:
         self._task = task
-        self._counts = np.zeros(num, np.int64)
+        self._counts, self._all = np.zeros(num, np.int64), np.arange(num)
         self._rings: dict[str, np.ndarray] = {}
 
     def begin(self, rows: np.ndarray) -> None:
@@ -90,11 +90,19 @@ class RecentMetrics:
 
     def add(self, metrics: Arrays, moved: np.ndarray | None = None) -> None:
         """Add a reading's metrics, each (N,); where ``moved`` (N,) is False there was no new reading."""
-        rows = np.arange(len(self._counts)) if moved is None else np.flatnonzero(moved)
-        slots = self._counts[rows] % self._task.averaged_readings
-        for name, value in metrics.items():
+        length = self._task.averaged_readings
+        for name in metrics:
             if name not in self._rings:
-                self._rings[name] = np.zeros((len(self._counts), self._task.averaged_readings))
+                self._rings[name] = np.zeros((len(self._counts), length))
+        if len(self._counts) == 1 and moved is None:  # at a third of the time
+            slot = int(self._counts[0]) % length
+            for name, value in metrics.items():
+                self._rings[name][0, slot] = value
+            self._counts += 1
+            return
+        rows = self._all if moved is None else np.flatnonzero(moved)
+        slots = self._counts[rows] % length
+        for name, value in metrics.items():
             self._rings[name][rows, slots] = np.reshape(value, -1)[rows]
         self._counts[rows] += 1
 

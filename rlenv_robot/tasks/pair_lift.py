@@ -36,6 +36,9 @@ _OWN = (
 )
 
 
+_AHEAD = np.asarray((HANDLE, 0.0, 0.0), np.float32)
+
+
 @dataclass(frozen=True)
 class PairLift:
     """Two arms that face each other take a bar by its ends and lift it, level, to a target.
@@ -132,17 +135,23 @@ class PairLift:
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return each arm's sensors, and its end of the bar and that end's target in the arm's frame."""
         seen = {name: value for name, value in sensors.items() if name.startswith(SIDES)}
+        return {**seen, **self._ends(sensors, goal)}
+
+    @staticmethod
+    def _ends(sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
+        """Return each end of the bar and its target in the frame of its arm."""
         middle, along = sensors["bar_position"], _direction(sensors["bar_orientation"])
-        target = np.broadcast_to(goal["target_position"], middle.shape)
-        ahead = np.asarray((HANDLE, 0.0, 0.0), np.float32)
+        target = goal["target_position"]
+        if target.shape != middle.shape:
+            target = np.broadcast_to(target, middle.shape)
+        handle = along * np.float32(HANDLE)
         return {
-            **seen,
-            "left_handle_position": middle - along * np.float32(HANDLE),
-            "right_handle_position": from_right(middle + along * np.float32(HANDLE)),
+            "left_handle_position": middle - handle,
+            "right_handle_position": from_right(middle + handle),
             "left_handle_direction": along,
             "right_handle_direction": turn_from_right(-along),
-            "left_handle_target": target - ahead,
-            "right_handle_target": from_right(target + ahead),
+            "left_handle_target": target - _AHEAD,
+            "right_handle_target": from_right(target + _AHEAD),
         }
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
@@ -151,7 +160,7 @@ class PairLift:
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
         """Return the reward that the class describes, by agent; shape = leading axes."""
-        seen = self.observe(following, goal)
+        seen = self._ends(following, goal)
         away = self._farther(seen)
         if self.rewards == "sparse":
             return dict.fromkeys(SIDES, (away <= self.tolerance_m).astype(np.float64))
@@ -162,7 +171,7 @@ class PairLift:
     def _own_reward(side: str, sensors: Arrays, following: Arrays, seen: Arrays) -> np.ndarray:
         near = distance(following[f"{side}_gripper_position"], seen[f"{side}_handle_position"])
         change = following[f"{side}_joint_goal"][..., :5] - sensors[f"{side}_joint_goal"][..., :5]
-        value: np.ndarray = 0.2 * np.exp(-near / 0.05) - 0.5 * np.square(change).sum(axis=-1)
+        value: np.ndarray = 0.2 * np.exp(-near / 0.05) - 0.5 * np.add.reduce(np.square(change), axis=-1)
         return value
 
     @staticmethod
@@ -179,12 +188,12 @@ class PairLift:
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether both ends are within the tolerance."""
-        close: np.ndarray = self._farther(self.observe(sensors, goal)) <= self.tolerance_m
+        close: np.ndarray = self._farther(self._ends(sensors, goal)) <= self.tolerance_m
         return close
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
         """Return the distance of the farther end from its target, in millimetres."""
-        return {"distance_mm": self._farther(self.observe(sensors, goal)) * 1e3}
+        return {"distance_mm": self._farther(self._ends(sensors, goal)) * 1e3}
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
         """Return the goal that the last of the readings along time reached, where the bar was level."""
@@ -218,5 +227,9 @@ def _near_home(rng: np.random.Generator) -> np.ndarray:
 
 def _direction(orientation: np.ndarray) -> np.ndarray:
     """Return the bar's x axis, from a unit quaternion (w, x, y, z): the first column of its rotation matrix."""
-    w, x, y, z = np.moveaxis(orientation, -1, 0)
-    return np.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)], axis=-1)
+    w, x, y, z = (orientation[..., index] for index in range(4))
+    direction = np.empty((*orientation.shape[:-1], 3), orientation.dtype)
+    direction[..., 0] = 1 - 2 * (y * y + z * z)
+    direction[..., 1] = 2 * (x * y + w * z)
+    direction[..., 2] = 2 * (x * z - w * y)
+    return direction

@@ -108,7 +108,7 @@ class Reach:
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
         """Return the reward that the class describes; shape = leading axes."""
         gap = self.distance(following, goal)
-        change = np.square(following["joint_goal"] - sensors["joint_goal"]).sum(axis=-1)
+        change = np.add.reduce(np.square(following["joint_goal"] - sensors["joint_goal"]), axis=-1)
         value: np.ndarray = 0.5 * np.exp(-gap / 0.1) + 0.5 * np.exp(-gap / 0.01) - 0.5 * change
         return value
 
@@ -129,7 +129,7 @@ class Reach:
     def distance(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return the distance from gripper to target, metres; shape = leading axes."""
         gap = sensors["gripper_position"] - goal["target_position"]
-        distance: np.ndarray = np.sqrt(np.square(gap).sum(axis=-1))
+        distance: np.ndarray = np.sqrt(np.add.reduce(np.square(gap), axis=-1))
         return distance
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:

@@ -385,11 +385,15 @@ def _joints(name: str, unit: str, meaning: str, low: float, high: float) -> Fiel
 
 
 def _square(values: np.ndarray) -> np.ndarray:
-    total: np.ndarray = np.square(values).sum(axis=-1)
+    total: np.ndarray = np.add.reduce(np.square(values), axis=-1)
     return total
 
 
 def _down(orientation: np.ndarray) -> np.ndarray:
     """Return the world's downward direction in the frame of a unit quaternion (..., 4; w, x, y, z), shape (..., 3)."""
     w, x, y, z = (orientation[..., index] for index in range(4))
-    return np.stack([2.0 * (w * y - x * z), -2.0 * (y * z + w * x), 2.0 * (x * x + y * y) - 1.0], axis=-1)
+    down = np.empty((*orientation.shape[:-1], 3), orientation.dtype)
+    down[..., 0] = 2.0 * (w * y - x * z)
+    down[..., 1] = -2.0 * (y * z + w * x)
+    down[..., 2] = 2.0 * (x * x + y * y) - 1.0
+    return down

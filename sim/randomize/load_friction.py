@@ -24,6 +24,7 @@ import mujoco
 import numpy as np
 
 from hal.errors import SpecError
+from sim.model import as_slice
 
 __all__ = ["BASE", "FRICTION", "TERMS", "LoadFriction", "Term", "friction_torque"]
 
@@ -120,15 +121,26 @@ class LoadFriction:
     """
 
     def __init__(self, model: mujoco.MjModel, dofs: np.ndarray, fields: Mapping[str, np.ndarray]) -> None:
-        self._model, self._fields, self._dofs = model, fields, dofs
+        self._model, self._fields, self._dofs = model, fields, _columns(dofs)
         joints = model.dof_jntid[dofs]
         self._actuators = np.array([_actuator(model, int(joint)) for joint in joints], np.intp)
-        self._columns = model.jnt_qposadr[joints]
-        self._gear = model.actuator_gear[self._actuators, 0]
+        self._columns, self._controls = _columns(model.jnt_qposadr[joints]), _columns(self._actuators)
+        gear = model.actuator_gear[self._actuators, 0]
+        self._gear = None if (gear == 1.0).all() else gear
         limited = model.actuator_forcelimited[self._actuators].astype(bool)[:, None]
-        self._range = np.where(limited, model.actuator_forcerange[self._actuators], (-np.inf, np.inf))
-        self._terms = {name: term.field for name, term in TERMS.items() if term.field in fields}
-        self.every_step = self._terms.keys() != {"load_friction"}
+        self._range = np.where(limited, model.actuator_forcerange[self._actuators], (-np.inf, np.inf)).T.copy()
+        names = {name: term.field for name, term in TERMS.items() if term.field in fields}
+        self.every_step = names.keys() != {"load_friction"}
+        self._names = names
+        self.take_up()
+
+    def take_up(self) -> None:
+        """Take up the parameters that the fields hold now: after every change of the fields."""
+        self._gain = self._parameters("actuator_gainprm", 0)
+        biases = [self._parameters("actuator_biasprm", number) for number in range(3)]
+        self._bias = [parameter if parameter.any() else None for parameter in biases]
+        self._terms = {name: self._fields[field][:, self._dofs] for name, field in self._names.items()}
+        self._base = self._fields[BASE][:, self._dofs]  # in motion, without load
 
     def _parameters(self, field: str, number: int) -> np.ndarray:
         """Return one number of ``actuator_gainprm`` or ``actuator_biasprm`` of the actuators, (num, k) or (k,)."""
@@ -145,17 +157,27 @@ class LoadFriction:
             bias: torque against gravity and inertia, ``qfrc_bias`` of MuJoCo, (num, nv); None with ``load_friction``
                 alone, which does not depend on it.
         """
-        length, velocity = self._gear * qpos[:, self._columns], self._gear * qvel[:, self._dofs]
-        force = self._parameters("actuator_gainprm", 0) * ctrl[:, self._actuators]
-        for number, value in enumerate((1.0, length, velocity)):
-            force = force + self._parameters("actuator_biasprm", number) * value
-        motor = self._gear * np.clip(force, self._range[:, 0], self._range[:, 1])
-        terms: dict[str, np.ndarray | float] = {
-            name: self._fields[field][:, self._dofs] for name, field in self._terms.items()
-        }
-        base, speed = self._fields[BASE][:, self._dofs], qvel[:, self._dofs]
-        external = np.zeros_like(speed) if bias is None else -bias[:, self._dofs]
-        self._fields[FRICTION][:, self._dofs] = friction_torque(terms, base, motor, external, speed)
+        speed = qvel[:, self._dofs]
+        force = self._gain * ctrl[:, self._controls]
+        lengths = (None, qpos[:, self._columns], speed)
+        for parameter, length in zip(self._bias, lengths, strict=True):
+            if parameter is not None:  # where it is 0 for all, there is nothing to add
+                geared = length if self._gear is None or length is None else self._gear * length
+                force += parameter if geared is None else parameter * geared
+        motor = np.minimum(np.maximum(force, self._range[0]), self._range[1])
+        if self._gear is not None:
+            motor *= self._gear
+        if bias is None:
+            friction = self._base + np.abs(self._terms["load_friction"] * motor)
+        else:
+            friction = friction_torque(self._terms, self._base, motor, -bias[:, self._dofs], speed)
+        self._fields[FRICTION][:, self._dofs] = friction
+
+
+def _columns(numbers: np.ndarray) -> slice | np.ndarray:
+    """Return evenly spaced columns as a slice, which is read without a copy."""
+    columns = as_slice(tuple(numbers.tolist()))
+    return columns if isinstance(columns, slice) else numbers
 
 
 def _actuator(model: mujoco.MjModel, joint: int) -> int:

@@ -283,6 +283,7 @@ class Randomised:
                 self._write(rows, line.draw.how, group, values[:, group.places, None])
         if self.load is not None:
             self.fields[BASE][rows] = self.fields[FRICTION][rows]
+            self.load.take_up()
         self._recompute(rows)
 
     def _write(self, rows: np.ndarray, how: How, group: _Group, values: np.ndarray) -> None:
@@ -305,6 +306,8 @@ class Randomised:
             self.fields[name][rows] = value
         for name, value in drawn.items():
             self.drawn[name][rows] = value
+        if self.load is not None:
+            self.load.take_up()
         self._recompute(rows)
 
 

@@ -1,222 +1,20 @@
-"""Delays, losses and resolution of a simulated robot's commands and sensors, in steps of the physics."""
+"""The commands and readings that a `sim.latency.DelayModel` holds back, in steps of the physics."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from hal.errors import SpecError
-from hal.robot import DELAYS, Range, RobotSpec
-from sim.randomize.distribution import Distribution, Fixed, distribution
+from hal.robot import RobotSpec
+from sim.latency.delays import DelayModel
+from sim.model import as_slice
 from sim.randomize.seeds import Purpose, SeedStreams, uniform
 
-__all__ = ["LONGEST_S", "DelayBuffers", "DelayModel"]
-
-_MOST_NOISY = 100
-"""Most elements of sensors with noise: each has two independent sequences of an episode's 256."""
-
-LONGEST_S = 2.0
-"""The longest delay for which commands and readings are buffered, seconds. A longer delay is an outage."""
-
-Value = float | Distribution
-"""A number, or the distribution from which it is drawn for every episode of every simulation."""
-
-_UNITS = {"command_delay": "s", "reading_delay": "s", "command_jitter": "s", "reading_jitter": "s",
-          "command_loss": "1", "reading_loss": "1", "sensor_rate": "Hz", "sensor_phase": "1"}  # fmt: skip
-_BY_NAME = ("sensor_delay", "sensor_rate", "quantisation", "noise", "backlash")
-_ZERO = Fixed(0.0)
-
-
-@dataclass(frozen=True)
-class DelayModel:
-    """Delays, losses and resolution between an agent and the motors and sensors. All are off by default.
-
-    Every value is a number, or a distribution that is drawn once for each episode of each simulation; jitter and loss
-    are drawn for every single command and reading. Times are rounded to the nearest step of the physics.
-
-    A command is sent at the beginning of a control period and reaches the actuators after ``command_delay`` +
-    ``command_jitter``, in the middle of a period or in a later one. A command that is overtaken by a newer one is
-    dropped. After a lost command the actuators hold what they had, and ``RobotState.applied`` shows the last command
-    that was not lost. Before a reset, the start counts as commanded and measured all the time.
-
-    A reading shows each sensor's newest sample that is at least ``sensor_delay`` + ``reading_delay`` +
-    ``reading_jitter`` old; its age is in ``RobotState.age_ns``. A lost reading repeats the one before it, older.
-
-    Attributes:
-        command_delay: delay from the agent to the actuators, s.
-        command_jitter: random delay that is added for every command, s.
-        command_loss: share of commands that never arrive.
-        reading_delay: delay from all sensors to the agent, s.
-        reading_jitter: random delay that is added for every reading, s.
-        reading_loss: share of readings that never arrive.
-        sensor_delay: sensor name -> delay of this sensor alone, s.
-        sensor_rate: sensor name -> samples a second, Hz; between two samples the sensor holds the last one.
-        sensor_phase: time of the first sample of a sensor with a rate, as a share of its period, 0 to 1.
-        quantisation: sensor name -> resolution; values are rounded to its multiples, in the sensor's unit.
-        noise: sensor name -> standard deviation of the normal noise of each sample and element, in the sensor's unit. A
-            sample that is shown again has the same noise; values stay within the sensor's range.
-        backlash: command name -> play between motor and joint, the whole width of the gap, in the command's unit.
-            The joint gets the output of a play operator (Krasnosel'skii and Pokrovskii, "Systems with Hysteresis",
-            1989): it follows once the command has crossed the gap.
-
-    Raises:
-        SpecError: a value is out of range: below 0, a share of 1 or more, or a delay beyond `LONGEST_S`.
-    """
-
-    command_delay: Value = _ZERO
-    command_jitter: Value = _ZERO
-    command_loss: Value = _ZERO
-    reading_delay: Value = _ZERO
-    reading_jitter: Value = _ZERO
-    reading_loss: Value = _ZERO
-    sensor_delay: Mapping[str, Value] = dataclasses.field(default_factory=dict)
-    sensor_rate: Mapping[str, Value] = dataclasses.field(default_factory=dict)
-    sensor_phase: Value = _ZERO
-    quantisation: Mapping[str, Value] = dataclasses.field(default_factory=dict)
-    noise: Mapping[str, Value] = dataclasses.field(default_factory=dict)
-    backlash: Mapping[str, Value] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for item in dataclasses.fields(self):
-            object.__setattr__(self, item.name, _parsed(item.name, getattr(self, item.name)))
-        for path, value in self.values():
-            self._check(path, value)
-        for kind, longest in (("command", self.command_s), ("reading", self.reading_s)):
-            if longest > LONGEST_S:
-                raise SpecError(
-                    f"timing: a {kind} may be {longest:g} s late, delay, jitter and pauses between samples together; "
-                    f"{LONGEST_S:g} s is the longest that is kept"
-                )
-
-    def _check(self, path: str, value: Distribution) -> None:
-        name = path.partition(".")[0]
-        positive = name in ("sensor_rate", "quantisation")
-        if value.low < 0 or (positive and value.low <= 0):
-            raise SpecError(f"timing.{path} may be {value.low:g}, it must be {'above' if positive else 'at least'} 0")
-        if name in ("command_loss", "reading_loss", "sensor_phase") and not value.high < 1:
-            raise SpecError(f"timing.{path} may be {value.high:g}, it must be below 1")
-
-    def values(self) -> Iterator[tuple[str, Distribution]]:
-        """Yield the path (``sensor_rate.joint_position``) and the distribution of every value that is set."""
-        yield from self._values.items()
-
-    def value(self, path: str) -> Distribution:
-        """Return the distribution of one path; always 0 where it is not set."""
-        return self._values.get(path, _ZERO)
-
-    @cached_property
-    def _values(self) -> dict[str, Distribution]:
-        values: dict[str, Distribution] = {}
-        for item in dataclasses.fields(self):
-            setting = getattr(self, item.name)
-            if isinstance(setting, Mapping):
-                values.update({f"{item.name}.{name}": value for name, value in setting.items()})
-            elif setting != _ZERO:
-                values[item.name] = setting
-        return values
-
-    def _named(self, kind: str) -> dict[str, Distribution]:
-        """Return the values of one table, such as ``sensor_rate``: name -> distribution."""
-        return {name: self.value(f"{kind}.{name}") for name in getattr(self, kind)}
-
-    @property
-    def command_s(self) -> float:
-        """Longest delay of a command, s."""
-        return self.value("command_delay").high + self.value("command_jitter").high
-
-    @property
-    def reading_s(self) -> float:
-        """Largest age of a sample when its reading arrives, s."""
-        pause = max((1.0 / rate.low for rate in self._named("sensor_rate").values()), default=0.0)
-        slowest = max((delay.high for delay in self._named("sensor_delay").values()), default=0.0)
-        return self.value("reading_delay").high + self.value("reading_jitter").high + slowest + pause
-
-    @property
-    def ranges(self) -> dict[str, Range]:
-        """The delays that a command and a reading may have, s, under ``command`` and ``reading``."""
-        least = {kind: self.value(f"{kind}_delay").low + self.value(f"{kind}_jitter").low for kind in DELAYS}
-        return {
-            kind: Range(least[kind], most) for kind, most in (("command", self.command_s), ("reading", self.reading_s))
-        }
-
-    def check_fit(self, spec: RobotSpec, timestep: float) -> None:
-        """Refuse sensors and commands that the robot does not have, and rates that its physics can't resolve.
-
-        Raises:
-            SpecError: the robot lacks a sensor or command, a field holds whole numbers, or a rate exceeds that of the
-                physics.
-        """
-        for key, table, fields in (
-            ("sensor_delay", self.sensor_delay, spec.sensors),
-            ("sensor_rate", self.sensor_rate, spec.sensors),
-            ("quantisation", self.quantisation, spec.sensors),
-            ("noise", self.noise, spec.sensors),
-            ("backlash", self.backlash, spec.commands),
-        ):
-            for name in table:
-                if name not in fields:
-                    raise SpecError(f"timing.{key}.{name}: {spec.name!r} has {', '.join(fields.names) or 'none'}")
-                if key in ("quantisation", "noise", "backlash") and fields[name].numpy_dtype.kind != "f":
-                    raise SpecError(f"timing.{key}.{name}: that is for fractions, this is {fields[name].dtype}")
-        noisy = sum(spec.sensors[name].size for name in self.noise)
-        if noisy > _MOST_NOISY:
-            raise SpecError(f"timing.noise: the sensors have {noisy} elements, allowed are {_MOST_NOISY}")
-        for name, rate in self._named("sensor_rate").items():
-            if rate.high > (1 + 1e-9) / timestep:
-                raise SpecError(
-                    f"timing.sensor_rate.{name} may be {rate.high:g} Hz, but the physics has {1 / timestep:g} steps "
-                    "a second; leave the rate away for one sample a step, or take a smaller timestep"
-                )
-
-    def lines(self, spec: RobotSpec) -> list[tuple[str, str, str]]:
-        """Return path, distribution and unit of every value that is set, for people."""
-        lines = []
-        for path, value in self.values():
-            kind, _, name = path.partition(".")
-            unit = "s" if kind == "sensor_delay" else _UNITS.get(kind, "")
-            if kind in ("quantisation", "noise", "backlash"):
-                unit = (spec.commands if kind == "backlash" else spec.sensors)[name].unit
-            lines.append((path, str(value), unit))
-        return lines
-
-    @staticmethod
-    def from_dict(plain: Mapping[str, Any]) -> DelayModel:
-        """Make a delay model from plain data, such as the ``[timing]`` of a profile.
-
-        `sim.randomize.distribution.distribution` says which values are allowed.
-
-        Raises:
-            SpecError: a key is unknown, or a value is out of range.
-        """
-        keys = [item.name for item in dataclasses.fields(DelayModel)]
-        for key in plain:
-            if key not in keys:
-                raise SpecError(f"timing.{key} is unknown, allowed are {', '.join(keys)}")
-        return DelayModel(**plain)
-
-
-def _parsed(key: str, setting: object) -> Distribution | dict[str, Distribution]:
-    if key not in _BY_NAME:
-        return _distribution(key, setting)
-    if not isinstance(setting, Mapping):
-        raise SpecError(f"timing.{key} is {setting!r}, it must be a table: name -> value")
-    return {name: _distribution(f"{key}.{name}", value) for name, value in setting.items()}
-
-
-def _distribution(path: str, value: object) -> Distribution:
-    try:
-        return distribution(value)
-    except ValueError as error:
-        raise SpecError(f"timing.{path}: {error}") from error
-
-
-# -- buffers ---------------------------------------------------------------------------------------------------------
+__all__ = ["DelayBuffers"]
 
 
 _NEVER = np.iinfo(np.int64).max
@@ -224,6 +22,9 @@ _BEFORE = np.iinfo(np.int64).min // 2
 _COMMAND_JITTER, _COMMAND_LOSS, _READING_JITTER, _READING_LOSS = range(4)
 _NOISE = 16
 """First of the sequences for noise, two for each element (`_MOST_NOISY`)."""
+
+Read = Callable[[np.ndarray, Collection[str]], Mapping[str, np.ndarray]]
+"""Returns the present values of sensors: name -> (n, ...), for indices of n simulations and the sensors' names."""
 
 Advance = Callable[[int], None]
 """Runs the physics for so many steps."""
@@ -321,7 +122,8 @@ class DelayBuffers:
 
     All times are steps of the physics since the row's reset. A control period is run in pieces: it is cut where some
     row's command arrives and where a sample is taken that some row's present or later reading will show. When those
-    are is known beforehand, so nothing else is kept.
+    are is known beforehand, so nothing else is kept. Where every command of an episode is equally late, the pieces are
+    known for the whole episode; where no reading changes, none is kept (`changes_readings`).
 
     Args:
         timing: the delays, losses and resolutions.
@@ -348,9 +150,15 @@ class DelayBuffers:
     ) -> None:
         timing.check_fit(spec, timestep)
         self._timing, self._spec, self._columns = timing, spec, columns
+        self._slices = {name: as_slice(tuple(numbers.tolist())) for name, numbers in columns.items()}
         self._substeps, self._timestep = substeps, timestep
         self._sensors = spec.sensors.names
         self._aged = timing.reading_s > 0 or timing.value("reading_loss").high > 0
+        self.changes_readings = timing.changes_readings
+        """Whether `sensors` holds readings; otherwise they are what the sensors show at the end of a period."""
+        self._all = np.arange(num)
+        self._late = np.zeros(num, np.int64)  # steps from a command to its arrival, where all are equally late
+        self._arrivals: list[tuple[int, np.ndarray]] | None = None  # piece's beginning -> its rows, for all rows
         period_s = substeps * timestep
         self._ahead = math.ceil(timing.reading_s / period_s) + 2
         self._commands = _Commands.empty(num, math.ceil(timing.command_s / period_s) + 2, width)
@@ -392,6 +200,7 @@ class DelayBuffers:
         """Put the state of a `snapshot` back into these simulations."""
         for name, array in self._arrays():
             array[rows] = state[name]
+        self._constants_changed(rows)
 
     # -- an episode begins -------------------------------------------------------------------------------
 
@@ -410,12 +219,19 @@ class DelayBuffers:
         self._period[rows] = 0
         commands.received[rows], commands.newest[rows], commands.arrives[rows] = ctrl, -1, _NEVER
         readings.taken[rows], readings.shown_from[rows] = _BEFORE, _BEFORE
+        self._constants_changed(rows)
         for name in self._sensors:
             readings.samples[name][rows] = sensors[name][:, None]
             readings.shown[name][rows] = sensors[name]
-        for number in range(self._ahead - 1):
-            self._plan(rows, np.full(len(rows), number))
-        self._show(rows, np.zeros(len(rows), np.int64))
+        if self.changes_readings:
+            for number in range(self._ahead - 1):
+                self._plan(rows, np.full(len(rows), number))
+            self._show(rows, np.zeros(len(rows), np.int64))
+
+    def _constants_changed(self, rows: np.ndarray) -> None:
+        """Take up the delays of these simulations' commands."""
+        self._late[rows] = np.rint(self._commands.delay[rows] / self._timestep)
+        self._arrivals = None
 
     def _draw(self, row: int, rng: np.random.Generator) -> None:
         """Draw in a fixed order, so that a value that is not set takes no random number away from the others."""
@@ -467,41 +283,115 @@ class DelayBuffers:
 
     def run(
         self,
-        rows: np.ndarray,
+        rows: np.ndarray | None,
         targets: np.ndarray,
         ctrl: np.ndarray,
         advance: Advance,
-        read: Callable[[], Mapping[str, np.ndarray]],
+        read: Read,
     ) -> None:
         """Run one control period of these simulations.
 
         Args:
-            rows: indices of the simulations, (n,).
+            rows: indices of the simulations, (n,); None for all.
             targets: the new command of each, (num, width).
             ctrl: what the actuators hold, (num, width), live.
             advance: runs the physics of these simulations.
-            read: every sensor's present value, name -> (num, ...).
+            read: the present values of the sensors of some names in simulations of some rows.
         """
+        if self._timing.keeps_order and not self.changes_readings:
+            self._run_in_order(rows, targets, ctrl, advance)
+        else:
+            self._run_planned(np.arange(len(ctrl)) if rows is None else rows, targets, ctrl, advance, read)
+
+    def _run_in_order(self, rows: np.ndarray | None, targets: np.ndarray, ctrl: np.ndarray, advance: Advance) -> None:
+        """Run one control period in which every row's command arrives at the same step as in its other periods."""
+        if len(ctrl) == 1 and rows is None:
+            self._run_alone(targets, ctrl, advance)
+            return
+        commands, period = self._commands, self._period
+        slots = commands.arrives.shape[1]
+        sent = self._all if rows is None else rows
+        commands.values[sent, period[sent] % slots] = targets[sent]
+        commands.received[sent] = targets[sent]
+        done = 0
+        for moment, arriving in self._arrivals_of(rows):
+            number = period[arriving] - self._late[arriving] // self._substeps
+            if not (number >= 0).all():  # the first commands of these rows are still on their way
+                arriving, number = arriving[number >= 0], number[number >= 0]
+            if not len(arriving):
+                continue
+            if moment > done:
+                advance(moment - done)
+                done = moment
+            command = commands.values[arriving, number % slots]
+            if self._timing.backlash:
+                gap = commands.gap[arriving]
+                command = np.minimum(np.maximum(ctrl[arriving], command - gap), command + gap)
+            ctrl[arriving] = command
+        advance(self._substeps - done)
+        period[sent] += 1
+
+    def _run_alone(self, targets: np.ndarray, ctrl: np.ndarray, advance: Advance) -> None:
+        """Run a single simulation as `_run_in_order` runs many, at a third of the time beside the physics."""
+        commands, slots, period = self._commands, self._commands.arrives.shape[1], int(self._period[0])
+        commands.values[0, period % slots] = commands.received[0] = targets[0]
+        behind, moment = divmod(int(self._late[0]), self._substeps)
+        if period < behind:  # the first command is still on its way
+            moment = 0
+        else:
+            command = commands.values[0, (period - behind) % slots]
+            if moment:
+                advance(moment)
+            if self._timing.backlash:
+                gap = commands.gap[0]
+                command = np.minimum(np.maximum(ctrl[0], command - gap), command + gap)
+            ctrl[0] = command
+        advance(self._substeps - moment)
+        self._period[0] = period + 1
+
+    def _arrivals_of(self, rows: np.ndarray | None) -> list[tuple[int, np.ndarray]]:
+        """Return the steps of a period at which commands arrive, in order, and the rows of each."""
+        if rows is None and self._arrivals is not None:
+            return self._arrivals
+        some = self._all if rows is None else rows
+        moments = self._late[some] % self._substeps
+        arrivals = [(moment, some[moments == moment]) for moment in np.unique(moments).tolist()]
+        if rows is None:
+            self._arrivals = arrivals
+        return arrivals
+
+    def _run_planned(
+        self,
+        rows: np.ndarray,
+        targets: np.ndarray,
+        ctrl: np.ndarray,
+        advance: Advance,
+        read: Read,
+    ) -> None:
+        """Run one control period in the pieces that its commands and readings ask for."""
         commands, period = self._commands, self._period[rows]
         begin = period * self._substeps
         self._send(rows, period, targets)
-        self._plan(rows, period + self._ahead - 1)
         arrives = commands.arrives[rows] - begin[:, None]
         arrives[commands.arrives[rows] == _NEVER] = self._substeps  # after this period
-        taken = self._readings.taken[rows] - begin[:, None, None]
-        due = np.unique(arrives[arrives < self._substeps])
-        samples = np.unique(taken[(taken > 0) & (taken <= self._substeps)])
+        due, samples = np.unique(arrives[arrives < self._substeps]), np.zeros(0, np.int64)
+        taken = np.zeros((len(rows), 0, 0), np.int64)
+        if self.changes_readings:
+            self._plan(rows, period + self._ahead - 1)
+            taken = self._readings.taken[rows] - begin[:, None, None]
+            samples = np.unique(taken[(taken > 0) & (taken <= self._substeps)])
         done = 0
         for moment in np.unique(np.concatenate([due, samples, [self._substeps]])).tolist():
             if moment > done:
                 advance(moment - done)
                 done = moment
             if moment in samples:
-                self._sample(rows, taken == moment, read())
+                self._sample(rows, taken == moment, read)
             if moment in due:
                 self._arrive(rows, arrives == moment, ctrl)
         self._period[rows] = period + 1
-        self._show(rows, period + 1)
+        if self.changes_readings:
+            self._show(rows, period + 1)
 
     def _send(self, rows: np.ndarray, number: np.ndarray, targets: np.ndarray) -> None:
         commands = self._commands
@@ -528,10 +418,17 @@ class DelayBuffers:
         ctrl[which] = np.clip(ctrl[which], command - gap, command + gap) if self._timing.backlash else command
         commands.arrives[rows] = np.where(now, _NEVER, commands.arrives[rows])
 
-    def _sample(self, rows: np.ndarray, now: np.ndarray, sensors: Mapping[str, np.ndarray]) -> None:
+    def _sample(self, rows: np.ndarray, now: np.ndarray, read: Read) -> None:
+        """Take the samples that are due now: each sensor's of the rows whose readings will show it."""
+        due = np.asarray(now.any(axis=1))
+        names = [name for index, name in enumerate(self._sensors) if due[:, index].any()]
+        some = np.flatnonzero(due.any(axis=1))
+        sensors, number = read(rows[some], names), np.zeros(len(rows), np.intp)
+        number[some] = np.arange(len(some))
         for index, name in enumerate(self._sensors):
-            place, slot = np.nonzero(now[:, :, index])
-            self._readings.samples[name][rows[place], slot] = sensors[name][rows[place]]
+            if name in names:
+                place, slot = np.nonzero(now[:, :, index])
+                self._readings.samples[name][rows[place], slot] = sensors[name][number[place]]
 
     def _show(self, rows: np.ndarray, number: np.ndarray) -> None:
         """Show the samples of reading ``number``; where that reading is lost, the last one stays."""
@@ -568,22 +465,30 @@ class DelayBuffers:
 
     # -- what the agent gets ------------------------------------------------------------------------------------
 
-    def sensors(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Return what the last reading of these simulations shows: sensor name -> (n, ...), new arrays."""
-        return {name: self._readings.shown[name][rows] for name in self._sensors}
+    def sensors(self, rows: np.ndarray | None) -> dict[str, np.ndarray]:
+        """Return what the last reading of these simulations shows, where `changes_readings`.
 
-    def ages_ns(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        Returns:
+            Sensor name -> (n, ...), new arrays; of all simulations where ``rows`` is None.
+        """
+        some = self._all if rows is None else rows
+        return {name: self._readings.shown[name][some] for name in self._sensors}
+
+    def ages_ns(self, rows: np.ndarray | None) -> dict[str, np.ndarray]:
         """Return the ages of those samples: sensor name -> int64, (n,); empty where no reading can be old."""
         if not self._aged:
             return {}
-        steps = self._period[rows, None] * self._substeps - self._readings.shown_from[rows]
+        some = self._all if rows is None else rows
+        steps = self._period[some, None] * self._substeps - self._readings.shown_from[some]
         ages = np.rint(steps * (self._timestep * 1e9)).astype(np.int64)
         return {name: ages[:, index] for index, name in enumerate(self._sensors)}
 
-    def received(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the last command of these simulations that was not lost: command name -> (n, ...)."""
-        values = {}
+    def received(self, rows: np.ndarray | None) -> dict[str, np.ndarray]:
+        """Return the last command of these simulations that was not lost: command name -> (n, ...); None for all."""
+        values, received = {}, self._commands.received
+        if rows is not None:
+            received = received[rows]
         for field in self._spec.commands:
-            flat = self._commands.received[rows[:, None], self._columns[field.name]]
-            values[field.name] = flat.reshape(-1, *field.shape).astype(field.numpy_dtype)
+            flat = received[:, self._slices[field.name]]
+            values[field.name] = flat.astype(field.numpy_dtype).reshape(-1, *field.shape)
         return values
