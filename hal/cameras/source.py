@@ -109,7 +109,7 @@ def opencv() -> ModuleType:
         import cv2
     except ImportError as error:
         raise RobotError(
-            f"images need OpenCV ({error}): pip install 'rlenv-robot[headless]', or [vision] with windows"
+            f"images need OpenCV ({error}): pip install --force-reinstall opencv-python-headless"
         ) from None
     module: ModuleType = cv2
     return module
