@@ -33,9 +33,7 @@ def main() -> None:
     sights = parser.parse_args().sights
     model = so101_tagged_cube()
     print(f"load {os.getloadavg()[0]:.1f}\n")
-    print(
-        "| images | cameras | measured | error, mm | at most | along x, y, z, mm | turn, degrees | at most | ms an image |"
-    )
+    print("| images | cameras | measured | error, mm | at most | along x, y, z, mm | turn, ° | at most | ms each |")
     print("|---|---|---|---|---|---|---|---|---|")
     for size in SIZES:
         rng, states = np.random.default_rng(1), []

@@ -242,12 +242,14 @@ def robot(
     if settings and where != "sim":
         raise ValueError(f"{' and '.join(settings)} can be chosen for robot 'sim' alone, and this is {where!r}")
     if not isinstance(where, str):
-        return _guarded(where)
+        given = _guarded(where)
+        return given if isinstance(robot_model, str) else _with_image_sensors(given, robot_model)
     model = find_robot_model(robot_model) if isinstance(robot_model, str) else robot_model
     if where == "sim":
         from sim.robot import SimRobot
 
-        return Guard(SimRobot(model.make_sim_model(), validate=False, **settings))
+        # Parts that are only looked at would cost time in every step; images are drawn from models of their own.
+        return Guard(SimRobot(model.make_sim_model(looks=False), validate=False, **settings))
     if where == "twin":
         return Homing(Guard(model.make_served_simulation("twin")), Automatic())
     if "://" in where:
@@ -255,12 +257,22 @@ def robot(
         from real.client.robot import RemoteRobot
 
         remote = RemoteRobot(where, expect=model.load_spec(), keys=keys, take=take)
-        return RemoteCameras(remote, keys)  # the server's guard, next to the motors, limits the commands
+        # The server's guard, next to the motors, limits the commands.
+        return _with_image_sensors(RemoteCameras(remote, keys), model)
     if where == "driver" or ":" in where:
         driver = replace(model, driver=where) if ":" in where else model
-        return _homed(driver.make_driver(folder=Path.cwd()))
+        return _with_image_sensors(_homed(driver.make_driver(folder=Path.cwd())), model)
     raise ValueError(f"robot {where!r} is unknown, allowed are 'sim', 'twin', an address such as "
                      "'tcp://127.0.0.1:5555', 'driver', a driver as module:factory, or a Robot")  # fmt: skip
+
+
+def _with_image_sensors(real: Robot, model: RobotModel) -> Robot:
+    """Return a robot with the images of its cameras among its sensors, where the model asks for them."""
+    if all(sensor.name in real.spec.sensors for sensor in model.image_sensors):
+        return real
+    from hal.cameras.image_sensors import WithImageSensors
+
+    return WithImageSensors(real, model.image_sensors)
 
 
 def _homed(driver: Robot) -> Robot:

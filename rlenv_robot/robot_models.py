@@ -17,6 +17,7 @@ from rlenv_robot.config.sim_settings import SimSettings
 from rlenv_robot.tables import Options
 
 if TYPE_CHECKING:
+    from hal.cameras.image_sensors import ImageSensor
     from sim.model import SimModel
 
 __all__ = [
@@ -61,6 +62,8 @@ class RobotModel:
             ``randomise``, as in a profile. ``rlenv-robot train`` draws from it.
         sensors_from: a function that computes the sensors of a recording that lacks some
             (`recorder.formats.recorded_robot.SensorsFrom`).
+        image_sensors: cameras whose images are sensors too, beside those of ``spec``. Simulations draw them; on a real
+            robot `hal.cameras.image_sensors.WithImageSensors` takes them from its cameras.
     """
 
     name: str
@@ -70,6 +73,7 @@ class RobotModel:
     twin: str | Callable[[int], SimModel] | None = None
     variation: str | Callable[[], Mapping[str, Options]] | None = None
     sensors_from: str | SensorsFrom | None = None
+    image_sensors: tuple[ImageSensor, ...] = ()
 
     @classmethod
     def from_file(cls, path: str | Path, start_noise: float = 0.0) -> RobotModel:
@@ -110,7 +114,15 @@ class RobotModel:
         """
         if self.simulated is None:
             raise ValueError(f"robot {self.name!r} has no simulation; use its driver or a server's address")
-        return cast("SimModel", load_object(self.simulated)(looks=looks))
+        model = load_object(self.simulated)(looks=looks or bool(self.image_sensors))
+        return self._with_images(cast("SimModel", model))
+
+    def _with_images(self, model: SimModel) -> SimModel:
+        if not self.image_sensors:
+            return model
+        from sim.rendering.image_sensors import with_image_sensors  # looks for OpenGL
+
+        return with_image_sensors(model, self.image_sensors)
 
     def make_twin(self, seed: int = 0) -> SimModel:
         """Return a simulation with a real robot's faults, drawn by the seed.
@@ -122,7 +134,7 @@ class RobotModel:
         """
         if self.twin is None:
             raise ValueError(f"there is no twin of {self.name!r}, use 'sim'")
-        twin = cast("SimModel", load_object(self.twin)(seed))
+        twin = self._with_images(cast("SimModel", load_object(self.twin)(seed)))
         if twin.spec.actuation is not None or self.simulated is None:
             return twin
         from hal.robot import Actuation
