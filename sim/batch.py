@@ -23,7 +23,7 @@ from sim.randomize.seeds import SeedStreams
 from sim.snapshot import BatchSnapshot, fitting
 from sim.state import SensorReader, Writer, checked, rows_of
 
-__all__ = ["SimBatch", "Simulations"]
+__all__ = ["SimBatch", "Simulations", "write_no_log_file"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Simulations:
         self._sim_model, self._num, self._spec = sim_model, num, sim_model.spec
         self._steps = 0
         self._period_ns = 1e9 / sim_model.spec.rate_hz
-        _write_no_log_file()
+        write_no_log_file()
 
     @property
     def spec(self) -> RobotSpec:
@@ -69,7 +69,7 @@ class Simulations:
         return int(self._steps * self._period_ns + 0.5)
 
 
-def _write_no_log_file() -> None:
+def write_no_log_file() -> None:
     """Keep MuJoCo from leaving its log file in the user's folder; a file that somebody chose is still written.
 
     The setting is MuJoCo's, for the whole process. Its warnings still go to stderr, and ours to `logging`.

@@ -10,6 +10,7 @@ import numpy as np
 from hal.drivers.calibration import STEP_RAD, nominal_calibration
 from hal.drivers.sts3215 import STEPS
 from hal.robots.so101 import JOINTS
+from sim.batch import write_no_log_file
 from sim.robots.so101 import REST, so101_mjcf
 from sim.robots.sts3215 import DUTY_PER_P, MAX_DUTY, MAX_STEP_RATE, STS3215, ServoMotor
 from sim.servo_bus.feetech_servo import FeetechServo
@@ -86,6 +87,7 @@ class ServoArm:
         *,
         cube: bool = False,
     ) -> None:
+        write_no_log_file()
         self.servos, self._motor, self._supply_ohm = tuple(servos), motor, supply_ohm
         self._zeros = tuple(zeros)
         self.model = _torque_driven(motor, cube)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -104,3 +108,24 @@ def test_a_brown_out_takes_the_torque_away() -> None:
     hold(arm)
     arm.power_cycle()
     assert {servo.drive for servo in arm.servos} == {"off"}
+
+
+_BREAK = """
+import mujoco, numpy
+from sim.servo_bus.arm import ServoArm, so101_servos
+arm = ServoArm(so101_servos())
+arm.data.qvel[0] = numpy.nan
+mujoco.mj_step(arm.model, arm.data)
+print(arm.data.warning.number.sum())
+"""
+
+
+@pytest.mark.process
+def test_physics_that_fail_leave_no_file_in_the_folder(tmp_path: Path) -> None:
+    """In a process of its own: MuJoCo's setting is one for all simulations of a process."""
+    import sim
+
+    python = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(sim.__file__).parents[1])!r}){_BREAK}"]
+    done = subprocess.run(python, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    assert int(done.stdout) > 0
+    assert not list(tmp_path.iterdir())
