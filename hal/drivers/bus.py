@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from hal.drivers.packets import Codec
 from hal.errors import DeadlineExceeded, RobotError
 
-__all__ = ["BusCounts", "BusSettings", "GroupRead", "Port", "Reply", "ServoBus", "ServoRefused"]
+__all__ = ["LATE_NS", "BusCounts", "BusSettings", "GroupRead", "Port", "Reply", "ServoBus", "ServoRefused"]
 
 LATE_NS = 100_000_000
 """Longest time after its transaction at which an answer that was given up may still come, nanoseconds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -14,14 +15,14 @@ import numpy as np
 
 from hal.clock import Rate
 from hal.drivers import feetech
-from hal.drivers.bus import BusSettings, GroupRead, Port, ServoBus
+from hal.drivers.bus import LATE_NS, BusSettings, GroupRead, Port, ServoBus
 from hal.drivers.calibration import STEP_RAD, Calibration, load_calibration
 from hal.drivers.fitness import FitnessSettings, ServoFacts, UnfitArm, check_arm
 from hal.drivers.health import HealthSettings, HealthWatch
 from hal.drivers.serial_port import SerialPort
 from hal.drivers.sts3215 import FEEDBACK, STEPS, STIFFNESS, TABLE, Feedback, decode_feedback
 from hal.drivers.torque import OFF, ON, damp, let_down, write_all
-from hal.errors import ConnectionLost, EpisodeError, Fault, RobotError, RobotStopped, StopReason
+from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, Fault, RobotError, RobotStopped, StopReason
 from hal.field import JsonDict
 from hal.robot import Actuation, Range, RobotSpec, RobotState
 from hal.robots.so101 import JOINTS, SO101, forward_kinematics
@@ -356,10 +357,14 @@ class FeetechArm:
     def _hold_here(self) -> None:
         """Put every goal at its joint's position, then the torque on, where it is not on already."""
         group, bus = self._opened()
-        if self._refresh():
-            raise ConnectionLost("not every servo answers; check the cables, then reset again")
+        tries = 3
+        while self._refresh():
+            tries -= 1
+            if not tries:
+                raise ConnectionLost("not every servo answers; check the cables, then reset again")
+            self._sleep(LATE_NS / 1e9)  # until no late answer can be taken for a new one
         for servo in self._calibration.ids:
-            held = bus.read(servo, _TORQUE.address, _GOAL.address + _GOAL.size - _TORQUE.address).data
+            held = _read(bus, servo, _TORQUE.address, _GOAL.address + _GOAL.size - _TORQUE.address)
             if held[0] == ON[0]:
                 continue  # it holds its goal already: another one would move it
             position = _GOAL.pack(decode_feedback(group.newest[servo].data).position)
@@ -464,6 +469,19 @@ def _actuation(registers: Mapping[str, int], volts: float | None, delay_s: float
     except ValueError as error:
         raise ValueError(f"the setting delay_s {error}") from error
     return Actuation(Actuation.for_all(SO101.commands, gains).gains, delays)
+
+
+def _read(bus: ServoBus, servo: int, address: int, count: int, attempts: int = 4) -> bytes:
+    """Read registers of one servo, again where a packet was lost.
+
+    Raises:
+        DeadlineExceeded: no answer came to any attempt.
+        ConnectionLost: the line is gone.
+    """
+    for _ in range(attempts - 1):
+        with contextlib.suppress(DeadlineExceeded):
+            return bus.read(servo, address, count).data
+    return bus.read(servo, address, count).data
 
 
 def _wrapped(angles: np.ndarray) -> np.ndarray:

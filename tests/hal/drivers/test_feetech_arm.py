@@ -352,6 +352,9 @@ def test_no_session_ends_with_a_hundredth_lost_and_a_hundredth_corrupted(
     assert oldest_ns < SO101.max_age_s["joint_position"] * 1e9
     assert (world.port.now_ns() - started) / 1e9 == pytest.approx(periods / 30, rel=0.01), "the period is kept"
     assert robot.bus.counts.missing > periods / 20, "answers were lost"
+    world.faults.lose = 0.03
+    for _ in range(40):
+        guard.reset({})  # asks again for what is lost
 
 
 def test_it_keeps_the_contract_of_robots(virtual_arm: Make) -> None:

@@ -14,7 +14,7 @@ from hal import SourceError
 from hal.robots.so101 import JOINTS
 from recorder.table.table import Table
 from rlenv_robot.config.profile import load_profile
-from rlenv_robot.data.sim_to_real.excite import excitation
+from rlenv_robot.data.sim_to_real.excite import ExcitationSettings, excitation
 from rlenv_robot.data.sim_to_real.identify import Identification, identify, judge, profile_text
 from rlenv_robot.data.sim_to_real.motion import RecordedMotion, read_motions
 from rlenv_robot.data.sim_to_real.open_loop import ReplayModel, replay, replay_model, without_contacts
@@ -157,57 +157,69 @@ HIDDEN = TwinServos(
 )
 
 
+LOADED = ("shoulder_lift", "elbow_flex")
+"""The joints that carry the arm: a short motion tells their figures."""
+
+
 @pytest.fixture(scope="module")
-def found() -> Identification:
-    """The identification of a hidden arm from 60 s of motion, by its 12-bit encoders."""
-    goals = excitation(ARM, seed=1).goals
+def found(request: pytest.FixtureRequest) -> Identification:
+    """The identification of a hidden arm by its 12-bit encoders: two joints from 15 s of motion, in few iterations.
+
+    With ``--soak`` all joints from 60 s, until the search ends: 67 seconds of processor time in place of 4.
+    """
+    soak = request.config.getoption("--soak")
+    goals = excitation(ARM, ExcitationSettings(seconds=60.0 if soak else 15.0), seed=1).goals
     motion = recorded_on(without_contacts(so101_twin(servos=HIDDEN)), goals.astype(np.float32).astype(float))
-    return identify(ARM, [motion])
+    if soak:
+        return identify(ARM, [motion])
+    return identify(ARM, [motion], leave_out=[name for name in JOINTS if name not in LOADED], most_iterations=4)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_every_resolved_figure_of_a_hidden_arm_is_within_five_percent(found: Identification) -> None:
+@pytest.mark.timeout(0)
+def test_figures_of_a_hidden_arm_are_within_five_percent(found: Identification, request: pytest.FixtureRequest) -> None:
+    soak = request.config.getoption("--soak")
     truth = {kind: np.asarray(getattr(HIDDEN, kind)) for kind in ("stiffness", "damping", "friction", "offset")}
-    errors = {}
+    truth |= {"armature": np.array([HIDDEN.armature]), "delay": np.array([HIDDEN.delay_substeps / 240])}
     for estimate in found.estimates:
-        joint = JOINTS.index(estimate.joint) if estimate.joint else 0
-        true = {"armature": 0.021, "delay": 5 / 240}.get(estimate.kind)
-        true = float(truth[estimate.kind][joint]) if true is None else true
-        errors[estimate.name] = (estimate.value / true - 1, estimate.value - true, estimate)
+        true = float(truth[estimate.kind][JOINTS.index(estimate.joint) if estimate.joint else 0])
         print(f"{estimate.name:24} {true:9.4f} {estimate.value:9.4f} {estimate.low:9.4f} {estimate.high:9.4f}")
-    resolved = {name: error for name, error in errors.items() if error[2].resolved}
-    for name, (share, difference, estimate) in resolved.items():
         if estimate.kind == "offset":
-            assert abs(difference) < np.radians(0.1), name
-        else:
-            assert abs(share) < 0.05, name
-    assert len(resolved) >= 24, f"of {len(errors)}: {sorted(errors.keys() - resolved.keys())}"
+            assert abs(estimate.value - true) < np.radians(0.1 if soak else 0.3), estimate.name
+        elif estimate.joint or soak:  # what all joints share needs the motion of all
+            assert abs(estimate.value / true - 1) < 0.05, estimate.name
+    expected = 26 if soak else 4 * len(LOADED)
+    assert sum(estimate.resolved for estimate in found.estimates if estimate.joint or soak) == expected
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_profile_of_it_is_the_arm(found: Identification, tmp_path: Path) -> None:
+@pytest.mark.timeout(0)
+def test_a_profile_of_it_is_the_arm(found: Identification, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    soak = request.config.getoption("--soak")
     file = tmp_path / "arm.toml"
     file.write_text(profile_text(found, ARM, "a hidden arm"))
     model = replay_model(str(file), "so101")
     motion = recorded_on(without_contacts(so101_twin(servos=HIDDEN)), wandering(20.0, 9, 0.3), 1)
     error = np.sqrt(np.square(replay(model, motion) - motion.measured).mean(axis=0))
     judged = judge(ARM, found.values, [motion])
-    np.testing.assert_allclose(error, judged.identified, atol=5e-4)
-    assert error.max() < 0.002 < judged.nominal.min(), "rad; an encoder's step is 0.0015"
+    np.testing.assert_allclose(error, judged.identified, atol=1e-3)
+    fitted = np.array([name in found.fitted for name in JOINTS])
+    assert (error[fitted] < 0.5 * judged.nominal[fitted]).all()
+    if soak:
+        assert error.max() < 0.002 < judged.nominal.min(), "rad; an encoder's step is 0.0015"
     profile = load_profile(file)
     with rr.make("so101-reach", profile=profile) as env:
         drawn = env.reset({"seed": 1})["extra_info"]["randomisation"]
         assert drawn["actuator.elbow_flex.kp"] == pytest.approx(HIDDEN.stiffness[2], rel=0.05)
     build_robot(profile).close()
+    assert profile.robot.gains == {"p": 16, "i": 0, "d": 32, "volts": 7.4}
     spread = tmp_path / "spread.toml"
     spread.write_text(profile_text(found, ARM, "a hidden arm", spread=True))
     envs = rr.make_vector("so101-reach", 8, seed=0, profile=load_profile(spread))
     kp = envs.reset()["extra_info"]["randomisation"]["actuator.elbow_flex.kp"]
     envs.close()
     assert len(set(kp.tolist())) == 8
-    assert np.abs(kp / HIDDEN.stiffness[2] - 1).max() < 0.1
+    assert np.abs(kp / HIDDEN.stiffness[2] - 1).max() < (0.1 if soak else 0.2)
     json.dumps([found.to_dict(), judged.to_dict()])
 
 
