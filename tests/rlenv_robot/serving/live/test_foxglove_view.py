@@ -127,7 +127,7 @@ def test_a_stop_that_was_not_confirmed_is_a_failed_call(shown: Shown, monkeypatc
 def test_a_server_that_is_lost_is_said_to_be(shown: Shown) -> None:
     with closing(RemoteRobot(shown.server.address)) as remote, closing(shown.client()) as client:
         remote.reset({})
-        client.listen(lambda: "/telemetry" in client.messages)
+        client.listen(lambda: {"/telemetry", "/lifecycle", "/log"} <= client.messages.keys())
         shown.server.close()
         client.listen(lambda: json.loads(client.messages["/lifecycle"])["live"] is False, 20.0)
         assert json.loads(client.messages["/lifecycle"])["problem"]
