@@ -6,7 +6,7 @@ computes observation and reward anew, in inference mode, with a cache folder; th
 process's own memory (RssAnon), which the system can't take back, is looked at from outside every 5 ms. Files that were
 written anywhere but in the cache folder are named.
 
-    python benchmarks/source_memory.py [--rows 4000000] [--formats lerobot,minari,robomimic] [--folder /tmp]
+    python benchmarks/source_memory.py [--rows 4000000] [--length 250] [--formats lerobot,minari] [--folder /tmp]
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def write_set(kind: str, scratch: Path, episodes: int, length: int = LENGTH) -> 
 def use(paths: list[Path], cache: Path, held: int | None) -> None:
     """Open sets with a task, one after another, and draw batches; print what came of each as JSON."""
     if held is not None:
-        spool._IN_MEMORY = training_rows._LARGEST = rlenv_robot.source._BLOCK_BYTES = held
+        spool._IN_MEMORY = training_rows._IN_MEMORY = rlenv_robot.source._BLOCK_BYTES = held
     for path in paths:
         print(json.dumps({"ready": True}), flush=True)
         sys.stdin.readline()
@@ -201,6 +201,7 @@ def own_bytes(process: int) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--length", type=int, default=LENGTH, help="frames of an episode")
     parser.add_argument("--formats", default="lerobot,minari,robomimic")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--use", type=Path, nargs="+", help=argparse.SUPPRESS)
@@ -213,7 +214,7 @@ def main() -> None:
     for kind in given.formats.split(","):
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
             scratch, cache = Path(folder), Path(folder) / "cache"
-            path = write_set(kind, scratch, given.rows // LENGTH)
+            path = write_set(kind, scratch, given.rows // given.length, given.length)
             shutil.rmtree(scratch / "few", ignore_errors=True)
             before = set(scratch.rglob("*"))
             (facts,) = measure([path], cache)

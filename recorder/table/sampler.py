@@ -162,8 +162,7 @@ def td_priorities(error: np.ndarray, alpha: float) -> np.ndarray:
     """Return unnormalised priorities ``(|error| + 1e-6) ** alpha`` (Schaul et al. 2016, section 3.3)."""
     size = np.abs(error)
     size += _TD_FLOOR
-    size **= alpha
-    return np.asarray(size)
+    return np.asarray(np.power(size, alpha, out=size))
 
 
 @dataclass(frozen=True)
@@ -261,6 +260,7 @@ class PrioritizedSampler:
         self._tree: SumTree | None = None
         self._rng: np.random.Generator | None = None
         self._candidates, self._levels, self._next = np.empty(0, np.int64), np.empty(0), 0
+        self._bounds, self._bounded_by = np.empty(0, np.float32), 0.0
         self._recompute()
 
     def _recompute(self) -> None:
@@ -326,11 +326,13 @@ class PrioritizedSampler:
         needed = int(size / self._accepted * 1.1) + 32
         if self._next >= len(self._candidates) or rng is not self._rng:
             self._refill(rng, needed)
+        elif self._bounded_by != self._highest:
+            self._bound()
         begin, end = self._next, min(self._next + needed, len(self._candidates))
         self._next = end
         candidates = self._candidates[begin:end]
         values = self._leaves.take(candidates)
-        accepted = self._levels[begin:end] * self._highest < values
+        accepted = self._bounds[begin:end] < values
         items = candidates.compress(accepted)
         self._accepted += (len(items) / (end - begin) - self._accepted) * 0.1 * (end - begin) / _CANDIDATES
         return items, values.compress(accepted)
@@ -343,6 +345,11 @@ class PrioritizedSampler:
         self._candidates = (numbers[:, 0] * len(self)).astype(np.int64)  # the bias is below N / 2**53
         self._levels = numbers[:, 1].copy()
         self._rng, self._next = rng, 0
+        self._bound()
+
+    def _bound(self) -> None:
+        """Compute the priorities above which the candidates are accepted, as precise as the priorities themselves."""
+        self._bounds, self._bounded_by = (self._levels * self._highest).astype(np.float32), self._highest
 
     def _draw_by_tree(self, rng: np.random.Generator, size: int) -> np.ndarray:
         if self._tree is None:

@@ -9,12 +9,15 @@ import numpy as np
 
 from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, MASK_PREFIX, reward_field
 from recorder.table.memory import expect_random_reads
+from recorder.table.spool import mapped_array
 from recorder.table.transitions import Transitions
 
 __all__ = ["Flags", "TrainingRows"]
 
 _LARGEST = 1 << 30
-"""Bytes up to which the training rows are a copy in memory; above, frame rows are gathered from the table."""
+"""Bytes up to which the training rows are a copy; above, frame rows are gathered from the table."""
+_IN_MEMORY = 256 << 20
+"""Bytes up to which that copy is in memory, where draws are fastest; above, it is in a file that is mapped."""
 
 _CHUNK = 1 << 18
 
@@ -35,8 +38,8 @@ class TrainingRows:
 
     Up to a gigabyte, the rows are packed into a contiguous copy: observation, action, rewards and flags, each at
     a multiple of its element size, and so is the whole row, so that views of fields can be shared with
-    any tensor library. Beyond a gigabyte the rows are read from the table, which may be mapped from disk, and nothing
-    is held in memory that grows with them.
+    any tensor library. A copy of more than 256 MiB lies in a mapped file. Beyond a gigabyte the rows are read from the
+    table, which may be mapped from disk, and nothing is held in memory that grows with them.
 
     Args:
         transitions: all transitions of a table.
@@ -46,9 +49,11 @@ class TrainingRows:
     def __init__(self, transitions: Transitions, largest: int | None = None) -> None:
         self._transitions = transitions
         dtype = _training_dtype(transitions)
-        self.packed = len(transitions.table.rows) * dtype.itemsize <= (_LARGEST if largest is None else largest)
-        rows = _pack(transitions, dtype) if self.packed else np.asarray(transitions.table.rows)
-        if not self.packed:
+        size = len(transitions.table.rows) * dtype.itemsize
+        rows = _pack(transitions, dtype) if size <= (_LARGEST if largest is None else largest) else None
+        self.packed = rows is not None
+        if rows is None:
+            rows = np.asarray(transitions.table.rows)
             expect_random_reads(rows)
         self._dtype = rows.dtype
         self._blocks = rows.view(f"V{rows.dtype.itemsize}")
@@ -135,9 +140,13 @@ def _aligned(fields: list[tuple[str, np.dtype, tuple[int, ...]]]) -> np.dtype:
     return np.dtype([*fields, ("fill", "V1", (fill,))] if fill else fields)
 
 
-def _pack(transitions: Transitions, dtype: np.dtype) -> np.ndarray:
+def _pack(transitions: Transitions, dtype: np.dtype) -> np.ndarray | None:
+    """Return the packed rows, or None if a file for them has no room on the disk."""
     source, stretches = transitions.table.rows, transitions.stretches
-    rows = np.zeros(len(source), dtype)
+    in_memory = len(source) * dtype.itemsize <= _IN_MEMORY
+    rows = np.zeros(len(source), dtype) if in_memory else mapped_array(dtype, len(source))
+    if rows is None:
+        return None
     for begin in range(0, len(source), _CHUNK):
         part = slice(begin, begin + _CHUNK)
         for name in set(dtype.names or ()) - {"episode", "fill", *_FLAGS}:

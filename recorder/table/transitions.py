@@ -242,15 +242,16 @@ class TransitionIndex:
         self._rows: np.ndarray | None = None
         self._listed: np.ndarray | None = None
         if count <= _LISTED:
-            lengths = np.diff(stretches.first)
-            self._rows = np.repeat(self._shift, lengths) + np.arange(count)
+            lengths, last = np.diff(stretches.first), int(self._shift[-1]) + count if count else 0
+            kind = np.int32 if last <= np.iinfo(np.int32).max else np.int64  # half as large, so in a cache more often
+            self._rows = (np.repeat(self._shift, lengths) + np.arange(count)).astype(kind)
             self._listed = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         self._guide = (np.searchsorted(stretches.first, marks, side="right") - 1).astype(np.int32)
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
         """Return the rows at which the transitions at the positions begin, (B,) int64."""
         if self._rows is not None:
-            return np.asarray(self._rows.take(positions))
+            return np.asarray(self._rows.take(positions), np.int64)
         return np.asarray(self._shift.take(self._numbers(positions)) + positions)
 
     def places(self, positions: np.ndarray) -> Places:

@@ -11,6 +11,7 @@ from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, MASK_PREFIX, reward
 from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import is_success
 from recorder.table.sampler import n_step
+from recorder.table.spool import chosen_scratch, scratch_folder
 from recorder.table.training_rows import TrainingRows
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import is_expert
@@ -38,6 +39,7 @@ class Batches:
 
     def __init__(self, transitions: Transitions, discount: float, privileged: Privileged) -> None:
         self._transitions, self._discount, self._privileged = transitions, discount, privileged
+        self._scratch = chosen_scratch()
         layout = transitions.table.layout
         self._observation = [(name, f"observation_{name}") for name in layout.observation.names]
         self._action = [(name, f"action_{name}") for name in layout.action.names]
@@ -59,7 +61,8 @@ class Batches:
     @cached_property
     def rows(self) -> TrainingRows:
         """The rows from which batches are gathered; made for the first batch."""
-        return TrainingRows(self._transitions)
+        with scratch_folder(self._scratch):
+            return TrainingRows(self._transitions)
 
     def plan(self, index: np.ndarray, n: int = 1) -> tuple[np.ndarray, ...]:
         """Compute what a batch of transitions needs before its rows are gathered.

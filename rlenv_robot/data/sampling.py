@@ -54,6 +54,9 @@ _REMEMBERED = 4
 
 _LARGEST_BLOCK = 1 << 14
 
+_LATER = 64
+"""Updates of TD errors after which they are stored; until then they only count in the samplers there are."""
+
 _maximum = np.maximum.reduce  # what the method `max` calls, at two thirds of its time
 
 
@@ -322,6 +325,7 @@ class TdErrors:
         self._errors: np.ndarray | None = None  # made when it is needed: 4 bytes a transition, NaN where unknown
         self._largest = 1.0
         self._unknown = count
+        self._later: list[tuple[np.ndarray, np.ndarray]] = []  # updates that nothing has asked for yet
 
     def update(self, positions: np.ndarray, errors: np.ndarray) -> bool:
         """Store errors from 0 at positions, (B,) each; of a position that comes twice, the last counts.
@@ -329,10 +333,12 @@ class TdErrors:
         Returns:
             Whether the priorities of transitions without an error changed by that.
         """
-        stored = self._stored()
         if not self._unknown:
-            stored[positions] = errors
+            self._later.append((positions.copy(), errors))
+            if len(self._later) >= _LATER:
+                self._store_later()
             return False
+        stored = self._stored()
         first = self._unknown == self._count
         self._unknown -= len(np.unique(positions[np.isnan(stored[positions])]))
         stored[positions] = errors
@@ -340,8 +346,16 @@ class TdErrors:
         self._largest = largest if first else max(before, largest)
         return self._unknown > 0 and self._largest != before
 
+    def _store_later(self) -> None:
+        """Store the updates so far, in one go."""
+        if self._later:
+            positions, errors = zip(*self._later, strict=True)
+            self._later = []
+            self._stored()[np.concatenate(positions)] = np.concatenate(errors)
+
     def sampler(self, positions: Selection, alpha: float) -> PrioritizedSampler:
         """Return a sampler of these positions, in order."""
+        self._store_later()
 
         def block(begin: int, end: int) -> np.ndarray:
             if self._errors is None:

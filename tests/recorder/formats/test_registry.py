@@ -5,12 +5,14 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from hal import SourceError
+from hal import Field, SourceError, Spec
+from hal.frame_layout import FrameLayout
 from recorder.formats import registry
 from recorder.formats.bags import EXAMPLE
-from recorder.formats.registry import Format, format_of
+from recorder.formats.registry import Format, format_of, writable_format
 from recorder.table.table import Table
 
 PLUG_IN = """
@@ -166,3 +168,24 @@ def test_the_page_names_them_all() -> None:
     for name in registry.writable_names():
         assert f"| `{name}` |" in page
     assert EXAMPLE in page
+
+
+@pytest.mark.parametrize("name", ["lerobot", "parquet", "minari", "robomimic"])
+def test_fields_of_variable_length_come_back(tmp_path: Path, name: str) -> None:
+    """Entries up to a counter, and zeros behind them, with the counter's name."""
+    pytest.importorskip("h5py" if name in ("minari", "robomimic") else "pyarrow", reason="the extra is not installed")
+    counted = Field("count", (), "int32", 0, 5), Field("points", (5, 2), "float32", counted_by="count")
+    layout = FrameLayout(Spec("o", counted), Spec("a", (Field("u"),)))
+    rows, rng = layout.spec.rows(12), np.random.default_rng(0)
+    for number, row in enumerate(rows):
+        row["observation_count"] = count = rng.integers(0, 6)
+        row["observation_points"][:count] = rng.normal(size=(count, 2))
+        row["frame_no"], row["acted"], row["stamp_ns"] = number, number > 0, number * 10**8
+    rows["truncated"][-1] = 1
+    table = Table(layout, rows, np.array([0]), np.array([12]), ({"episode": 0, "end": "truncated"},), "made")
+    path = tmp_path / ("set.hdf5" if name == "robomimic" else "set-v0")
+    writable_format(name)[1](table, path)
+    back = format_of(name).read(path)
+    assert back.layout.observation["points"].counted_by == "count"
+    for field in ("observation_count", "observation_points"):
+        np.testing.assert_array_equal(back.rows[field], rows[field])
