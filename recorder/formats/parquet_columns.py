@@ -216,9 +216,9 @@ class RowGroups:
         self._path, self._arrow = path, pyarrow_for(path)
         source = _source(path)
         with self._errors():
-            # Of a remote file a column of a row group is asked for at once.
+            # Of a remote file a column of a row group is asked for at once. Buffering ahead would hold the whole file.
             buffered = _BUFFER_BYTES if isinstance(source, Path) else 0
-            self._file = self._arrow.parquet.ParquetFile(source, buffer_size=buffered)
+            self._file = self._arrow.parquet.ParquetFile(source, buffer_size=buffered, pre_buffer=False)
             names = set(self._file.schema_arrow.names)
             self._columns = [name for name in columns if name in names]
             check_memory(path, _decoded_bytes(self._file, self._columns), size_of(path))
