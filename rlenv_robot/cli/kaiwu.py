@@ -89,6 +89,9 @@ Examples:
         metavar="N",
         help="processes that choose actions for the workflows (default: none)",
     )
+    parser.add_argument(
+        "--environments-apart", action="store_true", help="give each environment of a distributed run its own process"
+    )
     parser.add_argument("--address", help="of a Ray cluster (default: start Ray on this machine)")
     parser.set_defaults(run=run)
 
@@ -146,7 +149,7 @@ def _run_distributed(args: argparse.Namespace, project: Project) -> int:
 
     outcome = run_distributed(
         project, make, out=_out(args), workflows=args.workflows, predictors=args.actors, budget=_budget(args),
-        resume=args.resume, seed=args.seed or 0, address=args.address,
+        resume=args.resume, seed=args.seed or 0, address=args.address, environments_apart=args.environments_apart,
     )  # fmt: skip
     rate = outcome.steps / max(outcome.seconds, 1e-9)
     print(

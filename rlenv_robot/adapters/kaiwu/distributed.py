@@ -11,31 +11,31 @@ from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 import ray
 
 from rlenv_robot.adapters.kaiwu.agent import Method, bind, original
 from rlenv_robot.adapters.kaiwu.models import ModelPool, read_model, zip_model
+from rlenv_robot.adapters.kaiwu.pools import BOARD, Board, Handle, Models, Samples, settle
 from rlenv_robot.adapters.kaiwu.project import Project
-from rlenv_robot.adapters.kaiwu.run import MakeEnv, begin_with, fresh_folder, open_workplace
-from rlenv_robot.adapters.kaiwu.samples import PoolCounts, SamplePool
+from rlenv_robot.adapters.kaiwu.remote_env import EnvironmentLost, EnvironmentProcess, RemoteEnv
+from rlenv_robot.adapters.kaiwu.run import MakeEnv, View, Workplace, begin_with, fresh_folder, open_workplace
+from rlenv_robot.adapters.kaiwu.samples import PoolCounts
 from rlenv_robot.adapters.kaiwu.session import Budget, Finished
 from rlenv_robot.adapters.kaiwu.settings import AppSettings
 
-__all__ = ["Board", "DistributedOutcome", "run_distributed"]
-
-Handle: TypeAlias = Any
-"""A Ray actor: its methods have ``remote``."""
+__all__ = ["DistributedOutcome", "run_distributed"]
 
 _PATIENCE_S = 0.003
 """Pause before a process asks a pool again that had nothing for it, or no room."""
 
+_RESTART_S = 0.5
+"""Pause before a workflow asks for an environment whose process was killed."""
+
 _REPORT_S = 0.2
 """Seconds between two reports of a workflow's steps."""
-
-_SAMPLES = "samples.npz"
 
 
 @dataclass(frozen=True)
@@ -69,127 +69,6 @@ class DistributedOutcome:
     cpu_s: Mapping[str, float]
     models: Sequence[int]
     out: Path
-
-
-# -- actors: pools and progress ------------------------------------------------------------------------------
-
-
-class Board:
-    """The progress of a run, from the reports of all its processes, and the signal to end.
-
-    Args:
-        budget: of the run.
-    """
-
-    def __init__(self, budget: Budget) -> None:
-        self._budget, self._stop = budget, ""
-        self._counts: dict[str, tuple[int, int]] = {}
-        self._updates = self._learned = self._train_step = 0
-        self._processes: dict[str, list[int]] = {}
-        self._cpu_s: dict[str, float] = {}
-        self._began = 0.0
-
-    def start(self, role: str, process: int) -> None:
-        """Note that a process has started."""
-        self._processes.setdefault(role, []).append(process)
-
-    def spend(self, role: str, seconds: float) -> None:
-        """Note the processor time that a process has used."""
-        self._cpu_s[role] = self._cpu_s.get(role, 0.0) + seconds
-
-    def processes(self) -> dict[str, list[int]]:
-        """Return role -> the numbers of its processes, the newest last."""
-        return self._processes
-
-    def report(self, source: str, steps: int, episodes: int) -> str:
-        """Take a workflow's counts, and return why the run is over; empty while it goes on."""
-        self._began = self._began or time.monotonic()
-        self._counts[source] = (steps, episodes)
-        return self._check()
-
-    def learn(self, train_step: int, samples: int) -> str:
-        """Take a call of ``learn`` that is confirmed, and return why the run is over."""
-        self._updates, self._learned, self._train_step = self._updates + 1, self._learned + samples, train_step
-        return self._check()
-
-    def stop(self, reason: str) -> None:
-        """End the run."""
-        self._stop = self._stop or reason
-
-    def state(self) -> dict[str, Any]:
-        """Return all counts."""
-        steps, episodes = self._sums()
-        return {
-            "stop": self._stop, "steps": steps, "episodes": episodes, "updates": self._updates,
-            "learned": self._learned, "train_step": self._train_step,
-            "seconds": time.monotonic() - self._began if self._began else 0.0,
-            "started": {role: len(processes) for role, processes in self._processes.items()}, "cpu_s": self._cpu_s,
-        }  # fmt: skip
-
-    def _sums(self) -> tuple[int, int]:
-        return sum(count[0] for count in self._counts.values()), sum(count[1] for count in self._counts.values())
-
-    def _check(self) -> str:
-        if not self._stop:
-            steps, episodes = self._sums()
-            seconds = time.monotonic() - self._began if self._began else 0.0
-            try:
-                self._budget.check(steps, self._updates, episodes, seconds)
-            except Finished as finished:
-                self._stop = str(finished)
-        return self._stop
-
-
-class _Samples:
-    """The sample pool in a process of its own."""
-
-    def __init__(self, settings: AppSettings, seed: int, file: str) -> None:
-        self._pool, self._file = SamplePool(settings, seed), Path(file)
-        if self._file.is_file():
-            with np.load(self._file, allow_pickle=False) as kept:
-                self._pool.insert(list(kept["rows"]))
-            self._pool.counts.inserted = len(self._pool)
-
-    def insert(self, source: str, number: int, rows: Sequence[object]) -> int:
-        return self._pool.insert(list(rows), source, number)
-
-    def next_batch(self, confirmed: int) -> tuple[int, object] | None:
-        self._pool.confirm(confirmed)
-        batch = self._pool.next_batch()
-        if batch is None:
-            return None
-        number, rows = batch
-        return number, np.stack(cast("list[np.ndarray]", rows)) if isinstance(rows[0], np.ndarray) else rows
-
-    def counts(self) -> PoolCounts:
-        return self._pool.counts
-
-    def keep(self) -> int:
-        """Write the samples that are left to a file, if they are rows, and return their number."""
-        rows = self._pool.contents()
-        if rows and all(isinstance(row, np.ndarray) for row in rows):
-            part = self._file.with_name(f".{self._file.name}.npz")
-            np.savez(part, rows=np.stack(cast("list[np.ndarray]", rows)))
-            os.replace(part, self._file)
-        else:
-            self._file.unlink(missing_ok=True)
-        return len(rows)
-
-
-class _Models:
-    """The model pool in a process of its own; the files on the disk are its memory."""
-
-    def __init__(self, folder: str, most: int) -> None:
-        self._pool = ModelPool(Path(folder), most)
-
-    def put(self, number: int, files: Mapping[str, bytes]) -> None:
-        self._pool.put(number, files)
-
-    def numbers(self) -> list[int]:
-        return self._pool.numbers()
-
-    def get(self, number: int) -> dict[str, bytes]:
-        return read_model(self._pool.folder, number)
 
 
 # -- actors: learner, predictors, workflows ------------------------------------------------------------------
@@ -404,37 +283,53 @@ class _RemoteRun:
 
 
 class _Workflow:
-    """Run the project's workflow over an environment until the run is over."""
+    """Run the project's workflow over an environment until the run is over.
 
-    def __init__(self, site: _Site, make: MakeEnv, number: int) -> None:
-        self._site, self._make, self._number = site, make, number
+    A workflow whose environment has a process of its own begins anew where that process was killed.
+    """
+
+    def __init__(self, site: _Site, make: MakeEnv, number: int, environment: Handle | None = None) -> None:
+        self._site, self._make, self._number, self._environment = site, make, number, environment
 
     def run(self) -> str:
         site, name = self._site, f"aisrv-{self._number}"
         ray.get(site.board.start.remote("workflow", os.getpid()))
         _seed(site.seed + 1 + self._number)
-        with open_workplace(site.project, site.out, name) as place:
-            counter, began = _Counted(), time.process_time()
-            view = self._make(counter, site.project.style, site.seed + self._number)
+        while True:
             try:
-                agents = place.make_agents(max(1, len(view.agents)))
-                begin_with(agents, site.project, ModelPool(site.out / "ckpt", 50))
-                runs = [_RemoteRun(site, agent, name, place.algorithm.codec) for agent in agents]
-                for agent, run in zip(agents, runs, strict=True):
-                    bind(agent, run)
-                counter.run = place.names.run = runs[0]
-                runs[0].report()
-                began = time.process_time()
-                place.algorithm.workflow([view], agents, place.logger, place.monitor)
-                ended = "the workflow returned"
-            except Finished as finished:
-                ended = str(finished)
-            finally:
-                view.close()
-            ray.get(site.board.spend.remote("workflow", time.process_time() - began))
-            with suppress(Finished):
-                runs[0].report()
+                with open_workplace(site.project, site.out, name) as place:
+                    return self._carry_out(place, name)
+            except EnvironmentLost:
+                time.sleep(_RESTART_S)
+
+    def _carry_out(self, place: Workplace, name: str) -> str:
+        site, counter = self._site, _Counted()
+        view = self._view(counter)
+        began, runs = time.process_time(), list[_RemoteRun]()
+        try:
+            agents = place.make_agents(max(1, len(view.agents)))
+            begin_with(agents, site.project, ModelPool(site.out / "ckpt", 50))
+            runs = [_RemoteRun(site, agent, name, place.algorithm.codec) for agent in agents]
+            for agent, run in zip(agents, runs, strict=True):
+                bind(agent, run)
+            counter.run = place.names.run = runs[0]
+            runs[0].report()
+            began = time.process_time()
+            place.algorithm.workflow([view], agents, place.logger, place.monitor)
+            ended = "the workflow returned"
+        except Finished as finished:
+            ended = str(finished)
+        finally:
+            view.close()
+        ray.get(site.board.spend.remote("workflow", time.process_time() - began))
+        with suppress(Finished):
+            runs[0].report()
         return ended
+
+    def _view(self, counter: _Counted) -> View:
+        if self._environment is None:
+            return self._make(counter, self._site.project.style, self._site.seed + self._number)
+        return RemoteEnv(self._environment, counter)
 
 
 class _Counted:
@@ -483,13 +378,13 @@ def _cluster(address: str | None) -> Any:
 def run_distributed(
     project: Project, make: MakeEnv, *, out: str | Path, workflows: int = 1, predictors: int = 0,
     budget: Budget | None = None, resume: bool = False, seed: int = 0, address: str | None = None,
-    board_name: str | None = None,
+    board_name: str | None = None, environments_apart: bool = False,
 ) -> DistributedOutcome:  # fmt: skip
     """Run a project's workflow in several processes beside its learner.
 
-    Environments run in the processes of their workflows. A workflow, an actor or the learner that is killed is started
-    again by Ray: a workflow begins anew with the newest model, the learner goes on from the newest model with the batch
-    that it had not confirmed.
+    Any process that is killed is started again by Ray. A workflow begins anew with the newest model, as does that of a
+    killed environment; the learner goes on from the newest model with the batch that it had not confirmed; the sample
+    pool goes on from its journal, the board from its file, and the model pool from the models' files.
 
     Args:
         project: the project.
@@ -503,6 +398,8 @@ def run_distributed(
         seed: workflow i draws its episodes from ``seed + i``.
         address: of a Ray cluster; None starts Ray on this machine.
         board_name: a name under which `Board` can be found in Ray, to watch the run.
+        environments_apart: whether each environment has a process of its own; otherwise it runs in its workflow's,
+            where a step is faster.
 
     Raises:
         ValueError: the folder has models of another run, or there is none to resume from.
@@ -510,26 +407,37 @@ def run_distributed(
     """
     out, settings = Path(out).absolute(), project.settings
     fresh_folder(out, resume)
-    if not resume:
-        (out / _SAMPLES).unlink(missing_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
+    settle(settings, out, resume)
     predictors = predictors or int(settings.predict_remotely)
     with _cluster(address):
-        named = {"name": board_name} if board_name else {}
-        board = ray.remote(Board).options(num_cpus=0, **named).remote(budget or Budget())
-        samples = ray.remote(_Samples).options(num_cpus=0).remote(settings, seed, str(out / _SAMPLES))
-        models = (
-            ray.remote(_Models)
-            .options(num_cpus=0, max_restarts=-1, max_task_retries=-1)
-            .remote(str(out / "ckpt"), settings.modelpool_max_save_model_count)
-        )
         lasting = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+        named = {"name": board_name} if board_name else {}
+        board = ray.remote(Board).options(**lasting, **named).remote(budget or Budget(), str(out / BOARD))
+        samples = ray.remote(Samples).options(**lasting).remote(settings, seed, str(out), board)
+        models = (
+            ray.remote(Models)
+            .options(**lasting)
+            .remote(str(out / "ckpt"), settings.modelpool_max_save_model_count, board)
+        )
         site = _Site(project, out, board, samples, models, seed)
         chosen = [
             ray.remote(_Predictor).options(**lasting).remote(site, f"actor-{number}") for number in range(predictors)
         ]
         learner = ray.remote(_Learner).options(**lasting).remote(site)
         site = _Site(project, out, board, samples, models, seed, tuple(chosen))
-        running = [ray.remote(_Workflow).options(**lasting).remote(site, make, number) for number in range(workflows)]
+        apart = [
+            ray.remote(EnvironmentProcess)
+            .options(num_cpus=0, max_restarts=-1)  # a step is not repeated: its episode is lost with the process
+            .remote(project, make, out, board, seed + number, number)
+            for number in range(workflows if environments_apart else 0)
+        ]
+        running = [
+            ray.remote(_Workflow)
+            .options(**lasting)
+            .remote(site, make, number, apart[number] if environments_apart else None)
+            for number in range(workflows)
+        ]
         learning, waiting = learner.run.remote(), [workflow.run.remote() for workflow in running]
         try:
             ended = _wait(waiting, learning)
@@ -538,7 +446,7 @@ def run_distributed(
             state, counts = ray.get(board.state.remote()), ray.get(samples.counts.remote())
             left, numbers = ray.get(samples.keep.remote()), ray.get(models.numbers.remote())
         finally:
-            for actor in (*running, *chosen, learner, samples, models, board):
+            for actor in (*running, *apart, *chosen, learner, samples, models, board):
                 ray.kill(actor)
     return DistributedOutcome(
         state["stop"], state["steps"], state["episodes"], state["updates"], state["train_step"], state["learned"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -103,14 +103,17 @@ class SamplePool:
             taken = max(0, min(len(rows), self._newest.get(source, 0) - number))
             self.counts.repeated += taken
         while taken < len(rows) and self.has_room:
-            if len(self._items) >= self._settings.capacity:
-                self._drop()
-            self._items.append(_Item(rows[taken]))
-            self.counts.inserted += 1
+            self._append(rows[taken])
             taken += 1
         if number is not None:
             self._newest[source] = max(self._newest.get(source, 0), number + taken)
         return taken
+
+    def _append(self, row: object) -> None:
+        if len(self._items) >= self._settings.capacity and not self.once:
+            self._drop()
+        self._items.append(_Item(row))
+        self.counts.inserted += 1
 
     def next_batch(self) -> tuple[int, list[object]] | None:
         """Return the next batch and its number, or None while there is none yet.
@@ -129,11 +132,45 @@ class SamplePool:
         return self._delivered.number, self._delivered.rows
 
     def confirm(self, number: int) -> None:
-        """Note that the learner has learned from a batch. An older number is allowed."""
+        """Note that the learner has learned from a batch. An older number is allowed.
+
+        A newer one is that of a batch which an earlier process of this pool had handed out: it counts as learned.
+        """
         if self._delivered is not None and self._delivered.number == number:
             self._delivered = None
+        elif number > self._batches:
+            self._pass_over(number)
 
-    # -- what is kept over the end of a run --------------------------------------------------------------
+    def _pass_over(self, number: int) -> None:
+        size = self._settings.train_batch_size * (number - self._batches)
+        if self.once:
+            self._items[:0] = [_Item(row) for row in self._pending.rows]
+            del self._items[:size]
+        self.counts.sampled += size - len(self._pending.rows)
+        self._pending, self._delivered, self._batches = _Batch(), None, number
+
+    # -- what is kept over the end of a run, or of a process ---------------------------------------------
+
+    @property
+    def newest(self) -> dict[str, int]:
+        """Workflow -> the number of samples that it has sent."""
+        return dict(self._newest)
+
+    @property
+    def confirmed(self) -> int:
+        """The number of the newest batch that the learner has confirmed."""
+        return self._batches - (self._delivered is not None)
+
+    def restore(self, rows: Sequence[object], newest: Mapping[str, int], confirmed: int, counts: PoolCounts) -> None:
+        """Go on from `contents`, `newest`, `confirmed` and counts of an earlier process; the pool was empty."""
+        self._items, self._newest, self._batches = [_Item(row) for row in rows], dict(newest), confirmed
+        self.counts = counts
+
+    def replay(self, rows: Sequence[object], source: str, number: int) -> None:
+        """Take samples that an earlier process of this pool took, whatever room there is."""
+        for row in rows[max(0, self._newest.get(source, 0) - number) :]:
+            self._append(row)
+        self._newest[source] = max(self._newest.get(source, 0), number + len(rows))
 
     def contents(self) -> list[object]:
         """Return every sample in the pool, and those drawn but not learned from, in their order."""

@@ -80,7 +80,7 @@ def test_samples_reach_the_learner_in_order_and_none_is_lost(
     assert (outcome.updates, outcome.train_step, outcome.learned) == (40, 40, 320)
     assert outcome.counts.inserted == outcome.learned + outcome.left
     assert outcome.counts.dropped == outcome.counts.repeated == 0
-    assert outcome.started == {"learner": 1, "workflow": 2}
+    assert outcome.started == {"learner": 1, "workflow": 2, "sample pool": 1, "model pool": 1}
     assert len(outcome.models) == 3  # modelpool_max_save_model_count
     assert max(outcome.models) == 40
     samples = learned(folder)
@@ -110,15 +110,15 @@ def test_remote_actors_choose_the_actions_with_the_learner_s_models(
     outcome = run_distributed(
         open_project(folder), make_corridor, out=tmp_path / "out", workflows=1, budget=Budget(episodes=60)
     )
-    assert outcome.started == {"learner": 1, "actor": 1, "workflow": 1}
+    assert outcome.started == {"learner": 1, "actor": 1, "workflow": 1, "sample pool": 1, "model pool": 1}
     table = json.loads((tmp_path / "out" / "ckpt" / f"model.ckpt-{outcome.train_step}.json").read_text())
     assert all(forth > back for back, forth in table[: LENGTH - 1])
 
 
-def test_killed_learner_actor_and_workflow_are_started_again(
+def test_killed_processes_of_each_kind_are_started_again_and_lose_no_sample(
     write_project: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    folder, out = write_project("2025"), tmp_path / "out"
+    folder, out = numbered(write_project("2025")), tmp_path / "out"
     settings = folder / "conf" / "configure_app.toml"
     settings.write_text(settings.read_text() + 'predict_local_or_remote = "remote"\nmodel_file_sync_per_minutes = 0\n')
     found: list[DistributedOutcome] = []
@@ -127,15 +127,16 @@ def test_killed_learner_actor_and_workflow_are_started_again(
         found.append(
             run_distributed(
                 open_project(folder), make_corridor, out=out, workflows=1, budget=Budget(updates=10_000, seconds=150),
-                board_name="board",
+                board_name="board", environments_apart=True,
             )
         )  # fmt: skip
 
     with_ray = threading.Thread(target=run)
     with_ray.start()
     board = _wait_for(lambda: ray.is_initialized() and _board())
+    roles = ("learner", "sample pool", "actor", "model pool", "workflow", "environment")
     killed = []
-    for role in ("learner", "actor", "workflow"):
+    for role in roles:
         before = _wait_for(lambda role=role: _moving(board, role))
         pid = ray.get(board.processes.remote())[role][-1]
         os.kill(pid, signal.SIGKILL)
@@ -145,11 +146,15 @@ def test_killed_learner_actor_and_workflow_are_started_again(
     with_ray.join(120)
     assert found
     outcome = found[0]
-    assert outcome.started == {"learner": 2, "actor": 2, "workflow": 2}
+    assert outcome.started == dict.fromkeys(roles, 2)
     assert outcome.train_step > 0
     # A batch that a killed learner had learned and not yet confirmed is learned once more; none is left out.
     assert 0 <= outcome.learned + outcome.left - outcome.counts.inserted <= 8
     assert outcome.counts.dropped == 0
+    samples = learned(folder)
+    for process in {process for process, _ in samples}:
+        numbers = sorted({number for owner, number in samples if owner == process})
+        assert numbers == list(range(len(numbers))), "in the pool's journal nothing is missing"
 
 
 def _wait_for(condition: Callable[[], Any], seconds: float = 100.0) -> Any:
