@@ -21,8 +21,13 @@ from rlenv_robot.adapters.gem import GemEnv
 from rlenv_robot.training.chat.advantages import gae, leave_one_out
 from rlenv_robot.training.chat.tokens import BEGIN, END, TokenEpisode, render, tokenize
 from rlenv_robot.training.chat.transcripts import Message, Transcript
+from rlenv_robot.training.chat.transformer import ChatTransformer
 
 __all__ = ["ChatLearner", "LearnerSettings", "Rehearsal", "train_tokenizer"]
+
+
+_KEPT_BACK, _CHECK_STEPS, _PATIENCE = 5, 20, 3
+"""Fine-tuning keeps back every fifth chat, and ends after three looks at them, 20 batches apart, without progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,8 @@ class LearnerSettings:
         context: most tokens of an episode.
         answer_tokens: most tokens of an answer.
         turns: most turns of an episode.
-        sft_steps, sft_rate: batches of fine-tuning, and their step size.
-        rate, epochs, clip: step size, passes over each batch and clip range of PPO.
+        sft_steps, sft_rate: most batches of fine-tuning, and their step size.
+        rate, epochs, minibatch, clip: step size, passes over each batch, episodes of a step, and clip range of PPO.
         discount, decay, turn_discount: as for `rlenv_robot.training.chat.advantages.gae`.
         value_weight, entropy_weight: of the losses beside the policy's.
         group: episodes from each seed in a batch.
@@ -50,21 +55,22 @@ class LearnerSettings:
     context: int = 768
     answer_tokens: int = 12
     turns: int = 3
-    sft_steps: int = 150
-    sft_rate: float = 2e-3
-    rate: float = 5e-4
-    epochs: int = 2
+    sft_steps: int = 400
+    sft_rate: float = 1e-3
+    rate: float = 1e-3
+    epochs: int = 4
+    minibatch: int = 16
     clip: float = 0.2
     discount: float = 1.0
     decay: float = 0.95
     turn_discount: float = 1.0
     value_weight: float = 0.5
-    entropy_weight: float = 0.003
+    entropy_weight: float = 0.01
     group: int = 4
     seed: int = 0
 
 
-def train_tokenizer(texts: Sequence[str], size: int = 320) -> Tokenizer:
+def train_tokenizer(texts: Sequence[str], size: int = 640) -> Tokenizer:
     """Return a byte-level BPE tokenizer with the marks of ChatML as special tokens, trained on these texts."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -73,29 +79,6 @@ def train_tokenizer(texts: Sequence[str], size: int = 320) -> Tokenizer:
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=[BEGIN, END], initial_alphabet=alphabet)
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
-
-
-class _Model(nn.Module):
-    """A causal transformer with a head for tokens and one for values."""
-
-    def __init__(self, words: int, settings: LearnerSettings) -> None:
-        super().__init__()
-        width = settings.width
-        self.words, self.places = nn.Embedding(words, width), nn.Embedding(settings.context, width)
-        layer = nn.TransformerEncoderLayer(
-            width, settings.heads, 4 * width, dropout=0.0, batch_first=True, norm_first=True
-        )
-        self.body = nn.TransformerEncoder(layer, settings.layers, nn.LayerNorm(width), enable_nested_tensor=False)
-        self.head, self.value = nn.Linear(width, words), nn.Linear(width, 1)
-        nn.init.zeros_(self.value.weight)
-
-    def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return logits (B, L, words) and values (B, L) of the state after each token."""
-        length = ids.shape[1]
-        inside = self.words(ids) + self.places(torch.arange(length))
-        mask = torch.triu(torch.ones(length, length, dtype=torch.bool), 1)
-        hidden = self.body(inside, mask=mask, is_causal=True)
-        return self.head(hidden), self.value(hidden)[..., 0]
 
 
 class Rehearsal:
@@ -152,33 +135,54 @@ class ChatLearner:
         self.tokenizer, self.settings = tokenizer, settings or LearnerSettings()
         torch.manual_seed(self.settings.seed)
         self._random = torch.Generator().manual_seed(self.settings.seed)
-        self._model = _Model(tokenizer.get_vocab_size(), self.settings)
+        made = self.settings
+        self._model = ChatTransformer(tokenizer.get_vocab_size(), made.width, made.layers, made.heads, made.context)
         self._end = tokenizer.token_to_id(END)
         self._optimiser = torch.optim.Adam(self._model.parameters(), self.settings.rate)
 
     # -- demonstrations ----------------------------------------------------------------------------------
 
     def fine_tune(self, demonstrations: Sequence[Transcript], batch: int = 16) -> float:
-        """Imitate the agent's tokens of chats, and return the last batch's loss.
+        """Imitate the agent's tokens of chats until chats that were kept back are imitated no better.
+
+        Every ``_CHECK_STEPS`` batches the loss on every ``_KEPT_BACK``-th chat is looked at; the weights of the lowest
+        one stay. A model that knows its demonstrations by heart has no doubt left, and so nothing to explore.
+
+        Returns:
+            The loss on the chats that were kept back.
 
         Raises:
-            ValueError: there is no demonstration, or one has more tokens than the context.
+            ValueError: there are fewer than two demonstrations, or one has more tokens than the context.
         """
-        if not demonstrations:
-            raise ValueError("there is no demonstration to imitate")
+        if len(demonstrations) < 2:
+            raise ValueError(f"there are {len(demonstrations)} demonstrations to imitate, at least 2 are needed")
         episodes = [tokenize(one, self.tokenizer) for one in demonstrations]
-        rng, loss = np.random.default_rng(self.settings.seed), torch.zeros(())
-        optimiser = torch.optim.Adam(self._model.parameters(), self.settings.sft_rate)
-        for _ in range(self.settings.sft_steps):
-            drawn = [episodes[number] for number in rng.integers(len(episodes), size=batch).tolist()]
-            ids, mask = self._padded(drawn)
-            logits, _ = self._model(ids[:, :-1])
-            chosen = mask[:, 1:]
-            loss = cross_entropy(logits[chosen], ids[:, 1:][chosen])
+        kept = episodes[::_KEPT_BACK]
+        shown = [one for number, one in enumerate(episodes) if number % _KEPT_BACK]
+        rng, best, weights = np.random.default_rng(self.settings.seed), np.inf, self._model.state_dict()
+        optimiser, worse = torch.optim.Adam(self._model.parameters(), self.settings.sft_rate), 0
+        for number in range(1, self.settings.sft_steps + 1):
+            loss = self._imitation_loss([shown[at] for at in rng.integers(len(shown), size=batch).tolist()])
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-        return float(loss.detach())
+            if number % _CHECK_STEPS == 0 or number == self.settings.sft_steps:
+                with torch.no_grad():
+                    loss = self._imitation_loss(kept)
+                worse = 0 if loss < best else worse + 1
+                if loss < best:
+                    best = float(loss)
+                    weights = {name: value.clone() for name, value in self._model.state_dict().items()}
+                if worse == _PATIENCE:
+                    break
+        self._model.load_state_dict(weights)
+        return float(best)
+
+    def _imitation_loss(self, episodes: Sequence[TokenEpisode]) -> torch.Tensor:
+        ids, mask = self._padded(episodes)
+        chosen = mask[:, 1:]
+        logits = self._model.head(self._model.hidden(ids[:, :-1])[chosen])
+        return cross_entropy(logits, ids[:, 1:][chosen])
 
     def _padded(self, episodes: Sequence[TokenEpisode]) -> tuple[torch.Tensor, torch.Tensor]:
         longest = max(len(one.ids) for one in episodes)
@@ -199,30 +203,33 @@ class ChatLearner:
             return self._answer(chats, greedy)
 
     def _answer(self, chats: Sequence[Sequence[Message]], greedy: bool) -> list[str]:
+        """Write to all chats side by side: first what came before at once, then one token of each at a time."""
         prompts = [self.tokenizer.encode(render(chat, prompt=True)[0]).ids for chat in chats]
-        rows, written = [list(prompt) for prompt in prompts], [list[int]() for _ in prompts]
-        open_rows = list(range(len(rows)))
-        for _ in range(self.settings.answer_tokens):
-            open_rows = [row for row in open_rows if len(rows[row]) < self.settings.context]
-            if not open_rows:
-                break
-            longest = max(len(rows[row]) for row in open_rows)
-            ids = torch.zeros(len(open_rows), longest, dtype=torch.long)
-            for place, row in enumerate(open_rows):
-                ids[place, : len(rows[row])] = torch.tensor(rows[row])
-            logits, _ = self._model(ids)
-            ends = torch.tensor([len(rows[row]) - 1 for row in open_rows])
-            last = logits[torch.arange(len(open_rows)), ends]
-            drawn = last.argmax(-1, keepdim=True)
+        longest, context = max(map(len, prompts)), self.settings.context
+        if longest > context:
+            raise ValueError(f"a chat has {longest} tokens, the context has {context}")
+        ids = torch.zeros(len(prompts), longest, dtype=torch.long)
+        for row, prompt in enumerate(prompts):
+            ids[row, : len(prompt)] = torch.tensor(prompt)
+        places = torch.arange(longest).expand(len(prompts), longest)
+        cache = self._model.cache(len(prompts), min(longest + self.settings.answer_tokens, context))
+        lengths = torch.tensor([len(prompt) for prompt in prompts])
+        last = self._model.extend(ids, places, cache)[torch.arange(len(prompts)), lengths - 1]
+        written, running = [list[int]() for _ in prompts], np.arange(len(prompts))
+        for number in range(self.settings.answer_tokens):
+            drawn = last.argmax(-1)
             if not greedy:
-                drawn = torch.multinomial(last.softmax(-1), 1, generator=self._random)
-            remaining = []
-            for row, token in zip(open_rows, drawn[:, 0].tolist(), strict=True):
+                drawn = torch.multinomial(last.softmax(-1), 1, generator=self._random)[:, 0]
+            for row, token in zip(running.tolist(), drawn.tolist(), strict=True):
                 if token != self._end:
-                    rows[row].append(token)
                     written[row].append(token)
-                    remaining.append(row)
-            open_rows = remaining
+            going = torch.nonzero((drawn != self._end) & (lengths + number < context))[:, 0]
+            if not len(going) or number == self.settings.answer_tokens - 1:
+                break
+            if len(going) < len(drawn):
+                running, lengths, drawn = running[going.numpy()], lengths[going], drawn[going]
+                cache = [(keys[going], values[going]) for keys, values in cache]
+            last = self._model.extend(drawn[:, None], (lengths + number)[:, None], cache)[:, 0]
         return [self.tokenizer.decode(tokens) for tokens in written]
 
     def play(self, world: Rehearsal, seeds: Sequence[int], greedy: bool = False) -> list[Transcript]:
@@ -256,36 +263,58 @@ class ChatLearner:
 
     def update(self, transcripts: Sequence[Transcript]) -> dict[str, float]:
         """Improve the answers by one batch of the agent's own episodes, and return figures of the batch."""
-        settings = self.settings
         episodes = [tokenize(one, self.tokenizer) for one in transcripts]
         ids, mask = self._padded(episodes)
         chosen = mask[:, 1:]
         with torch.no_grad():
-            logits, values = self._model(ids[:, :-1])
-            before = _log_probability(logits, ids[:, 1:])[chosen]
+            hidden = self._model.hidden(ids[:, :-1])
+            values = self._model.value(hidden)[..., 0]
+            before = torch.zeros(chosen.shape)
+            before[chosen] = _log_probability(self._model.head(hidden[chosen]), ids[:, 1:][chosen])
         advantage, target = self._advantages(transcripts, episodes, values.double().numpy(), chosen.numpy())
-        advantages = torch.from_numpy(advantage).float()
-        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-6)
-        targets = torch.from_numpy(target).float()
-        for _ in range(settings.epochs):
-            logits, values = self._model(ids[:, :-1])
-            now = _log_probability(logits, ids[:, 1:])[chosen]
-            ratio = (now - before).exp()
-            clipped = ratio.clamp(1 - settings.clip, 1 + settings.clip)
-            policy = -torch.minimum(ratio * advantages, clipped * advantages).mean()
-            probability = logits[chosen].log_softmax(-1)
-            entropy = -(probability.exp() * probability).sum(-1).mean()
-            loss = policy - settings.entropy_weight * entropy
-            if settings.method == "ppo":
-                loss = loss + settings.value_weight * (values[chosen] - targets).square().mean()
-            self._optimiser.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
-            self._optimiser.step()
+        advantages, targets = torch.zeros(chosen.shape), torch.zeros(chosen.shape)
+        advantages[chosen] = torch.from_numpy((advantage - advantage.mean()) / (advantage.std() + 1e-6)).float()
+        targets[chosen] = torch.from_numpy(target).float()
+        lengths = np.array([len(one.ids) for one in episodes])
+        for _ in range(self.settings.epochs):
+            for rows in self._minibatches(lengths):
+                width = int(lengths[rows].max())
+                self._improve(
+                    ids[rows, :width], chosen[rows, : width - 1], before[rows, : width - 1],
+                    advantages[rows, : width - 1], targets[rows, : width - 1],
+                )  # fmt: skip
         return {
             "return": float(np.mean([one.total for one in transcripts])),
             "success": float(np.mean([bool(one.success) for one in transcripts])),
         }
+
+    def _minibatches(self, lengths: np.ndarray) -> list[np.ndarray]:
+        """Return rows of episodes in random groups of like lengths, so that little is padded."""
+        shuffled = torch.randperm(len(lengths), generator=self._random).numpy()
+        ordered = shuffled[np.argsort(lengths[shuffled], kind="stable")]
+        groups = [ordered[at : at + self.settings.minibatch] for at in range(0, len(ordered), self.settings.minibatch)]
+        return [groups[at] for at in torch.randperm(len(groups), generator=self._random).tolist()]
+
+    def _improve(
+        self, ids: torch.Tensor, chosen: torch.Tensor, before: torch.Tensor, advantages: torch.Tensor,
+        targets: torch.Tensor,
+    ) -> None:  # fmt: skip
+        """Take one step on some episodes: tokens (B, L), and what is known of each but the first, (B, L - 1)."""
+        settings = self.settings
+        hidden = self._model.hidden(ids[:, :-1])[chosen]
+        logits = self._model.head(hidden)
+        ratio = (_log_probability(logits, ids[:, 1:][chosen]) - before[chosen]).exp()
+        clipped = ratio.clamp(1 - settings.clip, 1 + settings.clip)
+        policy = -torch.minimum(ratio * advantages[chosen], clipped * advantages[chosen]).mean()
+        probability = logits.log_softmax(-1)
+        entropy = -(probability.exp() * probability).sum(-1).mean()
+        loss = policy - settings.entropy_weight * entropy
+        if settings.method == "ppo":
+            loss = loss + settings.value_weight * (self._model.value(hidden)[..., 0] - targets[chosen]).square().mean()
+        self._optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+        self._optimiser.step()
 
     def _advantages(
         self, transcripts: Sequence[Transcript], episodes: Sequence[TokenEpisode], values: Any, chosen: Any
