@@ -86,14 +86,17 @@ def measure(name: str, read: Callable[[], object], wire_s: float | None) -> None
 def bare(path: str, count: int) -> Callable[[], object]:
     """Return a read of the operating system's calls alone."""
     port, request = SerialPort(path), feetech.sync_read(56, count, IDS)
-    port.exchange(request, 6 * (6 + count), 1.0)  # so that the terminal wakes once for all answers
+    expected = 6 * (6 + count)
+    port.exchange(request, expected, 1.0)  # so that the terminal wakes once for all answers
     fd, poll = port.fileno(), select.poll()
     poll.register(fd, select.POLLIN)
 
-    def read() -> bytes:
+    def read() -> None:
         os.write(fd, request)
-        poll.poll(1000)
-        return os.read(fd, 4096)
+        left = expected
+        while left > 0:
+            poll.poll(1000)
+            left -= len(os.read(fd, 4096))
 
     return read
 
