@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
 from typing import cast
 
 import numpy as np
 
-from hal import EpisodeError, Fault, IllegalAction, Image, Robot, RobotError, RobotSpec, RobotState
+from hal import EpisodeError, Fault, Image, Robot, RobotError, RobotSpec, RobotState
 from hal.wrapper import RobotWrapper
-from rlenv_robot.conformance.illegal import IllegalCase, illegal_values
 from rlenv_robot.conformance.instances import Leftovers
 from rlenv_robot.conformance.report import Failed, NotTried, Report
+from rlenv_robot.conformance.robot_commands import check_same, command_checks, ownership_check
 from rlenv_robot.conformance.robot_motion import motion_checks
 from rlenv_robot.conformance.robot_probe import (
     SIMULATED,
@@ -27,12 +27,10 @@ from rlenv_robot.conformance.robot_probe import (
     is_simulated,
 )  # fmt: skip
 from rlenv_robot.conformance.robot_stops import (
-    clear_stop,
     refused,
     rest_check,
     stop_checks,
     stop_early,
-    stop_reason,
 )  # fmt: skip
 from rlenv_robot.conformance.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor
 from rlenv_robot.conformance.tables import check_structure, difference
@@ -113,27 +111,20 @@ def _plan(probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) 
     yield planned("spec stays", "the spec does not change", _spec_stays, "spec")
     states = (*moved, "states")
     yield planned("own arrays", "a returned state never changes", _own_arrays, *states)
-    yield planned("command", "a command stays the caller's: it is neither changed nor kept", _command_is_the_callers,
-                  *states)  # fmt: skip
+    yield ownership_check(probe)
     yield from motion_checks(probe)
     yield planned("images", "images are live, and as their cameras describe them", _images, *moved, "states", "stamps",
                   "periods")  # fmt: skip
     yield planned("equal", "equal seeds and commands give equal states", _equal_seeds, *states, "applied", "follows",
                   "still", "places")  # fmt: skip
     yield rest_check(probe)
-    yield planned("unmeasured", "applied follows commands that no sensor measures, too", _unmeasured, *states,
-                  "applied")  # fmt: skip
     yield planned("instances", "a second instance is a robot of its own", partial(_second_instance, make), *states,
                   "equal")  # fmt: skip
     yield planned("overwritten", "writing into a state changes nothing", _overwritten, *states, "equal", "own arrays")
     yield planned("options", "reset neither changes nor keeps its options", _options, *states)
-    yield planned("refusals", "illegal commands are refused, and the refusal names what is wrong", _illegal_commands,
-                  *states)  # fmt: skip
-    yield planned("unmoved", "illegal commands move nothing", _illegal_moves_nothing, *states, "refusals", "equal")
-    yield planned("measured unmoved", "illegal commands move nothing that is measured", _illegal_moves_nothing_measured,
-                  *states, "refusals", "unmoved", "applied")  # fmt: skip
+    yield from command_checks(probe)
     yield planned("all states", "each state of the run matches the spec, and stamps never fall", _all_states, *states,
-                  "stamps", "equal", "refusals", "unmoved", "measured unmoved", "images")  # fmt: skip
+                  "stamps", "equal", "refusals", "unmoved", "measured unmoved", "legal", "images")  # fmt: skip
     yield planned("closed", "close may be called twice, and no step follows it", _closed, "spec", "stop")
     yield PlannedCheck("left", "no thread and no file is left after close", "robot", partial(_left, probe, left))
 
@@ -297,7 +288,7 @@ def _own_arrays(probe: RobotProbe) -> None:
 
     robot_states = probe.walk(keep)
     for robot_state, (copy, images) in zip(robot_states, copies, strict=False):  # no step follows the last state
-        _same(robot_state, copy, "changed after it was returned")
+        check_same(robot_state, copy, "changed after it was returned")
         for name, content in images.items():
             if _content(robot_state.images[name]) != content:
                 raise Failed(f"image {name!r} of a state changed after it was returned")
@@ -320,26 +311,6 @@ def _overwritten(probe: RobotProbe) -> None:
     probe.compare(first, [*second, last], "after states before were written into")
 
 
-def _command_is_the_callers(probe: RobotProbe) -> None:
-    rng = np.random.default_rng(probe.seed)
-    robot_state = probe.reset()
-    command = probe.nearby_command(robot_state, rng)
-    asked = {name: np.array(value) for name, value in command.items()}
-    robot_state = probe.step(command)
-    if command.keys() != asked.keys() or difference(command, asked):
-        raise Failed("step changed the caller's command")
-    copy = copied(robot_state)
-    for field in probe.robot.spec.commands:
-        command[field.name][...] = field.bounds[1]
-    _same(robot_state, copy, "is the caller's own command array")
-    after = probe.step(probe.hold(copy))
-    for field in probe.robot.spec.commands:
-        step = np.abs(np.asarray(after.applied[field.name], float) - np.asarray(copy.applied[field.name], float))
-        span = np.asarray(field.bounds[1], float) - np.asarray(field.bounds[0], float)
-        if (step > 0.25 * np.minimum(span, 1e3)).any():
-            raise Failed(f"{field.name} went to what was written into an old command", "a command is read once")
-
-
 def _options(probe: RobotProbe) -> None:
     spec = probe.robot.spec
     home = {name: np.array(np.broadcast_to(value, spec.commands[name].shape), spec.commands[name].numpy_dtype)
@@ -359,6 +330,7 @@ def _options(probe: RobotProbe) -> None:
         probe.reset_with({})
     except Exception as error:
         probe.note(f"a reset without options raises {type(error).__name__}; the options may be left out here")
+    _check_illegal_seeds(probe)
     try:
         probe.reset({"no_such_option": 1})
     except Failed:
@@ -368,34 +340,21 @@ def _options(probe: RobotProbe) -> None:
     probe.note("an unknown reset option is ignored, so that a slip in its name is not noticed")
 
 
-def _same(robot_state: RobotState, copy: RobotState, problem: str) -> None:
-    name = difference(copy.sensors, robot_state.sensors) or difference(copy.applied, robot_state.applied)
-    if not name and dict(robot_state.age_ns) != dict(copy.age_ns):
-        name = "age_ns"
-    if name:
-        raise Failed(f"{name} of a state {problem}")
-
-
-def _unmeasured(probe: RobotProbe) -> None:
-    """Move each command that no sensor measures: the applied values move with it."""
-    spec = probe.robot.spec
-    fields = [field for field in spec.commands if field.name not in spec.measured_by and not field.is_text]
-    if not fields:
-        raise NotTried("each command is measured")
-    for field in fields:
-        robot_state = probe.reset()
-        asked, told = set(), set()
-        for _ in range(12):
-            value = probe.onwards(field, robot_state)
-            robot_state = probe.step({**probe.hold(robot_state), field.name: value})
-            asked.add(np.asarray(value).tobytes())
-            told.add(np.asarray(robot_state.applied[field.name]).tobytes())
-            if value.tobytes() == np.asarray(robot_state.applied[field.name]).tobytes():
-                break
-        else:
-            if len(told) == 1 and not asked <= told:
-                raise Failed(f"applied {field.name} never changed, and its command did",
-                             "it is what the actuators received")  # fmt: skip
+def _check_illegal_seeds(probe: RobotProbe) -> None:
+    """Check that what is no seed is refused by a robot that a seed changes; another one may ignore it."""
+    first, other = (copied(probe.reset_with({"seed": seed})) for seed in (probe.seed, probe.seed + 1))
+    matters = bool(difference(first.sensors, other.sensors)) and probe.repeatable is not False and probe.simulated
+    for seed in (-1, "one", 1.5):
+        try:
+            probe.reset_with({"seed": seed})
+        except Failed:
+            raise
+        except Exception:
+            continue
+        text = f"a reset with the seed {seed!r} was accepted"
+        if matters:
+            raise Failed(text, "a seed is a whole number of at least 0")
+        probe.note(f"{text}; a seed is a whole number of at least 0")
 
 
 def _second_instance(make: Callable[[], Robot] | None, probe: RobotProbe) -> None:
@@ -404,6 +363,12 @@ def _second_instance(make: Callable[[], Robot] | None, probe: RobotProbe) -> Non
         raise NotTried("it needs a function that makes robots, and was given a robot")
     if not probe.simulated or RobotWrapper(probe.robot).guarded:
         raise NotTried("two instances may move one robot")
+    spare = make()
+    try:
+        spare.close()
+    except Exception as error:
+        raise Failed(f"close before the first reset raises {type(error).__name__}: {error}",
+                     "it may be called at any time", how="make, close") from error  # fmt: skip
     probe.walk()
     first = [copied(robot_state) for robot_state in probe.walk()]
     other = make()
@@ -434,77 +399,7 @@ def _equal_seeds(probe: RobotProbe) -> None:
         raise NotTried("equal seeds need not give equal states on a real robot") from finding
 
 
-# -- refusals --------------------------------------------------------------------------------------------------
-
-
-def _gentle(probe: RobotProbe, robot_state: RobotState) -> list[IllegalCase]:
-    """Return illegal commands of which every legal part holds still."""
-    return list(illegal_values(probe.robot.spec.commands, probe.hold(robot_state), "command"))
-
-
-def _illegal_commands(probe: RobotProbe) -> None:
-    robot_state = probe.reset()
-    for case in _gentle(probe, robot_state):
-        try:
-            probe.step(case.value)
-        except IllegalAction as refusal:
-            violation = refusal.violation
-            if (violation.code, violation.index) != (case.code, case.index):
-                named = f"code {violation.code!r} and index {violation.index}"
-                raise Failed(
-                    f"{case.name}: the refusal names {named}", f"it must name {case.code!r} and {case.index}"
-                ) from refusal
-        except Failed as finding:
-            raise Failed(f"{case.name}: {finding}", "an illegal command raises IllegalAction") from finding
-        except Exception as error:
-            probe.note(f"an illegal command raises {type(error).__name__}; here it is IllegalAction")
-        else:
-            probe.stop(stop_reason())
-            probe.reset(clear_stop())
-            raise Failed(f"{case.name}: was carried out", "it must raise IllegalAction")
-    probe.step(probe.hold(robot_state))
-
-
-def _illegal_moves_nothing(probe: RobotProbe) -> None:
-    probe.walk()
-    first = [copied(robot_state) for robot_state in probe.walk()]
-
-    def disturb(robot_state: RobotState) -> None:
-        for case in _gentle(probe, robot_state):
-            refused(probe, partial(probe.step, case.value), IllegalAction, case.name)
-
-    probe.compare(first, probe.walk(disturb), "after illegal commands")
-
-
-def _illegal_moves_nothing_measured(probe: RobotProbe) -> None:
-    """Hold still, send illegal commands, and measure; real machines are tried in this way too."""
-    spec = probe.robot.spec
-    robot_state = probe.reset()
-    held: list[Mapping[str, np.ndarray]] = []
-    command = probe.hold(robot_state)
-    for _ in range(10):
-        robot_state = probe.step(command)
-        held.append(copied(robot_state).sensors)
-    told = copied(robot_state).applied
-    for case in _gentle(probe, robot_state):
-        refused(probe, partial(probe.step, case.value), IllegalAction, case.name)
-    for _ in range(2):
-        robot_state = probe.step(command)
-    for name, sensor in spec.measured_by.items():
-        field = spec.commands[name]
-        before = np.array([sensors[sensor] for sensors in held], float)
-        span = np.minimum(np.asarray(field.bounds[1], float) - np.asarray(field.bounds[0], float), 1e3)
-        slack = 2 * np.ptp(before, axis=0) + 0.01 * span
-        moved = np.abs(np.asarray(robot_state.sensors[sensor], float) - before[-1])
-        if (moved > slack).any():
-            probe.stop(stop_reason())
-            probe.reset(clear_stop())
-            raise Failed(f"{sensor} moved by {moved.max():.4g} {field.unit} over illegal commands",
-                         "nothing moves")  # fmt: skip
-    applied = {name: np.asarray(value) for name, value in robot_state.applied.items()}
-    for field in spec.commands:
-        if field.name in spec.measured_by and not np.allclose(applied[field.name], told[field.name], atol=1e-5):
-            raise Failed(f"applied {field.name} changed over illegal commands", "nothing is applied")
+# -- ends ------------------------------------------------------------------------------------------------------
 
 
 def _closed(probe: RobotProbe) -> None:

@@ -13,6 +13,7 @@ from hal import Field, RobotState
 from hal.wrapper import RobotWrapper
 from rlenv_robot.conformance.report import Failed, NotTried
 from rlenv_robot.conformance.robot_probe import RobotProbe, copied
+from rlenv_robot.conformance.robot_stops import clear_stop, stop_reason
 from rlenv_robot.conformance.supervisor import PlannedCheck
 
 __all__ = ["motion_checks"]
@@ -435,6 +436,12 @@ class _Motion:
             start = self._beside(field, home)
             robot_state = probe.reset({"start": {field.name: start}})
             self._check_place(field, sensor, robot_state, np.asarray(start, float), "the start")
+            for other, measured_by in pairs:  # what the start leaves out goes home
+                if other is not field and not other.unit.endswith("/s"):
+                    rest = np.broadcast_to(np.asarray(spec.home[other.name], float), other.shape)
+                    self._check_place(
+                        other, measured_by, robot_state, rest, f"the start named {field.name} alone; home"
+                    )
             measured = np.asarray(robot_state.sensors[sensor], float)
             asked = np.asarray(start, float)
             missed = (np.abs(measured - home) < 0.3 * np.abs(asked - home)) & (np.abs(asked - home) > 0)
@@ -446,6 +453,15 @@ class _Motion:
                 )  # fmt: skip
             self._check_place(field, sensor, probe.reset(), home, "the start was of the reset before, and home")
             self._check_illegal_starts(field)
+            self._away_and_stopped(field)
+            self._check_place(field, sensor, probe.reset(clear_stop()), home, "the reset cleared a stop; home")
+
+    def _away_and_stopped(self, field: Field) -> None:
+        """Move a command away from home for half a second, and stop there."""
+        robot_state = self._probe.reset()
+        for _ in range(int(0.5 * self._probe.robot.spec.rate_hz) + 2):
+            robot_state = self._probe.step({**self._probe.hold(robot_state), field.name: self._aim(field, robot_state)})
+        self._probe.stop(stop_reason())
 
     def _check_illegal_starts(self, field: Field) -> None:
         """Check that a start that breaks the description is refused; a real robot is sent an unknown name alone."""
@@ -494,7 +510,7 @@ class _Motion:
             far = np.abs(np.asarray(value, float) - place) > share * self._range(field) + 1e-9
             if far.any():
                 index = tuple(int(i) for i in np.argwhere(far)[0])
-                raise Failed(f"after a reset {what}{list(index)} is {float(value[index]):.4g}",
+                raise Failed(f"after a reset {what}{list(index) if index else ''} is {float(value[index]):.4g}",
                              f"{word} is {place[index]:.4g} {field.unit}")  # fmt: skip
 
     def reset_speed(self) -> None:

@@ -331,8 +331,18 @@ def _in_time(took: float, what: str) -> None:
         raise Failed(f"{what} took {took:.2g} s", f"it returns at once, within {_STOP_S:g} s")
 
 
-def refused(probe: RobotProbe, call: Callable[[], object], expected: type[RobotError], event: str) -> None:
-    """Check that a call is refused; another exception than the expected one is noted."""
+def refused(
+    probe: RobotProbe, call: Callable[[], object], expected: type[RobotError], event: str, kind: str = ""
+) -> None:
+    """Check that a call is refused; another exception than the expected one is noted.
+
+    Args:
+        probe: takes the note.
+        call: to make.
+        expected: what it must raise.
+        event: the call in words.
+        kind: calls of its kind in words, for a note that is made once; by default ``event``.
+    """
     try:
         call()
     except expected:
@@ -340,6 +350,6 @@ def refused(probe: RobotProbe, call: Callable[[], object], expected: type[RobotE
     except Failed as finding:
         raise Failed(f"{event}: {finding}", f"it must raise {expected.__name__}") from finding
     except Exception as error:
-        probe.note(f"{event} raises {type(error).__name__}; here it is {expected.__name__}")
+        probe.note(f"{kind or event} raises {type(error).__name__}; here it is {expected.__name__}")
         return
     raise Failed(f"{event} was accepted", f"it must raise {expected.__name__}")

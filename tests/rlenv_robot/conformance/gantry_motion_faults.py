@@ -332,3 +332,28 @@ class CommandsLost(Gantry):
             self.now += PERIOD_NS
             return
         super().tick()
+
+
+@fault
+class StartOfOneMovesBoth(Gantry):
+    """A start that names the axes closes the gripper."""
+
+    def reset(self, options):
+        start = options.get("start", {})
+        return super().reset({**options, "start": {"open": 0.0, **start}} if "goal" in start else options)
+
+
+@fault
+class ClearedStopStaysAway(Gantry):
+    """A reset that clears a stop stays where the robot was stopped."""
+
+    clears = False
+
+    def unlatch(self, options):
+        self.clears = self.stopped is not None
+        super().unlatch(options)
+
+    def go(self, goal, open_):
+        if self.clears and self.ready:
+            goal, open_ = self.place.copy(), self.grip
+        super().go(goal, open_)

@@ -23,6 +23,7 @@ from hal import (
     RobotState,
     RobotStopped,
     Spec,
+    Violation,
 )
 from tests.rlenv_robot.conformance.planting import planter
 
@@ -563,3 +564,57 @@ class FaultsAreAList(Arm):
 class MeasuresBeyondItsRange(Arm):
     def sensors(self) -> Any:
         return {**super().sensors(), "current": np.full(3, 11, np.float32)}
+
+
+# -- legal commands, and what else goes on -----------------------------------------------------------------------
+
+
+@fault("legal")
+class RefusesItsLimits(Arm):
+    def taken(self, command: Any) -> Any:
+        values = super().taken(command)
+        if (np.abs(values) == 2).any():
+            raise IllegalAction(Violation("range", "command.target", (), "the goal is at a limit"))
+        return values
+
+
+@fault("legal")
+class WantsArraysOfItsOwn(Arm):
+    def taken(self, command: Any) -> Any:
+        values = super().taken(command)
+        if not np.asarray(command["target"]).flags.writeable:
+            raise ValueError("assignment destination is read-only")
+        return values
+
+
+@fault("legal")
+class ReadsMemoryInOrder(Arm):
+    def taken(self, command: Any) -> Any:
+        values = super().taken(command)
+        array = command["target"]
+        return values if array.base is None else np.frombuffer(array.base.tobytes(), np.float32)[:3]
+
+
+@fault("measured unmoved")
+class ARefusalTakesTime(Arm):
+    def taken(self, command: Any) -> Any:
+        try:
+            return super().taken(command)
+        except IllegalAction:
+            self.now += 20_000_000
+            raise
+
+
+@fault("options")
+class TakesAnySeed(Arm):
+    def reset(self, options: Any) -> RobotState:
+        seed = options.get("seed")
+        return super().reset({**options, "seed": seed if isinstance(seed, int) and seed >= 0 else 5})
+
+
+@fault("instances")
+class CloseNeedsAReset(Arm):
+    def close(self) -> None:
+        if self.angle is None:
+            raise RuntimeError("the port is not open")
+        super().close()

@@ -74,7 +74,6 @@ NOT_SEEN = {
     "LiftAtFourFifths": "a joint that carries a weight gives way as much",
     "AlwaysFresh": "a coarse sensor repeats its value too",
     "FrozenCameraNewStamps": "a note: a camera may look at what never changes",
-    "KeepsItsSpeedOverAReset": "a note: a reset may leave the robot, and no unit says that it is a speed",
     "Drifts": "4 % of the range at rest: a real joint gives way more",
     "StampBeforeTheStep": "a robot's own clock may have any zero",
     "LampIsNotApplied": "5 % of the range of a whole number from 0 to 3 is no motion",
