@@ -333,6 +333,19 @@ class _Episodes:
         probe.walk(5, seed=probe.seed + 2)
         probe.compare(first, probe.repeat(first), "after an abandoned episode")
 
+    def _check_illegal_seeds(self) -> None:
+        """Check that what is no seed is refused where seeds matter and the description lists them."""
+        probe = self._probe
+        for seed in (-1, "one"):
+            try:
+                probe.reset_with({"seed": seed})
+            except Exception:
+                continue
+            text = f"reset took the seed {seed!r}"
+            if "seed" in probe.described("reset_options"):
+                raise Failed(text, "a seed is a whole number from 0; others raise ValueError")
+            probe.note("R1.3", f"{text}; here a seed is a whole number from 0")
+
     def seeds(self) -> None:
         probe = self._probe
         if not probe.repeatable:
@@ -354,6 +367,8 @@ class _Episodes:
         if len(set(unseeded)) > 1 and len(set(starts)) == 1 and len(set(seeded)) == 1:
             raise Failed(f"{_STARTS} seeds give the same episode, and resets without a seed give different starts",
                          "a seed chooses the start")  # fmt: skip
+        if len(set(starts)) > 1:
+            self._check_illegal_seeds()
         if len(set(starts)) > 1 and len(set(unseeded)) == 1:
             probe.note("R1.3", f"{_STARTS} resets without a seed give the same start; seeds give different ones")
         if len(set(seeded)) == 1:

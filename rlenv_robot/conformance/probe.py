@@ -125,6 +125,7 @@ class Probe:
     ) -> None:
         self.env, self.steps, self.seed, self.repeatable = env, steps, seed, repeatable
         self.log = log or CallLog(deadlines or Deadlines())
+        self.seeded, self._has_reset = True, False
         self.env_id = env.env_id
         self.state_before: dict[str, object] = {}
         self._notes: dict[tuple[str, str], Note] = {}
@@ -157,8 +158,19 @@ class Probe:
     # -- calls ---------------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None) -> Table:
-        """Reset the environment with a seed, by default the probe's."""
-        return self.reset_with({"seed": self.seed if seed is None else seed})
+        """Reset the environment with a seed, by default the probe's; without one where its description lists none."""
+        if not self.seeded:
+            return self.reset_with({})
+        try:
+            table = self.reset_with({"seed": self.seed if seed is None else seed})
+        except ValueError:
+            if self._has_reset or "seed" in self.described("reset_options"):
+                raise
+            table = self.reset_with({})
+            self.seeded = self.repeatable = False
+            self.note("R1.3", "it takes no seed, and describes none, so that no episode can be repeated")
+        self._has_reset = True
+        return table
 
     def reset_with(self, *options: object) -> Table:
         """Reset the environment with these options, or without any."""

@@ -32,6 +32,7 @@ from rlenv_robot.conformance.robot_stops import (
     stop_checks,
     stop_early,
 )  # fmt: skip
+from rlenv_robot.conformance.robot_streams import stream_checks
 from rlenv_robot.conformance.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor
 from rlenv_robot.conformance.tables import check_structure, difference
 
@@ -105,6 +106,8 @@ def _plan(probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) 
     moved = ("spec", "stop")
     yield planned("spec", "the spec is complete before the robot is opened", _spec_before_opening)
     yield planned("travels", "the spec survives a conversion to plain data", _spec_travels, "spec")
+    opened, samples = stream_checks(probe)
+    yield opened
     yield planned("too early", "a step before the first reset is refused", _step_before_reset, "spec")
     yield from stop_checks(probe)
     yield planned("states", "states match the spec", _robot_states, *moved)
@@ -117,11 +120,12 @@ def _plan(probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) 
                   "periods")  # fmt: skip
     yield planned("equal", "equal seeds and commands give equal states", _equal_seeds, *states, "applied", "follows",
                   "still", "places")  # fmt: skip
+    yield samples
     yield rest_check(probe)
     yield planned("instances", "a second instance is a robot of its own", partial(_second_instance, make), *states,
                   "equal")  # fmt: skip
     yield planned("overwritten", "writing into a state changes nothing", _overwritten, *states, "equal", "own arrays")
-    yield planned("options", "reset neither changes nor keeps its options", _options, *states)
+    yield planned("options", "reset neither changes nor keeps its options", _options, *states, "equal")
     yield from command_checks(probe)
     yield planned("all states", "each state of the run matches the spec, and stamps never fall", _all_states, *states,
                   "stamps", "equal", "refusals", "unmoved", "measured unmoved", "legal", "images")  # fmt: skip
@@ -217,6 +221,8 @@ def _images(probe: RobotProbe) -> None:
             _check_image(f"state {number}: image {name!r}", image, (camera.height, camera.width), robot_state.stamp_ns)
     for name in dict.fromkeys(seen):
         stamps = [robot_state.images[name].stamp_ns for robot_state in walk if name in robot_state.images]
+        if len(stamps) < len(walk):
+            probe.note(f"{len(walk) - len(stamps)} of {len(walk)} states have no image of camera {name!r}")
         if any(later < earlier for earlier, later in itertools.pairwise(stamps)):
             raise Failed(f"stamps of image {name!r} fall: {stamps}", "a later state has the same image or a newer one")
         newest = max(robot_state.stamp_ns for robot_state in walk if name in robot_state.images)

@@ -57,6 +57,7 @@ def _command_is_the_callers(probe: RobotProbe) -> None:
     if command.keys() != asked.keys() or difference(command, asked):
         raise Failed("step changed the caller's command")
     copy = copied(robot_state)
+    asked_of = {name: np.asarray(value, float) for name, value in asked.items()}
     for field in probe.robot.spec.commands:
         command[field.name][...] = field.bounds[1]
     check_same(robot_state, copy, "is the caller's own command array")
@@ -66,6 +67,14 @@ def _command_is_the_callers(probe: RobotProbe) -> None:
         span = np.asarray(field.bounds[1], float) - np.asarray(field.bounds[0], float)
         if (step > 0.25 * np.minimum(span, 1e3)).any():
             raise Failed(f"{field.name} went to what was written into an old command", "a command is read once")
+        sensor = probe.robot.spec.measured_by.get(field.name)
+        if sensor is None or field.numpy_dtype.kind != "f":
+            continue
+        moved = np.abs(np.asarray(after.sensors[sensor], float) - np.asarray(copy.sensors[sensor], float))
+        asked = np.abs(asked_of[field.name] - np.asarray(copy.sensors[sensor], float))
+        if (moved > asked + 0.05 * np.minimum(span, 1e3)).any():
+            raise Failed(f"{sensor} moved by {moved.max():.4g} {field.unit} after an old command was written into",
+                         "a command is read once")  # fmt: skip
 
 
 def check_same(robot_state: RobotState, copy: RobotState, problem: str) -> None:

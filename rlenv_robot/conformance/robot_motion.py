@@ -50,6 +50,18 @@ _AT_AIM = 0.03
 _LEAST_CHANGE = 0.01
 """Smallest change of a measured value with which its measured speed is compared, as a share of the command's range."""
 
+_OPEN = 1e6
+"""Size from which a limit is none of the motor's."""
+
+_UNIT = 0.02
+"""Largest deviation of a speed by the period from the measured change in a period."""
+
+_LATER_S = {True: 2.0, False: 1.5}
+"""Time after a reset at which a sensor is tried once more, seconds: it may have frozen meanwhile."""
+
+_MOST_LATER = 120
+"""Most periods that this takes."""
+
 _TIME_OF_DAY_NS = 10 * 10**9
 """Largest distance of a stamp from the time of day that counts as the time of day."""
 
@@ -85,7 +97,7 @@ def motion_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
         "nothing jumps while the robot holds still after a reset",
         "robot",
         motion.still,
-        (*needs, "follows", "speed"),
+        (*needs, "follows", "speed", "places"),
     )
     yield PlannedCheck(
         "reset speed", "a reset moves no faster than the spec's limits", "robot", motion.reset_speed,
@@ -233,19 +245,42 @@ class _Motion:
                 for side in (1.0, -1.0) if self._probe.simulated else (1.0,):
                     at_rest = self._check_element(field, sensor, index, side)
             self._check_offset(field, sensor, at_rest)
+            later = int(min(_LATER_S[self._probe.simulated] * self._probe.robot.spec.rate_hz, _MOST_LATER))
+            self._check_element(field, sensor, index, 1.0, later)
+            if self._probe.simulated and field.unit.endswith("/s"):
+                self._check_whole_range(field, sensor)
 
-    def _check_element(self, field: Field, sensor: str, index: tuple[int, ...], side: float) -> RobotState:
+    def _check_whole_range(self, field: Field, sensor: str) -> None:
+        """Check that measured speeds are the applied ones near both limits, too, where nothing stands in the way."""
+        probe = self._probe
+        for limit in field.bounds:
+            robot_state = probe.reset()
+            aim = (0.9 * np.broadcast_to(np.asarray(limit, float), field.shape)).astype(field.numpy_dtype)
+            if not np.isfinite(aim).all() or (np.abs(aim) > _OPEN).any():
+                continue
+            aim = aim.clip(*field.bounds)
+            before = robot_state
+            for _ in range(_MOST_LATER):
+                before, robot_state = copied(robot_state), probe.step({**probe.hold(robot_state), field.name: aim})
+            moving = np.abs(np.asarray(robot_state.sensors[sensor], float) - np.asarray(before.sensors[sensor], float))
+            if (moving < 1e-3 * self._range(field)).all():
+                self._check_offset(field, sensor, copied(robot_state))
+
+    def _check_element(
+        self, field: Field, sensor: str, index: tuple[int, ...], side: float, later: int = 4
+    ) -> RobotState:
         """Move one element a little way, and see what its sensor makes of it; return the state after it.
 
         Args:
             field, sensor, index: the element.
             side: 1.0 moves it away from its nearest limit, -1.0 towards it.
+            later: periods between the reset and the motion.
         """
         probe = self._probe
         spec = probe.robot.spec
         periods = int(np.clip(_FOLLOW_S * spec.rate_hz, 12, 120))
         for patience in (1, 3):
-            start, end, command, travelled, late = self._move(field, sensor, index, periods * patience, side)
+            start, end, command, travelled, late = self._move(field, sensor, index, periods * patience, side, later)
             asked = float(command[index]) - float(start.applied[field.name][index])
             change = np.asarray(end.sensors[sensor], float) - np.asarray(start.sensors[sensor], float)
             if side < 0 and abs(asked) < _LEAST_WAY * self._range(field)[index]:
@@ -279,13 +314,16 @@ class _Motion:
         for rate, distance in travelled.items():
             if abs(change[index]) <= _LEAST_CHANGE * self._range(field)[index]:
                 continue
-            if not 0.3 <= distance[index] / change[index] <= 3.0:
-                raise Failed(f"{moved}, while {rate}{list(index) if index else ''} adds up to {distance[index]:.4g} "
-                             f"{unit}", f"{rate} is the speed of {sensor}")  # fmt: skip
+            share = distance[index] / change[index]
+            text = f"{moved}, while {rate}{list(index) if index else ''} adds up to {distance[index]:.4g} {unit}"
+            if not -0.3 <= share <= 3.0 or abs(share * spec.rate_hz - 1) < _UNIT:
+                raise Failed(text, f"{rate} is the speed of {sensor}, by the second")
+            if share < 0.3:
+                self._check_momentary(field, sensor, rate, index, text)
         return end
 
     def _move(
-        self, field: Field, sensor: str, index: tuple[int, ...], periods: int, side: float
+        self, field: Field, sensor: str, index: tuple[int, ...], periods: int, side: float, later: int
     ) -> tuple[RobotState, RobotState, np.ndarray, dict[str, np.ndarray], np.ndarray]:
         """Reset, wait a little, move one element away from its nearest limit, and wait again.
 
@@ -295,7 +333,7 @@ class _Motion:
         """
         probe = self._probe
         robot_state = probe.reset()
-        for _ in range(4):
+        for _ in range(later):
             robot_state = probe.step(probe.hold(robot_state))
         start = copied(robot_state)
         low, high = (np.asarray(bound, float) for bound in field.bounds)
@@ -328,6 +366,28 @@ class _Motion:
             robot_state = step(robot_state, aim)
             late.append(float(robot_state.sensors[sensor][index]))
         return start, copied(robot_state), aim, travelled, np.array(late[-_LATE:])
+
+    def _check_momentary(self, field: Field, sensor: str, rate: str, index: tuple[int, ...], text: str) -> None:
+        """Check that a small speed is one of a moment, after a motion that is over within its period.
+
+        One command far away keeps a limited joint moving for many periods; only a simulated robot is sent it.
+        """
+        probe = self._probe
+        if probe.simulated:
+            robot_state = probe.reset()
+            aim = np.array(probe.hold(robot_state)[field.name])
+            aim[index] = self._far(field, robot_state)[index]
+            states = [copied(robot_state)]
+            for _ in range(2 * _LATE):
+                states.append(copied(probe.step({**probe.hold(robot_state), field.name: aim})))
+            places = np.array([state.sensors[sensor][index] for state in states], float)
+            changes = np.diff(places)
+            half = len(changes) // 2
+            is_steady = np.ptp(changes[half:]) < 0.1 * np.abs(changes[half:]).max()
+            speeds = np.array([state.sensors[rate][index] for state in states[half + 1 :]], float)
+            if is_steady and not 0.3 <= speeds.mean() * probe.robot.spec.period_s / changes[half:].mean() <= 3.0:
+                raise Failed(text, f"{rate} is the speed of {sensor}, by the second")
+        probe.note(f"{rate} is small after each motion of {sensor}; a speed of the moment at which it is read may be")
 
     def _speeds(self, sensor: str) -> list[str]:
         """Return the sensor that measures the speed of another one, by unit, shape and the longest common beginning."""
@@ -407,6 +467,7 @@ class _Motion:
         """Hold still after a reset: what the reset measured is where the robot stands."""
         probe = self._probe
         for field, sensor in self._measured():
+            self._move_away(field)
             robot_state = probe.reset()
             values = [np.array(robot_state.sensors[sensor], float)]
             for _ in range(_LATE):
@@ -453,15 +514,15 @@ class _Motion:
                 )  # fmt: skip
             self._check_place(field, sensor, probe.reset(), home, "the start was of the reset before, and home")
             self._check_illegal_starts(field)
-            self._away_and_stopped(field)
+            self._move_away(field)
+            probe.stop(stop_reason())
             self._check_place(field, sensor, probe.reset(clear_stop()), home, "the reset cleared a stop; home")
 
-    def _away_and_stopped(self, field: Field) -> None:
-        """Move a command away from home for half a second, and stop there."""
+    def _move_away(self, field: Field) -> None:
+        """Move a command away from home for half a second."""
         robot_state = self._probe.reset()
         for _ in range(int(0.5 * self._probe.robot.spec.rate_hz) + 2):
             robot_state = self._probe.step({**self._probe.hold(robot_state), field.name: self._aim(field, robot_state)})
-        self._probe.stop(stop_reason())
 
     def _check_illegal_starts(self, field: Field) -> None:
         """Check that a start that breaks the description is refused; a real robot is sent an unknown name alone."""

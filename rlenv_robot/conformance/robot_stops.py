@@ -24,6 +24,12 @@ _STOP_S = 1.0
 _WAITED_S = 0.15
 """Time by which a stop is too late if it comes back only after a reset that was under way."""
 
+_LATCHED_S = 1.0
+"""Time after which a stop must still hold."""
+
+_LEFT = 0.03
+"""Distance from the way to the goal before a stop that counts as another motion, as a share of the range."""
+
 _SETTLE_S = 0.5
 """Time in which a stopped robot comes to rest."""
 
@@ -92,7 +98,7 @@ def _stop_alone(probe: RobotProbe) -> None:
     """Stop once, from another thread, with a reason that nobody could know."""
     robot_state = probe.reset()
     took = probe.stop_from_another_thread(stop_reason())
-    _check_latched(probe, robot_state, clear_badly=True)
+    _check_latched(probe, robot_state, clear_badly=True, hold_s=_LATCHED_S)
     _in_time(took, "stop")
 
 
@@ -112,13 +118,23 @@ def _stop_again(probe: RobotProbe) -> None:
     _check_latched(probe, robot_state)
 
 
-def _check_latched(probe: RobotProbe, robot_state: RobotState, clear_badly: bool = False) -> None:
-    """Check that nothing moves until the stop is cleared with a reason, and that it moves then."""
+def _check_latched(probe: RobotProbe, robot_state: RobotState, clear_badly: bool = False, hold_s: float = 0.0) -> None:
+    """Check that nothing moves until the stop is cleared with a reason, and that it moves then.
+
+    Args:
+        probe: of the stopped robot.
+        robot_state: before the stop.
+        clear_badly: whether resets with empty reasons are tried.
+        hold_s: time after which the stop must still hold.
+    """
     command = probe.hold(robot_state)
     try:
         before = probe.read()
         for event in ("the first step after a stop", "the second step after a stop"):
             refused(probe, lambda: probe.step(command), RobotStopped, event)
+        if hold_s:
+            time.sleep(hold_s)
+            refused(probe, lambda: probe.step(command), RobotStopped, f"a step {hold_s:g} s after a stop")
         _check_rest(probe.robot.spec, before, probe.read())
         refused(probe, probe.reset, RobotStopped, "a reset after a stop that does not clear it")
         if clear_badly:
@@ -196,11 +212,34 @@ def _stop_during_reset(probe: RobotProbe) -> None:
             probe.note(f"a reset that a stop interrupts raises {type(error).__name__}; here it is RobotStopped")
     ended = time.monotonic()
     stop.check()
+    if not came_back:
+        _check_held(probe)
     if came_back and stop.returned_s >= ended - 0.005 and ended - stop.called_s > _WAITED_S:
         probe.reset(clear_stop())
         raise Failed(f"a stop during a reset came back {stop.returned_s - stop.called_s:.2g} s later, after the reset",
                      "it returns at once, and the reset ends by it")  # fmt: skip
     _check_latched(probe, robot_state)
+
+
+def _check_held(probe: RobotProbe) -> None:
+    """Check that a robot whose reset was stopped on its way does not go on to the end of that way."""
+    spec = probe.robot.spec
+    at_stop = probe.read()
+    if at_stop is None:
+        return
+    time.sleep(0 if probe.simulated else _SETTLE_S)
+    later = probe.read()
+    if later is None:
+        return
+    for name, sensor in spec.measured_by.items():
+        if name not in spec.home or spec.commands[name].numpy_dtype.kind != "f":
+            continue
+        home = np.asarray(spec.home[name], float)
+        left, rest = (np.abs(np.asarray(state.sensors[sensor], float) - home) for state in (at_stop, later))
+        if ((left > 0.02 * _span(spec.commands[name])) & (rest < 0.1 * left)).any():
+            probe.reset(clear_stop())
+            raise Failed(f"{sensor} was {left.max():.4g} from home when a stop ended the reset, and went home even so",
+                         "a stopped robot holds")  # fmt: skip
 
 
 def _away(probe: RobotProbe, robot_state: RobotState) -> list[RobotState]:
@@ -259,9 +298,31 @@ def _comes_to_rest(probe: RobotProbe) -> None:
             time.sleep(0 if probe.simulated else min(period_s, 0.05))
             reading = probe.read()
             stopped += [] if reading is None else [reading]
+        _check_way(probe.robot.spec, rest, moving[-1], stopped)
         _check_speeds(probe, rest, moving, stopped[len(stopped) // 2 :])
     finally:
         probe.reset(clear_stop())
+
+
+def _check_way(spec: RobotSpec, rest: list[RobotState], last: RobotState, stopped: list[RobotState]) -> None:
+    """Check that what a command moves stays between where it was at the stop and the goal before it.
+
+    A mass may run out on that way. Farther on, or back, is a motion that the stop itself caused.
+    """
+    for name, sensor in spec.measured_by.items():
+        field = spec.commands[name]
+        noise = np.ptp(np.array([state.sensors[sensor] for state in rest], float), axis=0)
+        ends = np.array([last.sensors[sensor], last.applied[name]], float)
+        if field.unit.endswith("/s") or field.unit == "1":  # a speed, or several quantities with a speed among them
+            ends = np.array([*ends, np.zeros(field.shape)])
+        slack = _LEFT * _span(field) + 2 * noise
+        for robot_state in stopped:
+            value = np.asarray(robot_state.sensors[sensor], float)
+            past = np.maximum(ends.min(axis=0) - slack - value, value - ends.max(axis=0) - slack)
+            if (past > 0).any():
+                far = np.abs(value - np.asarray(last.sensors[sensor], float)).max()
+                raise Failed(f"{sensor} moved by {far:.4g} {field.unit} after a stop, off the way to its last goal",
+                             "a stopped robot holds")  # fmt: skip
 
 
 def _check_speeds(

@@ -156,6 +156,7 @@ def _subject(name: str, where: str, keys: str | Path | None, bounds: MotionBound
     factory: Any = load_object(_importable(name), Path.cwd())
     if not callable(factory):
         raise TypeError(f"{name!r} is a {type(factory).__name__}, expected a class or a function without arguments")
+    factory = _named(factory, _importable(name))
     made = factory()
     if isinstance(made, Task | World):
         return _registered(_importable(name), where, keys, bounds, {})
@@ -169,6 +170,19 @@ def _subject(name: str, where: str, keys: str | Path | None, bounds: MotionBound
         real = isinstance(world, RobotWorld) and not is_simulated(world.robot)
         return Subject(name, factory, is_real=real)
     return _foreign(name, made, factory)
+
+
+def _named(factory: Callable[[], Any], name: str) -> Callable[[], Any]:
+    """Return a factory that another process can import by its name, such as of a lambda that a module holds."""
+    module, _, attribute = name.rpartition(":")
+    if isinstance(factory, type) or getattr(factory, "__qualname__", "") == attribute:
+        return factory
+
+    def made() -> Any:
+        return factory()
+
+    made.__module__, made.__qualname__ = module, attribute
+    return made
 
 
 def _is_environment(made: object) -> bool:

@@ -13,7 +13,7 @@ from hal import EpisodeError, Field, IllegalAction, Limits, RobotSpec, RobotStat
 from rlenv_robot.env import Environment
 from tests.fakes import Slider
 from tests.rlenv_robot.conformance.plain import Pair, Sleds
-from tests.rlenv_robot.conformance.robot_faults import Arm, RealArm
+from tests.rlenv_robot.conformance.robot_faults import Arm, RealArm, Sampled
 
 
 class Lists(Sleds):
@@ -272,4 +272,6 @@ class Gripper:
         self.state = "closed"
 
 
-ROBOTS: tuple[Callable[[], Any], ...] = (Arm, RealArm, LateArm, CoarseArm, LimitsItself, OwnErrors, Gripper)
+ROBOTS: tuple[Callable[[], Any], ...] = (
+    Arm, RealArm, LateArm, CoarseArm, LimitsItself, OwnErrors, Gripper, Sampled,
+)  # fmt: skip

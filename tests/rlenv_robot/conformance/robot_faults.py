@@ -23,6 +23,7 @@ from hal import (
     RobotState,
     RobotStopped,
     Spec,
+    StreamSpec,
     Violation,
 )
 from tests.rlenv_robot.conformance.planting import planter
@@ -618,3 +619,79 @@ class CloseNeedsAReset(Arm):
         if self.angle is None:
             raise RuntimeError("the port is not open")
         super().close()
+
+
+# -- later, and faster than the control period --------------------------------------------------------------------
+
+
+@fault("follows")
+class FreezesLate(Arm):
+    """The encoder hangs from the 60th step of an episode on."""
+
+    def reset(self, options: Any) -> RobotState:
+        self.steps = 0
+        return super().reset(options)
+
+    def measured(self) -> Any:
+        self.steps += 1
+        if self.steps <= 60:
+            self.hung = super().measured()
+        return self.hung.copy()
+
+
+@fault("command")
+class ReadsOldCommands(Arm):
+    """The motor's thread reads the caller's array a step later; ``applied`` is right."""
+
+    old = now_given = None
+
+    def taken(self, command: Any) -> Any:
+        values = super().taken(command)
+        self.old, self.now_given = self.now_given, command["target"]
+        return values
+
+    def advance(self) -> None:
+        super().advance()
+        if self.old is not None:
+            self.angle = (self.angle + 0.2 * (self.old - self.angle)).astype(np.float32)
+
+
+class Sampled(Arm):
+    """The arm with a stream: two samples a period."""
+
+    streams = (StreamSpec("imu", Spec("imu", (Field("turn", (), "float32", -9, 9, "rad/s", "of the base"),)), 100.0),)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sinks: Any = {}
+        self.number = -1
+
+    def stream_to(self, sinks: Any) -> None:
+        self.sinks = sinks
+
+    def advance(self) -> None:
+        super().advance()
+        for stamp in self.stamps():
+            for sink in self.sinks.values():
+                self.number = sink.write({"turn": np.array(0.1, np.float32)}, stamp)
+
+    def stamps(self) -> tuple[int, ...]:
+        return self.now - 10_000_000, self.now
+
+    def read(self) -> RobotState:
+        return super().read()._replace(used={"imu": self.used()})
+
+    def used(self) -> int:
+        return self.number
+
+
+@fault("streams")
+class SamplesInDisorder(Sampled):
+    def stamps(self) -> tuple[int, ...]:
+        return self.now, self.now - 10_000_000
+
+
+@fault("streams")
+class NamesSamplesToCome(Sampled):
+    def used(self) -> int:
+        return self.number + 5

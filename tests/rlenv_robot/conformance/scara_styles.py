@@ -99,4 +99,16 @@ class Refuser(Base):
         return state
 
 
-ROBOTS = (Scara, Base, SlowToAnswer, Generator, Ticks, Noisy, Backlash, Interpolates, Refuser)
+class MomentarySpeed(Scara):
+    """Reaches each goal early in its period, so that the speed at the period's end is 0; no simulation, it says."""
+
+    simulated = False
+
+    def follow(self, q, goal):
+        return goal.copy()
+
+    def sensors(self):
+        return {**super().sensors(), "speed": np.zeros(3, np.float32)}
+
+
+ROBOTS = (Scara, Base, SlowToAnswer, Generator, Ticks, Noisy, Backlash, Interpolates, Refuser, MomentarySpeed)

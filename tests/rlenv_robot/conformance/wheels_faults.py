@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 
-from hal import Field, RobotStopped
+from hal import Field, RobotStopped, Spec
 from tests.rlenv_robot.conformance.planting import entry, with_sensor
 from tests.rlenv_robot.conformance.wheels import BASE, Base
 
@@ -50,6 +51,44 @@ class MastCreepsAfterStop(Base):
         super().coast()
         if self.stopped:
             self.height = min(self.height + 0.002, 1.0)
+
+
+@fault
+class StopWearsOff(Base):
+    """A stop is forgotten after a twentieth of a second."""
+
+    def stop(self, reason):
+        super().stop(reason)
+        self.until = time.monotonic() + 0.05
+
+    def refuse(self):
+        if self.stopped and time.monotonic() > self.until:
+            self.stopped = ""
+        super().refuse()
+
+
+@fault
+class MastDropsAtTheStop(Base):
+    def stop(self, reason):
+        super().stop(reason)
+        self.height = max(self.height - 0.1, 0.0)
+
+
+@fault
+class HalfSpeedFarOut(Base):
+    """Turns beyond half of the range are cut, and applied says what was asked."""
+
+    simulated = True
+    spec = replace(
+        BASE,
+        commands=Spec(
+            BASE.commands.name,
+            (replace(BASE.commands["twist"], unit="rad/s"), BASE.commands["mast"], BASE.commands["lamp"]),
+        ),
+    )
+
+    def integrate(self, twist):
+        super().integrate(np.clip(twist, (-0.25, -0.5), (0.25, 0.5)))
 
 
 @fault
