@@ -76,6 +76,7 @@ NOT_SEEN = {
     "FrozenCameraNewStamps": "a note: a camera may look at what never changes",
     "Drifts": "4 % of the range at rest: a real joint gives way more",
     "StampBeforeTheStep": "a robot's own clock may have any zero",
+    "RollsOn": "a note: only the way shows it, and no command is measured by that",
     "LampIsNotApplied": "5 % of the range of a whole number from 0 to 3 is no motion",
 }
 """Fault -> why the kit does not accuse it."""
