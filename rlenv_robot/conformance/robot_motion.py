@@ -74,13 +74,8 @@ def motion_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
     motion = _Motion(probe)
     needs = ("stop", "states", "own arrays", "command")
     yield PlannedCheck("stamps", "time stamps are whole nanoseconds and rise", "robot", motion.stamps, needs)
-    yield PlannedCheck(
-        "periods",
-        "a step takes one control period, by its stamps",
-        "robot",
-        motion.periods,
-        (*needs, "stamps", "spec stays"),
-    )
+    yield PlannedCheck("periods", "a step takes one control period, by its stamps", "robot", motion.periods,
+                       (*needs, "stamps", "spec stays"))  # fmt: skip
     yield PlannedCheck("applied", "applied values are what the actuators received", "robot", motion.applied, needs)
     yield PlannedCheck(
         "follows", "each measured value follows its own command, in sign, order and unit", "robot", motion.follows,
@@ -92,13 +87,8 @@ def motion_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
     yield PlannedCheck(
         "places", "a reset ends at home, or at the start it was given", "robot", motion.places, (*needs, "follows")
     )
-    yield PlannedCheck(
-        "still",
-        "nothing jumps while the robot holds still after a reset",
-        "robot",
-        motion.still,
-        (*needs, "follows", "speed", "places"),
-    )
+    yield PlannedCheck("still", "nothing jumps while the robot holds still after a reset", "robot", motion.still,
+                       (*needs, "follows", "speed", "places"))  # fmt: skip
     yield PlannedCheck(
         "reset speed", "a reset moves no faster than the spec's limits", "robot", motion.reset_speed,
         (*needs, "follows", "stamps"),
