@@ -88,14 +88,16 @@ def bare(path: str, count: int) -> Callable[[], object]:
     port, request = SerialPort(path), feetech.sync_read(56, count, IDS)
     expected = 6 * (6 + count)
     port.exchange(request, expected, 1.0)  # so that the terminal wakes once for all answers
+    time.sleep(0.2)
+    port.discard()  # what came after that: each read is to wait for its own answers
     fd, poll = port.fileno(), select.poll()
     poll.register(fd, select.POLLIN)
 
     def read() -> None:
         os.write(fd, request)
+        poll.poll(1000)
         left = expected
-        while left > 0:
-            poll.poll(1000)
+        while left > 0:  # a read that finds fewer than VMIN returns at most 64 bytes
             left -= len(os.read(fd, 4096))
 
     return read
