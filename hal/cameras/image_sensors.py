@@ -112,6 +112,15 @@ class WithImageSensors(RobotWrapper):
         """
         return self._with_sensors(self._robot.step(command))
 
+    def read(self) -> RobotState | None:
+        """Return what the inner robot measures now.
+
+        Raises:
+            StaleReading: a camera's newest image is missing or too old.
+        """
+        robot_state = super().read()
+        return None if robot_state is None else self._with_sensors(robot_state)
+
     def _with_sensors(self, robot_state: RobotState) -> RobotState:
         values, ages = dict(robot_state.sensors), dict(robot_state.age_ns)
         for sensor in self._sensors:

@@ -92,6 +92,11 @@ class WithCubeTags(RobotWrapper):
                 self._take(self._detector.measure(robot_state.images))
         return self._with_pose(robot_state)
 
+    def read(self) -> RobotState | None:
+        """Return what the inner robot measures now, with the newest pose of the cube; None before the first reset."""
+        robot_state = super().read() if self._pose is not None else None
+        return None if robot_state is None else self._with_pose(robot_state)
+
     def _hand_over(self, images: Mapping[str, Image]) -> None:
         with self._changed:
             self._waiting = images

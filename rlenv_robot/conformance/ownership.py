@@ -165,11 +165,12 @@ class _Ownership:
     def options(self) -> None:
         probe = self._probe
         first = probe.walk()
-        options: dict[str, object] = {"seed": probe.seed}
+        given: dict[str, object] = {"seed": probe.seed} if probe.seeded else {}
+        options = dict(given)
 
         def reset() -> Table:
             table = probe.reset_with(options)
-            if options != {"seed": probe.seed}:
+            if options != given:
                 raise Failed(f"reset changed the caller's options to {options}")
             options["seed"] = probe.seed + 5
             options.clear()

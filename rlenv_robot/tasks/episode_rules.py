@@ -97,7 +97,7 @@ class RecentMetrics:
         if len(self._counts) == 1 and moved is None:  # at a third of the time
             slot = int(self._counts[0]) % length
             for name, value in metrics.items():
-                self._rings[name][0, slot] = value
+                self._rings[name][:, slot] = value
             self._counts += 1
             return
         rows = self._all if moved is None else np.flatnonzero(moved)

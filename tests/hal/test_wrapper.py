@@ -7,17 +7,22 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from hal import Automatic, Field, Guard, Homing, Spec, Streaming, StreamSpec, WithCameras
+from hal import Automatic, Field, Guard, Homing, RobotSpec, Spec, Streaming, StreamSpec, WithCameras
+from hal.cameras.image_sensors import WithImageSensors
+from hal.cameras.tag_wrapper import WithCubeTags
+from hal.cameras.tags import CubePose, TagDetector
 from hal.wrapper import OPTIONAL_MEMBERS, RobotWrapper, inner_robots, pass_on, streams_of
 from real.client.cameras import RemoteCameras
 from rlenv_robot.conformance.robot_probe import BoundedRobot, MotionBounds
 from rlenv_robot.recording.controller_log import LoggedRobot
+from rlenv_robot.teleop.latency.chain import StampedDriver
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
 from tests.fakes import Everything
@@ -38,6 +43,23 @@ class Bare:
     )
 
 
+class Steady:
+    """Finds the cube at one place, whatever the images."""
+
+    cameras: tuple[str, ...] = ()
+
+    def measure(self, images: Mapping[str, Any]) -> CubePose:
+        return CubePose(np.zeros(3), np.array([1.0, 0, 0, 0]), 0.0, 1, 0)
+
+
+STEADY = cast(TagDetector, Steady())
+
+
+def _with_cube(spec: RobotSpec) -> RobotSpec:
+    cube = (Field("cube_position", (3,), unit="m"), Field("cube_orientation", (4,)))
+    return replace(spec, sensors=Spec(spec.sensors.name, (*spec.sensors, *cube)))
+
+
 WRAPPERS: dict[type[RobotWrapper], Callable[[Any], RobotWrapper]] = {
     RobotWrapper: RobotWrapper,
     Guard: Guard,
@@ -46,6 +68,11 @@ WRAPPERS: dict[type[RobotWrapper], Callable[[Any], RobotWrapper]] = {
     LoggedRobot: lambda robot: LoggedRobot(robot, lambda *_: None, lambda: None, lambda _: None),
     RemoteCameras: RemoteCameras,
     BoundedRobot: lambda robot: BoundedRobot(robot, MotionBounds()),
+    StampedDriver: StampedDriver,
+    WithImageSensors: lambda robot: WithImageSensors(robot, ()),
+    WithCubeTags: lambda robot: WithCubeTags(
+        robot, cast(TagDetector, Steady()), _with_cube(robot.spec), background=False
+    ),
 }
 OVERRIDDEN = {
     *(
@@ -54,6 +81,7 @@ OVERRIDDEN = {
     *((BoundedRobot, name) for name in ("reset", "step")),
     *((kind, "guarded") for kind in (Guard, Homing)),
     *((LoggedRobot, name) for name in ("streams", "stream_to")),
+    *((WithCubeTags, name) for name in ("about", "read")),  # what it measured itself is added
 }
 """(wrapper, member) that the wrapper implements itself instead of passing the call on."""
 

@@ -26,6 +26,15 @@ class Lists(Sleds):
         return {"heat": [float(value) for value in np.abs(self.velocity)]}
 
 
+class NoSeeds(Sleds):
+    """Takes no options, and its chance can't be fixed."""
+
+    def seed(self, options: Mapping[str, Any]) -> None:
+        if options:
+            raise ValueError(f"options are {dict(options)}, none is allowed")
+        self.rng = np.random.default_rng()
+
+
 class FramesGoOn(Sleds):
     """Counts frames over its life."""
 
@@ -179,7 +188,7 @@ def _small_go() -> Environment:
 
 
 ENVIRONMENTS: tuple[Callable[[], Any], ...] = (
-    Sleds, Pair, Lists, FramesGoOn, OtherErrors, ErrorsAsMapping, AnswersAfterTheEnd, FrozenTables, NoExtras,
+    Sleds, Pair, Lists, NoSeeds, FramesGoOn, OtherErrors, ErrorsAsMapping, AnswersAfterTheEnd, FrozenTables, NoExtras,
     NumpyNumbers, NoChance, EndsByItself, QuietEnd, Bandit, _slider, _reach, _small_go,
 )  # fmt: skip
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import random
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tests.rlenv_robot.conformance.plain import Sleds
+from tests.rlenv_robot.conformance.plain import DESCRIPTION, Sleds
 from tests.rlenv_robot.conformance.planting import planter
 
 FAULTS: dict[type, str] = {}
@@ -48,6 +49,15 @@ class VelocitySurvivesTheReset(Sleds):
         before = getattr(self, "velocity", np.zeros(3, np.float32))
         super().start()
         self.velocity = before
+
+
+@fault("seeds")
+class TakesAnySeed(Sleds):
+    description = replace(DESCRIPTION, reset_options={"seed": "a whole number from 0: fixes the episode"})
+
+    def seed(self, options: Any) -> None:
+        seed = options.get("seed", 0)
+        super().seed({"seed": abs(seed) if isinstance(seed, int) else 0})
 
 
 @fault("two instances")

@@ -335,6 +335,6 @@ def test_a_course_is_for_simulation_alone():
 def test_it_passes_the_environments_own_checker_and_gymnasiums():
     gymnasium_checker = pytest.importorskip("gymnasium.utils.env_checker", reason="gymnasium is not installed")
     course = {"terrain": "rough", "height_scan": (3, 3), "push_speed": (0.1, 0.4), "command_hold_s": (0.5, 1.0)}
-    for settings in ({"steps": 20}, {"steps": 250, **course}):
+    for settings in ({"steps": 20}, {"steps": 180, **course, "command_hold_s": (0.5, 0.6)}):
         rr.check_environment(rr.make("go2-walk", **settings)).raise_if_failed()
     gymnasium_checker.check_env(rr.to_gymnasium(rr.make("go2-walk", steps=30)), skip_render_check=True)
