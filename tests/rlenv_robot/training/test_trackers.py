@@ -85,7 +85,7 @@ def test_tensorboard_reads_the_learning_curve_of_a_recipe(tmp_path: Path, monkey
     events = reader.EventAccumulator(str(run))
     events.Reload()
     assert set(events.Tags()["scalars"]) == {
-        "trial/success", "trial/return", "trial/seconds", "trial/illegal_actions",
+        "trial/success", "trial/return", "trial/seconds", "trial/illegal_actions", "learning/illegal_actions",
     }  # fmt: skip
     read = [(event.step, event.value) for event in events.Scalars("trial/return")]
     assert read == [(point.steps, pytest.approx(point.returns, rel=1e-6)) for point in points]
