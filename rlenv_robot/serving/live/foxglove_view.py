@@ -35,7 +35,7 @@ from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.serving.console.feed import Look
 from rlenv_robot.serving.live.body_frames import BodyFrames
 from rlenv_robot.serving.live.foxglove_scene import scene_update
-from rlenv_robot.serving.live.session import LiveSession
+from rlenv_robot.serving.live.session import LiveSession, LiveView
 
 __all__ = [
     "LIFECYCLE_TOPIC", "LOG_TOPIC", "SCENE_TOPIC", "STOP_SERVICE", "TELEMETRY_TOPIC", "TF_TOPIC", "FoxgloveView",
@@ -73,7 +73,7 @@ _LIFECYCLE_SCHEMA = {
 }
 
 
-class FoxgloveView:
+class FoxgloveView(LiveView):
     """Publish what a feed follows, to any number of clients of Foxglove's WebSocket protocol.
 
     The server of Foxglove's SDK asks for no token, so it listens on this machine alone, at an address that no web page
@@ -88,13 +88,12 @@ class FoxgloveView:
     """
 
     def __init__(self, session: LiveSession, wall_ns: Callable[[], int] = time.time_ns) -> None:
-        self._feed, self._stop, self._wall_ns = session.feed, session.stop, wall_ns
+        super().__init__(session, wall_ns)
+        self._stop = session.stop
         self._context = foxglove.Context()
         self._robot: _RobotTopics | None = None
         self._cameras: dict[str, foxglove.Channel] = {}
-        self._sent_stamps: dict[str, int] = {}
         self._offset_ns: int | None = None
-        self._told: tuple[str, str] = ("", "")
         self._lifecycle = foxglove.Channel(LIFECYCLE_TOPIC, schema=_LIFECYCLE_SCHEMA, context=self._context)
         self._texts = channel_types.LogChannel(LOG_TOPIC, context=self._context)
         self.host = _hidden_loopback()
@@ -109,16 +108,6 @@ class FoxgloveView:
         """End the server; clients are cut off. Calling it twice is allowed."""
         self._server.stop()
 
-    def take(self, kind: str) -> None:
-        """Publish news of the feed; `LiveSession.start` takes this function."""
-        try:
-            if kind == "state":
-                self._publish_state(self._feed.look)
-            elif kind == "image":
-                self._publish_images()
-        except (RobotError, ValueError) as error:  # one strange reading must not end the view
-            _log.warning("the robot can't be shown: %s", error)
-
     # -- topics ------------------------------------------------------------------------------------------
 
     def _renew(self, topic: str) -> None:
@@ -128,7 +117,7 @@ class FoxgloveView:
         elif topic == LOG_TOPIC:
             self._told = ("", "")
 
-    def _publish_state(self, look: Look) -> None:
+    def _show_state(self, look: Look) -> None:
         now_ns, snapshot = self._wall_ns(), look.snapshot
         self._lifecycle.log(_lifecycle(look), log_time=now_ns)
         self._tell(look, now_ns)
@@ -144,23 +133,17 @@ class FoxgloveView:
 
     def _tell(self, look: Look, now_ns: int) -> None:
         """Add a line to the log when the state or its reason has changed."""
-        state, why = ("not live", look.problem) if look.problem else ("", "")
-        if not look.problem and look.snapshot is not None:
-            state, why = look.snapshot.state, look.snapshot.why
-        if (state, why) == self._told:
+        line = self._new_line(look)
+        if line is None:
             return
-        self._told = state, why
-        level = fg.LogLevel.Warning if look.problem or state == "stopped" else fg.LogLevel.Info
-        text = f"{state}: {why}" if why else state
+        text, is_warning = line
+        level = fg.LogLevel.Warning if is_warning else fg.LogLevel.Info
         self._texts.log(
             fg.Log(timestamp=_stamp(now_ns), level=level, message=text, name="rlenv-robot"), log_time=now_ns
         )
 
-    def _publish_images(self) -> None:
-        for name, image in list(self._feed.images.items()):
-            if self._sent_stamps.get(name) == image.stamp_ns:
-                continue
-            self._sent_stamps[name] = image.stamp_ns
+    def _show_images(self) -> None:
+        for name, image in self._new_images():
             if name not in self._cameras:
                 self._cameras[name] = _channel(CAMERA_TOPIC + name, COMPRESSED_IMAGE, self._context)
             now_ns = self._wall_ns()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Callable
@@ -18,12 +17,10 @@ from recorder.log.image_codec import encoded
 from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.serving.console.feed import Look
 from rlenv_robot.serving.live.body_frames import WORLD, BodyFrames
-from rlenv_robot.serving.live.session import LiveSession
+from rlenv_robot.serving.live.session import LiveSession, LiveView
 from sim.mjcf.solids import looks
 
 __all__ = ["RECORDING", "RerunView"]
-
-_log = logging.getLogger(__name__)
 
 RECORDING = ".rrd"
 """The ending of the name of Rerun's files."""
@@ -35,7 +32,7 @@ _FLUSH_S = 5.0
 _URL = "rerun"
 
 
-class RerunView:
+class RerunView(LiveView):
     """Send what a session follows to a viewer, or write it to a file.
 
     Entities: ``sensors/<name>`` and ``commands/<name>`` (scalars), ``world/<body>/...`` (transforms relative to the
@@ -52,12 +49,10 @@ class RerunView:
     """
 
     def __init__(self, session: LiveSession, target: str, wall_ns: Callable[[], int] = time.time_ns) -> None:
-        self._feed, self._wall_ns = session.feed, wall_ns
+        super().__init__(session, wall_ns)
         self._spec: RobotSpec | None = None
         self._frames: BodyFrames | None = None
         self._paths: dict[str, str] = {}
-        self._told: tuple[str, str] = ("", "")
-        self._sent_stamps: dict[str, int] = {}
         is_file = target.endswith(RECORDING)
         if is_file and Path(target).exists():
             raise ValueError(f"{target} exists, and nothing is overwritten; name another file")
@@ -78,17 +73,7 @@ class RerunView:
             self._recording.flush(timeout_sec=_FLUSH_S)
         self._recording.disconnect()
 
-    def take(self, kind: str) -> None:
-        """Send news of the feed; `LiveSession.start` takes this function."""
-        try:
-            if kind == "state":
-                self._send_state(self._feed.look)
-            elif kind == "image":
-                self._send_images()
-        except (RobotError, ValueError) as error:  # one strange reading must not end the view
-            _log.warning("the robot can't be shown: %s", error)
-
-    def _send_state(self, look: Look) -> None:
+    def _show_state(self, look: Look) -> None:
         snapshot = look.snapshot
         self._recording.set_time("wall", timestamp=np.datetime64(self._wall_ns(), "ns"))
         if snapshot is not None and snapshot.stamp_ns:
@@ -103,14 +88,11 @@ class RerunView:
 
     def _tell(self, look: Look) -> None:
         """Add a line when the state or its reason has changed."""
-        state, why = ("not live", look.problem) if look.problem else ("", "")
-        if not look.problem and look.snapshot is not None:
-            state, why = look.snapshot.state, look.snapshot.why
-        if (state, why) == self._told:
-            return
-        self._told = state, why
-        level = rr.TextLogLevel.WARN if look.problem or state == "stopped" else rr.TextLogLevel.INFO
-        self._recording.log("lifecycle", rr.TextLog(f"{state}: {why}" if why else state, level=level))
+        line = self._new_line(look)
+        if line is not None:
+            text, is_warning = line
+            level = rr.TextLogLevel.WARN if is_warning else rr.TextLogLevel.INFO
+            self._recording.log("lifecycle", rr.TextLog(text, level=level))
 
     def _describe(self, spec: RobotSpec) -> None:
         """Send what stays the same: the names of the lines, and the robot's body."""
@@ -143,11 +125,8 @@ class RerunView:
             transform = rr.Transform3D(translation=place.position, quaternion=rr.Quaternion(xyzw=(x, y, z, w)))
             self._recording.log(self._paths[place.name], transform)
 
-    def _send_images(self) -> None:
-        for name, image in list(self._feed.images.items()):
-            if self._sent_stamps.get(name) == image.stamp_ns:
-                continue
-            self._sent_stamps[name] = image.stamp_ns
+    def _show_images(self) -> None:
+        for name, image in self._new_images():
             self._recording.set_time("wall", timestamp=np.datetime64(self._wall_ns(), "ns"))
             self._recording.set_time("robot", duration=np.timedelta64(image.stamp_ns, "ns"))
             ready = encoded(image, name)

@@ -1,17 +1,22 @@
-"""Follow a served robot for a live view: its feed, and a standing connection for stops."""
+"""Follow a served robot for a live view: its feed, a standing connection for stops, and what is new to show."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from hal import RobotError
+from hal import Image, RobotError
 from real import RemoteRobot
-from rlenv_robot.serving.console.feed import RobotFeed
+from rlenv_robot.serving.console.feed import Look, RobotFeed
 
-__all__ = ["LiveSession"]
+__all__ = ["LiveSession", "LiveView"]
+
+_log = logging.getLogger(__name__)
 
 _STAND_BY_S = 1.0
 """Time between two looks whether the connection for stops stands, seconds."""
@@ -60,3 +65,52 @@ class LiveSession:
             with suppress(RobotError):  # the view says that the server is lost; a stop tries a new connection
                 self._stopper.stand_by()
             self._closing.wait(_STAND_BY_S)
+
+
+class LiveView(ABC):
+    """Show what a session follows.
+
+    Args:
+        session: follows the robot; started and closed by its owner.
+        wall_ns: time of day, nanoseconds since 1970.
+    """
+
+    def __init__(self, session: LiveSession, wall_ns: Callable[[], int] = time.time_ns) -> None:
+        self._feed, self._wall_ns = session.feed, wall_ns
+        self._told: tuple[str, str] = ("", "")
+        self._sent_stamps: dict[str, int] = {}
+
+    def take(self, kind: str) -> None:
+        """Show news of the feed; `LiveSession.start` takes this function."""
+        try:
+            if kind == "state":
+                self._show_state(self._feed.look)
+            elif kind == "image":
+                self._show_images()
+        except (RobotError, ValueError) as error:  # one strange reading must not end the view
+            _log.warning("the robot can't be shown: %s", error)
+
+    @abstractmethod
+    def _show_state(self, look: Look) -> None:
+        """Show the newest state."""
+
+    @abstractmethod
+    def _show_images(self) -> None:
+        """Show the images that are new."""
+
+    def _new_images(self) -> Iterator[tuple[str, Image]]:
+        """Yield the name and the image of each camera whose newest image was not yielded before."""
+        for name, image in list(self._feed.images.items()):
+            if self._sent_stamps.get(name) != image.stamp_ns:
+                self._sent_stamps[name] = image.stamp_ns
+                yield name, image
+
+    def _new_line(self, look: Look) -> tuple[str, bool] | None:
+        """Return the robot's state with its reason, and whether it is a warning; None if nothing has changed."""
+        state, why = ("not live", look.problem) if look.problem else ("", "")
+        if not look.problem and look.snapshot is not None:
+            state, why = look.snapshot.state, look.snapshot.why
+        if (state, why) == self._told:
+            return None
+        self._told = state, why
+        return f"{state}: {why}" if why else state, bool(look.problem) or state == "stopped"

@@ -54,7 +54,7 @@ def test_what_it_can_not_do_it_says() -> None:
 
 
 def _after(action: float, out_of_range: OutOfRange = "refuse") -> tuple[np.ndarray, np.ndarray, list[Any]]:
-    """Return the first observation, the one after an action, and what is said of it."""
+    """Return the first observation, the observation after an action, and the `info` of that step."""
     envs = to_stable_baselines3(rlenv_robot.make_vector("so101-reach", NUM, steps=6), FLAT, out_of_range)
     envs.seed(1)
     first = envs.reset()

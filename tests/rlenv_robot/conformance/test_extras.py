@@ -24,7 +24,7 @@ pytestmark = pytest.mark.requirement("R4.3")
 
 
 class Heaps(TurnBasedWorld):
-    """Take 1 to 3 stones in turn; who takes the last one wins. ``fault`` names what is wrong."""
+    """A game in which two agents take 1 to 3 stones in turn, and the last stone wins; ``fault`` names its fault."""
 
     players, zero_sum, name = ("first", "second"), True, "heaps"
     observation = Spec("heaps", (Field("stones", (), "int32", 0, 20, "1", "that are left"),))

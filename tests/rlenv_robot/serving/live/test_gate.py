@@ -1,4 +1,4 @@
-"""The gate: who has no token sees nothing, and other machines need TLS."""
+"""Tests of the gate: it refuses clients without a token, and clients of other machines without TLS."""
 
 from __future__ import annotations
 
