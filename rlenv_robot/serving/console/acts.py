@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from rlenv_robot.serving.console.access import Visitor
 from rlenv_robot.serving.console.messages import Act
 from rlenv_robot.serving.console.mover import Mover
 from rlenv_robot.serving.console.questions import QuestionBox
+from rlenv_robot.serving.stopper import Stopper
 
 __all__ = ["RIGHTS", "ActLog", "ActRecord", "Acts"]
 
@@ -35,7 +36,6 @@ RIGHTS: Mapping[str, frozenset[Role]] = {
 """The roles that each act needs. To take the robot from another client, ``arm`` and ``hold`` need ``operate``."""
 
 _KEPT = 200
-_STAND_BY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,26 +133,15 @@ class Acts:
     ) -> None:
         self._address, self._keys = address, keys
         self._mover, self._questions, self._log, self._wall = mover, questions, log, wall
-        self._stopper = RemoteRobot(address, keys=keys)
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._stand_by, name="rlenv-robot console stands by", daemon=True)
+        self._stopper = Stopper(address, keys)
 
     def start(self) -> None:
         """Keep a connection for stops from now on."""
-        self._thread.start()
+        self._stopper.start()
 
     def close(self) -> None:
         """Close the connection for stops. Calling it twice is allowed."""
-        self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join()
         self._stopper.close()
-
-    def _stand_by(self) -> None:
-        while not self._closing.is_set():
-            with suppress(RobotError):  # the page says that the server is lost; a stop tries a new connection
-                self._stopper.stand_by()
-            self._closing.wait(_STAND_BY_S)
 
     def carry_out(self, act: Act, visitor: Visitor) -> ActRecord:
         """Carry out one act, and return it with its outcome; whatever is wrong with it is the outcome."""

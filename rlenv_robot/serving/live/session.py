@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from hal import Image, RobotError
-from real import RemoteRobot
 from rlenv_robot.serving.console.feed import Look, RobotFeed
+from rlenv_robot.serving.stopper import Stopper
 
 __all__ = ["LiveSession", "LiveView"]
 
 _log = logging.getLogger(__name__)
-
-_STAND_BY_S = 1.0
-"""Time between two looks whether the connection for stops stands, seconds."""
 
 
 class LiveSession:
@@ -39,13 +34,11 @@ class LiveSession:
 
     def __init__(self, address: str, keys: str | Path | None = None, telemetry: str | None = None) -> None:
         self.feed = RobotFeed(address, keys, telemetry)
-        self._stopper = RemoteRobot(address, keys=keys)
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._stand_by, name="rlenv-robot live view stands by", daemon=True)
+        self._stopper = Stopper(address, keys)
 
     def start(self, on_news: Callable[[str], None]) -> None:
         """Begin to follow; see `RobotFeed.start`."""
-        self._thread.start()
+        self._stopper.start()
         self.feed.start(on_news)
 
     def stop(self, reason: str) -> None:
@@ -54,17 +47,8 @@ class LiveSession:
 
     def close(self) -> None:
         """End the threads and connections. Calling it twice is allowed."""
-        self._closing.set()
         self.feed.close()
-        if self._thread.is_alive():
-            self._thread.join()
         self._stopper.close()
-
-    def _stand_by(self) -> None:
-        while not self._closing.is_set():
-            with suppress(RobotError):  # the view says that the server is lost; a stop tries a new connection
-                self._stopper.stand_by()
-            self._closing.wait(_STAND_BY_S)
 
 
 class LiveView(ABC):
