@@ -117,7 +117,7 @@ class Limits:
         Returns:
             An array of the shape and dtype of ``target``; ``target`` itself where no limit changes it.
         """
-        previous = np.asarray(previous, target.dtype)
+        previous = previous.astype(target.dtype, copy=False)
         step, reach = self._as_arrays(name, target.dtype, period_s)
         target = _within_reach(target, previous, measured, reach)
         if step is not None:
@@ -126,7 +126,7 @@ class Limits:
 
     def keep_lead(self, name: str, target: np.ndarray, previous: np.ndarray, measured: np.ndarray | None) -> np.ndarray:
         """Return the command nearest to ``target`` that keeps the lead, whatever its speed; as `apply` otherwise."""
-        previous = np.asarray(previous, target.dtype)
+        previous = previous.astype(target.dtype, copy=False)
         lead = self.max_lead.get(name)
         return _within_reach(target, previous, measured, None if lead is None else np.asarray(lead, target.dtype))
 
@@ -184,7 +184,7 @@ def _within_reach(
 ) -> np.ndarray:
     if reach is None or measured is None:
         return target
-    near = np.asarray(measured, target.dtype)
+    near = measured.astype(target.dtype, copy=False)
     return _between(target, np.minimum(near - reach, previous), np.maximum(near + reach, previous))
 
 

@@ -132,9 +132,8 @@ class FlattenObservation:
 
     @staticmethod
     def _flattened(values: ArrayLike, part: Field) -> np.ndarray:
-        array = np.asarray(values)
-        leading = array.shape[: array.ndim - len(part.shape)]
-        return array.reshape((*leading, part.size))
+        leading = np.shape(values)[: np.ndim(values) - len(part.shape)]
+        return np.reshape(values, (*leading, part.size))
 
     def act(self, vector: np.ndarray, observation: Arrays) -> dict[str, np.ndarray]:
         """Return the action for a vector; elements beyond -1 and 1 are cut off there.
@@ -144,7 +143,7 @@ class FlattenObservation:
             observation: what it answers; only ``around`` is read.
         """
         low, high = self.action_bounds
-        share = np.clip(np.asarray(vector, np.float64), -1.0, 1.0)
+        share = np.clip(vector, -1.0, 1.0).astype(np.float64)
         values = low * (0.5 - share / 2) + high * (0.5 + share / 2)  # so that -1 and 1 hit the ends exactly
         if self.held:
             values = np.where(self.strides > 0, self._centre(observation) + self.strides * share, values)

@@ -228,7 +228,7 @@ def _near_home(rng: np.random.Generator) -> np.ndarray:
 def _direction(orientation: np.ndarray) -> np.ndarray:
     """Return the bar's x axis, from a unit quaternion (w, x, y, z): the first column of its rotation matrix."""
     w, x, y, z = (orientation[..., index] for index in range(4))
-    direction = np.empty((*orientation.shape[:-1], 3), orientation.dtype)
+    direction = np.empty_like(orientation, shape=(*orientation.shape[:-1], 3))
     direction[..., 0] = 1 - 2 * (y * y + z * z)
     direction[..., 1] = 2 * (x * y + w * z)
     direction[..., 2] = 2 * (x * z - w * y)

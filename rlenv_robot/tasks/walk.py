@@ -392,7 +392,7 @@ def _square(values: np.ndarray) -> np.ndarray:
 def _down(orientation: np.ndarray) -> np.ndarray:
     """Return the world's downward direction in the frame of a unit quaternion (..., 4; w, x, y, z), shape (..., 3)."""
     w, x, y, z = (orientation[..., index] for index in range(4))
-    down = np.empty((*orientation.shape[:-1], 3), orientation.dtype)
+    down = np.empty_like(orientation, shape=(*orientation.shape[:-1], 3))
     down[..., 0] = 2.0 * (w * y - x * z)
     down[..., 1] = -2.0 * (y * z + w * x)
     down[..., 2] = 2.0 * (x * x + y * y) - 1.0
