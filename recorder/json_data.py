@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from hal import LogError
 from hal.field import JsonDict, JsonObject
 
-__all__ = ["JsonDict", "JsonObject", "from_json", "is_plain", "to_json"]
+__all__ = ["JsonDict", "JsonObject", "append_lines", "from_json", "is_plain", "read_lines", "to_json"]
 
 
 def to_json(value: Any, what: str) -> str:
@@ -59,3 +61,49 @@ def from_json(text: str, what: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise LogError(f"{what} is not JSON: {error}") from error
+
+
+def append_lines(path: Path, entries: Iterable[JsonObject]) -> None:
+    """Add plain data to a file of one JSON object a line; they are on the disk when this returns.
+
+    A line that a crash left unfinished is ended first, so that it does not swallow the next one.
+
+    Raises:
+        LogError: the file can't be written.
+    """
+    try:
+        with path.open("a+b") as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
+            file.write("".join(json.dumps(entry) + "\n" for entry in entries).encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise LogError(f"{path} can't be written: {error}") from error
+
+
+def read_lines(path: Path) -> list[JsonDict]:
+    """Return the JSON objects in a file, one a line; nothing where there is no file.
+
+    A line that can't be read, as a crash may leave one, is passed over.
+
+    Raises:
+        LogError: the file exists and can't be opened.
+    """
+    try:
+        text = path.read_bytes().decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise LogError(f"{path} can't be read: {error}") from error
+    entries = []
+    for line in text.splitlines():
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict):
+            entries.append(entry)
+    return entries

@@ -8,8 +8,8 @@ from pathlib import Path
 
 __all__ = [
     "CAMERA_TOPIC", "CHAIN", "COPY", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT", "FRAME_TOPIC",
-    "JOINT_TOPIC", "LABELS", "LOG_NAME", "SENSOR_TOPIC", "STREAM", "TABLE_FOLDER", "TAIL_NAME", "TORN_SUFFIX",
-    "file_stamps", "files_of", "log_files", "segment_name",
+    "JOINT_TOPIC", "LABELS", "LOG_NAME", "PREFERENCES", "SENSOR_TOPIC", "STREAM", "TABLE_FOLDER", "TAIL_NAME",
+    "TORN_SUFFIX", "file_stamps", "files_of", "log_files", "segment_name",
 ]  # fmt: skip
 
 FORMAT = 1
@@ -19,6 +19,8 @@ LOG_NAME = "log.mcap"
 """The log's file in a run's folder: the first one, if the log has several."""
 LABELS = "labels.jsonl"
 """The file of labels that people gave the episodes afterwards, beside the log."""
+PREFERENCES = "preferences.jsonl"
+"""The file of people's preferences between two episodes, beside the log of the left one."""
 CHAIN = "chain.jsonl"
 """The file of digests that shows later changes of the log, beside it."""
 TORN_SUFFIX = ".torn"

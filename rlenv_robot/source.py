@@ -256,8 +256,8 @@ class SourceData:
 
         Args:
             pair_size: how many, from 1.
-            extra_info: the filters; ``by``: ``return`` (default) or ``success`` (of verdicts); ``min_margin``:
-                by how much they must differ at least.
+            extra_info: the filters; ``by``: ``return`` (default), ``success`` (of verdicts) or ``person``
+                (preferences that people gave at the console); ``min_margin``: by how much they must differ at least.
 
         Returns:
             ``chosen`` and ``rejected``, Table 6 each, and ``margin``.

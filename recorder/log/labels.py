@@ -6,15 +6,12 @@ Lines are only added; if two lines give the same value, the later line counts.
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from hal import LogError
-from recorder.json_data import JsonDict, JsonObject
+from recorder.json_data import JsonDict, JsonObject, append_lines, read_lines
 from recorder.names import LABELS
 
 __all__ = ["KEYS", "VERDICTS", "add_labels", "is_success", "label_file", "labelled", "read_labels"]
@@ -51,14 +48,7 @@ def add_labels(
     wall_ns = time.time_ns() if now_ns is None else now_ns
     lines = [{"episode": int(number), **values, "who": who, "wall_ns": wall_ns} for number in episodes]
     path = label_file(Path(run))
-    try:
-        with path.open("a+b") as file:
-            _end_torn_line(file)
-            file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise LogError(f"{path} can't be written: {error}") from error
+    append_lines(path, lines)
     return path
 
 
@@ -80,14 +70,6 @@ def _check(values: JsonObject) -> None:
             raise LogError(f"{key} is {value!r}, expected {'true or false' if kind is bool else 'a text'}")
 
 
-def _end_torn_line(file: Any) -> None:
-    """End a line that a crash left unfinished, so that it does not swallow the next one."""
-    if file.seek(0, os.SEEK_END):
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
-            file.write(b"\n")
-
-
 def read_labels(run: Path | str) -> dict[int, JsonDict]:
     """Return the labels by episode: the latest value of each key, with the latest ``who`` and ``wall_ns``.
 
@@ -96,19 +78,11 @@ def read_labels(run: Path | str) -> dict[int, JsonDict]:
     Raises:
         LogError: the file exists and can't be opened.
     """
-    path = label_file(Path(run))
-    try:
-        text = path.read_bytes().decode(errors="replace")
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise LogError(f"{path} can't be read: {error}") from error
     labels: dict[int, JsonDict] = {}
-    for line in text.splitlines():
+    for entry in read_lines(label_file(Path(run))):
         try:
-            entry = json.loads(line)
             number = int(entry.pop("episode"))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             continue
         label = labels.setdefault(number, {})
         for key, cleared in _OVERRIDES.items():

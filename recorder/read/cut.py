@@ -20,6 +20,7 @@ from recorder.json_data import JsonObject, from_json, to_json
 from recorder.log.chain import Chain
 from recorder.log.labels import KEYS, read_labels
 from recorder.log.mcap_writer import McapWriter
+from recorder.log.preferences import read_judgements
 from recorder.log.ros2 import HEADER, read_compressed_image, read_note
 from recorder.log.streams import Stream
 from recorder.names import CAMERA_TOPIC, EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC, JOINT_TOPIC
@@ -191,6 +192,8 @@ class _Copier:
                 self._sink.keep_up()
                 report(self._seen)
         self._copied.notes += [f"{run}: {note}" for note in self._reader.notes]
+        if judged := len(read_judgements([run])):
+            self._copied.notes.append(f"{run}: {judged} of people's preferences between episodes are not taken along")
         if self._open is not None:
             self._end({**self._info, "end": "torn"}, self._last_ns)
         for topic, number in sorted(self._left.items()):

@@ -12,6 +12,7 @@ import numpy as np
 
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
+from recorder.log.preferences import EpisodeId
 
 __all__ = ["MISSING", "ImageOpener", "ImageSource", "StoredRows", "Table", "VideoSpan", "no_images"]
 
@@ -57,6 +58,12 @@ class Table:
     notes: tuple[str, ...] = ()
     open_images: ImageOpener | None = None
     stored: StoredRows | None = None
+
+    def episode_id(self, number: int) -> EpisodeId:
+        """Return the identity of an episode: its run, or the data set that it is of, and its number there."""
+        info = self.episodes[number]
+        run = info.get("set") or (self.origin if self.open_images is not None else info.get("run", self.origin))
+        return EpisodeId(str(Path(str(run)).resolve()), int(info.get("episode", number)))
 
 
 # -- The images that belong to a table's rows; each format implements `ImageSource` for its own files --------

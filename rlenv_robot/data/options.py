@@ -87,7 +87,7 @@ class CheckedOptions(TypedDict, total=False):
     goal_share: float
     images: Literal[True] | str | Sequence[str] | Options
     # pairs and actions
-    by: Literal["return", "success"]
+    by: Literal["return", "success", "person"]
     min_margin: float
     state: FieldValues
     tolerance: Tolerance
@@ -287,5 +287,5 @@ STEPS: Mapping[str, Check] = {
 TRAJECTORIES: Mapping[str, Check] = {
     "priority": choice("return"), **_DRAW, "length": whole(1), "images": _images, **FILTERS,
 }  # fmt: skip
-PAIRS: Mapping[str, Check] = {"by": choice("return", "success"), "min_margin": number(0.0), **FILTERS}
+PAIRS: Mapping[str, Check] = {"by": choice("return", "success", "person"), "min_margin": number(0.0), **FILTERS}
 ACTIONS: Mapping[str, Check] = {"state": _state, "tolerance": _tolerance, **FILTERS}

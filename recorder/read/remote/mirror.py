@@ -41,6 +41,7 @@ _FILES = (".hdf5", ".h5", ".mcap", ".db3", ".parquet", ".csv")
 _PROBED = (
     "meta/info.json", "meta/episodes.jsonl", "meta/tasks.jsonl", "meta/tasks.parquet", "meta/stats.json",
     "meta/rlenv_robot.json", "data/metadata.json", "data/main_data.hdf5", "episodes.json", "labels.jsonl",
+    "preferences.jsonl",
 )  # fmt: skip
 """Files that are looked for where a server lists none."""
 _SERIES = ("meta/episodes/chunk-000/file-{:03d}.parquet", "frames/part-{:05d}.parquet")

@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
@@ -22,8 +23,8 @@ from rlenv_robot.tasks.text_hints import HasTextHints, TextHints
 from rlenv_robot.world import EnvDescription, TimeStep, World, WorldWrapper
 
 __all__ = [
-    "AGGREGATION", "TEXT", "TextRules", "TextWorld", "decode", "encode",
-    "text_field", "text_hints_of", "to_text",
+    "AGGREGATION", "TEXT", "Message", "TextRules", "TextWorld", "decode", "encode", "read_messages", "text_field",
+    "text_hints_of", "to_text",
 ]  # fmt: skip
 
 TEXT = "text"
@@ -104,6 +105,36 @@ def encode(text: str, field: Field) -> np.ndarray:
 def decode(array: np.ndarray) -> str:
     """Return the text in a field's value."""
     return str(np.asarray(array)[()])
+
+
+class Message(TypedDict):
+    """One message of a chat.
+
+    Attributes:
+        role: ``system``, ``user`` (the environment) or ``assistant`` (the agent).
+        content: its text.
+    """
+
+    role: str
+    content: str
+
+
+def read_messages(rows: np.ndarray) -> tuple[list[Message], str]:
+    """Return a recorded episode as a chat, user and assistant in turn, and the observation after the last message.
+
+    The chat ends before the first step of unknown effect.
+
+    Args:
+        rows: (T + 1,), an episode's frames, with a text as observation and as action.
+    """
+    observations = [decode(text) for text in rows[f"observation_{TEXT}"]]
+    acted = rows["acted"][1:].astype(bool)
+    turns = len(acted) if acted.all() else int(np.argmin(acted))
+    messages: list[Message] = []
+    for number in range(turns):
+        messages.append({"role": "user", "content": observations[number]})
+        messages.append({"role": "assistant", "content": decode(rows[f"action_{TEXT}"][number + 1])})
+    return messages, observations[turns]
 
 
 def text_hints_of(world: World) -> TextHints:

@@ -6,7 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-__all__ = ["ACTS", "MAX_BYTES", "Act", "Choice", "Drive", "Login", "Message", "MessageError", "Replay", "Seen", "parse"]
+__all__ = [
+    "ACTS", "MAX_BYTES", "Act", "Choice", "Compare", "Drive", "Login", "Message", "MessageError", "Replay", "Seen",
+    "parse",
+]  # fmt: skip
 
 MAX_BYTES = 4096
 """Most bytes of one message."""
@@ -114,7 +117,20 @@ class Replay(_Message):
     slot: Annotated[int, Field(ge=0, le=1)] = 0
 
 
-Message = Login | Act | Drive | Choice | Seen | Replay
+class Compare(_Message):
+    """A question for two episodes to compare, with the answer on the two before, if they were judged.
+
+    Attributes:
+        pair: the number under which the page was sent the pair that ``choice`` is on.
+        choice: the answer; None only asks for a pair.
+    """
+
+    t: Literal["compare"]
+    pair: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    choice: Literal["left", "right", "equal", "skip"] | None = None
+
+
+Message = Login | Act | Drive | Choice | Seen | Replay | Compare
 _ADAPTER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="t")])
 
 

@@ -34,8 +34,20 @@ from real.protocol.text import printable
 from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.serving.console.access import Origins, Tokens, Visitor, is_loopback
 from rlenv_robot.serving.console.acts import ActLog, Acts
+from rlenv_robot.serving.console.comparisons import Comparisons, ShownPair, compare
 from rlenv_robot.serving.console.feed import RobotFeed
-from rlenv_robot.serving.console.messages import MAX_BYTES, Act, Choice, Drive, Login, MessageError, Replay, Seen, parse
+from rlenv_robot.serving.console.messages import (
+    MAX_BYTES,
+    Act,
+    Choice,
+    Compare,
+    Drive,
+    Login,
+    MessageError,
+    Replay,
+    Seen,
+    parse,
+)
 from rlenv_robot.serving.console.mover import Mover, MoverSettings
 from rlenv_robot.serving.console.questions import FixtureSocket, QuestionBox
 from rlenv_robot.serving.console.replay import Replays
@@ -105,7 +117,7 @@ class ConsoleSettings:
         certificate, private_key: files (PEM) for TLS; needed where other machines reach the console.
         fixture: endpoint at which the robot's server asks for resets; None: it asks elsewhere.
         acts: file of the log of acts; None keeps it in memory.
-        runs: folder of recorded runs that pages may replay; None: none.
+        runs: folder of recorded runs that pages may replay and compare; None: none.
         mover: of teleoperation.
 
     Raises:
@@ -163,6 +175,8 @@ class _Page:
     sent: int = 0
     seen: int = 0
     replays: asyncio.Task[None] | None = None
+    compares: asyncio.Task[None] | None = None
+    shown: ShownPair | None = None
 
     @property
     def full(self) -> bool:
@@ -194,6 +208,7 @@ class ConsoleServer:
         self._log = ActLog(settings.acts)
         self._acts = Acts(settings.address, settings.keys, self._mover, self._questions, self._log)
         self._replays = None if settings.runs is None else Replays(settings.runs)
+        self._comparisons = None if settings.runs is None else Comparisons(settings.runs)
         self._fixture = None if settings.fixture is None else FixtureSocket(settings.fixture, self._questions)
         self._listener = _listen(settings.host, settings.port)
         self.port: int = self._listener.getsockname()[1]
@@ -400,6 +415,8 @@ class ConsoleServer:
                 task.add_done_callback(tasks.discard)
             elif isinstance(message, Replay) and page.visitor.role is not Role.STOP and not page.replays:
                 page.replays = asyncio.create_task(self._replay(page, message))
+            elif isinstance(message, Compare) and not page.compares:
+                page.compares = asyncio.create_task(self._compare(page, message))
 
     async def _still_admitted(self, page: _Page) -> bool:
         """Take up the rights of a page's token as they are now; close the socket where it has none."""
@@ -427,6 +444,17 @@ class ConsoleServer:
         page.answers.append(answer)
         page.replays = None
         page.news.set()
+
+    async def _compare(self, page: _Page, question: Compare) -> None:
+        """Take a person's answer on two episodes, and ask for the next two, on the thread of the replays."""
+        answer, page.shown = await asyncio.get_running_loop().run_in_executor(
+            self._replayer, compare, self._comparisons, question, page.shown, page.visitor, self._log
+        )
+        page.answers.append(answer)
+        page.compares = None
+        page.news.set()
+        if question.choice is not None:
+            self._publish("acts")
 
     async def _send(self, page: _Page) -> None:
         """Send the newest of everything, one message at a time: a page that reads slowly gets fewer messages."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hal import SourceError
+from recorder.log.preferences import count_votes, read_judgements
 from rlenv_robot.source import SourceData
 from rlenv_robot.training.chat.transcripts import Transcript, read_transcripts
 
@@ -40,27 +41,54 @@ def preferences(
     Args:
         chats: at least two that differ.
         size: how many pairs.
-        by: ``return``, or ``success`` (the task's word, or a person's verdict or label that was recorded).
-        priority: ``controversy`` draws the most disputed pairs more often: those whose returns differ least. Empty for
-            all alike.
+        by: ``return``, ``success`` (the task's word, or a person's verdict or label that was recorded), or ``person``
+            (the preferences that people gave at the console, beside the logs).
+        priority: ``controversy`` draws the most disputed pairs more often: those whose returns differ least; by person,
+            those on which people agree least. Empty for all alike.
         seed: of the draws.
 
     Raises:
         SourceError: an unknown word, or no two chats differ.
+        LogError: preferences can't be read.
     """
-    if by not in ("return", "success") or priority not in ("", "controversy"):
-        raise SourceError(f"by is {by!r} and priority {priority!r}, allowed are 'return', 'success'; '', 'controversy'")
-    known = [one for one in chats if by == "return" or one.success is not None]
-    score = np.array([one.total if by == "return" else float(bool(one.success)) for one in known])
-    better, worse = np.nonzero(score[:, None] > score[None, :])
+    if by not in ("return", "success", "person") or priority not in ("", "controversy"):
+        raise SourceError(
+            f"by is {by!r} and priority {priority!r}, allowed are 'return', 'success', 'person'; '', 'controversy'"
+        )
+    better, worse, controversy = _by_person(chats) if by == "person" else _by_score(chats, by)
     if not len(better):
-        raise SourceError(f"no two of the {len(known)} chats differ in their {by}, so none is preferred")
-    total = np.array([one.total for one in known])
-    gap = np.abs(total[better] - total[worse])
-    controversy = 1.0 - gap / max(float(gap.max()), 1e-12)
+        raise SourceError(
+            f"nobody prefers one of two of the {len(chats)} chats; let people compare them at `rlenv-robot console`"
+            if by == "person"
+            else f"no two of the {len(chats)} chats differ in their {by}, so none is preferred"
+        )
     weight = controversy + 1e-3 if priority else np.ones(len(better))
     drawn = np.random.default_rng(seed).choice(len(better), size, p=weight / weight.sum())
-    return [Preference(known[better[n]], known[worse[n]], float(controversy[n])) for n in drawn.tolist()]
+    return [Preference(chats[better[n]], chats[worse[n]], float(controversy[n])) for n in drawn.tolist()]
+
+
+_Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""The number of the better and of the worse chat of each pair, and the pair's controversy, (P,) each."""
+
+
+def _by_score(chats: Sequence[Transcript], by: str) -> _Pairs:
+    numbers = np.array([n for n, one in enumerate(chats) if by == "return" or one.success is not None], np.intp)
+    total = np.array([chats[n].total for n in numbers])
+    score = total if by == "return" else np.array([float(bool(chats[n].success)) for n in numbers])
+    better, worse = np.nonzero(score[:, None] > score[None, :])
+    gap = np.abs(total[better] - total[worse])
+    return numbers[better], numbers[worse], 1.0 - gap / max(float(gap.max(initial=0.0)), 1e-12)
+
+
+def _by_person(chats: Sequence[Transcript]) -> _Pairs:
+    place = {one.episode: n for n, one in enumerate(chats) if one.episode is not None}
+    pairs = []
+    for (first, second), votes in count_votes(read_judgements(run for run, _ in place)).items():
+        if votes.first != votes.second and first in place and second in place:
+            sides = (place[first], place[second])
+            pairs.append((*(sides if votes.first > votes.second else sides[::-1]), votes.controversy))
+    better, worse, controversy = np.array(pairs, float).reshape(-1, 3).T
+    return better.astype(np.intp), worse.astype(np.intp), controversy
 
 
 @dataclass

@@ -6,26 +6,14 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 from hal import SourceError
 from recorder.log.labels import is_success
-from rlenv_robot.adapters.text.view import TEXT, decode
+from recorder.log.preferences import EpisodeId
+from rlenv_robot.adapters.text.view import TEXT, Message, read_messages
 from rlenv_robot.source import SourceData
 
 __all__ = ["Message", "Transcript", "read_transcripts", "write_sft"]
-
-
-class Message(TypedDict):
-    """One message of a chat.
-
-    Attributes:
-        role: ``system``, ``user`` (the environment) or ``assistant`` (the agent).
-        content: its text.
-    """
-
-    role: str
-    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +27,7 @@ class Transcript:
         terminated: whether the task ended the episode; a truncated one's last state has a value.
         success: by a person's verdict or label, else the task's word; None if unknown.
         seed: of the episode's draws, if recorded.
+        episode: the recorded episode that this is of; None if it was not recorded.
     """
 
     messages: tuple[Message, ...]
@@ -47,6 +36,7 @@ class Transcript:
     terminated: bool = True
     success: bool | None = None
     seed: int | None = None
+    episode: EpisodeId | None = None
 
     @property
     def total(self) -> float:
@@ -69,19 +59,15 @@ def read_transcripts(source: SourceData, system: str = "") -> list[Transcript]:
         raise SourceError(f"{table.origin} has no observations and actions of the field {TEXT!r}: record to_text(env)")
     first: tuple[Message, ...] = ({"role": "system", "content": system},) if system else ()
     found = []
-    for start, stop, record in zip(table.starts.tolist(), table.stops.tolist(), table.episodes, strict=True):
+    bounds = zip(table.starts.tolist(), table.stops.tolist(), table.episodes, strict=True)
+    for number, (start, stop, record) in enumerate(bounds):
         rows = table.rows[start:stop]
-        observations = [decode(text) for text in rows[f"observation_{TEXT}"]]
-        messages, rewards = list(first), []
-        for number in range(1, len(rows)):
-            if not rows["acted"][number]:
-                break
-            messages.append({"role": "user", "content": observations[number - 1]})
-            messages.append({"role": "assistant", "content": decode(rows[f"action_{TEXT}"][number])})
-            rewards.append(float(rows["reward"][number]))
-        if rewards:
+        messages, last = read_messages(rows)
+        if messages:
+            rewards = tuple(rows["reward"][1 : 1 + len(messages) // 2].tolist())
             over, success, seed = bool(rows["terminated"][-1]), is_success(record), record.get("seed")
-            found.append(Transcript(tuple(messages), tuple(rewards), observations[len(rewards)], over, success, seed))
+            identity = table.episode_id(number)
+            found.append(Transcript((*first, *messages), rewards, last, over, success, seed, identity))
     return found
 
 

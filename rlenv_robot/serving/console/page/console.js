@@ -36,6 +36,10 @@ const WORDS = {
     s_stopped: "STOPPED", old: "old", measured: "age of this pose:",
     replay: "Replay a recorded episode", first: "Episode", second: "Beside it", back: "One frame back", next: "One frame on", play: "Play", pause: "Pause",
     speed: "Speed", to_live: "Back to live", at: "Place in the episode", live: "Live", none: "nothing", simulation: "its simulation", is_replay: "REPLAY, not live",
+    compare: "Compare recorded episodes", begin: "Begin", left: "Left is better", right: "Right is better", equal: "Equally good", skip: "Can't say",
+    compare_label: "Two recorded episodes. Focus here: arrow left and right choose the better one, arrow up says equally good, arrow down skips",
+    compare_help: "Which one is better? With the focus here: ← left, → right, ↑ equally good, ↓ can't say.", left_one: "Left", right_one: "Right",
+    no_pair: "No pair is left for you to judge.", prefer: "Preference", user: "Environment", assistant: "Agent",
   },
   zh: {
     stop: "急停", stop_hint: "立即停止机器人。按键：Esc", theme: "主题", login: "登录", token: "令牌", enter: "进入",
@@ -69,6 +73,10 @@ const WORDS = {
     s_stopped: "已急停", old: "过时", measured: "此姿态的时延：",
     replay: "回放已记录的回合", first: "回合", second: "叠加", back: "后退一帧", next: "前进一帧", play: "播放", pause: "暂停",
     speed: "速度", to_live: "返回实时", at: "回合中的位置", live: "实时", none: "无", simulation: "其仿真", is_replay: "回放，非实时",
+    compare: "比较已记录的回合", begin: "开始", left: "左侧更好", right: "右侧更好", equal: "同样好", skip: "无法判断",
+    compare_label: "两个已记录的回合。聚焦此处：左右方向键选择更好的一个，上方向键表示同样好，下方向键跳过",
+    compare_help: "哪一个更好？聚焦此处后：← 左侧，→ 右侧，↑ 同样好，↓ 无法判断。", left_one: "左", right_one: "右",
+    no_pair: "没有需要您评判的配对了。", prefer: "偏好", user: "环境", assistant: "智能体",
   },
 };
 const store = {
@@ -97,6 +105,7 @@ function translate() {
   $("language").lang = other;
   buildTables();
   if (replay.shown) replay.show();
+  comparison.label();
   render();
 }
 
@@ -165,6 +174,9 @@ function receive(message) {
       for (const id of ["drive", "view", "cameras", "joints", "sensors", "timing", "episodes", "log"]) $(id).hidden = me.role === "stop";
       $("operate").hidden = !mayMove();
       $("drive").hidden = !mayMove();
+      $("compare").hidden = me.role !== "operate";
+      comparison.busy = false; // an answer on its way was lost with the connection
+      comparison.label();
       $("take-row").hidden = me.role !== "operate";
       put($("me"), `${me.name} (${me.role})`);
       if (robot) seeCameras();
@@ -182,6 +194,7 @@ function receive(message) {
     case "acts": acts = message.acts; renderActs(); break;
     case "outcome": takeOutcome(message); break;
     case "replay": replay.take(message); break;
+    case "compare": comparison.take(message); break;
   }
   schedule();
 }
@@ -709,10 +722,12 @@ function solid(geom, extent) {
   return faces;
 }
 
-const scene = {
+/** A drawing of a robot in a canvas; its note says why nothing is drawn. */
+const drawing = (canvasId, noteId) => ({
+  beside: null, // another drawing, which is seen from the same side
   gl: null, program: null, bodies: [], center: [0, 0, 0], extent: 1, azimuth: -0.9, elevation: 0.45, distance: 1, aimed: false, last: null,
   open() {
-    const canvas = $("scene");
+    const canvas = $(canvasId);
     try { this.gl = canvas.getContext("webgl", { antialias: true, alpha: true }); } catch { this.gl = null; }
     const gl = this.gl;
     if (!gl) return this.say("no_webgl");
@@ -746,10 +761,16 @@ const scene = {
     });
     return undefined;
   },
-  say(key) { $("scene-note").dataset.t = key; put($("scene-note"), t(key)); $("scene").hidden = true; },
+  say(key) { $(noteId).dataset.t = key; put($(noteId), t(key)); $(canvasId).hidden = true; },
   turn(sideways, up) { this.azimuth += sideways; this.elevation = Math.min(1.5, Math.max(-0.3, this.elevation + up)); this.again(); },
   zoom(factor) { this.distance = Math.min(8 * this.extent, Math.max(0.3 * this.extent, this.distance * factor)); this.again(); },
-  again() { if (this.last) this.draw(...this.last); },
+  again() {
+    if (this.last) this.draw(...this.last);
+    const other = this.beside;
+    if (!other) return;
+    [other.azimuth, other.elevation, other.distance] = [this.azimuth, this.elevation, this.distance];
+    if (other.last) other.draw(...other.last);
+  },
   load(model) {
     const gl = this.gl;
     if (!gl) return;
@@ -776,7 +797,7 @@ const scene = {
     const gl = this.gl;
     if (!gl || !pose.length) return;
     this.last = [pose, goal];
-    const canvas = $("scene"), scale = Math.min(devicePixelRatio || 1, 2);
+    const canvas = $(canvasId), scale = Math.min(devicePixelRatio || 1, 2);
     const width = Math.round(canvas.clientWidth * scale), height = Math.round(canvas.clientHeight * scale);
     if (!width || !height) return;
     if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
@@ -807,7 +828,8 @@ const scene = {
       gl.drawArrays(gl.TRIANGLES, 0, body.count);
     });
   },
-};
+});
+const scene = drawing("scene", "scene-note");
 
 // -- Recorded episodes in the place of the live robot ---------------------------------------------------------
 
@@ -881,6 +903,85 @@ const replay = {
   },
 };
 
+// -- Two recorded episodes, of which a person says which is better ---------------------------------------------
+
+const comparison = {
+  pair: 0, kind: "", logs: [], scenes: null, at: 0, playing: false, since: 0, busy: false, problem: "", outcome: "", begun: false,
+  ask(choice) {
+    if (this.busy || (choice && !this.allows(choice))) return;
+    const question = choice ? { t: "compare", pair: this.pair, choice } : { t: "compare" };
+    this.busy = send(question);
+    this.begun = true;
+    this.label();
+  },
+  allows(choice) { return this.pair > 0 && !this.busy && (choice === "skip" || !this.problem); },
+  take(message) {
+    Object.assign(this, { busy: false, pair: message.pair, kind: message.kind || "", problem: message.problem, outcome: message.outcome, logs: [] });
+    $("compare-motion").hidden = this.kind !== "motion";
+    $("compare-chat").hidden = this.kind !== "chat";
+    if (this.kind === "chat") [message.left, message.right].forEach((one, side) => $(`chat-${side}`).replaceChildren(...one.messages.flatMap(({ role, content }) => [make("dt", { "data-t": role }, t(role)), make("dd", {}, content)])));
+    if (this.kind === "motion") this.open([message.left, message.right]);
+    this.label();
+  },
+  label() {
+    for (const button of document.querySelectorAll("[data-choice]")) button.disabled = !this.allows(button.dataset.choice);
+    $("compare-begin").hidden = this.begun && (this.pair > 0 || this.busy);
+    $("compare-play").disabled = this.kind !== "motion";
+    put($("compare-play"), t(this.playing ? "pause" : "play"));
+    put($("compare-note"), this.busy ? "…" : [this.outcome, this.problem || (this.begun && !this.pair ? t("no_pair") : "")].filter(Boolean).join(". "));
+    $("compare-note").className = this.problem ? "bad" : "quiet";
+  },
+  open(logs) {
+    if (!this.scenes) {
+      this.scenes = [0, 1].map((side) => drawing(`compare-${side}`, `compare-note-${side}`));
+      [this.scenes[0].beside, this.scenes[1].beside] = [this.scenes[1], this.scenes[0]];
+      for (const one of this.scenes) one.open();
+    }
+    this.logs = logs;
+    logs.forEach((log, side) => this.scenes[side].load(log.scene));
+    this.at = 0;
+    $("compare-at").max = String(this.seconds);
+    this.show();
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    if (!still && !this.playing) this.play();
+  },
+  get seconds() { return Math.max(...this.logs.map((log) => (log.poses.length - 1) / log.rate_hz)); },
+  show() {
+    if (!this.logs.length) return;
+    this.logs.forEach((log, side) => this.scenes[side].draw(log.poses[Math.min(log.poses.length - 1, Math.round(this.at * log.rate_hz))], []));
+    $("compare-at").value = String(this.at);
+  },
+  play() {
+    this.playing = !this.playing;
+    if (this.playing && this.logs.length && this.at >= this.seconds) this.at = 0;
+    this.since = performance.now();
+    this.label();
+    if (this.playing) requestAnimationFrame((time) => this.run(time));
+  },
+  run(now) {
+    if (!this.playing) return;
+    if (this.logs.length) {
+      this.at += (now - this.since) / 1e3;
+      if (this.at > this.seconds + 0.5) this.at = 0; // again, after a moment at the end
+      this.show();
+    }
+    this.since = now;
+    requestAnimationFrame((time) => this.run(time));
+  },
+  start() {
+    $("compare-begin").addEventListener("click", () => { this.ask(); $("compare-group").focus(); });
+    for (const button of document.querySelectorAll("[data-choice]")) button.addEventListener("click", () => this.ask(button.dataset.choice));
+    $("compare-play").addEventListener("click", () => this.play());
+    $("compare-at").addEventListener("input", (event) => { this.playing = false; this.at = Number(event.target.value); this.show(); this.label(); });
+    $("compare-group").addEventListener("keydown", (event) => {
+      const choice = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "equal", ArrowDown: "skip" }[event.key];
+      if (!choice || event.target !== $("compare-group") || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+      event.preventDefault();
+      if (!event.repeat) this.ask(choice);
+    });
+  },
+};
+
 // -- Begin -----------------------------------------------------------------------------------------------------
 
 let pointerStopped = 0;
@@ -926,11 +1027,12 @@ $("theme").addEventListener("click", () => {
   scene.again();
 });
 if (store.get("theme")) document.documentElement.dataset.theme = store.get("theme");
-addEventListener("resize", () => scene.again());
+addEventListener("resize", () => { scene.again(); comparison.show(); });
 setInterval(tick, 33);
 setInterval(schedule, 250);
 scene.open();
 replay.open();
+comparison.start();
 touch.open();
 xr.open();
 translate();

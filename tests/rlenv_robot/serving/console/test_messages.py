@@ -14,6 +14,7 @@ from rlenv_robot.serving.console.messages import (
     MAX_BYTES,
     Act,
     Choice,
+    Compare,
     Drive,
     Login,
     MessageError,
@@ -27,7 +28,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 FIELDS = st.sampled_from(
-    ["t", "id", "act", "text", "stop_number", "take", "engaged", "axes", "device", "cameras", "token"]
+    ["t", "id", "act", "text", "stop_number", "take", "engaged", "axes", "device", "cameras", "token", "pair", "choice"]
 )
 
 
@@ -37,7 +38,7 @@ def test_any_text_is_a_message_within_its_bounds_or_refused(text: str) -> None:
         message = parse(text)
     except MessageError:
         return
-    assert isinstance(message, Login | Act | Drive | Choice | Seen)
+    assert isinstance(message, Login | Act | Drive | Choice | Compare | Seen)
 
 
 @given(st.lists(st.floats() | st.integers(), max_size=MAX_AXES + 5))

@@ -20,9 +20,14 @@ from hal.cameras.source import Frame
 from hal.cameras.wrapper import WithCameras
 from real import RemoteRobot, Server
 from real.protocol.keys import Role
+from recorder.log.preferences import read_judgements
+from rlenv_robot.adapters.text.dialogue import Dialogue
+from rlenv_robot.adapters.text.view import TEXT
 from rlenv_robot.serving.console.access import new_token
 from rlenv_robot.serving.console.mover import MoverSettings
 from rlenv_robot.serving.console.questions import Question
+from rlenv_robot.training.chat.preferences import preferences
+from rlenv_robot.training.chat.transcripts import read_transcripts
 from tests.fakes import Integrator, until
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
@@ -573,3 +578,69 @@ def test_a_recorded_episode_is_replayed_beside_its_simulation_and_never_taken_fo
     shows(page, "#scene-note", "(20 / 20)")
     page.click("#replay-end")
     until(lambda: page.get_attribute("#view", "data-replay") == "false")
+
+
+def test_a_person_compares_recorded_episodes_by_mouse_and_keyboard(
+    open_page: Any, served: Server, tmp_path: Path
+) -> None:
+    with rr.make("so101-reach", record=tmp_path / "logs", steps=10) as env:
+        for seed, target in enumerate((0.0, 0.5, -0.1)):
+            table = env.reset({"seed": seed})
+            while not (table["terminated"] or table["truncated"]):
+                action = {"joint_target": np.full(6, target, np.float32)}
+                table, _ = env.step({"env_id": env.env_id, "frame_no": table["frame_no"], "action": action})
+    page = open_page(locale="zh-CN")
+    shows(page, "#compare-title", "比较")
+    page.click("#language")
+    shows(page, "#compare-title", "Compare")
+    assert page.locator("[data-choice]:enabled").count() == 0
+    page.click("#compare-begin")
+    page.wait_for_selector("#compare-motion:visible")
+    page.wait_for_selector("[data-choice=left]:enabled")
+    drawn = "comparison.scenes.every((one) => one.gl && one.last && one.bodies.length)"
+    until(lambda: page.evaluate(drawn))
+    page.click("[data-choice=left]")
+    shows(page, "#compare-note", "left of ")
+    page.wait_for_selector("[data-choice=equal]:enabled")
+    assert page.evaluate("document.activeElement.id") != "compare-group"
+    page.focus("#text")
+    page.keyboard.press("ArrowRight")  # elsewhere an arrow is no answer
+    page.focus("#compare-group")
+    page.keyboard.press("ArrowUp")
+    shows(page, "#compare-note", "equal of ")
+    page.wait_for_selector("[data-choice=equal]:enabled")
+    page.keyboard.press("ArrowDown")
+    shows(page, "#compare-note", "No pair is left")
+    shows(page, "#act-table", "Preference: left")
+    answers = read_judgements((tmp_path / "logs").iterdir())
+    assert [(one.choice, one.who) for one in answers] == [
+        ("left", "p-operate"), ("equal", "p-operate"), ("skip", "p-operate"),
+    ]  # fmt: skip
+    assert len({frozenset((one.left, one.right)) for one in answers}) == 3
+    guest = open_page("watch")
+    assert guest.locator("#compare").is_hidden()
+    guest.evaluate("send({ t: 'compare', pair: 1, choice: 'left' })")  # as a page would that was tampered with
+    until(lambda: "does not allow" in guest.evaluate("comparison.problem"))
+    assert len(read_judgements((tmp_path / "logs").iterdir())) == 3
+    page.keyboard.press("Escape")
+    state_is(page, "stopped")
+
+
+def test_two_chat_replies_are_compared_as_texts(open_page: Any, tmp_path: Path) -> None:
+    env: Any = rr.make(Dialogue(["<b>may I?</b>"], lambda messages: 0.0), record=tmp_path / "logs")
+    for answer in ("gladly", "no <img src=x>"):
+        table = env.reset({"seed": 0})
+        env.step({"env_id": env.env_id, "frame_no": table["frame_no"], "action": {TEXT: answer}})
+    env.close()
+    page = open_page(viewport={"width": 375, "height": 700})
+    page.click("#compare-begin")
+    page.wait_for_selector("#compare-chat:visible")
+    sides = [page.text_content(f"#chat-{side}") for side in (0, 1)]
+    assert all("<b>may I?</b>" in side for side in sides)
+    assert sorted("gladly" in side for side in sides) == [False, True]
+    assert page.locator("#compare img").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    page.click("[data-choice=right]")
+    shows(page, "#compare-note", "right of ")
+    chosen = preferences(read_transcripts(rr.open_source(tmp_path / "logs")), 1, by="person")[0].chosen
+    assert chosen.messages[-1]["content"] in sides[1]
