@@ -1,7 +1,7 @@
 """Measure Kaiwu workflows: against the same loop written directly, and distributed against one process.
 
     python benchmarks/kaiwu.py loop                 # ratio of step rates, medians of alternating runs
-    python benchmarks/kaiwu.py distributed --seconds 60 --workflows 1
+    python benchmarks/kaiwu.py distributed --seconds 120 --workflows 2
 
 On a quiet machine of two cores: taskset -c 0,1 python benchmarks/kaiwu.py distributed --seconds 120. The first line of
 each result is the machine's load at its beginning and end.
@@ -12,10 +12,9 @@ import functools
 import os
 import statistics
 import tempfile
+import threading
 import time
 from pathlib import Path
-
-import numpy as np
 
 import rlenv_robot as rr
 from rlenv_robot.adapters.kaiwu.env import KaiwuEnv
@@ -25,6 +24,7 @@ from rlenv_robot.adapters.kaiwu.session import Budget
 from rlenv_robot.adapters.kaiwu.templates import write_project
 
 TASK = "so101-reach"
+PAIRS = 3
 
 
 def direct(steps, agent=None):
@@ -100,37 +100,107 @@ def make_view(task, counter, style, seed):
     return KaiwuEnv(rr.make(task), style, counter=counter, seed=seed)
 
 
+class Processes:
+    """Sample the processor time of this process and of all that it starts, by their titles, while a block runs."""
+
+    def __init__(self, pause_s=0.2):
+        self._pause_s, self._over = pause_s, threading.Event()
+        self._samples, self._parents, self._titles = [], {}, {}
+
+    def __enter__(self):
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self._over.set()
+        self._thread.join()
+
+    def _run(self):
+        while not self._over.wait(self._pause_s):
+            self.sample()
+
+    def sample(self):
+        """Read /proc once."""
+        used = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                rest = (entry / "stat").read_text().rpartition(")")[2].split()
+                title = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            except OSError:
+                continue
+            pid = int(entry.name)
+            self._parents[pid], self._titles[pid] = int(rest[1]), title
+            used[pid] = (int(rest[11]) + int(rest[12])) / os.sysconf("SC_CLK_TCK")
+        self._samples.append((time.monotonic(), used))
+
+    def seconds(self, lasted):
+        """Return the seconds of each kind of process in the last so many seconds in which a learner ran, or we did."""
+        learners = {pid for pid in self._titles if self._ours(pid) and self._kind(pid) == "Learner"} or {os.getpid()}
+        end = max(at for at, used in self._samples if learners & used.keys())
+        inside = [used for at, used in self._samples if end - lasted <= at <= end]
+        kinds = {}
+        for used in inside[-1:]:
+            for pid, seconds in used.items():
+                if self._ours(pid):
+                    kind = self._kind(pid)
+                    kinds[kind] = kinds.get(kind, 0.0) + seconds - inside[0].get(pid, 0.0)
+        return kinds
+
+    def _ours(self, pid):
+        while pid > 1:
+            if pid == os.getpid():
+                return True
+            pid = self._parents.get(pid, 0)
+        return False
+
+    def _kind(self, pid):
+        if pid == os.getpid():
+            return "command"
+        title = self._titles[pid]
+        if title.startswith("ray::"):
+            return title.split()[0].removeprefix("ray::").partition(".")[0].strip("_")
+        return next((name for name in ("raylet", "gcs_server", "dashboard") if name in title), "Ray's others")
+
+
 def measure_distributed(seconds, workflows, algorithm):
-    """Print samples learned a second, distributed and in one process, run one after the other."""
+    """Print steps a second, distributed and in one process by turns, and the processor time of every process."""
     from rlenv_robot.adapters.kaiwu.distributed import run_distributed
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_project(folder / "project", TASK, algorithm)
         project = open_project(folder / "project")
-        rates, costs = {}, {}
-        for number, kind in enumerate(("one process", "distributed", "one process", "distributed")):
-            budget, out = Budget(seconds=seconds / 4), folder / f"out{number}"
-            if kind == "distributed":
-                make = functools.partial(make_view, TASK)
-                outcome = run_distributed(project, make, out=out, workflows=workflows, budget=budget)
-                counts = outcome.counts
-                note = f"{counts.inserted} came, {outcome.learned} learned, {outcome.left} left, {counts.unused} unused"
-                busiest = max(outcome.cpu_s["workflow"] / workflows, outcome.cpu_s["learner"])
-            else:
-                began = time.process_time()
-                outcome = run_project(project, rr.make(TASK), out=out, budget=budget, through_pool=True)
-                busiest, note = time.process_time() - began, "processor time with imports"
-            costs.setdefault(kind, []).append(1e6 * busiest / outcome.steps)
-            rate = outcome.steps / outcome.seconds
-            rates.setdefault(kind, []).append(rate)
-            print(f"{kind}: {rate:.0f} steps/s, {outcome.updates / outcome.seconds:.2f} updates/s ({note})", flush=True)
-        ratio = np.mean(rates["distributed"]) / np.mean(rates["one process"])
-        print(
-            f"ratio {ratio:.2f} by the clock with {workflows} workflows; a busy machine gives two processes more of it"
-        )
-        one, busiest = (statistics.mean(costs[kind]) for kind in ("one process", "distributed"))
-        print(f"processor time of a step: {one:.0f} us in one process, {busiest:.0f} us of the busiest of several")
+        rates, pairs = {}, []
+        for number in range(2 * PAIRS):
+            kind = ("one process", "distributed")[(number + number // 2) % 2]  # A B B A A B ...
+            budget, out = Budget(seconds=seconds / (2 * PAIRS)), folder / f"out{number}"
+            with Processes() as processes:
+                if kind == "distributed":
+                    make = functools.partial(make_view, TASK)
+                    outcome = run_distributed(project, make, out=out, workflows=workflows, budget=budget)
+                    counts = outcome.counts
+                    note = f"{counts.inserted} samples came, {outcome.learned} learned, {outcome.left} left"
+                    assert counts.inserted == outcome.learned + outcome.left
+                else:
+                    outcome = run_project(project, rr.make(TASK), out=out, budget=budget, through_pool=True)
+                    note = f"{outcome.updates} calls of learn"
+                processes.sample()
+                spent = processes.seconds(outcome.seconds)
+            rates[kind] = outcome.steps / outcome.seconds
+            print(f"{kind}: {rates[kind]:.0f} steps/s, {outcome.updates / outcome.seconds:.2f} updates/s ({note})")
+            shown = sorted(spent.items(), key=lambda pair: -pair[1])
+            whole = sum(spent.values())
+            print(
+                f"  processor time {whole:.1f} s in {outcome.seconds:.1f} s; us a step: "
+                + ", ".join(f"{kind} {1e6 * used / outcome.steps:.0f}" for kind, used in shown), flush=True,
+            )  # fmt: skip
+            if number % 2:
+                pairs.append(rates["distributed"] / rates["one process"])
+        shown = ", ".join(f"{ratio:.2f}" for ratio in pairs)
+        print(f"ratio by the clock, {workflows} workflows: median {statistics.median(pairs):.2f} of {shown}")
 
 
 def load():
@@ -143,7 +213,7 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=("loop", "distributed"))
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--workflows", type=int, default=1)
+    parser.add_argument("--workflows", type=int, default=2)
     parser.add_argument("--algorithm", choices=("ppo", "dqn"), default="ppo")
     args = parser.parse_args()
     print(load())

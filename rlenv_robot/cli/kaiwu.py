@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rlenv_robot.adapters.kaiwu.project import Project
     from rlenv_robot.adapters.kaiwu.run import EnvLike, Outcome, View
     from rlenv_robot.adapters.kaiwu.session import Budget, Style
+    from rlenv_robot.config.profile import Profile
     from rlenv_robot.env import Environment
 
 __all__ = ["add", "add_new", "add_run", "add_test", "new", "run", "test"]
@@ -213,18 +214,26 @@ def _views(args: argparse.Namespace, project: Project) -> EnvLike:
     if project.style != "batch":
         return _env(args, project.environment)
     name = args.env or project.environment
-    if name != "go2-walk" or args.robot != "sim" or args.profile:
-        raise ValueError(f"--style batch is for --env go2-walk in simulation, without --profile; this is {name!r}")
+    profile = _profile(args)
+    if profile is not None:
+        name = name or profile.task.name
+    if name != "go2-walk" or args.robot != "sim":
+        raise ValueError(f"--style batch is for --env go2-walk in simulation; this is {name!r} on {args.robot!r}")
     from rlenv_robot.adapters.kaiwu.batch import Go2Batch
 
-    return lambda counter, style, seed: Go2Batch(counter, seed)
+    return lambda counter, style, seed: Go2Batch(counter, seed, profile=profile)
+
+
+def _profile(args: argparse.Namespace) -> Profile | None:
+    from rlenv_robot.config.profile import load_profile
+
+    return None if args.profile is None else load_profile(args.profile)
 
 
 def _env(args: argparse.Namespace, named: str) -> Environment:
-    from rlenv_robot.config.profile import load_profile
     from rlenv_robot.registry import make
 
-    profile = None if args.profile is None else load_profile(args.profile)
+    profile = _profile(args)
     name = args.env or named
     options = {}
     if profile is not None:

@@ -196,7 +196,10 @@ class Walk:
     def commands(self) -> int:
         """The most commands of an episode."""
         low, last = self.command_hold_s[0], self.steps / _RATE_HZ - _UNCHANGED_S
-        return 1 + max(0, math.ceil(last / low) - 1) if low > 0 else 1
+        if not 0 < low <= last:
+            return 1
+        shortest = round(low * _RATE_HZ) / _RATE_HZ  # changes fall on control periods
+        return 2 + math.floor((last - low) / shortest + 1e-9)
 
     @cached_property
     def goal(self) -> Spec:

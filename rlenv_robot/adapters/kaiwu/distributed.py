@@ -28,8 +28,8 @@ from rlenv_robot.adapters.kaiwu.settings import AppSettings
 
 __all__ = ["DistributedOutcome", "run_distributed"]
 
-_PATIENCE_S = 0.003
-"""Pause before a process asks a pool again that had nothing for it, or no room."""
+_PATIENCE_S = 0.5
+"""The longest wait for a batch, or for room in the pool, before a process looks whether the run is over."""
 
 _RESTART_S = 0.5
 """Pause before a workflow asks for an environment whose process was killed."""
@@ -101,23 +101,24 @@ class _Learner:
             (agent,) = place.make_agents(1, "learner")
             step = begin_with([agent], site.project, ModelPool(site.out / "ckpt", 50))
             learn, codec, number, stop = original(agent, "learn"), place.algorithm.codec, 0, ""
+            updates = 0
             began = time.process_time()
             while True:
-                batch = ray.get(site.samples.next_batch.remote(number))
+                batch = ray.get(site.samples.next_batch.remote(number, 0.0 if stop else _PATIENCE_S))
                 if stop and (batch is None or not _drains(settings) or stop.endswith("updates")):
                     break
                 if batch is None:
                     stop = ray.get(site.board.state.remote())["stop"]
-                    time.sleep(_PATIENCE_S)
                     continue
                 number, rows = batch
                 result = learn(codec.decode(list(rows)))
-                step += 1
+                step, updates = step + 1, updates + 1
                 if isinstance(result, Mapping):
                     place.monitor.put_data({os.getpid(): cast("Mapping[str, object]", result)})
                 if step % settings.dump_model_freq == 0:
                     self._publish(agent, step)
-                stop = ray.get(site.board.learn.remote(step, len(rows)))
+                learned = number * len(rows)  # all batches have this size
+                stop = ray.get(site.board.learn.remote(os.getpid(), updates, step, learned))
                 if settings.learner_train_sleep_seconds:
                     time.sleep(settings.learner_train_sleep_seconds)
             self._publish(agent, step)
@@ -157,37 +158,53 @@ class _Predictor:
 
 
 class _Newest:
-    """Load the newest model into an agent, at most once in ``model_file_sync_per_minutes``."""
+    """Load models of the pool into an agent: the newest, at most once in ``model_file_sync_per_minutes``, or another.
+
+    With 0 minutes a request waits in the model pool for a newer model, so that looking costs no answer of the pool.
+    """
 
     def __init__(self, site: _Site, agent: object, name: str) -> None:
         self._site, self._agent, self._folder = site, agent, site.out / name / f"model-{os.getpid()}"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._looked, self.number = -np.inf, 0
+        self._awaited: Any = None
         self._rng = random.Random(site.seed)
 
     def load(self, wanted: object = "latest") -> None:
-        pause = 60.0 * self._site.project.settings.model_file_sync_per_minutes
-        if wanted == "latest" and time.monotonic() - self._looked < pause:
-            return
-        self._looked = time.monotonic()
-        numbers = ray.get(self._site.models.numbers.remote())
         if wanted == "latest":
-            number = max(numbers, default=0)
-            if number <= self.number:
-                return
-        elif wanted == "random" and numbers:
+            if self._may_be_newer() and (newer := ray.get(self._site.models.newer.remote(self.number))) is not None:
+                self._take(*newer)
+            return
+        numbers = ray.get(self._site.models.numbers.remote())
+        if wanted == "random" and numbers:
             number = self._rng.choice(numbers)
         elif str(wanted).isdigit() and int(str(wanted)) in numbers:
             number = int(str(wanted))
         else:
             there = ", ".join(map(str, numbers)) or "none"
             raise ValueError(f"model {wanted!r} is not in the model pool, there are {there}")
-        for path in self._folder.iterdir():
-            path.unlink()
         try:
             files = ray.get(self._site.models.get.remote(number))
         except ray.exceptions.RayTaskError:  # it was deleted meanwhile, for a newer one
             return
+        self._take(number, files)
+
+    def _may_be_newer(self) -> bool:
+        pause = 60.0 * self._site.project.settings.model_file_sync_per_minutes
+        if pause > 0:
+            due = time.monotonic() - self._looked >= pause
+            self._looked = time.monotonic() if due else self._looked
+            return due
+        if self._awaited is None:
+            self._awaited = self._site.models.wait_for_newer.remote(self.number)
+        ready = bool(ray.wait([self._awaited], timeout=0)[0])
+        if ready:
+            self._awaited = None
+        return ready
+
+    def _take(self, number: int, files: Mapping[str, bytes]) -> None:
+        for path in self._folder.iterdir():
+            path.unlink()
         for name, content in files.items():
             (self._folder / name).write_bytes(content)
         original(self._agent, "load_model")(path=str(self._folder), id=str(number))
@@ -244,11 +261,10 @@ class _RemoteRun:
             part: Any = rows[sent : sent + size]
             if self._codec.makes_rows:
                 part = np.stack(part)
-            taken = ray.get(self._site.samples.insert.remote(self._source, self._sent, part))
+            taken = ray.get(self._site.samples.insert.remote(self._source, self._sent, part, _PATIENCE_S))
             sent, self._sent = sent + taken, self._sent + taken
             if taken < len(part):  # the pool is full: the learner comes first
                 self.report()
-                time.sleep(_PATIENCE_S)
         self.report()
 
     def predict(self, agent: object, method: Method, arguments: tuple[object, ...], named: dict[str, object]) -> object:

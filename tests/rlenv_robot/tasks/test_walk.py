@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rlenv_robot as rr
 from hal.robots.go2 import GO2, STANCE
@@ -207,6 +209,14 @@ def stand(envs: VectorEnvironment, table: dict, steps: int) -> list[dict]:
         table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": still})
         tables.append(table)
     return tables
+
+
+@given(low=st.integers(25, 200), more=st.integers(0, 3), cents=st.integers(0, 1), steps=st.integers(1, 700))
+def test_every_draw_of_changing_commands_has_the_goal_s_shape(low: int, more: int, cents: int, steps: int):
+    shortest = low / 50 + cents / 200  # a period's boundary, or a quarter beside it
+    task = Walk(command_hold_s=(shortest, shortest + more / 50), steps=steps)
+    for seed in range(3):
+        task.goal.validate(dict(task.begin(np.random.default_rng(seed), {}).goal), "goal")
 
 
 def test_the_command_changes_at_its_time_and_is_observed_and_rewarded():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +20,10 @@ pytest.importorskip("torch")
 
 from rlenv_robot.adapters.kaiwu.distributed import DistributedOutcome, run_distributed  # noqa: E402
 from rlenv_robot.adapters.kaiwu.env import KaiwuEnv  # noqa: E402
+from rlenv_robot.adapters.kaiwu.journal import SampleJournal  # noqa: E402
+from rlenv_robot.adapters.kaiwu.pools import JOURNAL  # noqa: E402
 from rlenv_robot.adapters.kaiwu.project import open_project  # noqa: E402
+from rlenv_robot.adapters.kaiwu.samples import SamplePool  # noqa: E402
 from rlenv_robot.adapters.kaiwu.session import Budget  # noqa: E402
 from rlenv_robot.env import Environment  # noqa: E402
 from tests.rlenv_robot.adapters.kaiwu.conftest import LENGTH, Corridor  # noqa: E402
@@ -80,7 +85,7 @@ def test_samples_reach_the_learner_in_order_and_none_is_lost(
     assert (outcome.updates, outcome.train_step, outcome.learned) == (40, 40, 320)
     assert outcome.counts.inserted == outcome.learned + outcome.left
     assert outcome.counts.dropped == outcome.counts.repeated == 0
-    assert outcome.started == {"learner": 1, "workflow": 2, "sample pool": 1, "model pool": 1}
+    assert outcome.started == {"board": 1, "learner": 1, "workflow": 2, "sample pool": 1, "model pool": 1}
     assert len(outcome.models) == 3  # modelpool_max_save_model_count
     assert max(outcome.models) == 40
     samples = learned(folder)
@@ -110,7 +115,8 @@ def test_remote_actors_choose_the_actions_with_the_learner_s_models(
     outcome = run_distributed(
         open_project(folder), make_corridor, out=tmp_path / "out", workflows=1, budget=Budget(episodes=60)
     )
-    assert outcome.started == {"learner": 1, "actor": 1, "workflow": 1, "sample pool": 1, "model pool": 1}
+    roles = ("board", "learner", "actor", "workflow", "sample pool", "model pool")
+    assert outcome.started == dict.fromkeys(roles, 1)
     table = json.loads((tmp_path / "out" / "ckpt" / f"model.ckpt-{outcome.train_step}.json").read_text())
     assert all(forth > back for back, forth in table[: LENGTH - 1])
 
@@ -134,7 +140,7 @@ def test_killed_processes_of_each_kind_are_started_again_and_lose_no_sample(
     with_ray = threading.Thread(target=run)
     with_ray.start()
     board = _wait_for(lambda: ray.is_initialized() and _board())
-    roles = ("learner", "sample pool", "actor", "model pool", "workflow", "environment")
+    roles = ("learner", "sample pool", "actor", "model pool", "board", "workflow", "environment")
     killed = []
     for role in roles:
         before = _wait_for(lambda role=role: _moving(board, role))
@@ -148,13 +154,48 @@ def test_killed_processes_of_each_kind_are_started_again_and_lose_no_sample(
     outcome = found[0]
     assert outcome.started == dict.fromkeys(roles, 2)
     assert outcome.train_step > 0
-    # A batch that a killed learner had learned and not yet confirmed is learned once more; none is left out.
-    assert 0 <= outcome.learned + outcome.left - outcome.counts.inserted <= 8
+    # A batch that a killed learner had learned and not yet confirmed is learned once more, and counts once.
+    assert outcome.learned + outcome.left == outcome.counts.inserted
     assert outcome.counts.dropped == 0
     samples = learned(folder)
     for process in {process for process, _ in samples}:
         numbers = sorted({number for owner, number in samples if owner == process})
         assert numbers == list(range(len(numbers))), "in the pool's journal nothing is missing"
+
+
+def test_a_killed_command_goes_on_with_every_sample_that_its_pool_had_taken(
+    write_project: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder, out = numbered(write_project("2025")), tmp_path / "out"
+    settings = folder / "conf" / "configure_app.toml"
+    settings.write_text(settings.read_text() + "learner_train_sleep_seconds = 0.05\n")  # so that the pool is full
+    environment = f"{Corridor.__module__}:Corridor"
+    command = [
+        sys.executable, "-W", "ignore", "-m", "rlenv_robot", "kaiwu", "run", str(folder), "--env", environment,
+        "--distributed", "--out", str(out), "--seconds", "150",
+    ]  # fmt: skip
+    first = subprocess.Popen([*command, "--updates", "100000"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        _wait_for(lambda: (folder / "learned.txt").is_file() and len(learned(folder)) > 160)
+        processes = json.loads((out / "board.json").read_text())["processes"]
+    finally:
+        first.kill()
+        first.wait()
+    assert set(processes) == {"board", "learner", "workflow", "sample pool", "model pool"}
+    _wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for group in processes.values() for pid in group))
+    pool = SamplePool(open_project(folder).settings)
+    SampleJournal(out / JOURNAL).replay(pool)
+    (taken,) = pool.newest.values()
+    left = len(pool.contents())
+    assert left >= 8
+
+    again = subprocess.run([*command, "--updates", "20", "--resume"], capture_output=True, text=True, timeout=200)
+    assert again.returncode == 0, again.stderr
+    assert "20 of 20 updates" in again.stdout
+    (process,) = processes["workflow"]
+    numbers = [number for owner, number in learned(folder) if owner == process]
+    assert sorted(set(numbers)) == list(range(taken))
+    assert len(numbers) - taken <= 8  # a batch that was learned, but not confirmed before the kill
 
 
 def _wait_for(condition: Callable[[], Any], seconds: float = 100.0) -> Any:
