@@ -21,6 +21,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 Examples:
 
   rlenv-robot certify tcp://127.0.0.1:5555 --trials 1000 --key lab.key --out stopping.json
+  rlenv-robot check so101-reach --robot tcp://127.0.0.1:5555 --report check.json
+  rlenv-robot certify tcp://127.0.0.1:5555 --conformance check.json --key lab.key
   rlenv-robot certify --verify stopping.json
 """
     parser.add_argument(
@@ -29,6 +31,9 @@ Examples:
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")
     parser.add_argument("--trials", type=int, default=100, help="of each kind (default: 100)")
     parser.add_argument("--profile", metavar="FILE", help="the server's profile; its digest is certified")
+    parser.add_argument(
+        "--conformance", metavar="FILE", help="put this report of `rlenv-robot check --report FILE.json` into it"
+    )
     parser.add_argument("--key", metavar="FILE", help="sign with this private key; a missing one is made")
     parser.add_argument("--out", metavar="FILE", default="stopping.json", help="default: stopping.json")
     parser.add_argument("--verify", metavar="FILE", help="verify this certificate, and do nothing else")
@@ -50,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
         advance = bars.begin("stops and silences")
         certificate = certify(
             args.address, trials=args.trials, keys=args.keys, profile=args.profile,
+            conformance=args.conformance,
             progress=lambda done, total: advance(done, f"{done} of {total}", total=total),
         )  # fmt: skip
     if args.key:
@@ -82,3 +88,14 @@ def _print(certificate: dict[str, Any]) -> None:
     print_table(
         f"{robot}, {certificate.get('began', '?')}, ms", ("", "state", "trials", "median", "99.9%", "longest"), rows
     )
+    for report in certificate.get("conformance") or ():
+        print(f"conformance: {_summary(report)}")
+
+
+def _summary(report: dict[str, Any]) -> str:
+    """Return a report of conformance as a line: its checks by result, with the first that failed."""
+    results = [check.get("passed") for check in report.get("checks", ())]
+    failed = [check for check in report.get("checks", ()) if check.get("passed") is False]
+    first = f": {failed[0].get('name')}" if failed else ""
+    counts = f"{results.count(True)} passed, {len(failed)} failed{first}, {results.count(None)} not tried"
+    return f"{report.get('subject')}: {counts}"

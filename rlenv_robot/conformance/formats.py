@@ -47,6 +47,7 @@ def _plain(report: Report) -> dict[str, object]:
         "subject": report.subject,
         "passed": report.passed,
         "seconds": round(report.seconds, 3),
+        "robot_digest": report.robot_digest,
         "checks": [
             {"number": check.number, "key": check.key, "name": check.name, "clause": check.requirement,
              "passed": check.passed, "message": check.message, "how": check.how, "calls": list(check.calls)}

@@ -105,12 +105,14 @@ class Report:
         checks: in the order of the run.
         notes: what the standard leaves open and the subject does in a way of its own.
         seconds: how long the run took.
+        robot_digest: of the description of the robot that was checked; empty where no robot was.
     """
 
     subject: str
     checks: tuple[Check, ...]
     notes: tuple[Note, ...] = ()
     seconds: float = 0.0
+    robot_digest: str = ""
 
     @property
     def part(self) -> str:

@@ -96,7 +96,16 @@ def check_robot(
         checks = Supervisor(log, subject.stop, subject.close, cautious=not simulated).run(
             list(_plan(probe, left, None if made else cast("Callable[[], Robot]", robot))), only
         )
-    return Report(f"robot {type(subject).__name__}", checks, probe.notes, time.monotonic() - began)
+    name, seconds = f"robot {type(subject).__name__}", time.monotonic() - began
+    return Report(name, checks, probe.notes, seconds, _digest(subject))
+
+
+def _digest(robot: Robot) -> str:
+    """Return the digest of a robot's description; empty where it has none that can be read."""
+    try:
+        return str(robot.spec.digest)
+    except Exception:  # a checked robot may raise anything
+        return ""
 
 
 def _plan(probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) -> Iterator[PlannedCheck]:

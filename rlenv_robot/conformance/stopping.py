@@ -7,6 +7,7 @@ until the robot's driver has confirmed the stop, not the time in which a mass co
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import platform
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hal import RobotError, RobotState
+from hal.field import JsonDict
 from real import RemoteRobot
 from recorder.log import signing
 
@@ -42,6 +44,7 @@ def certify(
     trials: int = 100,
     keys: str | Path | None = None,
     profile: str | Path | None = None,
+    conformance: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Stop a served robot, and fall silent, many times in each state; return the certificate, not yet signed.
@@ -51,6 +54,7 @@ def certify(
         trials: of each kind, at least 1.
         keys: folder of this client's keys, with the role ``move`` or ``operate``.
         profile: the server's profile, whose digest goes into the certificate.
+        conformance: a report on this robot (``rlenv-robot check --report FILE.json``), for the certificate.
         progress: called with the trials done and their number.
 
     Returns:
@@ -59,15 +63,18 @@ def certify(
         the watchdog and two control periods. The robot is left stopped.
 
     Raises:
-        ValueError: fewer than 1 trial, or a profile that can't be read.
+        ValueError: fewer than 1 trial, a profile or a report that can't be read, or a report on another robot.
         RobotError: the robot refused a reset, or did not confirm a stop.
     """
     if trials < 1:
         raise ValueError(f"trials is {trials}, it must be at least 1")
     digest = None if profile is None else sha256(Path(profile).read_bytes()).hexdigest()
+    reports = None if conformance is None else _read_reports(Path(conformance))
     began = datetime.now(UTC)
     with closing(RemoteRobot(address, keys=keys)) as mover, closing(RemoteRobot(address, keys=keys)) as button:
         button.stand_by()
+        if reports is not None:
+            _check_robot(reports, mover.spec.digest, Path(conformance or ""))  # before anything moves
         bench = _Bench(mover, button)
         kinds: dict[str, Callable[[], float]] = {
             "ready": bench.stop_when_ready, "running": bench.stop_when_running, "holding": bench.stop_when_holding,
@@ -91,6 +98,7 @@ def certify(
         "silences": {"running": spread_ms(silences)},
         "server": {name: status.get(name) for name in ("real_time", "cadence", "stop", "datagrams") if name in status},
         "profile_sha256": digest,
+        "conformance": reports,
         "client": _machine(),
     }
 
@@ -105,6 +113,33 @@ def spread_ms(seconds: Sequence[float]) -> dict[str, float]:
         "99.9%": round(times[rank] * 1e3, 3),
         "longest": round(times[-1] * 1e3, 3),
     }
+
+
+def _read_reports(path: Path) -> list[JsonDict]:
+    """Return the reports in a file of ``rlenv-robot check --report FILE.json``."""
+    try:
+        reports = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        reports = None
+    if not isinstance(reports, list) or not all(
+        isinstance(one, dict) and {"subject", "passed", "checks"} <= one.keys() for one in reports
+    ):
+        raise ValueError(
+            f"{path} is no report of conformance; write one with `rlenv-robot check NAME --robot ADDRESS --report "
+            f"{path.with_suffix('.json').name}`"
+        )
+    return reports
+
+
+def _check_robot(reports: Sequence[JsonDict], digest: str, path: Path) -> None:
+    """Refuse reports of which none is on the robot with this digest."""
+    found = [str(one["robot_digest"]) for one in reports if one.get("robot_digest")]
+    if digest not in found:
+        of = f"a robot with the digest {found[0][:16]}" if found else "no robot"
+        raise ValueError(
+            f"{path} reports on {of}, the served robot has {digest[:16]}; check the served robot: `rlenv-robot check "
+            "NAME --robot ADDRESS --report FILE.json`"
+        )
 
 
 class _Bench:

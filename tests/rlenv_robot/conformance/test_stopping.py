@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from hal import Guard
 from real import RemoteRobot, Server
 from rlenv_robot.cli.main import main
+from rlenv_robot.conformance.formats import write_report
+from rlenv_robot.conformance.report import Check, Report
 from rlenv_robot.conformance.stopping import certify, sign, spread_ms, verify
 from tests.fakes import Integrator
 
 CERTIFICATE: dict[str, Any] = {
     "format": "a test", "stops": {"running": spread_ms([0.001, 0.002])}, "profile_sha256": None,
+    "conformance": [{"subject": "robot X", "passed": False, "checks": [{"name": "stops", "passed": False}]}],
 }  # fmt: skip
 
 
@@ -27,9 +30,13 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_stop_and_silence_of_a_served_robot_is_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, key = tmp_path / "stopping.json", tmp_path / "lab.key"
+    out, key, checked = tmp_path / "stopping.json", tmp_path / "lab.key", tmp_path / "check.json"
+    report = Report("robot Integrator", (Check("it stops", "robot", True), Check("it waits", "robot", None)),
+                    robot_digest=Integrator().spec.digest)  # fmt: skip
+    write_report(checked, [report])
     with Server(Guard(Integrator()), watchdog_s=0.1) as server:
-        assert main(["certify", server.address, "--trials", "2", "--key", str(key), "--out", str(out)]) == 0
+        assert main(["certify", server.address, "--trials", "2", "--key", str(key), "--out", str(out),
+                     "--conformance", str(checked)]) == 0  # fmt: skip
         assert server.about()["state"] == "stopped"
         mover = RemoteRobot(server.address)
         mover.reset({"clear_stop": "the certificate is finished"})
@@ -40,8 +47,29 @@ def test_every_stop_and_silence_of_a_served_robot_is_in_it(tmp_path: Path, capsy
     }  # fmt: skip
     assert certificate["silences"]["running"]["median"] >= 100, "no silence ends before the watchdog"
     assert certificate["robot"]["digest"] == Integrator().spec.digest
+    assert certificate["conformance"] == json.loads(checked.read_text())
     assert main(["certify", "--verify", str(out)]) == 0
-    assert verify(certificate) in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert verify(certificate) in shown
+    assert "conformance: robot Integrator: 1 passed, 0 failed, 1 not tried" in shown
+    certificate["conformance"][0]["checks"][1]["passed"] = True
+    with pytest.raises(ValueError, match="signature"):
+        verify(certificate)
+
+
+def test_a_report_on_another_robot_or_on_none_is_refused_before_anything_moves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checked, robot = tmp_path / "check.json", Integrator()
+    with Server(Guard(robot), watchdog_s=0.1) as server:
+        for reports in ([Report("robot Other", (), robot_digest="ab" * 32)], [Report("environment x", ())]):
+            write_report(checked, reports)
+            assert main(["certify", server.address, "--conformance", str(checked)]) == 2
+            assert robot.spec.digest[:16] in capsys.readouterr().err
+        checked.write_text('{"subject": "robot"}')
+        assert main(["certify", server.address, "--conformance", str(checked)]) == 2
+        assert "no report of conformance" in capsys.readouterr().err
+    assert robot.resets == []
 
 
 def test_a_lockstep_server_has_no_watchdog_to_certify(capsys: pytest.CaptureFixture[str]) -> None:
