@@ -11,23 +11,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 import rlenv_robot
 from rlenv_robot.policies.policy import load_policy
-from rlenv_robot.scripted import ScriptedPairLift, ScriptedPickPlace, ScriptedPush
+from rlenv_robot.scripted import SCRIPTS
 from rlenv_robot.training.rollout import evaluate
 from rlenv_robot.vector.env import VectorEnvironment
 
 SEED = 1000
 Act = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
-EXPERTS: dict[str, Any] = {
-    "so101-push": ScriptedPush(),
-    "so101-pick-place": ScriptedPickPlace(),
-    "so101-pair-lift": ScriptedPairLift(),
-}
 
 
 @dataclass(frozen=True)
@@ -61,17 +55,17 @@ def main() -> None:
     """A line of Markdown for each task and policy."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=200)
-    parser.add_argument("--task", choices=sorted({*EXPERTS, "so101-reach", "go2-walk"}))
+    parser.add_argument("--task", choices=sorted({*SCRIPTS, "so101-reach", "go2-walk"}))
     parser.add_argument("--policy", help="a trained policy for --task, .onnx or .npz")
     args = parser.parse_args()
     if args.policy and not args.task:
         parser.error("--policy wants --task")
     print("| task | policy | episodes | success | median figure | mean return |\n|---|---|---|---|---|---|")
-    for name in [args.task] if args.task else EXPERTS:
+    for name in [args.task] if args.task else SCRIPTS:
         with rlenv_robot.make_vector(name, args.episodes, autoreset="disabled") as envs:
             policies = {"stands still": still(envs), "random": random(envs)}
-            if name in EXPERTS:
-                policies["script"] = EXPERTS[name].act
+            if name in SCRIPTS:
+                policies["script"] = SCRIPTS[name]().act
             if args.policy:
                 policies["trained"] = load_policy(args.policy).act
             for policy, act in policies.items():

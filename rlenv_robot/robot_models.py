@@ -277,6 +277,13 @@ _ROBOTS = PluginTable(
             twin="sim.robots.twin:so101_cube_twin",
             variation="sim.robots.variations:so101_cube_variation",
         ),
+        "so101-cabinet": RobotModel(
+            "so101-cabinet",
+            "hal.robots.so101_cabinet:SO101_CABINET",
+            "sim.robots.so101_cabinet:so101_cabinet",
+            twin="sim.robots.twin:so101_cabinet_twin",
+            variation="sim.robots.variations:so101_cabinet_variation",
+        ),
         "so101-pair": RobotModel(
             "so101-pair",
             "hal.robots.so101_pair:SO101_PAIR",

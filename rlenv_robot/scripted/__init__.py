@@ -1,5 +1,10 @@
 """Move SO-101 arms by scripts that solve tasks."""
 
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+
 from rlenv_robot.scripted.arm import (
     STEP_RAD,
     ScriptedPairLift,
@@ -17,8 +22,27 @@ from rlenv_robot.scripted.arm import (
     toward,
     yaw_of,
 )
+from rlenv_robot.scripted.handle import ScriptedDrawer
 
 __all__ = [
-    "STEP_RAD", "ScriptedPairLift", "ScriptedPickPlace", "ScriptedPush", "blend", "coming_position", "fingers_middle",
-    "grasp_and_carry", "heading_to", "holds", "ramp", "roll_to", "same_turn", "toward", "yaw_of",
+    "SCRIPTS", "STEP_RAD", "Script", "ScriptedDrawer", "ScriptedPairLift", "ScriptedPickPlace", "ScriptedPush",
+    "blend", "coming_position", "fingers_middle", "grasp_and_carry", "heading_to", "holds", "ramp", "roll_to",
+    "same_turn", "toward", "yaw_of",
 ]  # fmt: skip
+
+
+class Script(Protocol):
+    """A policy without memory that solves a task."""
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the action for observations with any leading axes."""
+        ...
+
+
+SCRIPTS: Mapping[str, Callable[[], Script]] = {
+    "so101-drawer": ScriptedDrawer,
+    "so101-pair-lift": ScriptedPairLift,
+    "so101-pick-place": ScriptedPickPlace,
+    "so101-push": ScriptedPush,
+}
+"""Task -> the class of the script that solves it."""

@@ -77,6 +77,7 @@ def toward(
     roll: np.ndarray,
     step: np.ndarray | float = STEP_RAD,
     tool: tuple[float, float, float] = TIP,
+    pitch: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the next goals of the five joints on the way to where the tool's point is at ``place``, pointing down.
 
@@ -91,11 +92,12 @@ def toward(
         tool: `hal.robots.so101.TIP`, the middle of the closed fingers, or ``GRASP``, the middle of the open ones.
         step: the farthest that the joint with the longest way moves, rad, shape (...) or a number; the others keep
             pace.
+        pitch: of the gripper below the horizontal, rad, shape (...); by default as steep as the arm can.
 
     Returns:
         Rad, float32, shape (..., 5); ``goal`` where the place is out of reach.
     """
-    wanted = inverse_kinematics(place, _pitch_to(place), roll, tool)
+    wanted = inverse_kinematics(place, _pitch_to(place) if pitch is None else pitch, roll, tool)
     lost = np.isnan(wanted[..., :1])
     if lost.any():
         wanted = np.where(lost, inverse_kinematics(place, steepest(place, roll, tool), roll, tool), wanted)

@@ -16,11 +16,19 @@ from hal.robots.so101 import JOINTS, TICKS_PER_TURN, forward_kinematics
 from hal.robots.so101_pair import SIDES
 from sim.model import Columns, Computed, Reader, SimModel
 from sim.robots.so101 import LINKS, so101, so101_mjcf
+from sim.robots.so101_cabinet import so101_cabinet, so101_cabinet_mjcf
 from sim.robots.so101_pair import so101_pair, so101_pair_mjcf
 
 __all__ = [
-    "IDENTIFIED", "TwinServos", "quantised_position", "quantised_velocity", "so101_cube_twin", "so101_pair_twin",
-    "so101_twin", "thing_factors",
+    "IDENTIFIED",
+    "TwinServos",
+    "quantised_position",
+    "quantised_velocity",
+    "so101_cabinet_twin",
+    "so101_cube_twin",
+    "so101_pair_twin",
+    "so101_twin",
+    "thing_factors",
 ]  # fmt: skip
 
 Six = tuple[float, float, float, float, float, float]
@@ -124,6 +132,17 @@ def so101_cube_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
     return _with_thing(_arm_twin(so101(cube=True), so101_mjcf(cube=True), actual), "cube", seed)
 
 
+def so101_cabinet_twin(
+    seed: int = 0, servos: TwinServos = IDENTIFIED, opening: tuple[float, float] = (0.0, 0.0)
+) -> SimModel:
+    """Make a stand-in for the real arm before a cabinet; arguments as for `so101_twin` and `so101_cabinet`.
+
+    A sibling's drawer also has another mass and friction (`thing_factors`).
+    """
+    actual = servos.sibling(seed) if seed else servos
+    return _with_part(_arm_twin(so101_cabinet(opening=opening), so101_cabinet_mjcf(), actual), "drawer", seed)
+
+
 def so101_pair_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
     """Make a stand-in for two real arms with the bar between them; arguments as for `so101_twin`.
 
@@ -166,6 +185,15 @@ def _with_thing(sim_model: SimModel, name: str, seed: int) -> SimModel:
     mass, friction = thing_factors(seed)
     _scale_mass(model, [model.body(name).id], mass)
     model.geom_friction[model.geom(name).id, 0] *= friction
+    return sim_model
+
+
+def _with_part(sim_model: SimModel, name: str, seed: int) -> SimModel:
+    """Return the model with a part of its own on a joint, of which body and joint have the same name."""
+    model = sim_model.model
+    mass, friction = thing_factors(seed)
+    _scale_mass(model, [model.body(name).id], mass)
+    model.dof_frictionloss[model.joint(name).dofadr[0]] *= friction
     return sim_model
 
 

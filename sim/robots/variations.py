@@ -17,6 +17,7 @@ __all__ = [
     "Variation",
     "cube_tag_timing",
     "go2_variation",
+    "so101_cabinet_variation",
     "so101_cube_variation",
     "so101_pair_variation",
     "so101_variation",
@@ -49,6 +50,10 @@ _GRIP: Mapping[str, Any] = {"uniform": [0.7, 1.3], "scale": True}
 """Friction of a cube or bar, as for `sim.robots.twin.thing_factors`."""
 
 
+_RUNNING: Mapping[str, Any] = {"uniform": [0.7, 1.3], "scale": True}
+"""Friction of the joint of a drawer or lid, as for `sim.robots.twin.thing_factors`."""
+
+
 def so101_variation() -> Variation:
     """Return the range of SO-101s."""
     return _arms(("*",), ("joint_target",))
@@ -73,6 +78,12 @@ def cube_tag_timing() -> Mapping[str, Any]:
         "sensor_delay": {name: {"uniform": [0.035, 0.055]} for name in pose},
         "noise": {"cube_position": 0.0005, "cube_orientation": 0.0015},
     }
+
+
+def so101_cabinet_variation() -> Variation:
+    """Return the range of SO-101s, and of drawers that run lighter or heavier."""
+    variation = _arms(JOINTS, ("joint_target",))
+    return {**variation, "randomise": {**variation["randomise"], "joint.drawer.frictionloss": _RUNNING}}
 
 
 def so101_pair_variation() -> Variation:

@@ -11,6 +11,7 @@ import rlenv_robot as rr
 from hal.robots.so101 import HOME, SO101, inverse_kinematics, steepest
 from rlenv_robot.scripted import (
     STEP_RAD,
+    ScriptedDrawer,
     ScriptedPairLift,
     ScriptedPickPlace,
     ScriptedPush,
@@ -62,6 +63,7 @@ def test_a_way_is_walked_in_short_steps_and_ends_where_it_should() -> None:
     [
         ("so101-push", ScriptedPush(), ("cube_position", "gripper_position")),
         ("so101-pick-place", ScriptedPickPlace(), ("cube_position", "gripper_position")),
+        ("so101-drawer", ScriptedDrawer(), ("handle_position", "gripper_position")),
         ("so101-pair-lift", ScriptedPairLift(), ("left_handle_position", "right_gripper_position")),
     ],
 )

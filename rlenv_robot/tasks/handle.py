@@ -1,0 +1,295 @@
+"""Move a part by its handle and let go of it: the rules that such tasks share, and the task `Drawer`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import Literal, get_args
+
+import numpy as np
+
+from hal import Field, Spec
+from hal.robots.so101_cabinet import SO101_CABINET, TRAVEL, handle_position
+from rlenv_robot.robot_models import RobotModel, find_robot_model
+from rlenv_robot.tables import Options
+from rlenv_robot.tasks.cube import Rewards, distance, start_near_home
+from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
+from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
+
+__all__ = ["Drawer", "HandleTask", "Job"]
+
+Job = Literal["open", "close"]
+"""``open`` begins with a closed thing, ``close`` with an open one."""
+
+_AXES = ("x", "y", "z")
+_OPEN_RAD = 0.8
+_REST_S = 0.5
+
+
+class HandleTask:
+    """A task that is fulfilled where a part rests at a place along its joint and the gripper has left its handle.
+
+    A base class, whose subclasses are dataclasses. Success is judged over the last half second of an episode, by means:
+    of the part's distance from the target, of its speed, and of the gripper's distance from the handle.
+
+    Attributes:
+        name: what `rlenv_robot.make` calls it.
+        rewards: ``dense`` or ``sparse``.
+        clearance_m: the least distance of the finger tips from the handle that counts as let go, metres.
+        steps: length of an episode in control periods.
+    """
+
+    robot: str
+    name: str
+    rewards: Rewards
+    clearance_m: float
+    steps: int
+
+    _specs: Spec
+    """The robot's sensors."""
+
+    _place: str
+    """The sensor of the part's place along its joint; the goal's field is called ``target_`` and the rest of its name.
+    """
+
+    _range: tuple[float, float]
+    """The range of the part's places."""
+
+    _figures: Mapping[str, float]
+    """The names of error, speed and clearance for people, and what one of each is in SI units."""
+
+    _wide: float
+    _close: float
+    """The errors over which the reward's two terms fall to 1/e, in the unit of the part's place."""
+
+    _slowest: float
+    """The mean speed up to which the part is at rest, in the unit of its place for each second."""
+
+    @property
+    def _tolerance(self) -> float:
+        """The error that counts as success, in the unit of the part's place."""
+        raise NotImplementedError
+
+    def _handle(self, sensors: Arrays, place: np.ndarray) -> np.ndarray:
+        """Return the handle's middle where the part is at a place, metres, shape (..., 3)."""
+        raise NotImplementedError
+
+    def _check(self, **above_zero: float) -> None:
+        check_settings(self.steps, clearance_m=self.clearance_m, **above_zero)
+        if self.rewards not in get_args(Rewards):
+            raise ValueError(f"rewards is {self.rewards!r}, allowed are 'dense' and 'sparse'")
+
+    # -- specs -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def observation(self) -> Spec:
+        """The observation: the robot's sensors, the handle, where the handle shall be, and the goal."""
+        handle = Field("handle_position", (3,), "float32", -20.0, 20.0, "m", "middle of the handle", _AXES)
+        target = Field("handle_target", (3,), "float32", -20.0, 20.0, "m", "where the handle's middle shall be", _AXES)
+        return Spec(self._called("observation"), (*self._specs.fields, handle, target, *self.goal.fields))
+
+    @cached_property
+    def action(self) -> Spec:
+        """The action: the arm's own command."""
+        return replace(SO101_CABINET.commands, name=self._called("action"))
+
+    @cached_property
+    def goal(self) -> Spec:
+        """The goal: the part's place along its joint."""
+        sensor = self._specs[self._place]
+        low, high = self._range
+        name = f"target_{self._place.split('_')[-1]}"
+        meaning = f"what {self._place} shall be"
+        return Spec(self._called("goal"), (replace(sensor, name=name, low=low, high=high, meaning=meaning),))
+
+    @cached_property
+    def state(self) -> Spec:
+        """The privileged state: none."""
+        return Spec(self._called("state"))
+
+    def _called(self, part: str) -> str:
+        return f"{self.name.replace('-', '_')}_{part}"
+
+    # -- episodes ----------------------------------------------------------------------------------------
+
+    def _episode(self, place: float, rng: np.random.Generator, options: Options) -> Episode:
+        """Return an episode to a place, or to the one that the options fix, from near home with an open gripper."""
+        start = start_near_home(rng)
+        start[5] = _OPEN_RAD
+        goal: Arrays = {self.goal.names[0]: np.array([place], np.float32)}
+        fixed = fixed_goal(options)
+        if fixed:
+            goal = self.goal.validate({**goal, **fixed}, "goal")
+        return Episode(goal, {"joint_target": start})
+
+    def command(self, action: Arrays, sensors: Arrays) -> Arrays:
+        """Return the action: it is the command."""
+        return action
+
+    def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """Return the sensors, the handle's place and target, and the goal broadcast to their leading axes."""
+        name, place = self.goal.names[0], sensors[self._place]
+        target = goal[name] if goal[name].shape == place.shape else np.broadcast_to(goal[name], place.shape)
+        return {
+            **sensors,
+            "handle_position": self._handle(sensors, place),
+            "handle_target": self._handle(sensors, target),
+            name: target,
+        }
+
+    def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """Return an empty mapping: there is no privileged state."""
+        return {}
+
+    # -- judging -----------------------------------------------------------------------------------------
+
+    def _error(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return how far the part is from its target; shape = leading axes."""
+        error: np.ndarray = np.abs(sensors[self._place] - goal[self.goal.names[0]])[..., 0]
+        return error
+
+    def _speed(self, sensors: Arrays) -> np.ndarray:
+        """Return how fast the part moves; shape = leading axes."""
+        speed: np.ndarray = np.abs(sensors[self._place.rsplit("_", 1)[0] + "_velocity"])[..., 0]
+        return speed
+
+    def _away(self, sensors: Arrays) -> np.ndarray:
+        """Return the distance from the finger tips to the handle, metres; shape = leading axes."""
+        return distance(sensors["gripper_position"], self._handle(sensors, sensors[self._place]))
+
+    def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
+        """Return the reward that the task's class describes; shape = leading axes."""
+        if self.rewards == "sparse":
+            return self.success(following, goal).astype(np.float64)
+        error, near = self._error(following, goal), np.exp(-self._away(following) / 0.05)
+        done = np.clip(2 - 2 * error / self._tolerance, 0.0, 1.0)
+        change = np.square(following["joint_goal"][..., :5] - sensors["joint_goal"][..., :5])
+        value: np.ndarray = 0.25 * np.exp(-error / self._wide) + 0.25 * np.exp(-error / self._close) + 0.2 * near
+        value += 0.5 * done * (1 - near) - 0.5 * np.add.reduce(change, axis=-1)
+        return value
+
+    def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return False: every episode lasts its number of steps, as what is judged is rest."""
+        return np.zeros(sensors[self._place].shape[:-1], bool)
+
+    @property
+    def averaged_readings(self) -> int:
+        """The number of readings in half a second, over which success is judged."""
+        return round(_REST_S * SO101_CABINET.rate_hz)
+
+    def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether the part was at its target, at rest, and let go of, in the mean."""
+        error, speed, clearance = (means[name] * scale for name, scale in self._figures.items())
+        good: np.ndarray = (error <= self._tolerance) & (speed <= self._slowest) & (clearance >= self.clearance_m)
+        return good
+
+    def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether the part is at its target, at rest, and let go of, at this reading."""
+        return self.average_success(self.metrics(sensors, goal), sensors, goal)
+
+    def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
+        """Return the part's error and speed, and the gripper's distance from the handle."""
+        values = self._error(sensors, goal), self._speed(sensors), self._away(sensors)
+        return {name: value / scale for (name, scale), value in zip(self._figures.items(), values, strict=True)}
+
+    def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
+        """Return the goal that the last of the readings along time reached."""
+        return {self.goal.names[0]: np.clip(sensors[self._place][-1], *self._range)}
+
+
+# -- so101-drawer --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Drawer(HandleTask):
+    """Pull a drawer open by its handle to a given opening, or push it closed, and let go of it.
+
+    The cabinet stands clamped on the table, at a place and an angle that the robot's reset draws. An episode succeeds
+    if over its last half second, in the mean, the drawer is within ``tolerance_m`` of the target, moves at most 5 mm/s,
+    and the finger tips are at least ``clearance_m`` from the handle.
+
+    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.25 exp(-e / 0.05 m) + 0.25 exp(-e / 0.01 m) +
+    0.5 w (1 - exp(-g / 0.05 m)) - 0.5 |q* - q*before|^2`` with ``g`` the distance from finger tips to handle and ``e``
+    that of the opening from its target, both after the step, ``w`` falling from 1 where ``e`` is half the tolerance to
+    0 where it is the tolerance, and ``q*`` the joint goals of the arm without its gripper in rad. So it pays to leave
+    the handle once the drawer is where it shall be. With ``rewards="sparse"`` the reward is 1 where a reading alone
+    would be a success, else 0. An episode is truncated after ``steps``.
+
+    Attributes:
+        tolerance_m: the largest distance of the opening from its target that counts as success, metres.
+        rewards: ``dense`` or ``sparse``.
+        job: ``open``, from a closed drawer, or ``close``, from an open one.
+        opening: range of the openings that are drawn, metres: of the target, or for ``close`` of the start.
+        clearance_m: the least distance of the finger tips from the handle that counts as let go, metres.
+        steps: length of an episode in control periods of 1/30 s.
+    """
+
+    tolerance_m: float = 0.01
+    rewards: Rewards = "dense"
+    job: Job = "open"
+    opening: tuple[float, float] = (0.04, 0.08)
+    clearance_m: float = 0.04
+    steps: int = 180
+
+    name = "so101-drawer"
+    robot = "so101-cabinet"
+
+    _specs = SO101_CABINET.sensors
+    _place = "drawer_opening"
+    _range = (0.0, TRAVEL)
+    _wide, _close, _slowest = 0.05, 0.01, 0.005
+    _figures = MappingProxyType({"opening_error_mm": 1e-3, "speed_mm_s": 1e-3, "clearance_mm": 1e-3})
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "opening", tuple(self.opening))  # a profile gives a list
+        self._check(tolerance_m=self.tolerance_m)
+        if self.job not in get_args(Job):
+            raise ValueError(f"job is {self.job!r}, allowed are 'open' and 'close'")
+        low, high = self.opening
+        if not self.tolerance_m < low <= high <= TRAVEL:
+            raise ValueError(
+                f"opening is {self.opening}, it must be a range above tolerance_m, {self.tolerance_m}, to {TRAVEL} m"
+            )
+
+    @property
+    def _tolerance(self) -> float:
+        return self.tolerance_m
+
+    @cached_property
+    def robot_model(self) -> RobotModel:
+        """The robot model; that of ``close`` starts with an open drawer in simulation."""
+        model = find_robot_model(self.robot)
+        if self.job == "open":
+            return model
+        from sim.robots.so101_cabinet import so101_cabinet
+        from sim.robots.twin import so101_cabinet_twin
+
+        return replace(
+            model,
+            simulated=partial(so101_cabinet, opening=self.opening),
+            twin=partial(so101_cabinet_twin, opening=self.opening),
+        )
+
+    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
+        """Draw a target, and a start near home with an open gripper; the robot's reset draws where the cabinet is."""
+        place = float(rng.uniform(*self.opening))
+        return self._episode(place if self.job == "open" else 0.0, rng, options)
+
+    def _handle(self, sensors: Arrays, place: np.ndarray) -> np.ndarray:
+        return handle_position(sensors["cabinet_position"], sensors["cabinet_yaw"], place)
+
+    def flat_hints(self) -> FlatHints:
+        """Return the scales that this task was tried with (launch/train_clone.py)."""
+        scales = {
+            **ARM_SCALES, "cabinet_position": 0.2, "cabinet_yaw": 0.5, "drawer_opening": 0.05, "drawer_velocity": 0.2,
+            "handle_position": 0.2, "handle_target": 0.2, "target_opening": 0.05,
+        }  # fmt: skip
+        differences = (
+            Difference("handle_position", "gripper_position", 0.05),
+            Difference("handle_target", "handle_position", 0.05),
+            Difference("target_opening", "drawer_opening", 0.02),
+            SERVO_GAP,
+        )
+        return FlatHints(scales, differences, "joint_goal", ARM_STRIDE)
