@@ -16,6 +16,8 @@ from rlenv_robot.scripted.arm import (
     grasp_and_carry,
     heading_to,
     holds,
+    let_go,
+    placed,
     ramp,
     roll_to,
     same_turn,
@@ -26,8 +28,8 @@ from rlenv_robot.scripted.handle import ScriptedDrawer
 
 __all__ = [
     "SCRIPTS", "STEP_RAD", "Script", "ScriptedDrawer", "ScriptedPairLift", "ScriptedPickPlace", "ScriptedPush",
-    "blend", "coming_position", "fingers_middle", "grasp_and_carry", "heading_to", "holds", "ramp", "roll_to",
-    "same_turn", "toward", "yaw_of",
+    "blend", "coming_position", "fingers_middle", "grasp_and_carry", "heading_to", "holds", "let_go", "placed", "ramp",
+    "roll_to", "same_turn", "toward", "yaw_of",
 ]  # fmt: skip
 
 

@@ -14,7 +14,9 @@ from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
 
-__all__ = ["CubeTask", "PickPlace", "Push", "Rewards", "distance", "place_on_table", "start_near_home"]
+__all__ = [
+    "CubeTask", "PickPlace", "Push", "Rewards", "distance", "let_go", "place_on_table", "start_near_home",
+]  # fmt: skip
 
 Rewards = Literal["dense", "sparse"]
 """``dense`` leads to the target; ``sparse`` is 1 where the task is fulfilled and else 0."""
@@ -225,22 +227,53 @@ class Push(CubeTask):
 
 _LOWEST_M = 0.05
 _HIGHEST_M = 0.12
+_ON_TABLE_M = 4 * CUBE_HALF
+"""Targets below this height are on the table: a cube that lies below such a target is not held at it."""
+
 _OPEN_RAD = 0.8
+_LET_GO_RAD = 0.35
+_AWAY_M = 0.05
+_REST_S = 1.0
+_REST_MM = 2.0
+
+
+def let_go(sensors: Arrays, thing: np.ndarray) -> np.ndarray:
+    """Return whether the gripper is open, by 0.35 rad or more, and its tip at least 5 cm away from a thing.
+
+    Args:
+        sensors: of an SO-101, each with any leading axes.
+        thing: the middle of the thing, metres, shape (..., 3).
+
+    Returns:
+        bool, shape = leading axes.
+    """
+    away = distance(sensors["gripper_position"], thing) >= _AWAY_M
+    result: np.ndarray = (sensors["joint_position"][..., 5] >= _LET_GO_RAD) & away
+    return result
 
 
 @dataclass(frozen=True)
 class PickPlace(CubeTask):
-    """Take a cube and bring it to a target, on the table or above it.
+    """Take a cube and bring it to a target: put it down on the table, or hold it above.
 
-    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) -
+    Where the target is on the table, an episode succeeds if during the whole last second the gripper has let go of
+    the cube, and the cube has rested within the tolerance: its distance from the target at the end is the mean of that
+    second to 2 mm. The gripper has let go where its jaw is open by 0.35 rad or more and its tip is 5 cm or more away
+    from the cube's middle. Where the target is in the air, an episode succeeds if the cube is within the tolerance at
+    the end.
+
+    Reward of a step, at most 2: ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) -
     0.5 |q* - q*before|^2`` with ``g`` the distance from finger tips to cube, ``d`` that from cube to target, both
-    after the step, and ``q*`` the joint goals of the arm without its gripper in rad. With ``rewards="sparse"`` it is
-    1 within the tolerance, else 0. The task terminates where the cube falls off the table, and is truncated after
-    ``steps``.
+    after the step, and ``q*`` the joint goals of the arm without its gripper in rad; and 1 more where the gripper has
+    let go of the cube within the tolerance of a target on the table. With ``rewards="sparse"`` it is 1 where the cube
+    is within the tolerance and, if the target is on the table, the gripper has let go, else 0. The task terminates
+    where the cube falls off the table, and is truncated after ``steps``.
 
     Attributes:
         tolerance_m: the distance that counts as success, metres.
         rewards: ``dense`` or ``sparse``.
+        release: whether a cube on the table must be let go and rest. With False, as before version 0.2, it may still be
+            held at the end, and nothing is earned for letting go.
         above: share of the episodes whose target is 5 to 12 cm above the table, 0 to 1; the others' is on it.
         area: share of the table's area (in width and in depth) that targets are drawn from, above 0 to 1; less is
             nearer to the middle, and easier.
@@ -249,9 +282,10 @@ class PickPlace(CubeTask):
 
     tolerance_m: float = 0.02
     rewards: Rewards = "dense"
+    release: bool = True
     above: float = 0.5
     area: float = 1.0
-    steps: int = 180
+    steps: int = 240
 
     name = "so101-pick-place"
 
@@ -276,3 +310,51 @@ class PickPlace(CubeTask):
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
         """Return the action: it is the command."""
         return action
+
+    # -- judging -----------------------------------------------------------------------------------------
+
+    def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
+        """Return the reward that the class describes; shape = leading axes."""
+        value = super().reward(sensors, action, following, goal)
+        if self.rewards == "dense" and self.release:
+            value = value + (self._put_down(following, goal) & _on_table(goal))
+        return value
+
+    def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether the cube is where it shall be at this reading, and let go if it shall be; bool."""
+        if not self.release:
+            return super().success(sensors, goal)
+        result: np.ndarray = np.where(_on_table(goal), self._put_down(sensors, goal), super().success(sensors, goal))
+        return result
+
+    def _put_down(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether the cube is within the tolerance and the gripper has let go; bool, shape = leading axes."""
+        result: np.ndarray = super().success(sensors, goal) & let_go(sensors, sensors["cube_position"])
+        return result
+
+    def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
+        """Return the cube's distance from the target in millimetres, and 1 where the gripper has let go of it there."""
+        figures = super().metrics(sensors, goal)
+        if self.release:
+            figures["put_down_share"] = self._put_down(sensors, goal).astype(np.float64)
+        return figures
+
+    @property
+    def averaged_readings(self) -> int:
+        """The number of readings in the second during which the cube must rest; without ``release`` the last one."""
+        return round(_REST_S * SO101.rate_hz) if self.release else 1
+
+    def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether the cube has rested at the target without the gripper, or is held in the air at it."""
+        if not self.release:
+            return self.success(sensors, goal)
+        resting = np.abs(means["distance_mm"] - _gap(sensors, goal) * 1e3) <= _REST_MM
+        put_down = (means["put_down_share"] > 1 - 1e-6) & resting
+        result: np.ndarray = self.success(sensors, goal) & (put_down | ~_on_table(goal))
+        return result
+
+
+def _on_table(goal: Arrays) -> np.ndarray:
+    """Return whether the target is on the table; bool, shape = leading axes."""
+    low: np.ndarray = goal["target_position"][..., 2] < _ON_TABLE_M
+    return low

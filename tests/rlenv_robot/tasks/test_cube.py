@@ -14,6 +14,7 @@ from hal.robots.so101 import CUBE_AREA, CUBE_HALF, SO101_CUBE
 from rlenv_robot.policies.policy import Policy
 from rlenv_robot.scripted import ScriptedPickPlace, ScriptedPush
 from rlenv_robot.tasks.cube import PickPlace, Push
+from rlenv_robot.tasks.episode_rules import EpisodeRules
 from rlenv_robot.tasks.task import Task
 
 TASKS = (Push, PickPlace)
@@ -62,7 +63,58 @@ def test_the_reward_is_what_the_page_says(task_type: TaskType) -> None:
     moved = {**sensors, "joint_goal": sensors["joint_goal"] + np.float32([0.5] * 5 + [0.7])}
     assert task_type().reward(sensors, {}, moved, goal) == pytest.approx(resting - calm * 5 * 0.25, rel=1e-4)
     assert task_type(rewards="sparse").reward(sensors, {}, moved, goal) == 0
+    if task_type is PickPlace:
+        moved["joint_position"] = np.full(6, 0.5, np.float32)
+        earned = PickPlace(tolerance_m=0.051).reward(sensors, {}, moved, goal)
+        assert earned == pytest.approx(1 + resting - calm * 5 * 0.25, rel=1e-4), "1 more for letting go"
     assert task_type(rewards="sparse", tolerance_m=0.051).reward(sensors, {}, moved, goal) == 1
+
+
+def _last_two_seconds(height: float, **changes: np.ndarray) -> tuple[dict, dict]:
+    """Readings (60, ...) of a cube that rests 5 mm from its target, the open gripper 8 cm above it; and the goal."""
+    sensors = SO101_CUBE.sensors.sample(np.random.default_rng(0), (60,))
+    cube = np.tile(np.float32([0.2, 0.005, height]), (60, 1))
+    sensors |= {"cube_position": cube, "gripper_position": cube + np.float32([0, 0, 0.08])}
+    sensors["joint_position"][:, 5] = 0.8
+    for name, change in changes.items():
+        sensors[name] = sensors[name] + change.astype(np.float32)
+    return sensors, {"target_position": np.float32([0.2, 0.0, height])}
+
+
+def _succeeds(task: PickPlace, sensors: dict, goal: dict) -> bool:
+    rules = EpisodeRules(task, SO101_CUBE, "training")
+    recent = rules.recent_metrics(1)
+    assert recent is not None
+    recent.begin(np.zeros(1, int))
+    for step in range(60):
+        recent.add(task.metrics({name: value[step] for name, value in sensors.items()}, goal))
+    return bool(rules.outcome({name: value[-1] for name, value in sensors.items()}, goal, False, recent).success)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "rests"),
+    [
+        ("cube_position", np.zeros((60, 1)), True),
+        ("joint_position", -0.5 * np.ones((60, 1)), False),  # the jaw is closed
+        ("gripper_position", np.array([0, 0, -0.05]), False),  # the fingers are still around the cube
+        ("gripper_position", np.array([0, 0, -0.05]) * (np.arange(60)[:, None] < 45), False),  # they left too late
+        ("gripper_position", np.array([0, 0, -0.05]) * (np.arange(60)[:, None] < 25), True),
+        ("cube_position", np.array([0, 0.0003, 0]) * (np.arange(60)[:, None] - 45), False),  # it slides, 9 mm/s
+        ("cube_position", np.array([0, 0.02, 0]), False),  # it rests 25 mm from the target
+    ],
+)
+def test_on_the_table_a_cube_must_be_let_go_and_rest(name: str, change: np.ndarray, rests: bool) -> None:
+    sensors, goal = _last_two_seconds(CUBE_HALF, **{name: change})
+    assert _succeeds(PickPlace(), sensors, goal) is rests
+    near = bool(np.linalg.norm(sensors["cube_position"][-1] - goal["target_position"]) <= 0.02)
+    assert _succeeds(PickPlace(release=False), sensors, goal) is near, "the rule of version 0.1"
+
+
+def test_in_the_air_a_cube_is_held() -> None:
+    sensors, goal = _last_two_seconds(0.08, gripper_position=np.array([0, 0, -0.08]), joint_position=-0.8 * np.ones(6))
+    assert _succeeds(PickPlace(), sensors, goal)
+    task = PickPlace(rewards="sparse")
+    np.testing.assert_array_equal(task.reward(sensors, {}, sensors, goal), np.ones(60))
 
 
 @pytest.mark.parametrize("task_type", TASKS)
