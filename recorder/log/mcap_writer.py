@@ -300,18 +300,22 @@ class LogFile:
 
     def write(self, data: bytes) -> int:
         """Write all of the data, or keep the error and raise it."""
-        view = memoryview(data)
         try:
-            while view:
-                written = self._file.write(view) or 0
-                self.size += written
-                if self._chain is not None:
-                    self._chain.add(view[:written])
-                view = view[written:]
+            written = self._file.write(data) or 0
+            self._wrote(data if written == len(data) else data[:written])
+            while written < len(data):
+                piece = data[written : written + (self._file.write(memoryview(data)[written:]) or 0)]
+                self._wrote(piece)
+                written += len(piece)
         except OSError as error:
             self.error = self.error or error
             raise
         return len(data)
+
+    def _wrote(self, data: bytes) -> None:
+        self.size += len(data)
+        if self._chain is not None:
+            self._chain.add(data)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Move as a file does; the MCAP library asks for the position."""

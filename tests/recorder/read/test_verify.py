@@ -12,13 +12,17 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hal import LogError
+from recorder.log.chain import Chain, link_line, linked
 from recorder.log.labels import add_labels
+from recorder.log.mcap_writer import LogFile
 from recorder.log.rotation import Limits
 from recorder.log.signing import canonical
 from recorder.log.writer import LogWriter
-from recorder.names import CHAIN
+from recorder.names import CHAIN, segment_name
 from recorder.read.cut import Part, copy_parts
 from recorder.read.recover import recover
 from recorder.read.verify import add_signature, timestamp_request, verify_run
@@ -43,6 +47,33 @@ def test_each_changed_byte_is_found(tmp_path: Path) -> None:
             path.write_bytes(wrong)
             assert not verify_run(tmp_path).unchanged, name
         path.write_bytes(content)
+    assert verify_run(tmp_path).unchanged
+
+
+@given(st.integers(0, 2**60), st.integers(1, 2**40), st.integers(0, 99999), st.binary(min_size=32, max_size=32))
+def test_the_line_of_a_link_is_that_of_plain_data(place: int, length: int, file: int, raw: bytes) -> None:
+    name, digest, before = segment_name(file), raw.hex(), raw[::-1].hex()
+    line = linked({"at": place, "bytes": length, "file": name, "sha256": digest}, before)
+    assert link_line(place, length, name, digest, before) == (canonical(line) + b"\n", line["chain"])
+
+
+def test_a_file_that_takes_a_part_of_each_write_is_covered_whole(tmp_path: Path) -> None:
+    chain = Chain(tmp_path, "run")
+    file = LogFile(tmp_path, chain=chain)
+    whole = file._file
+
+    class Slow:
+        """Takes at most 7 bytes at once."""
+
+        def write(self, data: bytes | memoryview) -> int:
+            return whole.write(data[:7])
+
+    file._file = Slow()  # type: ignore[assignment]
+    assert file.write(bytes(range(100))) == 100
+    chain.end()
+    whole.close()
+    assert (tmp_path / "log.mcap").read_bytes() == bytes(range(100))
+    assert file.size == 100
     assert verify_run(tmp_path).unchanged
 
 
