@@ -277,6 +277,13 @@ _ROBOTS = PluginTable(
             twin="sim.robots.twin:so101_cube_twin",
             variation="sim.robots.variations:so101_cube_variation",
         ),
+        "so101-box": RobotModel(
+            "so101-box",
+            "hal.robots.so101_box:SO101_BOX",
+            "sim.robots.so101_box:so101_box",
+            twin="sim.robots.twin:so101_box_twin",
+            variation="sim.robots.variations:so101_box_variation",
+        ),
         "so101-cabinet": RobotModel(
             "so101-cabinet",
             "hal.robots.so101_cabinet:SO101_CABINET",

@@ -24,12 +24,12 @@ from rlenv_robot.scripted.arm import (
     toward,
     yaw_of,
 )
-from rlenv_robot.scripted.handle import ScriptedDrawer
+from rlenv_robot.scripted.handle import ScriptedDrawer, ScriptedLid
 
 __all__ = [
-    "SCRIPTS", "STEP_RAD", "Script", "ScriptedDrawer", "ScriptedPairLift", "ScriptedPickPlace", "ScriptedPush",
-    "blend", "coming_position", "fingers_middle", "grasp_and_carry", "heading_to", "holds", "let_go", "placed", "ramp",
-    "roll_to", "same_turn", "toward", "yaw_of",
+    "SCRIPTS", "STEP_RAD", "Script", "ScriptedDrawer", "ScriptedLid", "ScriptedPairLift", "ScriptedPickPlace",
+    "ScriptedPush", "blend", "coming_position", "fingers_middle", "grasp_and_carry", "heading_to", "holds", "let_go",
+    "placed", "ramp", "roll_to", "same_turn", "toward", "yaw_of",
 ]  # fmt: skip
 
 
@@ -43,6 +43,7 @@ class Script(Protocol):
 
 SCRIPTS: Mapping[str, Callable[[], Script]] = {
     "so101-drawer": ScriptedDrawer,
+    "so101-lid": ScriptedLid,
     "so101-pair-lift": ScriptedPairLift,
     "so101-pick-place": ScriptedPickPlace,
     "so101-push": ScriptedPush,

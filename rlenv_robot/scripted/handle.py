@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hal.robots.so101 import GRASP, LOW, TIP, finger_axis
+from hal.robots.so101_box import GRIP_HALF, grip_position, lid_normal
 from hal.robots.so101_cabinet import HANDLE_HALF
 from rlenv_robot.scripted.arm import (
     blend,
@@ -20,7 +21,7 @@ from rlenv_robot.scripted.arm import (
     toward,
 )
 
-__all__ = ["ScriptedDrawer", "grasp_move_and_leave", "stretch"]
+__all__ = ["ScriptedDrawer", "ScriptedLid", "grasp_move_and_leave", "stretch"]
 
 _OPEN = 0.8
 _CLOSED = LOW[5] + 0.02
@@ -37,11 +38,22 @@ _STRETCH_M = 0.03
 _ALONG_M = 0.008
 """Distance along the handle from its middle within which the fingers take it, metres."""
 
+_TURN_RAD = 0.4
+"""Angle of the stretch of an arc that a lid is led along, rad."""
+
 _UP = np.array([0.0, 0.0, 1.0])
 
 
 def grasp_move_and_leave(
-    observation: Mapping[str, np.ndarray], side: np.ndarray, leg: np.ndarray, width_m: float, done: np.ndarray
+    observation: Mapping[str, np.ndarray],
+    side: np.ndarray,
+    leg: np.ndarray,
+    width_m: float,
+    done: np.ndarray,
+    normal: np.ndarray = _UP,
+    turn: np.ndarray | float = 0.0,
+    pitch: np.ndarray | None = None,
+    leave_m: float = _LEAVE_M,
 ) -> np.ndarray:
     """Return the next joint goals of an arm that takes a handle from above, moves it, and leaves it.
 
@@ -54,6 +66,10 @@ def grasp_move_and_leave(
         leg: the next stretch of the held handle's way, metres, shape (..., 3).
         width_m: of the handle between the fingers.
         done: from 0 to 1, shape (...): how surely the handle is where it shall be.
+        normal: the direction from which the fingers come and to which they leave, unit vectors, shape (..., 3).
+        turn: by how much the handle's pitch changes on the leg, rad, shape (...).
+        pitch: of the gripper where it comes and leaves, as for `rlenv_robot.scripted.toward`.
+        leave_m: distance to which the open fingers leave the handle, metres.
 
     Returns:
         Rad, float32, shape (..., 6).
@@ -67,21 +83,38 @@ def grasp_move_and_leave(
     roll = same_turn(arm[..., 4], roll_to(heading + np.pi / 2 - side), np.pi)
     axis = finger_axis(-heading, np.pi / 2, roll)
     before = thing - axis * (width_m / 2 + TIP[1] - GRASP[1] + 0.004)
-    off = _off(tips - before, side)
-    down = ramp(off, 0.012, 0.008) * ramp(tips[..., 2] - thing[..., 2], 0.0075, 0.0025)
+    off = _off(tips - before, side, normal)
+    down = ramp(off, 0.012, 0.008) * ramp(((tips - thing) * normal).sum(axis=-1), 0.0075, 0.0025)
     begun = ramp(jaw, _OPEN - 0.05, _OPEN - 0.2) * _around(tips, thing)
     closing = np.maximum(down, begun) * (1 - done)
     moving = holds(goal, velocity, tips, thing) * (1 - done)
     opened = ramp(position[..., 5].astype(np.float64), 0.35, 0.6)
 
-    above = before + _UP * np.clip((off - 0.004) * 6, 0.0, _ABOVE_M)[..., None]
-    free = toward(arm, coming, blend(done, thing + _UP * _LEAVE_M, above), roll, tool=GRASP)
+    above = before + normal * np.clip((off - 0.004) * 10, 0.0, _ABOVE_M)[..., None]
+    free = toward(arm, coming, blend(done, thing + normal * leave_m, above), roll, tool=GRASP, pitch=pitch)
     # What is held leads the gripper, so its turns are left as they are: goals that fight the joint only wind up.
-    led = toward(arm, coming, tips + leg, coming[..., 4], tool=GRASP, pitch=coming[..., 1:4].sum(axis=-1))
+    held_pitch = coming[..., 1:4].sum(axis=-1) + turn
+    led = toward(arm, coming, tips + leg, coming[..., 4], tool=GRASP, pitch=held_pitch)
     moved = blend(moving, led, free)
     moved = blend(np.maximum(closing * (1 - moving), done * (1 - opened)), arm, moved)
     wanted = np.clip(jaw + _CLOSING_STEP * (1 - 2 * closing), _CLOSED, _OPEN)
     return np.concatenate([moved, wanted[..., None]], axis=-1).astype(np.float32)
+
+
+def _settled(error: np.ndarray, joint_goal: np.ndarray) -> np.ndarray:
+    """Return how surely a part is where it shall be, 0 to 1, shape (...).
+
+    An open gripper is content with more than a closed one, so that a part which moves a little as it is let go of is
+    left all the same.
+
+    Args:
+        error: the part's distance from its target in tolerances, shape (...).
+        joint_goal: of the six joints, rad, shape (..., 6).
+    """
+    opened = ramp(joint_goal[..., 5].astype(np.float64), _CLOSED + 0.1, _CLOSED + 0.5)
+    none, full = 0.65 + 0.3 * opened, 0.35 + 0.35 * opened
+    share: np.ndarray = np.clip((none - error) / (none - full), 0.0, 1.0)
+    return share
 
 
 def _around(tips: np.ndarray, thing: np.ndarray) -> np.ndarray:
@@ -89,10 +122,15 @@ def _around(tips: np.ndarray, thing: np.ndarray) -> np.ndarray:
     return ramp(np.sqrt(np.square(tips - thing).sum(axis=-1)), 0.035, 0.028)
 
 
-def _off(gap: np.ndarray, side: np.ndarray) -> np.ndarray:
-    """Return how far the fingers are off a place, metres: across the handle, and along it beyond `_ALONG_M`."""
-    across = gap[..., 0] * np.cos(side) + gap[..., 1] * np.sin(side)
-    along = np.abs(gap[..., 1] * np.cos(side) - gap[..., 0] * np.sin(side))
+def _off(gap: np.ndarray, side: np.ndarray, normal: np.ndarray) -> np.ndarray:
+    """Return how far the fingers are off a place, metres: across the handle, and along it beyond `_ALONG_M`.
+
+    Distance along the normal does not count.
+    """
+    flat = gap - normal * (gap * normal).sum(axis=-1)[..., None]
+    lateral = np.stack([np.cos(side), np.sin(side), np.zeros_like(side)], axis=-1)
+    across = (flat * lateral).sum(axis=-1)
+    along = np.sqrt(np.square(flat - lateral * across[..., None]).sum(axis=-1))
     off: np.ndarray = np.hypot(across, np.maximum(along - _ALONG_M, 0.0))
     return off
 
@@ -114,6 +152,28 @@ class ScriptedDrawer:
         way = np.asarray(observation["handle_target"], np.float64) - observation["handle_position"]
         error = np.sqrt(np.square(way).sum(axis=-1))
         side = np.asarray(observation["cabinet_yaw"], np.float64)[..., 0] + np.pi / 2
-        done = ramp(error, 0.006, 0.003)
+        done = _settled(error / 0.01, observation["joint_goal"])
         goals = grasp_move_and_leave(observation, side, stretch(way), 2 * HANDLE_HALF[1], done)
+        return {"joint_target": goals}
+
+
+class ScriptedLid:
+    """A `rlenv_robot.policies.policy.Policy` without memory: takes the handle square to the lid, moves it along its
+    arc to the target, turning with it, and leaves it square to the lid.
+    """
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the action for observations with any leading axes."""
+        place, yaw, angle, target = (
+            np.asarray(observation[name], np.float64)
+            for name in ("box_position", "box_yaw", "lid_angle", "target_angle")
+        )
+        turn = np.clip(target - angle, -_TURN_RAD, _TURN_RAD)
+        leg = grip_position(place, yaw, angle + turn) - grip_position(place, yaw, angle)
+        done = _settled(np.abs(target - angle)[..., 0] / 0.1, observation["joint_goal"])
+        pitch = np.pi / 2 - 0.1 - 1.1 * angle[..., 0]
+        goals = grasp_move_and_leave(
+            observation, yaw[..., 0] + np.pi / 2, leg, 2 * GRIP_HALF[1], done, lid_normal(yaw, angle), -turn[..., 0],
+            pitch, leave_m=0.065,
+        )  # fmt: skip
         return {"joint_target": goals}

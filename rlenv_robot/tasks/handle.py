@@ -1,4 +1,4 @@
-"""Move a part by its handle and let go of it: the rules that such tasks share, and the task `Drawer`."""
+"""Move a part by its handle and let go of it: the rules that such tasks share, and the tasks `Drawer` and `Lid`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from hal import Field, Spec
+from hal.robots.so101_box import SO101_BOX, WIDEST, grip_position
 from hal.robots.so101_cabinet import SO101_CABINET, TRAVEL, handle_position
 from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
@@ -18,7 +19,7 @@ from rlenv_robot.tasks.cube import Rewards, distance, start_near_home
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
 
-__all__ = ["Drawer", "HandleTask", "Job"]
+__all__ = ["Drawer", "HandleTask", "Job", "Lid"]
 
 Job = Literal["open", "close"]
 """``open`` begins with a closed thing, ``close`` with an open one."""
@@ -290,6 +291,101 @@ class Drawer(HandleTask):
             Difference("handle_position", "gripper_position", 0.05),
             Difference("handle_target", "handle_position", 0.05),
             Difference("target_opening", "drawer_opening", 0.02),
+            SERVO_GAP,
+        )
+        return FlatHints(scales, differences, "joint_goal", ARM_STRIDE)
+
+
+# -- so101-lid -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lid(HandleTask):
+    """Lift the hinged lid of a box by its handle to a given angle, or shut it, and let go of it.
+
+    The box stands clamped on the table, at a place and an angle that the robot's reset draws. Its hinge is on the side
+    of the arm, and friction holds the lid where it is left. An episode succeeds if over its last half second, in the
+    mean, the lid is within ``tolerance_rad`` of the target, moves at most 0.05 rad/s, and the finger tips are at least
+    ``clearance_m`` from the handle.
+
+    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.25 exp(-e / 0.5 rad) + 0.25 exp(-e / 0.1 rad) +
+    0.5 w (1 - exp(-g / 0.05 m)) - 0.5 |q* - q*before|^2`` with ``g`` the distance from finger tips to handle and ``e``
+    that of the lid's angle from its target, both after the step, ``w`` falling from 1 where ``e`` is half the tolerance
+    to 0 where it is the tolerance, and ``q*`` the joint goals of the arm without its gripper in rad. So it pays to
+    leave the handle once the lid is where it shall be. With ``rewards="sparse"`` the reward is 1 where a reading alone
+    would be a success, else 0. An episode is truncated after ``steps``.
+
+    Attributes:
+        tolerance_rad: the largest distance of the angle from its target that counts as success, rad.
+        rewards: ``dense`` or ``sparse``.
+        job: ``open``, from a closed lid, or ``close``, from an open one.
+        angle: range of the angles that are drawn, rad: of the target, or for ``close`` of the start.
+        clearance_m: the least distance of the finger tips from the handle that counts as let go, metres.
+        steps: length of an episode in control periods of 1/30 s.
+    """
+
+    tolerance_rad: float = 0.1
+    rewards: Rewards = "dense"
+    job: Job = "open"
+    angle: tuple[float, float] = (0.4, 0.9)
+    clearance_m: float = 0.04
+    steps: int = 180
+
+    name = "so101-lid"
+    robot = "so101-box"
+
+    _specs = SO101_BOX.sensors
+    _place = "lid_angle"
+    _range = (0.0, WIDEST)
+    _wide, _close, _slowest = 0.5, 0.1, 0.05
+    _figures = MappingProxyType({"angle_error_rad": 1.0, "speed_rad_s": 1.0, "clearance_mm": 1e-3})
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "angle", tuple(self.angle))  # a profile gives a list
+        self._check(tolerance_rad=self.tolerance_rad)
+        if self.job not in get_args(Job):
+            raise ValueError(f"job is {self.job!r}, allowed are 'open' and 'close'")
+        low, high = self.angle
+        if not self.tolerance_rad < low <= high <= WIDEST:
+            raise ValueError(
+                f"angle is {self.angle}, it must be a range above tolerance_rad, {self.tolerance_rad}, to {WIDEST} rad"
+            )
+
+    @property
+    def _tolerance(self) -> float:
+        return self.tolerance_rad
+
+    @cached_property
+    def robot_model(self) -> RobotModel:
+        """The robot model; that of ``close`` starts with an open lid in simulation."""
+        model = find_robot_model(self.robot)
+        if self.job == "open":
+            return model
+        from sim.robots.so101_box import so101_box
+        from sim.robots.twin import so101_box_twin
+
+        return replace(
+            model, simulated=partial(so101_box, angle=self.angle), twin=partial(so101_box_twin, angle=self.angle)
+        )
+
+    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
+        """Draw a target, and a start near home with an open gripper; the robot's reset draws where the box is."""
+        place = float(rng.uniform(*self.angle))
+        return self._episode(place if self.job == "open" else 0.0, rng, options)
+
+    def _handle(self, sensors: Arrays, place: np.ndarray) -> np.ndarray:
+        return grip_position(sensors["box_position"], sensors["box_yaw"], place)
+
+    def flat_hints(self) -> FlatHints:
+        """Return the scales that this task was tried with (launch/train_clone.py)."""
+        scales = {
+            **ARM_SCALES, "box_position": 0.2, "box_yaw": 0.5, "lid_angle": 0.5, "lid_velocity": 2.0,
+            "handle_position": 0.2, "handle_target": 0.2, "target_angle": 0.5,
+        }  # fmt: skip
+        differences = (
+            Difference("handle_position", "gripper_position", 0.05),
+            Difference("handle_target", "handle_position", 0.05),
+            Difference("target_angle", "lid_angle", 0.2),
             SERVO_GAP,
         )
         return FlatHints(scales, differences, "joint_goal", ARM_STRIDE)

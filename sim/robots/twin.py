@@ -16,19 +16,13 @@ from hal.robots.so101 import JOINTS, TICKS_PER_TURN, forward_kinematics
 from hal.robots.so101_pair import SIDES
 from sim.model import Columns, Computed, Reader, SimModel
 from sim.robots.so101 import LINKS, so101, so101_mjcf
+from sim.robots.so101_box import so101_box, so101_box_mjcf
 from sim.robots.so101_cabinet import so101_cabinet, so101_cabinet_mjcf
 from sim.robots.so101_pair import so101_pair, so101_pair_mjcf
 
 __all__ = [
-    "IDENTIFIED",
-    "TwinServos",
-    "quantised_position",
-    "quantised_velocity",
-    "so101_cabinet_twin",
-    "so101_cube_twin",
-    "so101_pair_twin",
-    "so101_twin",
-    "thing_factors",
+    "IDENTIFIED", "TwinServos", "quantised_position", "quantised_velocity", "so101_box_twin", "so101_cabinet_twin",
+    "so101_cube_twin", "so101_pair_twin", "so101_twin", "thing_factors",
 ]  # fmt: skip
 
 Six = tuple[float, float, float, float, float, float]
@@ -130,6 +124,15 @@ def so101_cube_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
     """
     actual = servos.sibling(seed) if seed else servos
     return _with_thing(_arm_twin(so101(cube=True), so101_mjcf(cube=True), actual), "cube", seed)
+
+
+def so101_box_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, angle: tuple[float, float] = (0.0, 0.0)) -> SimModel:
+    """Make a stand-in for the real arm before a box; arguments as for `so101_twin` and `so101_box`.
+
+    A sibling's lid also has another mass and friction (`thing_factors`).
+    """
+    actual = servos.sibling(seed) if seed else servos
+    return _with_part(_arm_twin(so101_box(angle=angle), so101_box_mjcf(), actual), "lid", seed)
 
 
 def so101_cabinet_twin(

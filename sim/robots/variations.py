@@ -17,6 +17,7 @@ __all__ = [
     "Variation",
     "cube_tag_timing",
     "go2_variation",
+    "so101_box_variation",
     "so101_cabinet_variation",
     "so101_cube_variation",
     "so101_pair_variation",
@@ -80,10 +81,19 @@ def cube_tag_timing() -> Mapping[str, Any]:
     }
 
 
+def so101_box_variation() -> Variation:
+    """Return the range of SO-101s, and of lids that move lighter or heavier."""
+    return _arm_and_part("lid")
+
+
 def so101_cabinet_variation() -> Variation:
     """Return the range of SO-101s, and of drawers that run lighter or heavier."""
+    return _arm_and_part("drawer")
+
+
+def _arm_and_part(joint: str) -> Variation:
     variation = _arms(JOINTS, ("joint_target",))
-    return {**variation, "randomise": {**variation["randomise"], "joint.drawer.frictionloss": _RUNNING}}
+    return {**variation, "randomise": {**variation["randomise"], f"joint.{joint}.frictionloss": _RUNNING}}
 
 
 def so101_pair_variation() -> Variation:

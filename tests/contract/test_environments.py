@@ -44,6 +44,7 @@ ENVIRONMENTS: dict[str, Callable[[], AbstractContextManager[Environment]]] = {
     "so101-pair-lift, messages": lambda: nullcontext(rlenv_robot.make("so101-pair-lift", message_size=3)),
     "so101-pair-lift, one at a time": lambda: nullcontext(one_at_a_time(rlenv_robot.make("so101-pair-lift"))),
     "so101-drawer": lambda: nullcontext(rlenv_robot.make("so101-drawer")),
+    "so101-lid": lambda: nullcontext(rlenv_robot.make("so101-lid")),
     "go2-walk": lambda: nullcontext(rlenv_robot.make("go2-walk")),
     "so101-errand": lambda: nullcontext(rlenv_robot.make("so101-errand", cubes=2, steps=60)),
     "frozen-lake": lambda: nullcontext(rlenv_robot.make("frozen-lake")),

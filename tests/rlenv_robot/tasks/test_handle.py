@@ -1,4 +1,4 @@
-"""`so101-drawer`: states made by hand are judged by their geometry, and a script solves the task."""
+"""`so101-drawer` and `so101-lid`: states made by hand are judged by their geometry, and scripts solve the tasks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlenv_robot as rr
+from hal.robots.so101_box import GRIP_REACH, GRIP_RISE, HINGE_Z, SO101_BOX, WIDEST
 from hal.robots.so101_cabinet import HANDLE_Z, SO101_CABINET, TRAVEL
-from rlenv_robot.scripted import ScriptedDrawer
-from rlenv_robot.tasks.handle import Drawer
+from rlenv_robot.scripted import SCRIPTS
+from rlenv_robot.tasks.handle import Drawer, Lid
 from rlenv_robot.tasks.task import AveragedTask, GoalTask, Task
 
 PLACE, YAW = np.float32([0.27, 0.02]), np.float32([0.3])
@@ -87,6 +88,45 @@ def test_the_reward_is_what_the_page_says() -> None:
         assert Drawer().reward(sensors, {}, moved, goal(0.06)) == pytest.approx(told, abs=1e-4)
 
 
+def lid_state(angle: float, tips: tuple[float, float, float], velocity: float = 0.0) -> dict[str, np.ndarray]:
+    """Return sensors of a lid that is so far open, in a box that is not turned, with the tips so far off its handle.
+
+    The handle's place is built from vectors: the lid's own direction, and the one square to it.
+    """
+    along, square = np.array([np.cos(angle), 0, np.sin(angle)]), np.array([-np.sin(angle), 0, np.cos(angle)])
+    hinge = np.array([0.28 - GRIP_REACH, 0.01, HINGE_Z])
+    handle = hinge + GRIP_REACH * along + GRIP_RISE * square
+    return {
+        **SO101_BOX.sensors.sample(np.random.default_rng(0)),
+        "box_position": np.float32([0.28, 0.01]), "box_yaw": np.float32([0.0]),
+        "gripper_position": np.float32(handle + tips),
+        "lid_angle": np.float32([angle]), "lid_velocity": np.float32([velocity]),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("angle", "tips", "velocity", "good"),
+    [
+        (0.60, (0.0, 0.0, 0.05), 0.0, True),
+        (0.69, (0.0, 0.0, 0.05), 0.04, True),
+        (0.51, (-0.03, 0.03, 0.0), 0.0, True),
+        (0.71, (0.0, 0.0, 0.05), 0.0, False),  # too far open
+        (0.49, (0.0, 0.0, 0.05), 0.0, False),  # not far enough
+        (0.60, (0.0, 0.03, 0.0), 0.0, False),  # the fingers are at the handle
+        (0.60, (0.0, 0.0, 0.05), -0.06, False),  # falls
+    ],
+)
+def test_a_lid_is_judged_by_its_geometry(
+    angle: float, tips: tuple[float, float, float], velocity: float, good: bool
+) -> None:
+    target = {"target_angle": np.float32([0.6])}
+    sensors = lid_state(angle, tips, velocity)
+    assert Lid().success(sensors, target) == good
+    metrics = Lid().metrics(sensors, target)
+    assert metrics["angle_error_rad"] == pytest.approx(abs(angle - 0.6), abs=1e-5)
+    assert metrics["clearance_mm"] == pytest.approx(np.linalg.norm(tips) * 1e3, abs=0.01)
+
+
 @pytest.mark.requirement("R3.1")
 @pytest.mark.parametrize("rewards", ["dense", "sparse"])
 def test_leading_axes_change_nothing(rewards: str) -> None:
@@ -107,14 +147,19 @@ def test_leading_axes_change_nothing(rewards: str) -> None:
             np.testing.assert_allclose(whole[name][index], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_drawn_episodes_are_legal(seed: int) -> None:
-    for task, (low, high) in ((Drawer(), (0.04, 0.08)), (Drawer(job="close"), (0.0, 0.0))):
+    for task, (low, high) in (
+        (Drawer(), (0.04, 0.08)), (Drawer(job="close"), (0.0, 0.0)), (Lid(), (0.4, 0.9)),
+        (Lid(job="close"), (0.0, 0.0)),
+    ):  # fmt: skip
+        name = task.goal.names[0]
         episode, again = (task.begin(np.random.default_rng(seed), {}) for _ in range(2))
         task.goal.validate(episode.goal)
         SO101_CABINET.commands.validate(episode.start)
-        assert low - 1e-6 <= episode.goal["target_opening"][0] <= high + 1e-6
-        np.testing.assert_array_equal(episode.goal["target_opening"], again.goal["target_opening"])
+        assert low - 1e-6 <= episode.goal[name][0] <= high + 1e-6
+        np.testing.assert_array_equal(episode.goal[name], again.goal[name])
 
 
 def test_a_goal_can_be_fixed_and_read_back() -> None:
@@ -122,6 +167,8 @@ def test_a_goal_can_be_fixed_and_read_back() -> None:
     np.testing.assert_array_equal(episode.goal["target_opening"], np.float32([0.05]))
     reached = Drawer().hindsight({"drawer_opening": np.float32([[0.0], [0.03], [TRAVEL + 0.001]])})
     np.testing.assert_array_equal(reached["target_opening"], np.float32([TRAVEL]))
+    reached = Lid().hindsight({"lid_angle": np.float32([[0.3], [-0.001]])})
+    np.testing.assert_array_equal(reached["target_angle"], np.float32([0.0]))
 
 
 @pytest.mark.parametrize(
@@ -141,24 +188,42 @@ def test_a_wrong_setting_is_refused(setting: dict, told: str) -> None:
         Drawer(**setting)
 
 
-@pytest.mark.parametrize("job", ["open", "close"])
-def test_a_batch_does_what_one_does_and_a_script_solves_the_task(job: str) -> None:
-    """The table in docs/tasks has the share over more episodes; here it must not have become impossible."""
-    script = ScriptedDrawer()
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"tolerance_rad": 0.0}, "tolerance_rad is 0.0"),
+        ({"job": "lock"}, "job is 'lock'"),
+        ({"angle": (0.05, 0.8)}, "angle is"),
+        ({"angle": (0.5, WIDEST + 0.1)}, "angle is"),
+    ],
+)
+def test_a_wrong_setting_of_a_lid_is_refused(setting: dict, told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        Lid(**setting)
+
+
+@pytest.mark.parametrize(
+    ("name", "sensor", "job"),
+    [("so101-drawer", "drawer_opening", "open"), ("so101-drawer", "drawer_opening", "close"),
+     ("so101-lid", "lid_angle", "open"), ("so101-lid", "lid_angle", "close")],
+)  # fmt: skip
+def test_a_batch_does_what_one_does_and_a_script_solves_the_task(name: str, sensor: str, job: str) -> None:
+    """The tables in docs/tasks have the share over more episodes; here it must not have become impossible."""
+    script = SCRIPTS[name]()
     with (
-        rr.make_vector("so101-drawer", 6, seed=11, autoreset="disabled", job=job) as envs,
-        rr.make("so101-drawer", job=job) as env,
+        rr.make_vector(name, 4, seed=11, autoreset="disabled", job=job, steps=120) as envs,
+        rr.make(name, job=job, steps=120) as env,
     ):
         table, alone = envs.reset(), env.reset({"seed": 11})
-        opening = table["observation"]["drawer_opening"]
-        assert (opening.min() >= 0.04) if job == "close" else (np.abs(opening).max() < 1e-6)
+        start = table["observation"][sensor]
+        assert (start.min() >= 0.04) if job == "close" else (np.abs(start).max() < 1e-6)
         for step in range(envs.task.steps):
             action = script.act(table["observation"])
             table, reward = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
-            if step < 60:
-                one = {name: value[0] for name, value in action.items()}
+            if step < 45:
+                one = {key: value[0] for key, value in action.items()}
                 alone, paid = env.step({"env_id": env.env_id, "frame_no": step, "action": one})
                 assert paid["reward"] == pytest.approx(reward["reward"][0], rel=1e-6)
-                for name, value in alone["observation"].items():
-                    np.testing.assert_array_equal(value, table["observation"][name][0], err_msg=name)
+                for key, value in alone["observation"].items():
+                    np.testing.assert_array_equal(value, table["observation"][key][0], err_msg=key)
         assert table["extra_info"]["final"]["success"].all()
