@@ -1,11 +1,17 @@
-"""Control steps a second of the batch on the CPU and of the one on a GPU, for a task's robot, at several sizes.
+"""Control steps a second of a task's robots on the CPU and on a GPU, beside bare MuJoCo Warp, at several sizes.
 
-Both get the same commands, and hand all sensors to the host in every step. On a GPU the first steps compile kernels and
-record the step; they are not counted.
+- ``CPU``: MuJoCo's batch on all processors; sensors are read in every step.
+- ``host``: MuJoCo Warp; sensors are copied to the host in every step (`sim.gpu.WarpBatch`).
+- ``device``: whole environments on the device (`rlenv_robot.vector.tensors.TensorEnvironment`): checks, limits,
+  rewards, ends, resets and observations.
+- ``bare``: MuJoCo Warp alone, the same model and substeps, recorded as a CUDA graph.
 
-    python benchmarks/gpu.py [--robot go2] [--num 1024 4096] [--device cuda:0] [--seconds 5]
+Rounds alternate between the candidates; the table shows medians, and the share that ``device`` has of ``bare`` within a
+round. The aims are 0.9, and 740,000 control steps a second for 4,096 quadrupeds on flat ground on an H200.
 
-Needs the extra gpu. `--device cpu` shows that it runs, and says nothing about speed.
+    python benchmarks/gpu.py [--task go2-walk] [--num 1024 4096] [--device cuda:0] [--seconds 5] [--rounds 5]
+
+Needs the extras gpu and train. `--device cpu` shows that it runs, and says nothing about speed.
 """
 
 from __future__ import annotations
@@ -14,15 +20,24 @@ import argparse
 import os
 import statistics
 import time
+from collections.abc import Callable
 
+import mujoco
 import numpy as np
+import torch
 
-from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.registry import task as make_task
+from rlenv_robot.robot_models import robot_model_of
+from rlenv_robot.tasks.task import Task
+from rlenv_robot.vector.tensors import TensorEnvironment
 from sim.batch import SimBatch
-from sim.gpu import WarpBatch
+from sim.gpu import WarpBatch, WarpDevice
+from sim.gpu.tensor_batch import TensorBatch
 from sim.model import SimModel
 
 WARM = 3
+
+Step = Callable[[], object]
 
 
 def commands(model: SimModel, num: int) -> dict[str, np.ndarray]:
@@ -36,38 +51,85 @@ def commands(model: SimModel, num: int) -> dict[str, np.ndarray]:
     return told
 
 
-def measure(batch: SimBatch | WarpBatch, seconds: float) -> tuple[float, int]:
-    """Median of control steps of all robots a second, and how many robots broke."""
+def stepping(batch: SimBatch | WarpBatch) -> Step:
+    """A step of a batch whose sensors end on the host."""
     told = commands(batch.sim_model, batch.num)
     batch.reset(seeds=np.arange(batch.num))
-    for _ in range(WARM):
-        batch.step(told)
-    rates, until = [], time.perf_counter() + seconds
-    while not rates or time.perf_counter() < until:
-        began = time.perf_counter()
-        batch.step(told)
-        rates.append(batch.num / (time.perf_counter() - began))
-    broken = int(batch.broken.sum())
-    batch.close()
-    return statistics.median(rates), broken
+    return lambda: batch.step(told)
+
+
+def environments(model: SimModel, task: Task, num: int, device: str) -> Step:
+    """A step of whole environments on the device, with small random actions."""
+    envs = TensorEnvironment(TensorBatch(model, num, device), task, seed=0)
+    table = envs.reset()
+
+    def step() -> None:
+        nonlocal table
+        action = {
+            field.name: 0.1 * (2 * torch.rand((num, *field.shape), device=envs.device) - 1) for field in envs.action
+        }
+        table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
+
+    return step
+
+
+def bare(model: SimModel, num: int, device: str) -> Step:
+    """A control period of MuJoCo Warp alone, from the model's keyframe."""
+    physics, key = WarpDevice(model.model, num, model.substeps, "nothing", device), model.keyframe
+    if key >= 0:
+        physics.bind("qpos")[:] = model.model.key_qpos[key]
+        physics.bind("ctrl")[:] = model.model.key_ctrl[key]
+        physics.push(("qpos", "ctrl"))
+    return physics.advance_with_torch
+
+
+def rate(step: Step, num: int, seconds: float, wait: Callable[[], object]) -> float:
+    """Control steps of all robots a second, until the device has finished the last one."""
+    wait()
+    began, count = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        step()
+        count += 1
+    wait()
+    return num * count / (time.perf_counter() - began)
+
+
+def nothing() -> None:
+    """There is nothing to wait for: a CPU device has finished when a call returns."""
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--robot", default="go2")
+    parser.add_argument("--task", default="go2-walk")
     parser.add_argument("--num", type=int, nargs="+", default=[1024, 4096])
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    model = find_robot_model(args.robot).make_sim_model(looks=False)
-    print(f"{args.robot}, {model.substeps} steps of the physics a control step; {os.cpu_count()} processors")
-    print(f"{'robots':>8}{'CPU':>12}{args.device:>12}  control steps/s, all robots together")
+    task = make_task(args.task)
+    model = robot_model_of(task).make_sim_model(looks=False)
+    wait = torch.cuda.synchronize if args.device.startswith("cuda") else nothing
+    print(f"{args.task}, {model.substeps} steps of the physics a control step; {os.cpu_count()} processors; MuJoCo "
+          f"{mujoco.__version__}; control steps/s, all robots together, medians of {args.rounds} rounds")  # fmt: skip
+    print(f"{'robots':>8}{'CPU':>12}{'host':>12}{'device':>12}{'bare':>12}  device of bare")
     for num in args.num:
-        (cpu, _), (gpu, broken) = (
-            measure(batch, args.seconds) for batch in (SimBatch(model, num), WarpBatch(model, num, args.device))
-        )
-        print(f"{num:8}{cpu:12.0f}{gpu:12.0f}" + (f"  ({broken} broken)" if broken else ""))
+        steps = {
+            "CPU": stepping(SimBatch(model, num)),
+            "host": stepping(WarpBatch(model, num, args.device)),
+            "device": environments(model, task, num, args.device),
+            "bare": bare(model, num, args.device),
+        }
+        for step in steps.values():
+            for _ in range(WARM):
+                step()
+        rounds = [
+            {name: rate(step, num, args.seconds, wait) for name, step in steps.items()} for _ in range(args.rounds)
+        ]
+        medians = {name: statistics.median(each[name] for each in rounds) for name in steps}
+        shares = sorted(each["device"] / each["bare"] for each in rounds)
+        print(f"{num:8}" + "".join(f"{value:12.0f}" for value in medians.values())
+              + f"  {statistics.median(shares):.2f} ({shares[0]:.2f} to {shares[-1]:.2f})")  # fmt: skip
 
 
 if __name__ == "__main__":

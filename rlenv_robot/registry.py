@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
 from hal import Automatic, Guard, Homing, ResetConfirmation, Robot, Spec
 from hal.field import JsonObject
 from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
-from rlenv_robot.config.sim_settings import sim_settings
+from rlenv_robot.config.sim_settings import SimSettings, sim_settings
 from rlenv_robot.env import Environment
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_models import (
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rlenv_robot.config.profile import Profile
     from rlenv_robot.robot_env.intervention import Operator
     from rlenv_robot.vector.env import RobotBatch, VectorEnvironment
+    from rlenv_robot.vector.tensors import TensorEnvironment
     from sim.latency import DelayModel
     from sim.model import SimModel
     from sim.randomize.randomise import Randomise
@@ -361,6 +362,24 @@ def _with_operator(world: RobotWorld, operator: Operator | None) -> World:
     return HumanIntervention(world, operator)
 
 
+@overload
+def make_vector(
+    name: TaskLike, num_envs: int, *, threads: int = 0, seed: int | None = None, profile: Profile | None = None,
+    timing: DelayModel | Options | None = None, randomise: Randomise | Options | None = None,
+    cameras: Sequence[str] = (), image_size: tuple[int, int] = (320, 240), device: str = "cpu",
+    arrays: Literal["torch"], **options: object,
+) -> TensorEnvironment: ...  # fmt: skip
+
+
+@overload
+def make_vector(
+    name: TaskLike, num_envs: int, *, threads: int = 0, seed: int | None = None, profile: Profile | None = None,
+    timing: DelayModel | Options | None = None, randomise: Randomise | Options | None = None,
+    cameras: Sequence[str] = (), image_size: tuple[int, int] = (320, 240), device: str = "cpu",
+    arrays: Literal["numpy"] = "numpy", **options: object,
+) -> VectorEnvironment: ...  # fmt: skip
+
+
 def make_vector(
     name: TaskLike,
     num_envs: int,
@@ -373,8 +392,9 @@ def make_vector(
     cameras: Sequence[str] = (),
     image_size: tuple[int, int] = (320, 240),
     device: str = "cpu",
+    arrays: Literal["numpy", "torch"] = "numpy",
     **options: object,
-) -> VectorEnvironment:
+) -> VectorEnvironment | TensorEnvironment:
     """Make many simulated environments of one task that step together, on native threads or on a GPU.
 
     Args:
@@ -391,6 +411,8 @@ def make_vector(
         image_size: their width and height, pixels.
         device: where the physics run: ``cpu``; ``warp``, the first GPU, by MuJoCo Warp in single precision (extra
             ``gpu``); or ``warp:`` and Warp's name of a device, such as ``warp:cuda:1``.
+        arrays: of the tables: ``numpy``; or ``torch``, with which observations, rewards and resets stay on a GPU
+            (`rlenv_robot.vector.tensors.TensorEnvironment`).
         options: the task's own settings, and those of `VectorEnvironment`.
 
     Raises:
@@ -410,6 +432,10 @@ def make_vector(
     model = robot_model_of(resolved).make_sim_model(looks=bool(cameras))
     settings = sim_settings(timing, randomise, profile)
     batch: RobotBatch
+    if arrays == "torch":
+        return _tensor_environment(model, resolved, num_envs, device, bool(cameras), settings, seed, vector_options)
+    if arrays != "numpy":
+        raise ValueError(f"arrays is {arrays!r}, allowed are 'numpy' and 'torch'")
     if device != "cpu":
         settings.pop("gains", None)
         batch = _on_gpu(model, num_envs, device, [*settings, *(["cameras"] if cameras else [])])
@@ -422,12 +448,37 @@ def make_vector(
     return VectorEnvironment(batch, resolved, seed=seed, **vector_options)
 
 
-def _on_gpu(model: SimModel, num_envs: int, device: str, settings: Sequence[str]) -> RobotBatch:
+def _tensor_environment(
+    model: SimModel, task: Task, num_envs: int, device: str, cameras: bool, settings: SimSettings,
+    seed: int | None, options: dict[str, Any],
+) -> TensorEnvironment:  # fmt: skip
+    if device == "cpu":
+        raise ValueError("arrays='torch' needs a device such as 'warp', or 'warp:cpu' for tests")
+    name = _warp_device(device)
+    refused = [key for key in settings if key not in ("randomise", "gains")] + ["cameras"] * cameras
+    if options.pop("autoreset", "same_step") != "same_step":
+        refused.append("another autoreset than 'same_step'")
+    if refused:
+        raise ValueError(f"{' and '.join(refused)} need arrays='numpy', and this is 'torch'")
+    from rlenv_robot.vector.tensors import TensorEnvironment
+    from sim.gpu.tensor_batch import TensorBatch
+
+    batch = TensorBatch(model, num_envs, name, randomise=settings.get("randomise"))
+    return TensorEnvironment(batch, task, seed=seed, **options)
+
+
+def _warp_device(device: str) -> str | None:
+    """Return Warp's name of a device; None for the first GPU."""
     kind, _, name = device.partition(":")
     if kind != "warp":
         raise ValueError(f"device {device!r} is unknown, allowed are 'cpu', 'warp' and such as 'warp:cuda:1'")
+    return name or None
+
+
+def _on_gpu(model: SimModel, num_envs: int, device: str, settings: Sequence[str]) -> RobotBatch:
+    name = _warp_device(device)
     if settings:
         raise ValueError(f"{' and '.join(settings)} need device='cpu', and this is {device!r}")
     from sim.gpu import WarpBatch  # imports Warp
 
-    return WarpBatch(model, num_envs, name or None)
+    return WarpBatch(model, num_envs, name)

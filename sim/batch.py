@@ -17,6 +17,7 @@ from sim.initial_state import InitialState
 from sim.latency.delays import DelayModel
 from sim.model import ImageReader, Rendered, SimModel
 from sim.randomize.actuation import Gains, configured_spec
+from sim.randomize.load_friction import LoadFriction
 from sim.randomize.pushes import PushSchedule
 from sim.randomize.randomise import Randomise, Randomised
 from sim.randomize.seeds import SeedStreams
@@ -389,6 +390,11 @@ class SimBatch(Simulations):
     def models(self) -> Mapping[str, np.ndarray]:
         """The randomised fields of the model: field -> values of each simulation, (num, size), live."""
         return {} if self._randomised is None else self._randomised.fields
+
+    @property
+    def load_friction(self) -> LoadFriction | None:
+        """The friction that grows with the load, or None."""
+        return self._load_friction
 
     def snapshot(self, ids: Sequence[int] | np.ndarray | None = None) -> BatchSnapshot:
         """Return the state of all simulations or some; `restore` continues from it bit by bit.

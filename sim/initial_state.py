@@ -12,7 +12,7 @@ from mujoco.batch import Batch
 
 from sim.latency.buffers import DelayBuffers
 from sim.latency.delays import DelayModel
-from sim.model import Indices, SimModel, as_slice
+from sim.model import SimModel, as_slice, numbers_of
 from sim.state import Writer
 
 __all__ = ["InitialState"]
@@ -31,7 +31,7 @@ class InitialState:
         self._batch, self._model, self._teleport = batch, sim_model, teleport
         self._qpos, self._qvel, self._ctrl = (batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
         nu = self._ctrl.shape[1]
-        self._columns = {name: _numbers(columns, nu) for name, columns in sim_model.commands.items()}
+        self._columns = {name: numbers_of(columns, nu) for name, columns in sim_model.commands.items()}
         self._generators: list[np.random.Generator | None] = [None] * batch.nsim
 
     def check(
@@ -127,7 +127,7 @@ class InitialState:
             flat = np.asarray(value, spec.commands[name].numpy_dtype).reshape(-1, spec.commands[name].size)
             self._ctrl[rows[:, None], columns] = flat
             if name in self._model.start:
-                self._qpos[rows[:, None], _numbers(self._model.start[name], self._qpos.shape[1])] = flat
+                self._qpos[rows[:, None], numbers_of(self._model.start[name], self._qpos.shape[1])] = flat
 
     def _scatter(self, rows: np.ndarray, seeds: Sequence[int] | np.ndarray | None) -> None:
         assert self._model.scatter is not None
@@ -150,7 +150,3 @@ class InitialState:
                 values = np.full(int(samples[actuator]), self._ctrl[row, actuator])
                 mujoco.mj_initCtrlHistory(model, scratch, actuator, None, values)
             history[row] = scratch.history
-
-
-def _numbers(columns: Indices, total: int) -> np.ndarray:
-    return np.arange(total)[columns] if isinstance(columns, slice) else np.asarray(columns)

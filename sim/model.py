@@ -17,8 +17,8 @@ from hal.robot import RobotSpec
 from sim.snapshot import physics_digest
 
 __all__ = [
-    "Columns", "Computed", "ImageReader", "Indices", "Pushes", "Reader", "Rendered", "Scatter", "SimModel", "as_slice",
-    "at_rate",
+    "Columns", "Computed", "ImageReader", "Indices", "Pushes", "Reader", "Refreshed", "Rendered", "Scatter", "SimModel",
+    "as_slice", "at_rate", "numbers_of",
 ]  # fmt: skip
 
 _STATE = frozenset({"time", "qpos", "qvel", "act", "history", "ctrl", "mocap_pos", "mocap_quat", "xfrc_applied"})
@@ -27,11 +27,17 @@ _STATE = frozenset({"time", "qpos", "qvel", "act", "history", "ctrl", "mocap_pos
 _POSES = frozenset({"xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat"})
 """Fields that every step and every reset of a simulation compute."""
 
+_FORCES = frozenset({"actuator_force", "qfrc_actuator", "qacc", "act_dot", "qfrc_constraint", "qfrc_passive"})
+"""Fields that a step computes from forces: what is derived from the state at its end leaves them as they are."""
+
 _REMEMBERS = mujoco.mjtEnableBit.mjENBL_SLEEP.value | mujoco.mjtEnableBit.mjENBL_IPC.value
 """Options with which a step depends on more than the state."""
 
 Indices = slice | tuple[int, ...]
 """Columns of a field whose axes after the first are flattened."""
+
+Refreshed = Literal["nothing", "poses", "all"]
+"""Derived quantities: none, poses of bodies, geoms and sites, or all that follow from positions and velocities."""
 
 Scatter = Callable[[np.random.Generator, np.ndarray, np.ndarray], None]
 """Changes one simulation's ``qpos`` (nq,) and ``qvel`` (nv,) in place, from a seeded generator, at a reset."""
@@ -180,6 +186,27 @@ class SimModel:
         return int((mujoco.mjtStage.mjSTAGE_VEL if fresh else mujoco.mjtStage.mjSTAGE_NONE).value)
 
     @property
+    def refreshed(self) -> Refreshed:
+        """The quantities to be derived from the state at the end of a control period, so that sensors are fresh."""
+        if self.derived != "fresh":
+            return "nothing"
+        stale = self._reads - _STATE - _FORCES - ({"sensordata"} if self._reads_forces_alone else set[str]())
+        return "nothing" if not stale else "poses" if stale <= _POSES else "all"
+
+    @property
+    def _reads_forces_alone(self) -> bool:
+        """Whether the sensors read no element of ``sensordata`` that depends on positions and velocities alone."""
+        model, read = self.model, set[int]()
+        for columns in self._columns_read:
+            if columns.field == "sensordata":
+                read |= set(numbers_of(columns.columns, model.nsensordata).tolist())
+        late = model.sensor_needstage == mujoco.mjtStage.mjSTAGE_ACC.value
+        starts, sizes = model.sensor_adr[late].tolist(), model.sensor_dim[late].tolist()
+        return read <= {
+            number for start, size in zip(starts, sizes, strict=True) for number in range(start, start + size)
+        }
+
+    @property
     def needs_own_model(self) -> bool:
         """Whether each simulation of a batch needs an ``mjData`` of its own, rather than one for each thread.
 
@@ -194,13 +221,19 @@ class SimModel:
     @property
     def _reads(self) -> set[str]:
         """The fields of ``mjData`` that the sensors read."""
-        fields = {"qpos"} if any(isinstance(reader, Rendered) for reader in self.sensors.values()) else set[str]()
+        drawn = any(isinstance(reader, Rendered) for reader in self.sensors.values())
+        return {columns.field for columns in self._columns_read} | ({"qpos"} if drawn else set[str]())
+
+    @property
+    def _columns_read(self) -> list[Columns]:
+        """The columns of ``mjData`` that the sensors read."""
+        columns: list[Columns] = []
         for reader in self.sensors.values():
             if isinstance(reader, Computed):
-                fields |= {columns.field for columns in reader.inputs}
+                columns.extend(reader.inputs)
             elif isinstance(reader, Columns):
-                fields.add(reader.field)
-        return fields
+                columns.append(reader)
+        return columns
 
     def camera_id(self, name: str) -> int:
         """Return the number of a camera of the MJCF.
@@ -254,11 +287,16 @@ class SimModel:
     def _check_widths(self, key: str, parts: Mapping[str, Indices], total: int, array: str) -> None:
         for name, indices in parts.items():
             size = self.spec.commands[name].size
-            picked = np.arange(total)[indices] if isinstance(indices, slice) else np.asarray(indices)
+            picked = numbers_of(indices, total)
             if picked.size != size or (picked.size and not 0 <= picked.min() <= picked.max() < total):
                 raise self._wrong(
                     f"{key}.{name} picks {picked.tolist()} of the {total} numbers in {array}, expected {size} of them"
                 )
+
+
+def numbers_of(indices: Indices, total: int) -> np.ndarray:
+    """Return columns as their numbers among ``total``, (n,)."""
+    return np.arange(total)[indices] if isinstance(indices, slice) else np.asarray(indices, np.intp)
 
 
 def as_slice(indices: Indices) -> Indices:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from hal import Robot, RobotError, RobotSpec, SpecMismatch
 from hal.field import JsonDict, JsonObject
@@ -12,6 +12,9 @@ from hal.wrapper import RobotWrapper
 from rlenv_robot.registry import TaskLike, make_vector
 from rlenv_robot.tasks.task import task_world
 from rlenv_robot.world import World
+
+if TYPE_CHECKING:
+    from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = [
     "ACCEPTED", "TrainedPolicy", "check_deployment", "deployed_spec", "robot_as_deployed", "robot_entries", "robot_of",
@@ -90,6 +93,7 @@ def robot_of_training(name: TaskLike, **settings: Any) -> RobotSpec:
     Raises:
         ValueError: the task is unknown, or has no simulated robot.
     """
+    envs: VectorEnvironment
     with make_vector(name, 1, **settings) as envs:
         return envs.batch.spec
 

@@ -121,7 +121,7 @@ class LoadFriction:
     """
 
     def __init__(self, model: mujoco.MjModel, dofs: np.ndarray, fields: Mapping[str, np.ndarray]) -> None:
-        self._model, self._fields, self._dofs = model, fields, _columns(dofs)
+        self._model, self._fields, self._numbers, self._dofs = model, fields, dofs, _columns(dofs)
         joints = model.dof_jntid[dofs]
         self._actuators = np.array([_actuator(model, int(joint)) for joint in joints], np.intp)
         self._columns, self._controls = _columns(model.jnt_qposadr[joints]), _columns(self._actuators)
@@ -134,11 +134,15 @@ class LoadFriction:
         self._names = names
         self.take_up()
 
+    def over(self, fields: Mapping[str, np.ndarray]) -> LoadFriction:
+        """Return the same law over the fields of another batch, which may be on another device."""
+        return LoadFriction(self._model, self._numbers, fields)
+
     def take_up(self) -> None:
         """Take up the parameters that the fields hold now: after every change of the fields."""
         self._gain = self._parameters("actuator_gainprm", 0)
         biases = [self._parameters("actuator_biasprm", number) for number in range(3)]
-        self._bias = [parameter if parameter.any() else None for parameter in biases]
+        self._bias = [None if isinstance(each, np.ndarray) and not each.any() else each for each in biases]
         self._terms = {name: self._fields[field][:, self._dofs] for name, field in self._names.items()}
         self._base = self._fields[BASE][:, self._dofs]  # in motion, without load
 

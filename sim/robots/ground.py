@@ -77,18 +77,19 @@ class Ground:
         from the corner of the least x and y to that of the greatest.
         """
         if self.kind == "flat":
-            return np.zeros(np.shape(x))
+            return np.zeros_like(x, np.float64)
         inside = (np.abs(x) < HALF_M) & (np.abs(y) < HALF_M)  # never where the physics failed
         x, y = np.where(inside, x, 0.0), np.where(inside, y, 0.0)
         if self.kind == "stairs":
             number = np.clip(((x + HALF_M) / STEP_DEPTH_M).astype(int), 0, len(self._levels) - 1)
-            return np.where(inside, self._levels[number], 0.0)
+            return np.where(inside, _at(self._levels, number), 0.0)
         grid = self._grid
         across, along = (np.clip((value + HALF_M) / CELL_M, 0, len(grid) - 1.000001) for value in (x, y))
         column, row = across.astype(int), along.astype(int)
         u, v = across - column, along - row
-        near, far = grid[row, column], grid[row + 1, column + 1]
-        corner = np.where(u >= v, grid[row, column + 1], grid[row + 1, column])
+        first, width = row * len(grid) + column, len(grid)  # points are counted row by row
+        near, far = _at(grid, first), _at(grid, first + width + 1)
+        corner = np.where(u >= v, _at(grid, first + 1), _at(grid, first + width))
         more, less = np.maximum(u, v), np.minimum(u, v)
         height: np.ndarray = near + more * (corner - near) + less * (far - corner)
         return np.where(inside, height, 0.0)
@@ -107,3 +108,8 @@ class Ground:
         steps = round(2 * HALF_M / STEP_DEPTH_M)
         shifted = np.arange(steps) - steps // 2 + 2
         return np.asarray(_FLIGHT, float)[shifted % len(_FLIGHT)] * self.height
+
+
+def _at(table: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Return elements of a table by their numbers, row by row, in the shape of the numbers."""
+    return np.take_along_axis(table.ravel(), np.ravel(numbers), 0).reshape(np.shape(numbers))

@@ -7,8 +7,9 @@ import mujoco
 import numpy as np
 import pytest
 
-from hal import SpecError
+from hal import Field, Spec, SpecError
 from sim.batch import SimBatch
+from sim.mjcf.robot import from_mjcf
 from sim.model import Columns, SimModel, as_slice, at_rate
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
@@ -78,6 +79,37 @@ def test_simulations_have_models_of_their_own_only_where_needed(
     assert (
         replace(pendulum, derived=derived, sensors={**pendulum.sensors, **sensors}).needs_own_model == needs_own_model
     )
+
+
+TOUCHED = """
+<mujoco>
+  <worldbody>
+    <body name="ball" pos="0 0 1"><freejoint/><geom size="0.1"/><site name="skin" size="0.2"/></body>
+    <body><joint name="rail" type="slide"/><geom size="0.1"/></body>
+  </worldbody>
+  <actuator><motor name="drive" joint="rail" ctrlrange="-1 1"/></actuator>
+  <sensor><touch site="skin"/><framepos objtype="site" objname="skin"/></sensor>
+</mujoco>
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "columns", "size", "refreshed"),
+    [
+        ("qvel", slice(0, 6), 6, "nothing"),
+        ("sensordata", (0,), 1, "nothing"),  # a force: it belongs to the step that computed it
+        ("sensordata", (0, 3), 2, "all"),
+        ("site_xpos", slice(None), 3, "poses"),
+        ("cvel", slice(6, 12), 6, "all"),
+    ],
+)
+def test_only_what_sensors_read_is_derived_again(field: str, columns: Any, size: int, refreshed: str) -> None:
+    model = from_mjcf(TOUCHED, rate_hz=500)
+    read = Field("read", (size,), "float32", -1e6, 1e6, "1")
+    spec = replace(model.spec, sensors=Spec("sensors", (read,)))
+    changed = replace(model, spec=spec, sensors={"read": Columns(field, columns)})
+    assert changed.refreshed == refreshed
+    assert replace(changed, derived="as_stepped").refreshed == "nothing"
 
 
 def test_simulations_of_a_model_that_sleeps_have_models_of_their_own(pendulum: SimModel, pendulum_xml: str) -> None:

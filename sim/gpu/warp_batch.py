@@ -14,7 +14,7 @@ from hal.errors import EpisodeError, Fault, RobotError, SpecError
 from hal.robot import BatchState
 from sim.batch import Simulations
 from sim.initial_state import InitialState
-from sim.model import SimModel
+from sim.model import Refreshed, SimModel, numbers_of
 from sim.state import SensorReader, Writer, checked, rows_of
 
 __all__ = ["STATE", "WarpBatch", "WarpDevice"]
@@ -33,7 +33,7 @@ class WarpDevice:
         model: the model to simulate.
         num: number of simulations.
         substeps: steps of the physics in a control period.
-        refresh: whether positions and the quantities that follow from them are computed anew at the end of a period.
+        refreshed: what is derived from the state at the end of a period (`sim.model.SimModel.refreshed`).
         device: Warp's name of a device: ``cuda:0``, or ``cpu``, where a step takes a thousand times as long, for tests;
             None is the first GPU.
         contacts: room for contacts, for each simulation on average.
@@ -50,7 +50,7 @@ class WarpDevice:
         model: mujoco.MjModel,
         num: int,
         substeps: int,
-        refresh: bool,
+        refreshed: Refreshed,
         device: str | None = None,
         contacts: int = 32,
         constraints: int = 128,
@@ -58,7 +58,7 @@ class WarpDevice:
         _check(model)
         self._warp, self._mjw = _imported()
         self._device = _device(self._warp, device)
-        self.nsim, self._substeps, self._refreshes = num, substeps, refresh
+        self.nsim, self._substeps, self._refreshed = num, substeps, refreshed
         with self._warp.ScopedDevice(self._device):
             try:
                 self._model = self._mjw.put_model(model)
@@ -108,6 +108,54 @@ class WarpDevice:
             if mirror.size:
                 getattr(self._data, name).assign(mirror.astype(np.float32).reshape(self._shapes[name]))
 
+    def tensor(self, name: str) -> Any:
+        """Return a field of ``mjData`` of all simulations as PyTorch's tensor, (num, ...); it shares the memory.
+
+        Raises:
+            ValueError: there is no such field.
+        """
+        array: Any = getattr(self._data, name, None)
+        if not hasattr(array, "assign") or array.shape[0] != self.nsim:
+            raise ValueError(f"MuJoCo Warp has no field {name!r} of each simulation")
+        return self._warp.to_torch(array)
+
+    def model_tensor(self, field: str) -> Any:
+        """Return a field of the model, with values of its own for each simulation, as a tensor (num, ...).
+
+        Call it before the first `advance`, which may be recorded.
+
+        Raises:
+            SpecError: in MuJoCo Warp the field is the same in all simulations.
+        """
+        owner, _, name = field.rpartition(".")
+        part = self._model.opt if owner == "opt" else self._model
+        array: Any = getattr(part, name, None)
+        if not hasattr(array, "assign") or array.shape[0] not in (1, self.nsim):
+            raise SpecError(f"MuJoCo Warp can't give each simulation a {field} of its own; step on the CPU")
+        if array.shape[0] != self.nsim or (self.nsim > 1 and array.strides[0] == 0):
+            with self._warp.ScopedDevice(self._device):
+                own = self._warp.empty((self.nsim, *array.shape[1:]), dtype=array.dtype)
+            self._warp.to_torch(own).copy_(self._warp.to_torch(array)[:1].expand_as(self._warp.to_torch(own)))
+            setattr(part, name, own)
+            array = own
+        return self._warp.to_torch(array)
+
+    @property
+    def torch_device(self) -> Any:
+        """PyTorch's device of the tensors."""
+        return self._warp.device_to_torch(self._device)
+
+    def advance_with_torch(self) -> None:
+        """Step as `advance` does, in the order of PyTorch's work on the device: its present stream."""
+        if not self._device.is_cuda:
+            self.advance()
+            return
+        import torch
+
+        stream = self._warp.stream_from_torch(torch.cuda.current_stream(torch.device(self.torch_device)))
+        with self._warp.ScopedStream(stream, sync_enter=False):
+            self.advance()
+
     def advance(self) -> None:
         """Step all simulations by one control period.
 
@@ -115,8 +163,11 @@ class WarpDevice:
         """
         with self._warp.ScopedDevice(self._device):
             if self._device.is_cuda and self._warm:
-                if self._graph is None:
-                    with self._warp.ScopedCapture() as capture:
+                if self._graph is None:  # on a stream of its own: the default stream can't be recorded
+                    with (
+                        self._warp.ScopedStream(self._warp.Stream(self._device)),
+                        self._warp.ScopedCapture() as capture,
+                    ):
                         self._period()
                     self._graph = capture.graph
                 self._warp.capture_launch(self._graph)
@@ -127,7 +178,9 @@ class WarpDevice:
     def _period(self) -> None:
         for _ in range(self._substeps):
             self._mjw.step(self._model, self._data)
-        if self._refreshes:
+        if self._refreshed == "poses":
+            self._mjw.kinematics(self._model, self._data)
+        elif self._refreshed == "all":
             self._refresh()
 
     def refresh(self) -> None:
@@ -144,11 +197,18 @@ class WarpDevice:
 
     def overflow(self) -> np.ndarray:
         """Return whether each simulation has lost contacts or constraints since `clear_overflow`; bool, (num,)."""
-        overflow = self._mjw.OverflowType
-        harmless = int(overflow.ITERATIONS | overflow.LS_ITERATIONS)  # a solver that stopped early, as on the CPU
         flags: np.ndarray = self._data.overflow.numpy()
-        lost: np.ndarray = (flags & ~harmless) != 0
+        lost: np.ndarray = (flags & ~self._harmless()) != 0
         return lost
+
+    def _harmless(self) -> int:
+        """Return the flags of a solver that stopped early, as it does on the CPU."""
+        overflow = self._mjw.OverflowType
+        return int(overflow.ITERATIONS | overflow.LS_ITERATIONS)
+
+    def overflow_tensor(self) -> tuple[Any, int]:
+        """Return the flags of lost contacts and constraints, a tensor (num,), and those of them that are harmless."""
+        return self._warp.to_torch(self._data.overflow), self._harmless()
 
     def clear_overflow(self, rows: np.ndarray) -> None:
         """Clear the overflow of these simulations."""
@@ -230,9 +290,8 @@ class WarpBatch(Simulations):
         if sim_model.pushes is not None:
             raise SpecError("pushes are not supported on MuJoCo Warp here; use the batch on the CPU")
         super().__init__(sim_model, num)
-        refresh = sim_model.stage != mujoco.mjtStage.mjSTAGE_NONE.value
         self._device: WarpDevice | None = WarpDevice(
-            sim_model.model, num, sim_model.substeps, refresh, device, contacts, constraints
+            sim_model.model, num, sim_model.substeps, sim_model.refreshed, device, contacts, constraints
         )
         self._room = f"{contacts} contacts and {constraints} constraints"
         self._starts = InitialState(self._device, sim_model, teleport=True)
@@ -248,8 +307,7 @@ class WarpBatch(Simulations):
         """Return the writer of each command: name, ``ctrl``, the columns in ``ctrl``, shape and dtype."""
         nu, writers = self._ctrl.shape[1], []
         for field in self._sim_model.spec.commands:
-            columns = self._sim_model.commands[field.name]
-            numbers = np.arange(nu)[columns] if isinstance(columns, slice) else np.asarray(columns)
+            numbers = numbers_of(self._sim_model.commands[field.name], nu)
             writers.append((field.name, self._ctrl, numbers, (self._num, *field.shape), field.numpy_dtype))
         return writers
 

@@ -1,0 +1,467 @@
+"""Tensors of PyTorch that NumPy's functions accept: code written for arrays runs on a GPU with them, unchanged.
+
+A task's reward, a computed sensor or a limit on motion is a function of NumPy arrays with any leading axes. Given
+`TensorArray`, ``np.exp``, ``np.where``, ``a[..., 2] > b`` and so on call PyTorch's functions (NEP 13 and NEP 18), with
+NumPy's rules for types. What would need the numbers on the host (``float(a)``, ``if a.any():``, ``np.asarray(a)``, an
+index that is a mask) is refused with a message, as it would make the host wait for the device.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import DTypeLike
+
+__all__ = ["TensorArray", "arrays_of", "tensors_of"]
+
+_TO_TORCH = {
+    np.dtype(name): getattr(torch, name)
+    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+}
+_TO_NUMPY = {ours: theirs for theirs, ours in _TO_TORCH.items()}
+_CACHED_BYTES = 2**20
+"""Constants up to this size stay on the device: they are few, and sending one takes longer than any sum with it."""
+
+Axis = int | tuple[int, ...] | None
+
+
+class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
+    """A tensor with the behaviour of an array.
+
+    Attributes:
+        tensor: the tensor, on any device; not copied.
+    """
+
+    __slots__ = ("tensor",)
+    __array_priority__ = 1000.0
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    # -- as an array ---------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
+        return tuple(self.tensor.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return int(self.tensor.ndim)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return int(self.tensor.numel())
+
+    @property
+    def dtype(self) -> np.dtype:
+        """NumPy's type of an element."""
+        return _TO_NUMPY[self.tensor.dtype]
+
+    @property
+    def T(self) -> TensorArray:
+        """The array with its axes reversed."""
+        return TensorArray(self.tensor.permute(*range(self.ndim - 1, -1, -1)))
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    def __repr__(self) -> str:
+        return f"TensorArray(shape={self.shape}, dtype={self.dtype}, device={self.tensor.device})"
+
+    def __getitem__(self, key: object) -> TensorArray:
+        return TensorArray(self.tensor[_index(key, self.tensor.device)])
+
+    def __setitem__(self, key: object, value: object) -> None:
+        if isinstance(key, TensorArray) and key.tensor.dtype == torch.bool:
+            mask = key.tensor.reshape(*key.shape, *(1,) * (self.ndim - key.ndim))
+            self.tensor.copy_(torch.where(mask, _operand(value, self.dtype, self.tensor.device), self.tensor))
+        else:
+            where = _index(key, self.tensor.device)
+            self.tensor[where] = _operand(value, self.dtype, self.tensor.device)
+
+    def astype(self, dtype: DTypeLike, copy: bool = True, **options: object) -> TensorArray:
+        """Return the array with another type of elements; a new one unless ``copy`` is False and it has the type."""
+        return TensorArray(self.tensor.to(_torch_type(dtype), copy=copy))
+
+    def reshape(self, *shape: int | tuple[int, ...]) -> TensorArray:
+        """Return the array in another shape."""
+        whole = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        return TensorArray(self.tensor.reshape(whole))
+
+    def copy(self) -> TensorArray:
+        """Return a copy."""
+        return TensorArray(self.tensor.clone())
+
+    def ravel(self) -> TensorArray:
+        """Return the elements in one axis."""
+        return TensorArray(self.tensor.reshape(-1))
+
+    def take(self, indices: object, axis: int | None = None) -> TensorArray:
+        """Return elements along an axis, or of all axes as one, by their numbers."""
+        return _take(self, indices, axis)
+
+    def sum(self, axis: Axis = None, keepdims: bool = False) -> TensorArray:
+        """Return sums along an axis."""
+        return _sum(self, axis, keepdims=keepdims)
+
+    def mean(self, axis: Axis = None, keepdims: bool = False) -> TensorArray:
+        """Return means along an axis."""
+        return _mean(self, axis, keepdims=keepdims)
+
+    def max(self, axis: Axis = None, keepdims: bool = False) -> TensorArray:
+        """Return the largest elements along an axis."""
+        return _max(self, axis, keepdims=keepdims)
+
+    def min(self, axis: Axis = None, keepdims: bool = False) -> TensorArray:
+        """Return the smallest elements along an axis."""
+        return _min(self, axis, keepdims=keepdims)
+
+    def any(self, axis: Axis = None, keepdims: bool = False) -> TensorArray:
+        """Return whether an element is true along an axis."""
+        return _any(self, axis, keepdims=keepdims)
+
+    def all(self, axis: Axis = None, keepdims: bool = False) -> TensorArray:
+        """Return whether all elements are true along an axis."""
+        return _all(self, axis, keepdims=keepdims)
+
+    def __bool__(self) -> NoReturn:
+        _refuse("a decision of Python, such as `if`, `and`, `or`, `not`; use numpy.where, &, | and ~ instead")
+
+    def __float__(self) -> NoReturn:
+        _refuse("float(); keep it an array")
+
+    def __int__(self) -> NoReturn:
+        _refuse("int(); keep it an array")
+
+    def __array__(self, *args: object, **kwargs: object) -> NoReturn:
+        _refuse("numpy.asarray, numpy.array, or an assignment into an array of NumPy's; begin with numpy.empty_like")
+
+    # -- NumPy's functions -----------------------------------------------------------------------------------------
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: object, out: tuple[object, ...] | None = None, **options: Any
+    ) -> TensorArray:
+        device = next(value for value in (*inputs, *(out or ())) if isinstance(value, TensorArray)).tensor.device
+        if method == "reduce" and ufunc in _REDUCTIONS and out is None:
+            values = TensorArray(_operand(inputs[0], None, device))
+            axis = options.pop("axis", 0)
+            _no_more(f"numpy.{ufunc.__name__}.reduce", {k: v for k, v in options.items() if k != "keepdims"})
+            return _REDUCTIONS[ufunc](values, axis, keepdims=bool(options.get("keepdims", False)))
+        if method != "__call__" or ufunc not in _UFUNCS:
+            _missing(f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}"))
+        _no_more(f"numpy.{ufunc.__name__}", options)
+        kinds = _loop(ufunc, tuple(_kind(value) for value in inputs))
+        operands = [_operand(value, kind, device) for value, kind in zip(inputs, kinds, strict=False)]
+        same = ufunc in _SAME_FOR_BOOL and operands[0].dtype == torch.bool
+        result = operands[0].clone() if same else _UFUNCS[ufunc](*operands).to(_TO_TORCH[kinds[-1]])
+        if out is None:
+            return TensorArray(result)
+        (target,) = out
+        if not isinstance(target, TensorArray):
+            _refuse(f"an array of NumPy's that numpy.{ufunc.__name__} shall write into")
+        target.tensor.copy_(result)
+        return target
+
+    def __array_function__(
+        self, function: Callable[..., Any], types: object, args: tuple[object, ...], kwargs: dict[str, Any]
+    ) -> object:
+        if function not in _FUNCTIONS:
+            _missing(f"numpy.{function.__name__}")
+        return _FUNCTIONS[function](*args, **kwargs)
+
+
+def arrays_of(tensors: dict[str, torch.Tensor]) -> dict[str, TensorArray]:
+    """Return the tensors as arrays, by their names."""
+    return {name: TensorArray(tensor) for name, tensor in tensors.items()}
+
+
+def tensors_of(arrays: dict[str, Any], device: torch.device) -> dict[str, torch.Tensor]:
+    """Return the tensors of arrays by their names; an array of NumPy's is sent to the device."""
+    return {name: _operand(array, None, device) for name, array in arrays.items()}
+
+
+# -- Operands and types --------------------------------------------------------------------------------------------
+
+
+def _torch_type(dtype: DTypeLike) -> torch.dtype:
+    return _TO_TORCH[np.dtype(dtype)]
+
+
+def _kind(value: object) -> object:
+    """Return the type that decides on a result's: a number of Python's is weak, as in NEP 50."""
+    if isinstance(value, TensorArray):
+        return value.dtype
+    if type(value) in (int, float):
+        return type(value)
+    return np.asarray(value).dtype
+
+
+@functools.lru_cache(maxsize=1024)
+def _loop(ufunc: np.ufunc, kinds: tuple[Any, ...]) -> tuple[np.dtype, ...]:
+    """Return the types in which NumPy computes, of all inputs and the output."""
+    return tuple(ufunc.resolve_dtypes((*kinds, None)))
+
+
+def _operand(value: object, dtype: np.dtype | None, device: torch.device) -> torch.Tensor:
+    """Return a tensor on the device, in a type of NumPy's, or in its own."""
+    if isinstance(value, TensorArray):
+        tensor = value.tensor
+        return tensor if dtype is None else tensor.to(_TO_TORCH[dtype])
+    if isinstance(value, torch.Tensor):
+        return value.to(device=device, dtype=value.dtype if dtype is None else _TO_TORCH[dtype])
+    array = np.asarray(value, dtype)
+    if array.nbytes > _CACHED_BYTES:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+    return _constant(array.tobytes(), array.shape, array.dtype, device)
+
+
+@functools.lru_cache(maxsize=256)
+def _constant(content: bytes, shape: tuple[int, ...], dtype: np.dtype, device: torch.device) -> torch.Tensor:
+    """Return a constant that is sent to the device once. It is shared: nobody writes into it."""
+    return torch.from_numpy(np.frombuffer(content, dtype).reshape(shape).copy()).to(device)
+
+
+def _index(key: object, device: torch.device) -> Any:
+    if isinstance(key, tuple):
+        chosen = [np.nonzero(each) if _is_mask(each) else (each,) for each in key]
+        return tuple(_index(each, device) for each in itertools.chain(*chosen))
+    if isinstance(key, TensorArray):
+        if key.tensor.dtype == torch.bool:
+            _refuse("an index that is a mask, as the number of its elements is unknown; use numpy.where")
+        return key.tensor.long()
+    if isinstance(key, np.ndarray | list):
+        return _index(np.nonzero(key), device) if _is_mask(key) else _operand(key, np.dtype(np.int64), device)
+    if isinstance(key, slice) and isinstance(key.step, int) and key.step < 0:
+        _missing("a slice with a negative step; use numpy.flip")
+    return key
+
+
+def _is_mask(key: object) -> bool:
+    return isinstance(key, np.ndarray | list) and np.asarray(key).dtype == bool
+
+
+def _refuse(what: str) -> NoReturn:
+    raise TypeError(f"an array on a device can't be used in {what}")
+
+
+def _missing(what: str) -> NoReturn:
+    raise TypeError(
+        f"{what} is not available for arrays on a device; write the function with another one, or step on the CPU"
+    )
+
+
+def _no_more(what: str, options: dict[str, Any]) -> None:
+    given = sorted(name for name, value in options.items() if value is not None and value is not np._NoValue)
+    if given:
+        _missing(f"{what} with {', '.join(given)}")
+
+
+# -- Functions -----------------------------------------------------------------------------------------------------
+
+
+_UFUNCS: dict[np.ufunc, Callable[..., torch.Tensor]] = {
+    np.add: torch.add, np.subtract: torch.sub, np.multiply: torch.mul, np.divide: torch.true_divide,
+    np.floor_divide: torch.floor_divide, np.remainder: torch.remainder, np.power: torch.pow, np.negative: torch.neg,
+    np.positive: torch.positive, np.absolute: torch.abs, np.fabs: torch.abs, np.sign: torch.sign, np.sqrt: torch.sqrt,
+    np.square: torch.square, np.reciprocal: torch.reciprocal, np.exp: torch.exp, np.expm1: torch.expm1,
+    np.log: torch.log, np.log1p: torch.log1p, np.sin: torch.sin, np.cos: torch.cos, np.tan: torch.tan,
+    np.arcsin: torch.asin, np.arccos: torch.acos, np.arctan: torch.atan, np.arctan2: torch.atan2, np.tanh: torch.tanh,
+    np.sinh: torch.sinh, np.cosh: torch.cosh, np.hypot: torch.hypot, np.deg2rad: torch.deg2rad,
+    np.rad2deg: torch.rad2deg, np.floor: torch.floor, np.ceil: torch.ceil, np.rint: torch.round, np.trunc: torch.trunc,
+    np.copysign: torch.copysign, np.maximum: torch.maximum, np.minimum: torch.minimum, np.fmax: torch.fmax,
+    np.fmin: torch.fmin, np.greater: torch.gt, np.greater_equal: torch.ge, np.less: torch.lt,
+    np.less_equal: torch.le, np.equal: torch.eq, np.not_equal: torch.ne, np.logical_and: torch.logical_and,
+    np.logical_or: torch.logical_or, np.logical_xor: torch.logical_xor, np.logical_not: torch.logical_not,
+    np.bitwise_and: torch.bitwise_and, np.bitwise_or: torch.bitwise_or, np.bitwise_xor: torch.bitwise_xor,
+    np.invert: torch.bitwise_not, np.isfinite: torch.isfinite, np.isnan: torch.isnan, np.isinf: torch.isinf,
+    np.matmul: torch.matmul,
+}  # fmt: skip
+
+
+_SAME_FOR_BOOL = frozenset({np.absolute, np.floor, np.ceil, np.trunc})
+"""Functions that leave true and false as they are; PyTorch does not have them for these."""
+
+
+def _axes(values: TensorArray, axis: Axis) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(values.ndim))
+    return axis if isinstance(axis, tuple) else (axis,)
+
+
+def _sum(values: TensorArray, axis: Axis = None, *, keepdims: bool = False) -> TensorArray:
+    return TensorArray(torch.sum(values.tensor, dim=_axes(values, axis), keepdim=keepdims))
+
+
+def _mean(values: TensorArray, axis: Axis = None, *, keepdims: bool = False) -> TensorArray:
+    tensor = values.tensor if values.tensor.is_floating_point() else values.tensor.double()
+    return TensorArray(torch.mean(tensor, dim=_axes(values, axis), keepdim=keepdims))
+
+
+def _max(values: TensorArray, axis: Axis = None, *, keepdims: bool = False) -> TensorArray:
+    return TensorArray(torch.amax(values.tensor, dim=_axes(values, axis), keepdim=keepdims))
+
+
+def _min(values: TensorArray, axis: Axis = None, *, keepdims: bool = False) -> TensorArray:
+    return TensorArray(torch.amin(values.tensor, dim=_axes(values, axis), keepdim=keepdims))
+
+
+def _any(values: TensorArray, axis: Axis = None, *, keepdims: bool = False) -> TensorArray:
+    return TensorArray(torch.any(values.tensor.bool(), dim=_axes(values, axis), keepdim=keepdims))
+
+
+def _all(values: TensorArray, axis: Axis = None, *, keepdims: bool = False) -> TensorArray:
+    return TensorArray(torch.all(values.tensor.bool(), dim=_axes(values, axis), keepdim=keepdims))
+
+
+_REDUCTIONS: dict[np.ufunc, Callable[..., TensorArray]] = {
+    np.add: _sum, np.maximum: _max, np.minimum: _min, np.logical_or: _any, np.logical_and: _all,
+}  # fmt: skip
+
+
+def _array(value: object, device: torch.device) -> TensorArray:
+    return value if isinstance(value, TensorArray) else TensorArray(_operand(value, None, device))
+
+
+def _device_of(*values: object) -> torch.device:
+    return next(value.tensor.device for value in values if isinstance(value, TensorArray))
+
+
+def _together(values: Sequence[object], dtype: DTypeLike | None = None) -> list[torch.Tensor]:
+    """Return tensors of these on one device, in their common type or the given one."""
+    device = _device_of(*values)
+    common = _common_type(values) if dtype is None else np.dtype(dtype)
+    return [_operand(value, common, device) for value in values]
+
+
+def _common_type(values: Sequence[object]) -> np.dtype:
+    kinds: list[Any] = [value.dtype if isinstance(value, TensorArray) else value for value in values]
+    return np.result_type(*kinds)
+
+
+def _where(condition: object, one: object, other: object) -> TensorArray:
+    chosen = _operand(condition, np.dtype(bool), _device_of(condition, one, other))
+    device = chosen.device
+    common = _common_type((one, other))
+    return TensorArray(torch.where(chosen, *(_operand(value, common, device) for value in (one, other))))
+
+
+def _concatenate(
+    arrays: Sequence[object], axis: int = 0, dtype: DTypeLike | None = None, casting: str = ""
+) -> TensorArray:
+    return TensorArray(torch.cat(_together(arrays, dtype), dim=axis))
+
+
+def _stack(arrays: Sequence[object], axis: int = 0) -> TensorArray:
+    return TensorArray(torch.stack(_together(arrays), dim=axis))
+
+
+def _clip(values: object, low: Any = None, high: Any = None, out: TensorArray | None = None) -> TensorArray:
+    bounded: Any = values
+    for bound, function in ((low, np.maximum), (high, np.minimum)):
+        if bound is not None:
+            bounded = function(bounded, bound)
+    result: TensorArray = bounded
+    if out is None:
+        return result
+    out.tensor.copy_(result.tensor)
+    return out
+
+
+def _like(values: object, shape: int | tuple[int, ...] | None, dtype: DTypeLike | None) -> torch.Tensor:
+    assert isinstance(values, TensorArray)
+    size = values.shape if shape is None else (shape,) if isinstance(shape, int) else shape
+    kind = values.tensor.dtype if dtype is None else _torch_type(dtype)
+    return torch.zeros(size, dtype=kind, device=values.tensor.device)
+
+
+def _zeros_like(
+    values: object, dtype: DTypeLike | None = None, *, shape: int | tuple[int, ...] | None = None
+) -> TensorArray:
+    return TensorArray(_like(values, shape, dtype))
+
+
+def _full_like(
+    values: object, fill_value: object, dtype: DTypeLike | None = None, *, shape: int | tuple[int, ...] | None = None
+) -> TensorArray:
+    result = TensorArray(_like(values, shape, dtype))
+    result[...] = fill_value
+    return result
+
+
+def _ones_like(
+    values: object, dtype: DTypeLike | None = None, *, shape: int | tuple[int, ...] | None = None
+) -> TensorArray:
+    return _full_like(values, 1, dtype, shape=shape)
+
+
+def _take_along_axis(values: object, indices: object, axis: int) -> TensorArray:
+    device = _device_of(values, indices)
+    array, numbers = _array(values, device).tensor, _operand(indices, np.dtype(np.int64), device)
+    return TensorArray(torch.take_along_dim(array, numbers, dim=axis))
+
+
+def _take(values: object, indices: object, axis: int | None = None) -> TensorArray:
+    device = _device_of(values, indices)
+    array, numbers = _array(values, device), _operand(indices, np.dtype(np.int64), device)
+    if axis is None:
+        return TensorArray(array.tensor.reshape(-1)[numbers])
+    taken = array.tensor.index_select(axis, numbers.reshape(-1))
+    return TensorArray(taken.unflatten(axis, numbers.shape) if numbers.ndim else taken.squeeze(axis))
+
+
+def _broadcast_to(values: object, shape: int | tuple[int, ...]) -> TensorArray:
+    assert isinstance(values, TensorArray)
+    return TensorArray(values.tensor.broadcast_to((shape,) if isinstance(shape, int) else shape))
+
+
+def _norm(values: object, ord: object = None, axis: Axis = None, keepdims: bool = False) -> TensorArray:
+    if ord is not None:
+        _missing("numpy.linalg.norm with ord")
+    assert isinstance(values, TensorArray)
+    return TensorArray(torch.sqrt(_sum(TensorArray(torch.square(values.tensor)), axis, keepdims=keepdims).tensor))
+
+
+def _cross(one: object, other: object, axis: int = -1) -> TensorArray:
+    first, second = _together((one, other))
+    return TensorArray(torch.linalg.cross(*torch.broadcast_tensors(first, second), dim=axis))
+
+
+def _shares_memory(one: object, other: object) -> bool:
+    if not (isinstance(one, TensorArray) and isinstance(other, TensorArray)):
+        return False
+    return bool(one.tensor.untyped_storage().data_ptr() == other.tensor.untyped_storage().data_ptr())
+
+
+def _of_one(function: Callable[..., torch.Tensor]) -> Callable[..., TensorArray]:
+    def called(values: TensorArray, *args: object, **kwargs: object) -> TensorArray:
+        return TensorArray(function(values.tensor, *args, **kwargs))
+
+    return called
+
+
+_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    np.where: _where, np.concatenate: _concatenate, np.stack: _stack, np.clip: _clip,
+    np.sum: _sum, np.mean: _mean, np.max: _max, np.amax: _max, np.min: _min, np.amin: _min, np.any: _any, np.all: _all,
+    np.zeros_like: _zeros_like, np.empty_like: _zeros_like, np.ones_like: _ones_like, np.full_like: _full_like,
+    np.take_along_axis: _take_along_axis, np.broadcast_to: _broadcast_to, np.linalg.norm: _norm, np.cross: _cross,
+    np.shares_memory: _shares_memory, np.copy: TensorArray.copy, np.ravel: TensorArray.ravel, np.take: _take,
+    np.reshape: lambda values, shape: TensorArray(values.tensor.reshape(shape)),
+    np.expand_dims: _of_one(lambda values, axis: values.unsqueeze(axis)),
+    np.squeeze: _of_one(lambda values, axis: values.squeeze(axis)),
+    np.moveaxis: _of_one(torch.movedim), np.swapaxes: _of_one(torch.swapaxes),
+    np.flip: _of_one(lambda values, axis: values.flip((axis,) if isinstance(axis, int) else axis)),
+    np.roll: _of_one(lambda values, shift, axis: values.roll(shift, axis)),
+    np.repeat: _of_one(lambda values, repeats, axis: values.repeat_interleave(repeats, axis)),
+    np.argmax: _of_one(lambda values, axis: values.argmax(axis)),
+    np.argmin: _of_one(lambda values, axis: values.argmin(axis)),
+    np.cumsum: _of_one(lambda values, axis: values.cumsum(axis)),
+    np.shape: lambda values: values.shape, np.ndim: lambda values: values.ndim, np.size: lambda values: values.size,
+}  # fmt: skip
