@@ -1,11 +1,13 @@
-"""Preference pairs of recorded chats, a reward model that is trained from them, and rewards anew by it (R6.4, R3.1)."""
+"""Preference pairs of recorded chats, their export, a reward model trained from them, and its rewards (R6.4, R3.1)."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +17,7 @@ from recorder.log.preferences import count_votes, read_judgements
 from rlenv_robot.source import SourceData
 from rlenv_robot.training.chat.transcripts import Transcript, read_transcripts
 
-__all__ = ["Preference", "WordRewardModel", "preferences", "relabel_chats"]
+__all__ = ["Preference", "WordRewardModel", "preferences", "relabel_chats", "write_preferences"]
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -34,7 +36,12 @@ class Preference(NamedTuple):
 
 
 def preferences(
-    chats: Sequence[Transcript], size: int, by: str = "return", priority: str = "", seed: int = 0
+    chats: Sequence[Transcript],
+    size: int,
+    by: str = "return",
+    priority: str = "",
+    seed: int = 0,
+    same_start: bool = False,
 ) -> list[Preference]:
     """Draw pairs of chats with a preference.
 
@@ -46,6 +53,7 @@ def preferences(
         priority: ``controversy`` draws the most disputed pairs more often: those whose returns differ least; by person,
             those on which people agree least. Empty for all alike.
         seed: of the draws.
+        same_start: pair only chats that begin with the same messages, up to the agent's first answer.
 
     Raises:
         SourceError: an unknown word, or no two chats differ.
@@ -56,11 +64,16 @@ def preferences(
             f"by is {by!r} and priority {priority!r}, allowed are 'return', 'success', 'person'; '', 'controversy'"
         )
     better, worse, controversy = _by_person(chats) if by == "person" else _by_score(chats, by)
+    if same_start:
+        starts = [_start(one) for one in chats]
+        alike = np.array([starts[a] == starts[b] for a, b in zip(better, worse, strict=True)], bool)
+        better, worse, controversy = better[alike], worse[alike], controversy[alike]
     if not len(better):
         raise SourceError(
             f"nobody prefers one of two of the {len(chats)} chats; let people compare them at `rlenv-robot console`"
             if by == "person"
-            else f"no two of the {len(chats)} chats differ in their {by}, so none is preferred"
+            else f"no two of the {len(chats)} chats {'with the same start ' * same_start}differ in their {by}, so none "
+            "is preferred"
         )
     weight = controversy + 1e-3 if priority else np.ones(len(better))
     drawn = np.random.default_rng(seed).choice(len(better), size, p=weight / weight.sum())
@@ -89,6 +102,33 @@ def _by_person(chats: Sequence[Transcript]) -> _Pairs:
             pairs.append((*(sides if votes.first > votes.second else sides[::-1]), votes.controversy))
     better, worse, controversy = np.array(pairs, float).reshape(-1, 3).T
     return better.astype(np.intp), worse.astype(np.intp), controversy
+
+
+def _start(chat: Transcript) -> tuple[str, ...]:
+    first = next(place for place, message in enumerate(chat.messages) if message["role"] == "assistant")
+    return tuple(f"{message['role']} {message['content']}" for message in chat.messages[:first])
+
+
+def write_preferences(pairs: Sequence[Preference], path: str | Path) -> int:
+    """Write pairs for preference learning such as DPO, as TRL reads them: ``prompt``, ``chosen``, ``rejected`` a line.
+
+    The prompt is what both chats have in common; chosen and rejected are the agent's messages in which they first
+    differ. What follows is left out, so that every token that is learned from is the agent's own. Pairs that
+    differ in what the agent had seen before are left out too: draw pairs with ``same_start``.
+
+    Returns:
+        The number of lines.
+    """
+    lines = []
+    for pair in pairs:
+        both = list(zip(pair.chosen.messages, pair.rejected.messages, strict=False))
+        place = next((number for number, (one, other) in enumerate(both) if one != other), None)
+        if place is None or {message["role"] for message in both[place]} != {"assistant"}:
+            continue
+        prompt = list(pair.chosen.messages[:place])
+        lines.append(json.dumps({"prompt": prompt, "chosen": [both[place][0]], "rejected": [both[place][1]]}))
+    Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return len(lines)
 
 
 @dataclass

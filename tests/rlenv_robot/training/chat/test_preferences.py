@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from rlenv_robot.adapters.text.dialogue import Dialogue, Said
 from rlenv_robot.adapters.text.view import TEXT, decode, encode
 from rlenv_robot.conformance import check_environment
 from rlenv_robot.env import Environment
-from rlenv_robot.training.chat.preferences import WordRewardModel, preferences, relabel_chats
+from rlenv_robot.training.chat.preferences import WordRewardModel, preferences, relabel_chats, write_preferences
 from rlenv_robot.training.chat.transcripts import Transcript, read_transcripts
 
 pytestmark = pytest.mark.requirement("R6.4")
@@ -99,6 +101,68 @@ def test_pairs_prefer_by_return_or_verdict_and_the_disputed_ones_come_first() ->
         preferences([chat(1.0), chat(1.0)], 3)
     with pytest.raises(SourceError, match="taste"):
         preferences(chats, 3, by="taste")
+
+
+def errand(tray: str, answer: str, rest: str, total: float) -> Transcript:
+    chat = (("user", f"to the {tray}"), ("assistant", "grasp"), ("user", "held"), ("assistant", answer))
+    more = (("user", "seen"), ("assistant", rest))
+    return Transcript(tuple({"role": role, "content": text} for role, text in (*chat, *more)), (0.0, 0.0, total))
+
+
+def test_pairs_are_written_up_to_the_agent_s_first_difference(tmp_path: Path) -> None:
+    good, bad, other = errand("left", "put left", "release", 1.0), errand("left", "put right", "x", 0.0), chat(0.5)
+    pairs = preferences([good, bad, other], 40, same_start=True)
+    assert {(pair.chosen.total, pair.rejected.total) for pair in pairs} == {(1.0, 0.0)}
+    assert write_preferences([*pairs[:2], *preferences([good, other], 3)], tmp_path / "pairs.jsonl") == 2
+    line = json.loads((tmp_path / "pairs.jsonl").read_text().splitlines()[0])
+    assert [message["content"] for message in line["prompt"]] == ["to the left", "grasp", "held"]
+    assert line["chosen"] == [{"role": "assistant", "content": "put left"}]
+    assert line["rejected"] == [{"role": "assistant", "content": "put right"}]
+    with pytest.raises(SourceError, match="differ"):
+        preferences([good, other], 3, same_start=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")
+def test_trl_s_dpo_trainer_learns_to_prefer_from_written_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    trl = pytest.importorskip("trl", reason="trl is not installed")
+    import datasets
+    import torch
+    import transformers
+
+    from rlenv_robot.training.chat.learner import train_tokenizer
+    from rlenv_robot.training.chat.tokens import BEGIN, CHAT_TEMPLATE, END, render
+
+    chats = [errand(tray, f"put {said}", "release", float(tray == said)) for tray in ("left", "right")
+             for said in ("left", "right")]  # fmt: skip
+    write_preferences(preferences(chats, 32, same_start=True), tmp_path / "pairs.jsonl")
+    rows = datasets.load_dataset("json", data_files=str(tmp_path / "pairs.jsonl"), split="train")
+    assert len(rows) == 32
+    made = train_tokenizer([render(one.messages)[0] for one in chats] * 3, 300)
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, chat_template=CHAT_TEMPLATE, eos_token=END, pad_token=BEGIN
+    )
+    torch.manual_seed(0)
+    config = transformers.Qwen3Config(
+        vocab_size=len(theirs), hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, pad_token_id=theirs.pad_token_id, eos_token_id=theirs.eos_token_id,
+    )  # fmt: skip
+    model = transformers.Qwen3ForCausalLM(config)
+    settings = trl.DPOConfig(
+        str(tmp_path / "dpo"), max_steps=40, per_device_train_batch_size=8, learning_rate=5e-3, logging_steps=1,
+        report_to="none", save_strategy="no", use_cpu=True, bf16=False, disable_tqdm=True, dataloader_pin_memory=False,
+        gradient_checkpointing=False,
+    )  # fmt: skip
+    trainer = trl.DPOTrainer(
+        model, ref_model=copy.deepcopy(model), args=settings, train_dataset=rows, processing_class=theirs
+    )
+    trainer.train()
+    last = [line for line in trainer.state.log_history if "rewards/accuracies" in line][-1]
+    assert last["rewards/accuracies"] == 1.0
+    assert last["rewards/margins"] > 0.1
 
 
 def test_a_judge_without_a_number_and_a_dialogue_without_prompts_are_refused() -> None:

@@ -91,3 +91,51 @@ def test_ids_and_mask_are_those_of_transformers_with_a_tokenizer_trained_here() 
     assert theirs.decode(episode.ids[episode.turns == 1]) == f"{CHAT.messages[4]['content']}{END}"
     prompt = theirs.apply_chat_template(list(CHAT.messages[:4]), tokenize=False, add_generation_prompt=True)
     assert prompt == render(CHAT.messages[:4], prompt=True)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")
+def test_trl_s_sft_trainer_learns_from_both_exports_with_our_mask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    trl = pytest.importorskip("trl", reason="trl is not installed")
+    import datasets
+    import torch
+    import transformers
+
+    from rlenv_robot.training.chat.learner import train_tokenizer
+
+    made = train_tokenizer([render(CHAT.messages)[0]] * 3, 300)
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, chat_template=CHAT_TEMPLATE, eos_token=END, pad_token=BEGIN
+    )
+    write_sft([CHAT] * 4, tmp_path / "sft.jsonl")
+    write_rl([CHAT] * 4, made, tmp_path / "rl.jsonl")
+    chats = datasets.load_dataset("json", data_files=str(tmp_path / "sft.jsonl"), split="train")
+    tokens = datasets.load_dataset("json", data_files=str(tmp_path / "rl.jsonl"), split="train")
+    tokens = tokens.select_columns(["input_ids", "loss_mask"]).rename_column("loss_mask", "assistant_masks")
+    episode, losses = tokenize(CHAT, made), []
+    for name, rows in (("chats", chats), ("tokens", tokens)):
+        torch.manual_seed(0)
+        config = transformers.Qwen3Config(
+            vocab_size=len(theirs), hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=1, head_dim=16, pad_token_id=theirs.pad_token_id, eos_token_id=theirs.eos_token_id,
+        )  # fmt: skip
+        settings = trl.SFTConfig(
+            str(tmp_path / name), max_steps=12, per_device_train_batch_size=2, learning_rate=1e-2, logging_steps=1,
+            assistant_only_loss=name == "chats", report_to="none", save_strategy="no", use_cpu=True, bf16=False,
+            disable_tqdm=True, dataloader_pin_memory=False, gradient_checkpointing=False, max_length=512,
+        )  # fmt: skip
+        trainer = trl.SFTTrainer(
+            transformers.Qwen3ForCausalLM(config), args=settings, train_dataset=rows, processing_class=theirs
+        )
+        row = trainer.train_dataset[0]
+        assert row["input_ids"] == episode.ids.tolist()
+        assert row["labels"] == np.where(episode.mask, episode.ids, -100).tolist()
+        trainer.train()
+        losses.append([line["loss"] for line in trainer.state.log_history if "loss" in line])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4), "both exports are the same lesson"
+    assert losses[0][-1] < 0.7 * losses[0][0]
