@@ -72,7 +72,7 @@ def nemo_gym_server(name: TaskLike, **settings: Any) -> type:
     """
     from resources_servers.gymnasium import GymnasiumServer, extract_text
 
-    class Server(GymnasiumServer):  # type: ignore[misc]
+    class Server(GymnasiumServer):
         async def reset(self, metadata: dict[str, Any], session_id: str | None = None) -> tuple[str, dict[str, Any]]:
             await self.close_session(session_id)
             env = self.session_state[session_id] = GemEnv(name, **settings)
@@ -107,7 +107,7 @@ def register_with_skyrl(name: str, **settings: Any) -> str:
     import skyrl_gym
     from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
-    class SkyRLEnv(BaseTextEnv):  # type: ignore[misc]
+    class SkyRLEnv(BaseTextEnv):
         def __init__(self, env_config: Any = None, extras: Any = None) -> None:
             super().__init__()
             self._env, self._seed = GemEnv(name, **settings), (extras or {}).get("seed")

@@ -41,7 +41,10 @@ class LearnerSettings:
         answer_tokens: most tokens of an answer.
         turns: most turns of an episode.
         sft_steps, sft_rate: most batches of fine-tuning, and their step size.
-        rate, epochs, minibatch, clip: step size, passes over each batch, episodes of a step, and clip range of PPO.
+        rate: step size; None for that of the method: 3e-4 for PPO, 1e-3 for RLOO.
+        epochs, minibatch, clip: passes over each batch, episodes of a step, and clip range of PPO.
+        kl_limit: estimated divergence from the policy that played a batch beyond which the batch's other steps are left
+            out; None for that of the method: 0.06 for PPO, no limit for RLOO.
         discount, decay, turn_discount: as for `rlenv_robot.training.chat.advantages.gae`.
         value_weight, entropy_weight: of the losses beside the policy's.
         group: episodes from each seed in a batch.
@@ -57,17 +60,24 @@ class LearnerSettings:
     turns: int = 3
     sft_steps: int = 400
     sft_rate: float = 1e-3
-    rate: float = 1e-3
+    rate: float | None = None
     epochs: int = 4
     minibatch: int = 16
     clip: float = 0.2
+    kl_limit: float | None = None
     discount: float = 1.0
-    decay: float = 0.95
+    decay: float = 1.0
     turn_discount: float = 1.0
     value_weight: float = 0.5
     entropy_weight: float = 0.01
     group: int = 4
     seed: int = 0
+
+
+_RATE = {"ppo": 3e-4, "rloo": 1e-3}
+_KL_LIMIT = {"ppo": 0.06, "rloo": float("inf")}
+"""With RLOO's step size PPO did not survive its first batch: sixteen steps of Adam moved the policy by a divergence of
+0.5 (benchmarks/README.md, learning in language)."""
 
 
 def train_tokenizer(texts: Sequence[str], size: int = 640) -> Tokenizer:
@@ -138,7 +148,10 @@ class ChatLearner:
         made = self.settings
         self._model = ChatTransformer(tokenizer.get_vocab_size(), made.width, made.layers, made.heads, made.context)
         self._end = tokenizer.token_to_id(END)
-        self._optimiser = torch.optim.Adam(self._model.parameters(), self.settings.rate)
+        self._optimiser = torch.optim.Adam(
+            self._model.parameters(), _RATE[made.method] if made.rate is None else made.rate
+        )
+        self._kl_limit = _KL_LIMIT[made.method] if made.kl_limit is None else made.kl_limit
 
     # -- demonstrations ----------------------------------------------------------------------------------
 
@@ -275,35 +288,53 @@ class ChatLearner:
         advantages, targets = torch.zeros(chosen.shape), torch.zeros(chosen.shape)
         advantages[chosen] = torch.from_numpy((advantage - advantage.mean()) / (advantage.std() + 1e-6)).float()
         targets[chosen] = torch.from_numpy(target).float()
-        lengths = np.array([len(one.ids) for one in episodes])
-        for _ in range(self.settings.epochs):
-            for rows in self._minibatches(lengths):
-                width = int(lengths[rows].max())
-                self._improve(
-                    ids[rows, :width], chosen[rows, : width - 1], before[rows, : width - 1],
-                    advantages[rows, : width - 1], targets[rows, : width - 1],
-                )  # fmt: skip
+        lengths, steps, divergence = np.array([len(one.ids) for one in episodes]), 0, 0.0
+        for rows in [rows for _ in range(self.settings.epochs) for rows in self._minibatches(lengths)]:
+            width = int(lengths[rows].max())
+            divergence = self._improve(
+                ids[rows, :width], chosen[rows, : width - 1], before[rows, : width - 1],
+                advantages[rows, : width - 1], targets[rows, : width - 1],
+            )  # fmt: skip
+            if divergence > self._kl_limit:
+                break
+            steps += 1
         return {
             "return": float(np.mean([one.total for one in transcripts])),
             "success": float(np.mean([bool(one.success) for one in transcripts])),
+            "kl": divergence,
+            "steps": steps,
         }
 
     def _minibatches(self, lengths: np.ndarray) -> list[np.ndarray]:
-        """Return rows of episodes in random groups of like lengths, so that little is padded."""
-        shuffled = torch.randperm(len(lengths), generator=self._random).numpy()
-        ordered = shuffled[np.argsort(lengths[shuffled], kind="stable")]
+        """Return rows of episodes in random groups; for RLOO in groups of like lengths, so that little is padded.
+
+        Episodes of like lengths often have like rewards: a value function that learns from them one group after the
+        other is pulled to and fro.
+        """
+        ordered = torch.randperm(len(lengths), generator=self._random).numpy()
+        if self.settings.method == "rloo":
+            ordered = ordered[np.argsort(lengths[ordered], kind="stable")]
         groups = [ordered[at : at + self.settings.minibatch] for at in range(0, len(ordered), self.settings.minibatch)]
         return [groups[at] for at in torch.randperm(len(groups), generator=self._random).tolist()]
 
     def _improve(
         self, ids: torch.Tensor, chosen: torch.Tensor, before: torch.Tensor, advantages: torch.Tensor,
         targets: torch.Tensor,
-    ) -> None:  # fmt: skip
-        """Take one step on some episodes: tokens (B, L), and what is known of each but the first, (B, L - 1)."""
+    ) -> float:  # fmt: skip
+        """Take one step on some episodes: tokens (B, L), and what is known of each but the first, (B, L - 1).
+
+        Returns:
+            The divergence from the policy that played them, estimated as the mean of r - 1 - log r (Schulman 2020,
+            joschu.net/blog/kl-approx.html). Beyond the limit there is no step.
+        """
         settings = self.settings
         hidden = self._model.hidden(ids[:, :-1])[chosen]
         logits = self._model.head(hidden)
-        ratio = (_log_probability(logits, ids[:, 1:][chosen]) - before[chosen]).exp()
+        log_ratio = _log_probability(logits, ids[:, 1:][chosen]) - before[chosen]
+        ratio = log_ratio.exp()
+        divergence = float((ratio - 1 - log_ratio).detach().mean())
+        if divergence > self._kl_limit:
+            return divergence
         clipped = ratio.clamp(1 - settings.clip, 1 + settings.clip)
         policy = -torch.minimum(ratio * advantages[chosen], clipped * advantages[chosen]).mean()
         probability = logits.log_softmax(-1)
@@ -315,6 +346,7 @@ class ChatLearner:
         loss.backward()
         nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
         self._optimiser.step()
+        return divergence
 
     def _advantages(
         self, transcripts: Sequence[Transcript], episodes: Sequence[TokenEpisode], values: Any, chosen: Any

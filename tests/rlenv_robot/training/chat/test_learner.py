@@ -53,16 +53,28 @@ def demonstrated(count: int) -> list[Transcript]:
 
 
 @pytest.mark.slow
-def test_interaction_finds_what_the_demonstrations_leave_to_chance() -> None:
+@pytest.mark.parametrize("method", ["rloo", "ppo"])
+def test_interaction_finds_what_the_demonstrations_leave_to_chance(method: str) -> None:
     demonstrations = demonstrated(60)
-    world, made = cast("Rehearsal", Echo()), learner("rloo", demonstrations, sft_steps=200)
+    world, made = cast("Rehearsal", Echo()), learner(method, demonstrations, sft_steps=200)
     made.fine_tune(demonstrations)
     words = made.answer([one.messages[:1] for one in demonstrations])
     assert np.mean([word in ("left", "right") for word in words]) > 0.8
-    for update in range(15):
+    for update in range(15 if method == "rloo" else 40):
         made.update(made.play(world, list(range(10 * update, 10 * update + 10)) * 4))
     held_out = made.play(world, list(range(1000, 1040)), greedy=True)
     assert np.mean([bool(one.success) for one in held_out]) > 0.95
+
+
+def test_a_batch_ends_where_the_policy_has_moved_too_far() -> None:
+    demonstrations = demonstrated(20)
+    batch = [chat(one.messages[0]["content"], one.messages[1]["content"], float(n % 2), n // 4)
+             for n, one in enumerate(demonstrations)]  # fmt: skip
+    free, limited = (learner("ppo", demonstrations, kl_limit=limit, rate=1e-2) for limit in (float("inf"), 1e-3))
+    played = free.update(batch)
+    assert played["steps"] == 8, "four passes of two groups"
+    assert played["kl"] > 1e-3
+    assert 1 <= limited.update(batch)["steps"] < 8
 
 
 def test_each_method_gives_tokens_the_advantages_that_a_hand_would() -> None:
