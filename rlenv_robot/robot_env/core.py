@@ -169,7 +169,7 @@ class RobotWorld:
         self, robot: Robot, task: Task, mode: Mode = "training", judge: ResetConfirmation | None = None
     ) -> None:
         self._rules = EpisodeRules(task, robot.spec, mode)
-        self._recent = self._rules.recent_metrics(1)
+        self._recent = self._rules.recent_readings()
         extra = self._rules.step_extra
         self.step_extra = replace(extra, structures={**_STEP_EXTRA, **extra.structures})
         self.robot, self.task, self.mode = robot, task, mode
@@ -267,7 +267,7 @@ class RobotWorld:
         self._episodes += 1
         self._episode, self._step_no = draw.episode, 0
         if self._recent is not None:
-            self._recent.begin(np.zeros(1, int))
+            self._recent.begin()
         request: dict[str, object] = {"seed": draw.robot_seed, "start": draw.episode.start}
         if "clear_stop" in options:
             request["clear_stop"] = options["clear_stop"]
@@ -337,7 +337,7 @@ class RobotWorld:
         sensors, goal, failed = robot_state.sensors, self._episode.goal, bool(robot_state.faults)
         judgement = self._rules.judge(before.sensors, action, sensors, goal, self._step_no, failed)
         if self._recent is not None:
-            self._recent.add(self.task.metrics(sensors, goal))
+            self._recent.add(sensors)
         return self._timestep(robot_state, judgement, action)
 
     def _timestep(self, robot_state: RobotState, judgement: Judgement[bool], action: Arrays | None = None) -> TimeStep:

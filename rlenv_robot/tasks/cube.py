@@ -101,7 +101,7 @@ class CubeTask:
         """Return the reward that the task's class describes; shape = leading axes."""
         if self.rewards == "sparse":
             return self.success(following, goal).astype(np.float64)
-        return _shaped_reward(sensors, following, goal)
+        return _shaped_reward(sensors, following, _reach(following), _gap(following, goal))
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the cube fell off the table; bool, shape = leading axes."""
@@ -156,13 +156,18 @@ def _gap(sensors: Arrays, goal: Arrays) -> np.ndarray:
     return distance(sensors["cube_position"], goal["target_position"])
 
 
-def _shaped_reward(sensors: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
+def _reach(sensors: Arrays) -> np.ndarray:
+    """Return the distance from the finger tip to the cube's middle, metres; shape = leading axes."""
+    return distance(sensors["gripper_position"], sensors["cube_position"])
+
+
+def _shaped_reward(sensors: Arrays, following: Arrays, near: np.ndarray, away: np.ndarray) -> np.ndarray:
     """Return a reward that leads the fingers to the cube and the cube to the target, at most 1; shape = leading axes.
 
     ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) - 0.5 |q* - q*before|^2``: ``g`` from finger
-    tips to cube and ``d`` from cube to target after the step, ``q*`` the goals of the five joints before the gripper.
+    tips to cube (``near``) and ``d`` from cube to target (``away``) after the step, ``q*`` the goals of the five joints
+    before the gripper.
     """
-    near, away = distance(following["gripper_position"], following["cube_position"]), _gap(following, goal)
     change = np.add.reduce(np.square(following["joint_goal"][..., :5] - sensors["joint_goal"][..., :5]), axis=-1)
     value: np.ndarray = 0.2 * np.exp(-near / 0.05) + 0.4 * np.exp(-away / 0.1) + 0.4 * np.exp(-away / 0.02)
     value -= 0.5 * change
@@ -315,9 +320,12 @@ class PickPlace(CubeTask):
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
         """Return the reward that the class describes; shape = leading axes."""
-        value = super().reward(sensors, action, following, goal)
-        if self.rewards == "dense" and self.release:
-            value = value + (self._put_down(following, goal) & _on_table(goal))
+        if self.rewards == "sparse" or not self.release:
+            return super().reward(sensors, action, following, goal)
+        near, away = _reach(following), _gap(following, goal)
+        released = (following["joint_position"][..., 5] >= _LET_GO_RAD) & (near >= _AWAY_M)
+        put_down: np.ndarray = released & (away <= self.tolerance_m) & _on_table(goal)
+        value: np.ndarray = _shaped_reward(sensors, following, near, away) + put_down
         return value
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:

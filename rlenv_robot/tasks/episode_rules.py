@@ -6,6 +6,7 @@ the same code.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Generic, Literal, NamedTuple, TypeVar, cast, get_args, overload
 
@@ -17,8 +18,8 @@ from rlenv_robot.tasks.agents import RewardValues, agents_of, map_reward, messag
 from rlenv_robot.tasks.task import Arrays, AveragedTask, Episode, Task, VerdictTask, check_task
 
 __all__ = [
-    "Draw", "EpisodeRules", "Judgement", "Mode", "Outcome", "RecentMetrics", "check_seed", "episode_rng",
-    "random_seed", "verdict_reward",
+    "Draw", "EpisodeRules", "Judgement", "Mode", "Outcome", "RecentMetrics", "RecentReadings", "check_seed",
+    "episode_rng", "random_seed", "verdict_reward",
 ]  # fmt: skip
 
 Mode = Literal["training", "inference"]
@@ -94,12 +95,6 @@ class RecentMetrics:
         for name in metrics:
             if name not in self._rings:
                 self._rings[name] = np.zeros((len(self._counts), length))
-        if len(self._counts) == 1 and moved is None:  # at a third of the time
-            slot = int(self._counts[0]) % length
-            for name, value in metrics.items():
-                self._rings[name][:, slot] = value
-            self._counts += 1
-            return
         rows = self._all if moved is None else np.flatnonzero(moved)
         slots = self._counts[rows] % length
         for name, value in metrics.items():
@@ -133,6 +128,49 @@ class RecentMetrics:
                 if name not in self._rings:
                     self._rings[name] = np.zeros((len(self._counts), self._task.averaged_readings))
                 self._rings[name][rows] = values
+
+
+class RecentReadings:
+    """The last readings of one robot's episode, for an `AveragedTask`.
+
+    Their metrics are computed once, at the episode's end, and their means are those of `RecentMetrics`, bit for bit.
+
+    Args:
+        task: gives the metrics and the number of readings.
+    """
+
+    def __init__(self, task: AveragedTask) -> None:
+        self._task, self._length = task, task.averaged_readings
+        self._kept: deque[Arrays] = deque(maxlen=self._length)
+        self._count = 0
+
+    def begin(self) -> None:
+        """Forget the readings; an episode begins."""
+        self._kept.clear()
+        self._count = 0
+
+    def add(self, sensors: Arrays) -> None:
+        """Add a reading: sensor -> value, not to be changed any more."""
+        self._kept.append(sensors)
+        self._count += 1
+
+    def means(self, goal: Arrays, metrics: Arrays) -> Arrays:
+        """Return each metric's mean over the last readings.
+
+        Args:
+            goal: of the episode.
+            metrics: those of its last reading, which stand for an episode without a step.
+        """
+        if not self._kept:
+            return metrics
+        readings = {name: np.stack([reading[name] for reading in self._kept]) for name in self._kept[0]}
+        slots = np.arange(self._count - len(self._kept), self._count) % self._length
+        means = {}
+        for name, values in cast("Task", self._task).metrics(readings, goal).items():
+            ring = np.zeros(self._length)  # in the order of a batch's, so that the sum is rounded alike
+            ring[slots] = values
+            means[name] = ring.sum() / len(self._kept)
+        return means
 
 
 class EpisodeRules:
@@ -246,9 +284,13 @@ class EpisodeRules:
         """Return the memory that ``num`` episodes of an `AveragedTask` need; None for any other task."""
         return RecentMetrics(self.task, num) if isinstance(self.task, AveragedTask) else None
 
+    def recent_readings(self) -> RecentReadings | None:
+        """Return the memory that one robot's episodes of an `AveragedTask` need; None for any other task."""
+        return RecentReadings(self.task) if isinstance(self.task, AveragedTask) else None
+
     def outcome(
-        self, sensors: Arrays, goal: Arrays, failed: bool | np.ndarray, recent: RecentMetrics | None = None,
-        rows: np.ndarray | None = None,
+        self, sensors: Arrays, goal: Arrays, failed: bool | np.ndarray,
+        recent: RecentMetrics | RecentReadings | None = None, rows: np.ndarray | None = None,
     ) -> Outcome:  # fmt: skip
         """Return the result of episodes that are over.
 
@@ -256,18 +298,19 @@ class EpisodeRules:
             sensors: sensor -> value, (..., n), their last readings.
             goal: name -> value, (..., n).
             failed: as for `judge`.
-            recent: the memory of `recent_metrics`, which has got every reading; None for a task without it.
-            rows: the episodes' numbers in that memory, (...); None for a single one.
+            recent: the memory of `recent_metrics` or `recent_readings`, which has got every reading; None for a task
+                without it.
+            rows: the episodes' numbers in the memory of `recent_metrics`, (...).
         """
         metrics = self.task.metrics(sensors, goal)
         if recent is None:
             return Outcome(self.task.success(sensors, goal) & (failed ^ True), metrics)
         assert isinstance(self.task, AveragedTask)
-        if rows is None:
-            single = {name: np.reshape(value, 1) for name, value in metrics.items()}
-            means = {name: value[0] for name, value in recent.means(np.zeros(1, int), single).items()}
+        if isinstance(recent, RecentReadings):
+            means = recent.means(goal, metrics)
         else:
-            means = dict(recent.means(rows, metrics))
+            assert rows is not None
+            means = recent.means(rows, metrics)
         return Outcome(self.task.average_success(means, sensors, goal) & (failed ^ True), means)
 
     def no_reward(self) -> Reward:

@@ -14,6 +14,7 @@ from rlenv_robot.tables import Options
 from rlenv_robot.tasks.agents import Agent
 from rlenv_robot.tasks.cube import Rewards, distance
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, Difference, FlatHints
+from rlenv_robot.tasks.remembered import Remembered
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
 
 __all__ = ["HANDLE", "PairLift"]
@@ -36,6 +37,7 @@ _OWN = (
 )
 
 
+_ARM_SENSORS = tuple(name for name in SO101_PAIR.sensors.names if name.startswith(SIDES))
 _AHEAD = np.asarray((HANDLE, 0.0, 0.0), np.float32)
 
 
@@ -134,8 +136,9 @@ class PairLift:
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return each arm's sensors, and its end of the bar and that end's target in the arm's frame."""
-        seen = {name: value for name, value in sensors.items() if name.startswith(SIDES)}
-        return {**seen, **self._ends(sensors, goal)}
+        observation = {name: sensors[name] for name in _ARM_SENSORS}
+        observation.update(self._ends(sensors, goal))
+        return observation
 
     @staticmethod
     def _ends(sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
@@ -148,7 +151,7 @@ class PairLift:
         return {
             "left_handle_position": middle - handle,
             "right_handle_position": from_right(middle + handle),
-            "left_handle_direction": along,
+            "left_handle_direction": along.copy(),
             "right_handle_direction": turn_from_right(-along),
             "left_handle_target": target - _AHEAD,
             "right_handle_target": from_right(target + _AHEAD),
@@ -225,6 +228,7 @@ def _near_home(rng: np.random.Generator) -> np.ndarray:
     return start
 
 
+@Remembered
 def _direction(orientation: np.ndarray) -> np.ndarray:
     """Return the bar's x axis, from a unit quaternion (w, x, y, z): the first column of its rotation matrix."""
     w, x, y, z = (orientation[..., index] for index in range(4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -15,6 +15,7 @@ from hal.robots.go2_course import course_name, go2_course_spec, height_scan
 from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import FlatHints
+from rlenv_robot.tasks.remembered import Remembered
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
 
 if TYPE_CHECKING:
@@ -280,19 +281,22 @@ class Walk:
         velocity, turning = self._commanded(sensors, goal)
         return {
             "angular_velocity": sensors["angular_velocity"],
-            "projected_gravity": _down(sensors["orientation"]),
-            "commanded_velocity": np.broadcast_to(velocity, (*rows, 2)),
-            "commanded_turning": np.broadcast_to(turning, (*rows, 1)),
+            "projected_gravity": _down(sensors["orientation"]).copy(),
+            "commanded_velocity": np.broadcast_to(velocity, (*rows, 2)) if rows else velocity,
+            "commanded_turning": np.broadcast_to(turning, (*rows, 1)) if rows else turning,
             "joint_deviation": sensors["joint_position"] - _STANCE,
             "joint_velocity": sensors["joint_velocity"],
-            "last_action": self._held(sensors),
+            "last_action": self._held(sensors).copy(),
             **({"height_scan": sensors["height_scan"]} if self._scan_in("observation") else {}),
         }
 
     def _held(self, sensors: Arrays) -> np.ndarray:
         """Return the action whose goal the motors hold."""
-        held: np.ndarray = (sensors["joint_goal"] - _STANCE) / np.float32(self.action_scale)
-        return held
+        return self._offsets(sensors["joint_goal"])
+
+    @cached_property
+    def _offsets(self) -> Remembered:
+        return Remembered(partial(_offsets, np.float32(self.action_scale)), 2)
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return the fields of `state`."""
@@ -387,11 +391,17 @@ def _joints(name: str, unit: str, meaning: str, low: float, high: float) -> Fiel
     return Field(name, (12,), "float32", low, high, unit, meaning, JOINTS)
 
 
+def _offsets(scale: np.float32, goal: np.ndarray) -> np.ndarray:
+    offsets: np.ndarray = (goal - _STANCE) / scale
+    return offsets
+
+
 def _square(values: np.ndarray) -> np.ndarray:
     total: np.ndarray = np.add.reduce(np.square(values), axis=-1)
     return total
 
 
+@Remembered
 def _down(orientation: np.ndarray) -> np.ndarray:
     """Return the world's downward direction in the frame of a unit quaternion (..., 4; w, x, y, z), shape (..., 3)."""
     w, x, y, z = (orientation[..., index] for index in range(4))

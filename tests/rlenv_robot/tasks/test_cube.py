@@ -83,12 +83,19 @@ def _last_two_seconds(height: float, **changes: np.ndarray) -> tuple[dict, dict]
 
 def _succeeds(task: PickPlace, sensors: dict, goal: dict) -> bool:
     rules = EpisodeRules(task, SO101_CUBE, "training")
-    recent = rules.recent_metrics(1)
-    assert recent is not None
-    recent.begin(np.zeros(1, int))
+    alone, batch = rules.recent_readings(), rules.recent_metrics(1)
+    assert alone is not None
+    assert batch is not None
     for step in range(60):
-        recent.add(task.metrics({name: value[step] for name, value in sensors.items()}, goal))
-    return bool(rules.outcome({name: value[-1] for name, value in sensors.items()}, goal, False, recent).success)
+        reading = {name: value[step] for name, value in sensors.items()}
+        alone.add(reading)
+        batch.add({name: np.reshape(value, 1) for name, value in task.metrics(reading, goal).items()})
+    one = rules.outcome(reading, goal, False, alone)
+    row = {name: value[None] for name, value in reading.items()}
+    of_batch = rules.outcome(row, {name: value[None] for name, value in goal.items()}, False, batch, np.zeros(1, int))
+    assert one.metrics == {name: value[0] for name, value in of_batch.metrics.items()}
+    assert one.success == of_batch.success[0]
+    return bool(one.success)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import rlenv_robot as rr
 from hal.robots.go2 import GO2, STANCE
 from recorder.read.reader import LogReader
-from rlenv_robot.tasks.episode_rules import EpisodeRules, RecentMetrics
+from rlenv_robot.tasks.episode_rules import EpisodeRules, RecentReadings
 from rlenv_robot.tasks.walk import Walk
 from rlenv_robot.vector.env import VectorEnvironment, VectorSnapshot
 from sim.batch import SimBatch
@@ -134,9 +134,9 @@ def test_standing_still_when_told_so_is_success():
 
 def outcome(readings: list[dict[str, np.ndarray]], goal: dict[str, np.ndarray]) -> tuple[bool, dict[str, float]]:
     """Return success and metrics of an episode with these readings."""
-    task, recent = Walk(), RecentMetrics(Walk(), 1)
+    task, recent = Walk(), RecentReadings(Walk())
     for reading in readings:
-        recent.add(task.metrics(reading, goal))
+        recent.add(reading)
     result = EpisodeRules(task, GO2, "training").outcome(readings[-1], goal, False, recent)
     return bool(result.success), {name: float(value) for name, value in result.metrics.items()}
 
