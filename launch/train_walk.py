@@ -1,6 +1,7 @@
 """PPO whose critic sees more than its actor, for a walking quadruped: `python launch/train_walk.py` (extra: train)."""
 
 import argparse
+from copy import deepcopy
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch.distributions import Normal, kl_divergence
 
 from rlenv_robot import FlatPolicy, LearningCurve, flat_for, load_profile, make_vector
 from rlenv_robot.policies.deployment import robot_of_training
+from rlenv_robot.vector.tensors import for_tensors
 
 HORIZON, GAMMA, LAMBDA, CLIP, KL, SMALL = 24, 0.99, 0.95, 0.2, 0.01, 0.05  # small rewards: a new critic is soon right
 
@@ -22,30 +24,31 @@ def network(inputs, outputs):
 
 def observed(table, flat):
     """Return the inputs of the actor, and of the critic, which also sees hidden state (speed, height, load on feet)."""
-    own, hidden = flat.observe(table["observation"]), table["extra_info"]["state"]
+    own, hidden = torch.as_tensor(for_tensors(flat.observe)(table["observation"])), table["extra_info"]["state"]
     scales = {"linear_velocity": 2, "height": 3, "foot_force": 1 / 50, "height_scan": 2}
-    whole = [own, *(scales[name] * hidden[name].reshape(len(own), -1) for name in scales if name in hidden)]
-    return torch.from_numpy(own), torch.from_numpy(np.concatenate(whole, axis=1))
+    more = [scales[name] * torch.as_tensor(hidden[name]).reshape(len(own), -1) for name in scales if name in hidden]
+    return own, torch.cat([own, *more], dim=1)
 
 
-def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=1024, quiet=False, **settings):
+def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=1024, quiet=False, device="cpu", **settings):
     """A policy after so many steps, and how it came about; settings are the task's, and ``profile``."""
     torch.manual_seed(seed), torch.set_num_threads(1)
-    envs = make_vector(name, num_envs, seed=seed, **settings)
+    where = {} if device == "cpu" else {"device": device, "arrays": "torch"}  # all on a GPU: device="warp"
+    to = getattr(envs := make_vector(name, num_envs, seed=seed, **where, **settings), "device", "cpu")
     flat, curve, table, rate = flat_for(envs.task), LearningCurve(name, quiet=quiet, **settings), envs.reset(), 1e-3
-    actor, critic = network(flat.size, flat.action_size), network(observed(table, flat)[1].shape[1], 1)
+    actor, critic = network(flat.size, flat.action_size).to(to), network(observed(table, flat)[1].shape[1], 1).to(to)
     actor[-1].load_state_dict({name: 0.01 * value for name, value in actor[-1].state_dict().items()})
-    width, policy = nn.Parameter(torch.full((flat.action_size,), -0.7)), FlatPolicy(actor, flat)
+    width = nn.Parameter(torch.full((flat.action_size,), -0.7, device=to))
     optimizer = torch.optim.Adam(weights := [*actor.parameters(), width, *critic.parameters()], rate)
     for update in range(1, steps // (batch := num_envs * HORIZON) + 1):
         rows, advantages, advantage = [], [], 0.0
         with torch.no_grad():
             for _ in range(HORIZON):
                 action = Normal(actor((sight := observed(table, flat))[0]), width.exp()).sample()
-                act = flat.act(action.numpy(), table["observation"])
+                act = for_tensors(flat.act)(action, table["observation"])
                 table, paid = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": act})
-                late, over = (torch.from_numpy(table[end]) > 0 for end in ("truncated", "terminated"))
-                value, reward = critic(sight[1])[:, 0], torch.from_numpy(paid["reward"]).float() * SMALL
+                late, over = (torch.as_tensor(table[end]) > 0 for end in ("truncated", "terminated"))
+                value, reward = critic(sight[1])[:, 0], torch.as_tensor(paid["reward"]).float() * SMALL
                 rows.append((*sight, action, value, reward + GAMMA * late * value, (late | over).float()))  # cut short
             following = critic(observed(table, flat)[1])[:, 0]
             for *_, value, reward, ended in reversed(rows):
@@ -54,7 +57,7 @@ def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=1024, quiet=False, 
             own, whole, action, value = (torch.cat(column) for column in list(zip(*rows, strict=True))[:4])
             gain, before = torch.cat(advantages), Normal(actor(own), width.exp())
         goal, gain = gain + value, (gain - gain.mean()) / (gain.std() + 1e-8)
-        for at in (at for _ in range(4) for at in torch.randperm(batch).split(batch // 4)):
+        for at in (at for _ in range(4) for at in torch.randperm(batch, device=to).split(batch // 4)):
             old, now = Normal(before.loc[at], before.scale[at]), Normal(actor(own[at]), width.exp())
             change = kl_divergence(old, now).sum(-1).mean().item()
             rate = np.clip(rate * (1.5 if change < KL / 2 else 1 / 1.5 if change > KL * 2 else 1), 1e-5, 1e-2)
@@ -64,16 +67,17 @@ def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=1024, quiet=False, 
             loss += (critic(whole[at])[:, 0] - goal[at]).square().mean() / 2 - 0.002 * now.entropy().sum(-1).mean()
             optimizer.zero_grad(), loss.backward(), nn.utils.clip_grad_norm_(weights, 1.0), optimizer.step()
         if update % 20 == 0 or (update + 1) * batch > steps:
-            curve.add(update * batch, policy)
+            curve.add(update * batch, policy := FlatPolicy(deepcopy(actor).cpu(), flat))
     curve.close(), envs.close()
     return policy, curve
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, value in {"task": "go2-walk", "steps": 8_000_000, "seed": 0, "out": "walk.onnx", "profile": ""}.items():
-        parser.add_argument(f"--{name}", default=value, type=type(value))
+    parser.add_argument("--steps", default=8_000_000, type=int), parser.add_argument("--seed", default=0, type=int)
+    for name, value in {"task": "go2-walk", "out": "walk.onnx", "profile": "", "device": "cpu"}.items():
+        parser.add_argument(f"--{name}", default=value)
     profile = load_profile(given.profile) if (given := parser.parse_args()).profile else None
     name, settings = (profile.task.name, profile.task.options) if profile else (given.task, {})
-    policy = train(name, given.steps, given.seed, profile=profile, **settings)[0]
+    policy = train(name, given.steps, given.seed, device=given.device, profile=profile, **settings)[0]
     policy.save_onnx(given.out, name, {"trainer": "PPO"}, robot_of_training(name, profile=profile))

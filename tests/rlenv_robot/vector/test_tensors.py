@@ -29,7 +29,7 @@ needs_warp = pytest.mark.skipif(
 TASKS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("go2-walk", {}), ("go2-walk", {"terrain": "rough", "height_scan": (3, 3), "command_hold_s": (0.5, 1.0)}),
     ("go2-walk", {"terrain": "stairs"}), ("so101-reach", {}), ("so101-push", {}), ("so101-pick-place", {}),
-    ("so101-pair-lift", {}), ("so101-errand", {"cubes": 2}),
+    ("so101-pair-lift", {}), ("so101-errand", {"cubes": 2}), ("so101-drawer", {}), ("so101-lid", {}),
 )  # fmt: skip
 
 
