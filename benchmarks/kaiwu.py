@@ -132,7 +132,8 @@ class Processes:
             except OSError:
                 continue
             pid = int(entry.name)
-            self._parents[pid], self._titles[pid] = int(rest[1]), title
+            self._parents.setdefault(pid, int(rest[1]))  # the first one: an orphan gets another
+            self._titles[pid] = title
             used[pid] = (int(rest[11]) + int(rest[12])) / os.sysconf("SC_CLK_TCK")
         self._samples.append((time.monotonic(), used))
 
