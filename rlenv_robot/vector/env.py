@@ -34,18 +34,17 @@ def put(into: Arrays, ids: np.ndarray, rows: Arrays) -> None:
 
 
 def merged(batch_state: BatchState, ids: np.ndarray, rows: BatchState) -> BatchState:
-    """Return a batch's reading with new rows ``ids``.
+    """Return a batch's reading with new rows ``ids``, in new arrays.
 
-    Sensors and commands are overwritten in place. Pictures are copied before, as tables hand them out as they are: a
-    copy in every step would cost more than one where an episode ends.
+    The reading that was handed in stays as it is: tables hold its images, and tasks remember results for its arrays.
     """
-    put(batch_state.sensors, ids, rows.sensors)
-    put(batch_state.applied, ids, rows.applied)
-    if not rows.images:
-        return batch_state
-    images = {name: np.array(value) for name, value in batch_state.images.items()}
-    put(images, ids, rows.images)
-    return batch_state._replace(images=images)
+    parts = {
+        key: {name: np.array(value) for name, value in getattr(batch_state, key).items()}
+        for key in ("sensors", "applied", "images")
+    }
+    for key, values in parts.items():
+        put(values, ids, getattr(rows, key))
+    return batch_state._replace(**parts)
 
 
 # -- Many simulated environments of one task that step together: the tables with a leading axis --------------

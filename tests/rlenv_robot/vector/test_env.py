@@ -159,6 +159,25 @@ def test_the_last_observation_is_the_true_one(envs: VectorEnvironment) -> None:
     assert (obs["observation"]["target_position"] != goals).any(axis=1).all(), "the next episode's goal"
 
 
+@pytest.mark.parametrize("name", ["go2-walk", "so101-pair-lift", "so101-pick-place"])
+def test_the_first_observation_of_an_episode_is_of_its_own_reading(name: str) -> None:
+    """A task may remember what it computed of the reading that the episode before ended with."""
+    with rr.make_vector(name, 3, seed=0, steps=4) as envs:
+        table, rng, seen = envs.reset(), np.random.default_rng(0), []
+        for _ in range(9):
+            action = {f.name: rng.uniform(-0.2, 0.2, (3, *f.shape)).astype(f.numpy_dtype) for f in envs.action}
+            action = {n: np.clip(value, *envs.action[n].bounds).astype(value.dtype) for n, value in action.items()}
+            table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
+            assert envs._batch_state is not None
+            kept = (
+                {n: np.array(value) for n, value in part.items()} for part in (envs._batch_state.sensors, envs._goal)
+            )
+            seen.append((table["observation"], *kept))  # judged later, so that this remembers nothing on the way
+        for observation, sensors, goal in seen:
+            for key, value in envs.task.observe(sensors, goal).items():
+                np.testing.assert_array_equal(observation[key], value, err_msg=key)
+
+
 def test_without_autoreset_an_ended_environment_waits() -> None:
     with _vector(3, autoreset="disabled") as envs:
         obs = envs.reset()
