@@ -24,13 +24,14 @@ import numpy as np
 import rlenv_robot
 from rlenv_robot.registry import task as make_task
 from rlenv_robot.robot_models import robot_model_of
-from rlenv_robot.scripted import ScriptedPairLift, ScriptedPickPlace, ScriptedPush
+from rlenv_robot.scripted import ScriptedPairLift, ScriptedPickPlace, ScriptedPush, ScriptedSort, ScriptedStack
 from rlenv_robot.vector.env import VectorEnvironment
 from sim.model import SimModel
 
-TASKS = ("so101-reach", "so101-push", "so101-pick-place", "so101-pair-lift", "go2-walk")
+TASKS = ("so101-reach", "so101-push", "so101-pick-place", "so101-pair-lift", "so101-stack", "so101-sort", "go2-walk")
 SCRIPTS: Mapping[str, Any] = {
     "so101-push": ScriptedPush(), "so101-pick-place": ScriptedPickPlace(), "so101-pair-lift": ScriptedPairLift(),
+    "so101-sort": ScriptedSort(), "so101-stack": ScriptedStack(),
 }  # fmt: skip
 STEPS = 60
 REPEATS = 6  # of a single environment's episode in a round

@@ -68,6 +68,8 @@ _TASKS = PluginTable(
         "so101-push": "rlenv_robot.tasks.cube:Push",
         "so101-pick-place": "rlenv_robot.tasks.cube:PickPlace",
         "so101-pair-lift": "rlenv_robot.tasks.pair_lift:PairLift",
+        "so101-sort": "rlenv_robot.tasks.sort:Sort",
+        "so101-stack": "rlenv_robot.tasks.stack:Stack",
         "sokoban": "rlenv_robot.tasks.sokoban:Sokoban",
     },
 )

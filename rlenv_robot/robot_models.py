@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Never, Protocol, TypeVar, cast, runtime_checkable
 
 from hal import Robot, RobotSpec
+from hal.robots.so101_table import MOST_CUBES, so101_table_spec
 from recorder.formats.recorded_robot import RecordedRobot, SensorsFrom
 from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
 from rlenv_robot.config.sim_settings import SimSettings
@@ -32,6 +33,7 @@ __all__ = [
     "register_robot",
     "robot_model_of",
     "robot_names",
+    "so101_table_model",
     "unregister_robot",
 ]
 
@@ -251,6 +253,35 @@ def _from_file(path: str, modified_ns: int, start_noise: float) -> RobotModel:
     return RobotModel(model.spec.name, model.spec, lambda looks=True: model)
 
 
+def so101_table_model(cubes: int, area: float = 1.0, trays: bool = True) -> RobotModel:
+    """Return the robot model of an SO-101 at a table with cubes.
+
+    Args:
+        cubes, area, trays: as for `sim.robots.so101_table.so101_table`.
+
+    Raises:
+        ValueError: the number of cubes is out of range.
+    """
+    spec = so101_table_spec(cubes)
+
+    def simulated(looks: bool = True) -> SimModel:
+        from sim.robots.so101_table import so101_table
+
+        return so101_table(cubes, area, looks, trays)
+
+    def twin(seed: int = 0) -> SimModel:
+        from sim.robots.twin import so101_table_twin
+
+        return so101_table_twin(cubes, area, seed)
+
+    def variation() -> Mapping[str, Options]:
+        from sim.robots.variations import so101_table_variation
+
+        return so101_table_variation(cubes)
+
+    return RobotModel(spec.name, spec, simulated, twin=twin, variation=variation)
+
+
 _ROBOTS = PluginTable(
     "robot",
     "rlenv_robot.robots",
@@ -298,6 +329,7 @@ _ROBOTS = PluginTable(
             twin="sim.robots.twin:so101_pair_twin",
             variation="sim.robots.variations:so101_pair_variation",
         ),
+        **{f"so101-table-{cubes}": so101_table_model(cubes) for cubes in range(1, MOST_CUBES + 1)},
     },
 )
 

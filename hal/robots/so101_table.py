@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hal.field import Field
@@ -9,7 +10,7 @@ from hal.robot import RobotSpec
 from hal.robots.so101 import SO101
 from hal.spec import Spec
 
-__all__ = ["COLOURS", "MOST_CUBES", "TABLE_AREA", "so101_table_spec"]
+__all__ = ["COLOURS", "MOST_CUBES", "TABLE_AREA", "TRAYS", "TRAY_HALF_M", "so101_table_spec"]
 
 COLOURS = ("red", "green", "blue", "yellow")
 """The colours of the cubes, in the order of the sensors."""
@@ -19,6 +20,12 @@ MOST_CUBES = len(COLOURS)
 
 TABLE_AREA = ((0.17, 0.29), (-0.10, 0.10))
 """Range of x and range of y of the cubes' middles at a reset, metres."""
+
+TRAYS: Mapping[str, tuple[float, float]] = {"left": (0.21, 0.165), "right": (0.21, -0.165)}
+"""Tray -> x and y of its middle in the base frame, metres; beside the area where cubes lie at a reset."""
+
+TRAY_HALF_M = 0.035
+"""Half the edge of a tray, a square area of the table's surface without a rim, metres."""
 
 
 def so101_table_spec(cubes: int) -> RobotSpec:

@@ -54,8 +54,12 @@ class FlattenObservation:
             if name not in self.observation:
                 raise ValueError(f"{name!r} is no observation field, allowed are {', '.join(self.observation.names)}")
         for gap in self.differences:
-            if self.observation[gap.minuend].shape != self.observation[gap.subtrahend].shape:
-                raise ValueError(f"{gap.minuend!r} and {gap.subtrahend!r} differ in shape")
+            minuend, subtrahend = self.observation[gap.minuend].shape, self.observation[gap.subtrahend].shape
+            if subtrahend != minuend and (len(minuend) < 2 or subtrahend != minuend[1:]):
+                raise ValueError(
+                    f"{gap.minuend!r} and {gap.subtrahend!r} differ in shape, {minuend} and {subtrahend}: the second "
+                    "must have the shape of the first, or that of its rows"
+                )
         if not all(scale > 0 for scale in (*self.scales.values(), *(gap.scale for gap in self.differences))):
             raise ValueError("every scale must be above 0")
         for name in (part.name for part in self.observation if part.is_text):
@@ -124,7 +128,10 @@ class FlattenObservation:
         parts = [self._flattened(observation[part.name], part) for part in self.observation]
         for gap in self.differences:
             part = self.observation[gap.minuend]
-            parts.append(self._flattened(observation[gap.minuend] - observation[gap.subtrahend], part))
+            subtrahend = observation[gap.subtrahend]
+            if self.observation[gap.subtrahend].shape != part.shape:  # the same for every row
+                subtrahend = np.expand_dims(subtrahend, -len(part.shape))
+            parts.append(self._flattened(observation[gap.minuend] - subtrahend, part))
         vector: np.ndarray = np.concatenate(parts, axis=-1, dtype=np.float32, casting="unsafe")
         vector /= self.scale
         np.clip(vector, -self.LIMIT, self.LIMIT, out=vector)

@@ -108,7 +108,10 @@ class _Graph(nn.Module):
         observation = dict(zip(flat.observation.names, fields, strict=True))
         parts = [value.flatten(1) if value.ndim > 1 else value[:, None] for value in fields]
         for gap in flat.differences:
-            value = observation[gap.minuend] - observation[gap.subtrahend]
+            minuend, subtrahend = observation[gap.minuend], observation[gap.subtrahend]
+            if subtrahend.ndim < minuend.ndim:  # the same for every row
+                subtrahend = subtrahend[:, None]
+            value = minuend - subtrahend
             parts.append(value.flatten(1) if value.ndim > 1 else value[:, None])
         vector = torch.cat([part.float() for part in parts], dim=1) / self.scale
         share = self.actor(vector.clamp(-flat.LIMIT, flat.LIMIT)).clamp(-1.0, 1.0)

@@ -25,11 +25,12 @@ from rlenv_robot.scripted.arm import (
     yaw_of,
 )
 from rlenv_robot.scripted.handle import ScriptedDrawer, ScriptedLid
+from rlenv_robot.scripted.table import ScriptedSort, ScriptedStack
 
 __all__ = [
     "SCRIPTS", "STEP_RAD", "Script", "ScriptedDrawer", "ScriptedLid", "ScriptedPairLift", "ScriptedPickPlace",
-    "ScriptedPush", "blend", "coming_position", "fingers_middle", "grasp_and_carry", "heading_to", "holds", "let_go",
-    "placed", "ramp", "roll_to", "same_turn", "toward", "yaw_of",
+    "ScriptedPush", "ScriptedSort", "ScriptedStack", "blend", "coming_position", "fingers_middle", "grasp_and_carry",
+    "heading_to", "holds", "let_go", "placed", "ramp", "roll_to", "same_turn", "toward", "yaw_of",
 ]  # fmt: skip
 
 
@@ -47,5 +48,7 @@ SCRIPTS: Mapping[str, Callable[[], Script]] = {
     "so101-pair-lift": ScriptedPairLift,
     "so101-pick-place": ScriptedPickPlace,
     "so101-push": ScriptedPush,
+    "so101-sort": ScriptedSort,
+    "so101-stack": ScriptedStack,
 }
 """Task -> the class of the script that solves it."""

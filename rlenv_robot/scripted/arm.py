@@ -200,6 +200,7 @@ def grasp_and_carry(
     width_m: float,
     period: float = np.pi,
     ready: np.ndarray | float = 1.0,
+    open_rad: float = _OPEN,
 ) -> np.ndarray:
     """Return the next joint goals of one arm. Its gripper's goal is the phase: open, closing or closed.
 
@@ -212,6 +213,7 @@ def grasp_and_carry(
         width_m: of the thing between the fingers.
         period: the turn of ``side`` after which the thing looks the same; pi/2 for a cube.
         ready: from 0 to 1, shape (...): how far it may lift what it holds.
+        open_rad: the gripper's angle on the way to the thing; less than the default leaves things beside it alone.
 
     Returns:
         Rad, float32, shape (..., 6).
@@ -226,7 +228,7 @@ def grasp_and_carry(
     before = thing - axis * (width_m / 2 + TIP[1] - GRASP[1] + 0.004)
     off = np.hypot(*np.moveaxis((tips - before)[..., :2], -1, 0))
     down = ramp(off, 0.012, 0.008) * ramp(tips[..., 2] - thing[..., 2], 0.0075, 0.0025)
-    begun = ramp(jaw, _OPEN - 0.05, _OPEN - 0.2) * _around(tips, thing)
+    begun = ramp(jaw, open_rad - 0.05, open_rad - 0.2) * _around(tips, thing)
     closing = np.maximum(down, begun)
     lifting = holds(joint_goal, joint_velocity, tips, thing) * ready
 
@@ -235,7 +237,8 @@ def grasp_and_carry(
     place = blend(lifting, tips + _leg(thing, target), blend(closing, tips, above))
     moved = toward(arm, coming, place, blend(closing, coming[..., 4], roll), tool=GRASP)
     moved = blend(closing * (1 - lifting), arm, moved)
-    wanted = np.clip(jaw + _CLOSING_STEP * (1 - 2 * closing), _CLOSED, _OPEN)
+    widest = np.maximum(open_rad, jaw - _CLOSING_STEP)
+    wanted = np.clip(jaw + _CLOSING_STEP * (1 - 2 * closing), _CLOSED, widest)
     return np.concatenate([moved, wanted[..., None]], axis=-1).astype(np.float32)
 
 

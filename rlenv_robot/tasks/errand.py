@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from hal import Field, Spec
-from hal.robots.so101 import CUBE_HALF
-from hal.robots.so101_table import COLOURS, so101_table_spec
-from rlenv_robot.robot_models import RobotModel
+from hal.robots.so101_table import MOST_CUBES, TRAYS, so101_table_spec
 from rlenv_robot.tables import Options
-from rlenv_robot.tasks.cube import Rewards, start_near_home
-from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
+from rlenv_robot.tasks.cube import Rewards
+from rlenv_robot.tasks.table import LET_GO_RAD, TRAY_OF, TableScene, at_height, in_tray, lost, start_open
+from rlenv_robot.tasks.task import Arrays, Episode, fixed_goal
 from rlenv_robot.tasks.text_hints import TextHints
-
-if TYPE_CHECKING:
-    from sim.model import SimModel
 
 __all__ = ["TRAYS", "Describe", "Errand", "ErrandKind"]
 
@@ -29,17 +25,9 @@ ErrandKind = Literal["fetch", "sort", "stack"]
 Describe = Literal["colour", "likeness"]
 """Descriptions of cubes: by their colour, or by a thing of that colour."""
 
-TRAYS: Mapping[str, tuple[float, float]] = {"left": (0.21, 0.165), "right": (0.21, -0.165)}
-"""Tray -> x and y of its middle in the base frame, metres; beside the area where cubes lie at a reset."""
-
-_TRAY_HALF_M = 0.035
 _STACK_M = 0.015
-_OPEN_RAD = 0.8
-_LET_GO_RAD = 0.35
-_LOST_M = -0.05
 _HELD_CM = 3.5
 _NOWHERE = -1
-_SORTED = {"red": "left", "green": "right", "blue": "right", "yellow": "left"}
 _LIKENESSES: Mapping[str, tuple[str, ...]] = {
     "red": ("a tomato", "blood", "a fire engine"), "green": ("grass", "a frog", "a cucumber"),
     "blue": ("the sky", "the sea", "a sapphire"), "yellow": ("a lemon", "the sun", "a canary"),
@@ -47,7 +35,7 @@ _LIKENESSES: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Errand:
+class Errand(TableScene):
     """Bring cubes to where an errand says.
 
     ``fetch`` brings one cube to one of two trays. ``sort`` brings red and yellow cubes to the left tray, green and blue
@@ -80,46 +68,12 @@ class Errand:
     name = "so101-errand"
 
     def __post_init__(self) -> None:
-        check_settings(self.steps)
-        for key, value, kinds in (
-            ("errand", self.errand, ErrandKind), ("described", self.described, Describe),
-            ("rewards", self.rewards, Rewards),
-        ):  # fmt: skip
+        for key, value, kinds in (("errand", self.errand, ErrandKind), ("described", self.described, Describe)):
             if value not in get_args(kinds):
                 raise ValueError(f"{key} is {value!r}, allowed are {', '.join(map(repr, get_args(kinds)))}")
-        if not 0 < self.area <= 1:
-            raise ValueError(f"area is {self.area}, it must be above 0 and at most 1")
-        least = 2 if self.errand == "stack" else 1
-        if not least <= self.cubes <= len(COLOURS):
-            raise ValueError(f"cubes is {self.cubes}, to {self.errand} it must be from {least} to {len(COLOURS)}")
+        self._check_table(2 if self.errand == "stack" else 1, MOST_CUBES, self.rewards, self.steps)
 
     # -- robot and specs ---------------------------------------------------------------------------------
-
-    @property
-    def robot(self) -> str:
-        """The robot model: the arm with this number of cubes."""
-        return f"so101-table-{self.cubes}"
-
-    @cached_property
-    def robot_model(self) -> RobotModel:
-        """The robot model, whose simulation draws cubes from this task's area."""
-
-        def simulated(looks: bool = True) -> SimModel:
-            from sim.robots.so101_table import so101_table
-
-            return so101_table(self.cubes, self.area, looks)
-
-        return RobotModel(self.robot, so101_table_spec(self.cubes), simulated)
-
-    @cached_property
-    def object_names(self) -> tuple[str, ...]:
-        """The cubes, by colour."""
-        return COLOURS[: self.cubes]
-
-    @cached_property
-    def place_names(self) -> tuple[str, ...]:
-        """The trays, and the top of each cube."""
-        return (*TRAYS, *(f"on_{name}" for name in self.object_names))
 
     @cached_property
     def observation(self) -> Spec:
@@ -151,8 +105,7 @@ class Errand:
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
         """Draw an errand, and a start near home with an open gripper; the robot's reset draws where the cubes lie."""
-        start = start_near_home(rng)
-        start[5] = _OPEN_RAD
+        start = start_open(rng)
         places = np.full(self.cubes, _NOWHERE, np.int32)
         likeness = -1
         if self.errand == "fetch":
@@ -160,7 +113,7 @@ class Errand:
             if self.described == "likeness":
                 likeness = int(rng.integers(3))
         elif self.errand == "sort":
-            places[:] = [list(TRAYS).index(_SORTED[name]) for name in self.object_names]
+            places[:] = [list(TRAYS).index(TRAY_OF[name]) for name in self.object_names]
         else:
             upper, lower = rng.permutation(self.cubes)[:2].tolist()
             places[upper] = len(TRAYS) + lower
@@ -186,27 +139,15 @@ class Errand:
 
     # -- judging -----------------------------------------------------------------------------------------
 
-    def place_position(self, number: int, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return where the middle of a cube is that was put at a place, metres, shape (3,)."""
-        return self._place_positions(sensors["cube_positions"])[..., number, :]
-
-    def _place_positions(self, cubes: np.ndarray) -> np.ndarray:
-        """Return the middles of cubes that were put at each place, metres, shape (..., P, 3)."""
-        trays = np.array([(*middle, CUBE_HALF) for middle in TRAYS.values()], cubes.dtype)
-        trays = np.broadcast_to(trays, (*cubes.shape[:-2], *trays.shape))
-        above = cubes + np.array((0.0, 0.0, 2 * CUBE_HALF), cubes.dtype)
-        return np.concatenate([trays, above], axis=-2)
-
     def _judge(self, sensors: Arrays, goal: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return for each cube whether it is named and whether it is placed, and its way to there, metres; (..., N)."""
         cubes = sensors["cube_positions"]
         places = np.broadcast_to(goal["places"], cubes.shape[:-1])
         named = places != _NOWHERE
-        wanted = np.take_along_axis(self._place_positions(cubes), np.maximum(places, 0)[..., None], axis=-2)
+        wanted = np.take_along_axis(self._every_place(cubes), np.maximum(places, 0)[..., None], axis=-2)
         gap = cubes - wanted
-        across, high = np.hypot(gap[..., 0], gap[..., 1]), np.abs(gap[..., 2])
-        in_tray = np.abs(gap[..., :2]).max(axis=-1) <= _TRAY_HALF_M
-        placed = np.where(places < len(TRAYS), in_tray, across <= _STACK_M) & (high <= 0.01)
+        stacked = (np.hypot(gap[..., 0], gap[..., 1]) <= _STACK_M) & at_height(gap)
+        placed = np.where(places < len(TRAYS), in_tray(gap), stacked)
         return named, placed & named, np.sqrt(np.square(gap).sum(axis=-1))
 
     def _potential(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
@@ -226,14 +167,13 @@ class Errand:
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether every named cube is in its place and the gripper has let go; bool, shape = leading axes."""
         named, placed, _ = self._judge(sensors, goal)
-        let_go = sensors["joint_position"][..., 5] >= _LET_GO_RAD
+        let_go = sensors["joint_position"][..., 5] >= LET_GO_RAD
         result: np.ndarray = (placed | ~named).all(axis=-1) & let_go
         return result
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the errand is done, or a cube fell off the table; bool, shape = leading axes."""
-        lost = (sensors["cube_positions"][..., 2] < _LOST_M).any(axis=-1)
-        result: np.ndarray = lost | self.success(sensors, goal)
+        result: np.ndarray = lost(sensors["cube_positions"]) | self.success(sensors, goal)
         return result
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
@@ -254,7 +194,7 @@ class Errand:
         scene = "; ".join(f"{name} at {x} {y} {z}" for name, (x, y, z) in zip(self.object_names, whole, strict=True))
         tips = np.asarray(observation["gripper_position"], np.float64) * 100.0
         held = np.flatnonzero(np.linalg.norm(cubes - tips, axis=-1) < _HELD_CM)
-        shut = float(observation["joint_position"][5]) < _LET_GO_RAD
+        shut = float(observation["joint_position"][5]) < LET_GO_RAD
         hand = f"holds {self.object_names[int(held[0])]}" if len(held) and shut else "empty"
         return f"Task: {self._errand(observation)}.\nCubes: {scene}.\nGripper: {hand}."
 

@@ -11,7 +11,10 @@ __all__ = ["ARM_SCALES", "ARM_STRIDE", "SERVO_GAP", "Difference", "FlatHints", "
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``minuend - subtrahend``, two observation fields of one shape, divided by ``scale`` (in their unit)."""
+    """``minuend - subtrahend``, two observation fields, divided by ``scale`` (in their unit).
+
+    The fields have one shape, or the subtrahend has that of each row of the minuend and is subtracted from all rows.
+    """
 
     minuend: str
     subtrahend: str

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import mujoco
 import numpy as np
 
 from hal.robots.so101 import CUBE_HALF, SO101
-from hal.robots.so101_table import COLOURS, TABLE_AREA, so101_table_spec
+from hal.robots.so101_table import COLOURS, TABLE_AREA, TRAY_HALF_M, TRAYS, so101_table_spec
 from sim.model import Columns, Reader, SimModel
 from sim.robots.so101 import REST, SUBSTEPS, addresses, so101, so101_mjcf
 
-__all__ = ["so101_table"]
+__all__ = ["so101_table", "so101_table_mjcf"]
 
 _RGBA = {
     "red": (0.85, 0.15, 0.12, 1), "green": (0.15, 0.6, 0.2, 1), "blue": (0.15, 0.3, 0.8, 1),
@@ -22,32 +24,26 @@ _APART_M = 0.065
 _MOST_DRAWS = 1000
 
 
-def so101_table(cubes: int, area: float = 1.0, looks: bool = True) -> SimModel:
+_TRAY_RGBA = (0.93, 0.9, 0.82, 1)
+_PAINT_M = 0.0004
+"""Half the thickness of a tray's paint on the table."""
+
+
+def so101_table(cubes: int, area: float = 1.0, looks: bool = True, trays: bool = False) -> SimModel:
     """Make the nominal model with cubes of 25 mm, as `sim.robots.so101.so101` makes it with one.
 
     Args:
         cubes: from 1 to 4; the reset's seed draws where they lie.
         area: share of the table's area (in width and in depth) that they are drawn from, above 0 to 1.
         looks: whether the model has its visual parts.
+        trays: whether these show the trays, which nothing touches.
 
     Raises:
         ValueError: the number of cubes is out of range, or they have no room.
     """
-    spec = so101_table_spec(cubes)
     plain = so101(looks=looks)
-    mjcf = so101_mjcf(looks=looks)
-    mjcf.delete(mjcf.key("rest"))
-    rest = list(REST)
-    for number, colour in enumerate(COLOURS[:cubes]):
-        body = mjcf.worldbody.add_body(name=f"{colour}_cube", pos=(0.2 + 0.03 * number, 0.0, CUBE_HALF))
-        body.add_freejoint(name=f"{colour}_cube")
-        body.add_geom(
-            name=f"{colour}_cube", type=mujoco.mjtGeom.mjGEOM_BOX, size=[CUBE_HALF] * 3, mass=0.016, rgba=_RGBA[colour],
-            contype=1, conaffinity=5, condim=4, friction=(1.0, 0.02, 0.0002),
-        )  # fmt: skip
-        rest += [0.2 + 0.03 * number, 0.0, CUBE_HALF, 1.0, 0.0, 0.0, 0.0]
-    mjcf.add_key(name="rest", qpos=rest, ctrl=list(REST))
-    model = mjcf.compile()
+    spec = replace(so101_table_spec(cubes), actuation=plain.spec.actuation)
+    model = so101_table_mjcf(cubes, looks, trays).compile()
     first = [int(model.joint(f"{colour}_cube").qposadr[0]) for colour in COLOURS[:cubes]]
     sensors: dict[str, Reader] = {name: plain.sensors[name] for name in SO101.sensors.names}
     sensors["joint_position"] = Columns("qpos", addresses(model))
@@ -63,6 +59,29 @@ def so101_table(cubes: int, area: float = 1.0, looks: bool = True) -> SimModel:
         keyframe=0,
         scatter=_Scatter(first, area),
     )
+
+
+def so101_table_mjcf(cubes: int, looks: bool = True, trays: bool = False) -> mujoco.MjSpec:
+    """Return the editable MJCF, as `sim.robots.so101.so101_mjcf` does; arguments as for `so101_table`."""
+    mjcf = so101_mjcf(looks=looks)
+    mjcf.delete(mjcf.key("rest"))
+    rest = list(REST)
+    for number, colour in enumerate(COLOURS[:cubes]):
+        body = mjcf.worldbody.add_body(name=f"{colour}_cube", pos=(0.2 + 0.03 * number, 0.0, CUBE_HALF))
+        body.add_freejoint(name=f"{colour}_cube")
+        body.add_geom(
+            name=f"{colour}_cube", type=mujoco.mjtGeom.mjGEOM_BOX, size=[CUBE_HALF] * 3, mass=0.016, rgba=_RGBA[colour],
+            contype=1, conaffinity=5, condim=4, friction=(1.0, 0.02, 0.0002),
+        )  # fmt: skip
+        rest += [0.2 + 0.03 * number, 0.0, CUBE_HALF, 1.0, 0.0, 0.0, 0.0]
+    if looks and trays:
+        for name, (x, y) in TRAYS.items():
+            mjcf.worldbody.add_geom(
+                name=f"{name}_tray", type=mujoco.mjtGeom.mjGEOM_BOX, size=[TRAY_HALF_M, TRAY_HALF_M, _PAINT_M],
+                pos=(x, y, _PAINT_M), rgba=_TRAY_RGBA, contype=0, conaffinity=0, mass=0,
+            )  # fmt: skip
+    mjcf.add_key(name="rest", qpos=rest, ctrl=list(REST))
+    return mjcf
 
 
 class _Scatter:

@@ -14,15 +14,17 @@ import numpy as np
 
 from hal.robots.so101 import JOINTS, TICKS_PER_TURN, forward_kinematics
 from hal.robots.so101_pair import SIDES
+from hal.robots.so101_table import COLOURS
 from sim.model import Columns, Computed, Reader, SimModel
 from sim.robots.so101 import LINKS, so101, so101_mjcf
 from sim.robots.so101_box import so101_box, so101_box_mjcf
 from sim.robots.so101_cabinet import so101_cabinet, so101_cabinet_mjcf
 from sim.robots.so101_pair import so101_pair, so101_pair_mjcf
+from sim.robots.so101_table import so101_table, so101_table_mjcf
 
 __all__ = [
     "IDENTIFIED", "TwinServos", "quantised_position", "quantised_velocity", "so101_box_twin", "so101_cabinet_twin",
-    "so101_cube_twin", "so101_pair_twin", "so101_twin", "thing_factors",
+    "so101_cube_twin", "so101_pair_twin", "so101_table_twin", "so101_twin", "thing_factors",
 ]  # fmt: skip
 
 Six = tuple[float, float, float, float, float, float]
@@ -144,6 +146,22 @@ def so101_cabinet_twin(
     """
     actual = servos.sibling(seed) if seed else servos
     return _with_part(_arm_twin(so101_cabinet(opening=opening), so101_cabinet_mjcf(), actual), "drawer", seed)
+
+
+def so101_table_twin(cubes: int, area: float = 1.0, seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
+    """Make a stand-in for the real arm at a table with cubes.
+
+    All cubes of a sibling have the same other mass and friction (`thing_factors`). Their poses are measured exactly.
+
+    Args:
+        cubes, area: as for `sim.robots.so101_table.so101_table`.
+        seed, servos: as for `so101_twin`.
+    """
+    actual = servos.sibling(seed) if seed else servos
+    twin = _arm_twin(so101_table(cubes, area), so101_table_mjcf(cubes), actual)
+    for colour in COLOURS[:cubes]:
+        twin = _with_thing(twin, f"{colour}_cube", seed)
+    return twin
 
 
 def so101_pair_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:

@@ -12,6 +12,7 @@ from typing import Any
 from hal.robots.go2 import FEET
 from hal.robots.so101 import JOINTS
 from hal.robots.so101_pair import SIDES
+from hal.robots.so101_table import COLOURS
 
 __all__ = [
     "Variation",
@@ -21,6 +22,7 @@ __all__ = [
     "so101_cabinet_variation",
     "so101_cube_variation",
     "so101_pair_variation",
+    "so101_table_variation",
     "so101_variation",
 ]
 
@@ -63,6 +65,13 @@ def so101_variation() -> Variation:
 def so101_cube_variation() -> Variation:
     """Return the range of SO-101s, and of cubes."""
     return _arms(JOINTS, ("joint_target",), "cube")
+
+
+def so101_table_variation(cubes: int) -> Variation:
+    """Return the range of SO-101s at a table with a number of cubes, and of these cubes, each of its own friction."""
+    arms = _arms(JOINTS, ("joint_target",))
+    grips = {f"geom.{colour}_cube.friction[0]": _GRIP for colour in COLOURS[:cubes]}
+    return {**arms, "randomise": {**arms["randomise"], **grips}}
 
 
 def cube_tag_timing() -> Mapping[str, Any]:

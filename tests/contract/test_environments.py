@@ -47,6 +47,8 @@ ENVIRONMENTS: dict[str, Callable[[], AbstractContextManager[Environment]]] = {
     "so101-lid": lambda: nullcontext(rlenv_robot.make("so101-lid")),
     "go2-walk": lambda: nullcontext(rlenv_robot.make("go2-walk")),
     "so101-errand": lambda: nullcontext(rlenv_robot.make("so101-errand", cubes=2, steps=60)),
+    "so101-sort": lambda: nullcontext(rlenv_robot.make("so101-sort", cubes=3, steps=60)),
+    "so101-stack": lambda: nullcontext(rlenv_robot.make("so101-stack", steps=60)),
     "frozen-lake": lambda: nullcontext(rlenv_robot.make("frozen-lake")),
     "sokoban": lambda: nullcontext(rlenv_robot.make("sokoban", boxes=2)),
     "go 5x5": lambda: nullcontext(rlenv_robot.make("go", size=5)),

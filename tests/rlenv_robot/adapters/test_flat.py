@@ -90,3 +90,14 @@ def test_a_recorded_action_comes_back_as_its_vector(name: str, plain: bool) -> N
 def test_what_does_not_fit_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FlattenObservation(**{"observation": SEEN, "action": DONE, **change})
+
+
+def test_a_row_is_subtracted_from_every_row() -> None:
+    spec = Spec("o", (Field("cubes", (3, 2)), Field("tip", (2,))))
+    flat = FlattenObservation(spec, Spec("a", (Field("push", (1,), low=-1.0, high=1.0),)),
+                              {"cubes": 1.0, "tip": 1.0}, (Difference("cubes", "tip", 0.5),))  # fmt: skip
+    cubes, tip = np.arange(6, dtype=np.float32).reshape(3, 2), np.float32([1.0, 2.0])
+    expected = [*range(6), 1, 2, -2, -2, 2, 2, 6, 6]
+    np.testing.assert_array_equal(flat.observe({"cubes": cubes, "tip": tip}), expected)
+    batch = flat.observe({"cubes": np.stack([cubes, cubes + 1]), "tip": np.stack([tip, tip + 1])})
+    np.testing.assert_array_equal(batch[:, 8:], [expected[8:]] * 2)

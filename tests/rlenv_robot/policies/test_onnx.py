@@ -15,6 +15,7 @@ from rlenv_robot.policies.policy import load_policy
 from rlenv_robot.registry import task
 from rlenv_robot.tasks.cube import Push
 from rlenv_robot.tasks.pair_lift import PairLift
+from rlenv_robot.tasks.stack import Stack
 from rlenv_robot.tasks.task import Task
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -63,8 +64,8 @@ def test_the_file_does_what_the_network_does(plain: bool, saved: Path, tmp_path:
 
 @pytest.mark.parametrize(
     "chosen",
-    [Push(), PairLift(message_size=2)],
-    ids=["the first elements of a longer field", "two fields, and messages around nothing"],
+    [Push(), PairLift(message_size=2), Stack()],
+    ids=["the first elements of a longer field", "two fields, and messages around nothing", "a row from all rows"],
 )
 def test_an_action_may_be_around_parts_of_what_is_seen(chosen: Task, tmp_path: Path) -> None:
     policy = _policy(flat_for(chosen))

@@ -1,0 +1,271 @@
+"""The cubes' table as tasks see it: places of cubes, the judging of cubes in them, and rules that tasks share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import get_args
+
+import numpy as np
+
+from hal import Field, Spec
+from hal.robots.so101 import CUBE_HALF
+from hal.robots.so101_table import COLOURS, TRAY_HALF_M, TRAYS, so101_table_spec
+from rlenv_robot.robot_models import RobotModel, so101_table_model
+from rlenv_robot.tasks.cube import Rewards, distance, start_near_home
+from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
+from rlenv_robot.tasks.task import Arrays, check_settings
+
+__all__ = [
+    "LET_GO_RAD", "OPEN_RAD", "TABLE_TRAYS", "TRAY_OF", "CubesTask", "TableScene", "at_height", "in_tray", "lost",
+    "place_field", "start_open", "tops",
+]  # fmt: skip
+
+TABLE_TRAYS = np.array([(*middle, CUBE_HALF) for middle in TRAYS.values()], np.float32)
+"""The middle of a cube in the middle of each tray, metres, shape (trays, 3)."""
+
+TRAY_OF: Mapping[str, str] = {"red": "left", "green": "right", "blue": "right", "yellow": "left"}
+"""Colour of a cube -> the tray to which it is sorted."""
+
+OPEN_RAD = 0.8
+"""The gripper's angle at the start of an episode, rad."""
+
+LET_GO_RAD = 0.35
+"""The least angle of a gripper that has let go, rad; with a cube between its fingers it is 0.2."""
+
+_HEIGHT_M = 0.01
+_LOST_M = -0.05
+_AWAY_M = 0.045
+_STILL_RAD_S = 0.3
+_WINDOW = 15
+
+
+# -- judging: all arguments are metres, with any leading axes -----------------------------------------------------
+
+
+def tops(cubes: np.ndarray) -> np.ndarray:
+    """Return the middle of a cube that stands on each of some cubes; shape (..., N, 3) to (..., N, 3)."""
+    above: np.ndarray = cubes + np.array((0.0, 0.0, 2 * CUBE_HALF), cubes.dtype)
+    return above
+
+
+def at_height(gap: np.ndarray) -> np.ndarray:
+    """Return whether a cube is at the height of its place, to 10 mm, given its gap from there; (..., 3) to (...)."""
+    level: np.ndarray = np.abs(gap[..., 2]) <= _HEIGHT_M
+    return level
+
+
+def in_tray(gap: np.ndarray) -> np.ndarray:
+    """Return whether a cube lies in a tray, given its gap from the tray's middle; (..., 3) to (...)."""
+    inside: np.ndarray = np.logical_and(np.abs(gap[..., :2]).max(axis=-1) <= TRAY_HALF_M, at_height(gap))
+    return inside
+
+
+def lost(cubes: np.ndarray) -> np.ndarray:
+    """Return whether any of the cubes fell off the table; shape (..., N, 3) to (...)."""
+    fallen: np.ndarray = np.any(cubes[..., 2] < _LOST_M, axis=-1)
+    return fallen
+
+
+# -- what tasks at the table share --------------------------------------------------------------------------------
+
+
+def start_open(rng: np.random.Generator) -> np.ndarray:
+    """Draw joint goals near home with an open gripper, rad, shape (6,)."""
+    start = start_near_home(rng)
+    start[5] = OPEN_RAD
+    return start
+
+
+def place_field(cubes: int) -> Field:
+    """Return the field of the places of a number of cubes."""
+    meaning = f"where the middles of the cubes shall be, of {', '.join(COLOURS[:cubes])}"
+    return Field("place_positions", (cubes, 3), "float32", -10.0, 10.0, "m", meaning, ("x", "y", "z"))
+
+
+class TableScene:
+    """The robot, the cubes and the places of a task at the table; a base class, whose subclasses are dataclasses.
+
+    Attributes:
+        cubes: number of cubes on the table.
+        area: share of the table's area (in width and in depth) on which the cubes lie, above 0 to 1.
+    """
+
+    cubes: int
+    area: float
+
+    _shows_trays = True
+
+    def _check_table(self, least: int, most: int, rewards: str, steps: int, **above_zero: float) -> None:
+        """Refuse settings of which no episode can be made.
+
+        Raises:
+            ValueError: the message names the setting.
+        """
+        check_settings(steps, **above_zero)
+        if rewards not in get_args(Rewards):
+            raise ValueError(f"rewards is {rewards!r}, allowed are {', '.join(map(repr, get_args(Rewards)))}")
+        if not 0 < self.area <= 1:
+            raise ValueError(f"area is {self.area}, it must be above 0 and at most 1")
+        if not least <= self.cubes <= most:
+            raise ValueError(f"cubes is {self.cubes}, it must be from {least} to {most}")
+
+    @property
+    def robot(self) -> str:
+        """The robot model: the arm with this number of cubes."""
+        return f"so101-table-{self.cubes}"
+
+    @cached_property
+    def robot_model(self) -> RobotModel:
+        """The robot model, whose simulation draws cubes from this task's area."""
+        return so101_table_model(self.cubes, self.area, self._shows_trays)
+
+    @cached_property
+    def object_names(self) -> tuple[str, ...]:
+        """The cubes, by colour."""
+        return COLOURS[: self.cubes]
+
+    @cached_property
+    def place_names(self) -> tuple[str, ...]:
+        """The trays, and the top of each cube."""
+        return (*TRAYS, *(f"on_{name}" for name in self.object_names))
+
+    def place_position(self, number: int, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return where the middle of a cube is that was put at a place, metres, shape (3,)."""
+        position: np.ndarray = self._every_place(sensors["cube_positions"])[..., number, :]
+        return position
+
+    def _every_place(self, cubes: np.ndarray) -> np.ndarray:
+        """Return the middles of cubes that were put at each place, metres, shape (..., P, 3)."""
+        trays = TABLE_TRAYS.astype(cubes.dtype)
+        return np.concatenate([np.broadcast_to(trays, (*cubes.shape[:-2], *trays.shape)), tops(cubes)], axis=-2)
+
+
+class CubesTask(TableScene):
+    """A task that brings cubes to places and is judged over the last half second; a base class, as `TableScene` is.
+
+    A reading is settled where every cube is in its place, the gripper is open, its finger tips are at least 45 mm from
+    the middle of every cube, and no joint of the arm is faster than 0.3 rad/s. An episode succeeds where its last 15
+    readings are settled: what nobody touches for half a second lies still.
+
+    Attributes:
+        rewards: ``dense`` or ``sparse``.
+        steps: length of an episode in control periods of 1/30 s.
+    """
+
+    name: str
+    rewards: Rewards
+    steps: int
+
+    averaged_readings = _WINDOW
+    """The number of readings at the end of an episode that have to be settled: half a second."""
+
+    @cached_property
+    def observation(self) -> Spec:
+        """The observation: the arm's sensors, the cubes' poses, and where each cube shall be."""
+        sensors = so101_table_spec(self.cubes).sensors
+        return Spec(self._called("observation"), (*sensors.fields, place_field(self.cubes)))
+
+    @cached_property
+    def action(self) -> Spec:
+        """The action: the robot's own command."""
+        return replace(so101_table_spec(self.cubes).commands, name=self._called("action"))
+
+    @cached_property
+    def state(self) -> Spec:
+        """The privileged state: none."""
+        return Spec(self._called("state"))
+
+    def _called(self, part: str) -> str:
+        return f"{self.name.replace('-', '_')}_{part}"
+
+    def _places(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return where the middle of each cube shall be, metres, shape (..., N, 3)."""
+        raise NotImplementedError
+
+    def _placed(self, gap: np.ndarray) -> np.ndarray:
+        """Return whether each cube is in its place, given its gap from there, metres; (..., N, 3) to (..., N)."""
+        raise NotImplementedError
+
+    def command(self, action: Arrays, sensors: Arrays) -> Arrays:
+        """Return the action: it is the command."""
+        return action
+
+    def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """Return the sensors, and the places of the cubes."""
+        return {**sensors, "place_positions": self._places(sensors, goal)}
+
+    def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """Return an empty mapping: there is no privileged state."""
+        return {}
+
+    def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
+        """Return the reward that the task's class describes; shape = leading axes."""
+        cubes = following["cube_positions"]
+        gap = cubes - self._places(following, goal)
+        placed = self._placed(gap)
+        settled = self._settled(following, placed)
+        if self.rewards == "sparse":
+            return settled.astype(np.float64)
+        away = np.sqrt(np.add.reduce(np.square(gap), axis=-1))
+        change = np.add.reduce(np.square(following["joint_goal"][..., :5] - sensors["joint_goal"][..., :5]), axis=-1)
+        value: np.ndarray = 0.2 * self._nearness(following, placed) + 0.3 * settled - 0.5 * change
+        value += self._mean(0.25 * placed + 0.25 * np.exp(-away / 0.1))
+        return value
+
+    def _mean(self, values: np.ndarray) -> np.ndarray:
+        """Return the mean over the cubes that have to be moved; shape (..., N) to (...)."""
+        mean: np.ndarray = values.mean(axis=-1)
+        return mean
+
+    @staticmethod
+    def _nearness(sensors: Arrays, placed: np.ndarray) -> np.ndarray:
+        """Return ``exp(-g / 0.05 m)``, ``g`` from finger tips to the first cube out of place; 1 where there is none."""
+        cubes = sensors["cube_positions"]
+        following = np.take_along_axis(cubes, np.argmin(placed, axis=-1)[..., None, None], axis=-2)[..., 0, :]
+        near = np.exp(-distance(sensors["gripper_position"], following) / 0.05)
+        return np.where(placed.all(axis=-1), 1.0, near)
+
+    @staticmethod
+    def _settled(sensors: Arrays, placed: np.ndarray) -> np.ndarray:
+        """Return whether the reading is settled; bool, shape = leading axes."""
+        tips = sensors["gripper_position"][..., None, :]
+        away = (distance(tips, sensors["cube_positions"]) >= _AWAY_M).all(axis=-1)
+        still = np.abs(sensors["joint_velocity"][..., :5]).max(axis=-1) <= _STILL_RAD_S
+        settled: np.ndarray = placed.all(axis=-1) & away & still & (sensors["joint_position"][..., 5] >= LET_GO_RAD)
+        return settled
+
+    def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether the reading is settled; bool, shape = leading axes."""
+        return self._settled(sensors, self._placed(sensors["cube_positions"] - self._places(sensors, goal)))
+
+    def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether all of the last readings were settled; bool, shape = leading axes."""
+        always: np.ndarray = np.asarray(means["settled_share"]) > 1.0 - 0.5 / _WINDOW
+        return always
+
+    def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether a cube fell off the table; bool, shape = leading axes."""
+        return lost(sensors["cube_positions"])
+
+    def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
+        """Return how far the farthest cube is from its place, the share of cubes in place, and 1 where settled."""
+        gap = sensors["cube_positions"] - self._places(sensors, goal)
+        placed = self._placed(gap)
+        return {
+            "distance_mm": np.sqrt(np.add.reduce(np.square(gap), axis=-1)).max(axis=-1) * 1e3,
+            "placed_share": self._mean(placed.astype(np.float64)),
+            "settled_share": self._settled(sensors, placed).astype(np.float64),
+        }
+
+    def flat_hints(self) -> FlatHints:
+        """Return the scales that these tasks were tried with (launch/train_clone.py)."""
+        differences = (
+            Difference("cube_positions", "gripper_position", 0.05),
+            Difference("place_positions", "cube_positions", 0.05),
+            SERVO_GAP,
+        )
+        return FlatHints(
+            {**ARM_SCALES, "cube_positions": 0.2, "place_positions": 0.2}, differences, "joint_goal", ARM_STRIDE
+        )
