@@ -27,13 +27,13 @@ _LEAVING_RAD = 0.32
 _CLOSED = LOW[5] + 0.02
 _JAW_STEP = 0.12
 _HOVER_M = 0.022
-"""How much higher than its place a cube is carried over to there, metres."""
+"""Height above its place at which a cube is carried there, metres."""
 
 _CLEAR_M = 0.05
-"""How far above the middle of a cube the fingers rise before they move away from it, metres."""
+"""Height above the middle of a cube to which the fingers rise before they move away from it, metres."""
 
 _PARK = (0.19, 0.0, 0.15)
-"""Where the middle between the finger tips waits when all is done, metres."""
+"""Position of the middle between the finger tips when all is done, metres."""
 
 _SLOT_M = 0.02
 _CORNERS = np.array([(-1.0, -1.0), (1.0, 1.0), (-1.0, 1.0), (1.0, -1.0)]) * _SLOT_M
