@@ -96,11 +96,10 @@ def test_half_a_second_without_a_touch_is_what_counts(task: Stack | Sort, cubes:
         ([resting] * 14 + [touching], False),
         ([resting] * 18 + [touching] + [resting], False),
     ):
-        recent = rules.recent_metrics(1)
+        recent = rules.recent_readings()
         assert recent is not None
-        recent.begin(np.zeros(1, int))
         for reading in readings:
-            recent.add({name: np.atleast_1d(value) for name, value in task.metrics(reading, goal).items()})
+            recent.add(reading)
         assert rules.outcome(readings[-1], goal, False, recent).success == expected
 
 
