@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hal import Guard, Robot
 from hal.field import JsonObject
 from rlenv_robot.policies.policy import Policy
 from rlenv_robot.registry import TaskLike, make_vector, task
@@ -14,8 +15,9 @@ from rlenv_robot.robot_models import robot_model_of
 from rlenv_robot.training.rollout import evaluate
 from rlenv_robot.vector.env import VectorEnvironment
 from sim.batch import SimBatch
+from sim.robot import SimRobot
 
-__all__ = ["CONDITIONS", "conditions", "success_rates", "twin_vector"]
+__all__ = ["CONDITIONS", "conditions", "success_rates", "twin_robot", "twin_vector"]
 
 CONDITIONS = ("profile", "timing", "randomise")
 """The settings of `rlenv_robot.make_vector` by which simulated robots differ from the nominal one."""
@@ -60,6 +62,15 @@ def twin_vector(name: TaskLike, num_envs: int, arm: int = 0, **options: object) 
     chosen = task(name, **options)
     batch = SimBatch(robot_model_of(chosen).make_twin(arm), num_envs)
     return VectorEnvironment(batch, chosen, autoreset="disabled")
+
+
+def twin_robot(name: TaskLike, arm: int = 0) -> Robot:
+    """Make one twin of a task's robot that steps as fast as it can; arguments as for `twin_vector`.
+
+    Raises:
+        ValueError: the task is unknown, or its robot has no twin.
+    """
+    return Guard(SimRobot(robot_model_of(task(name)).make_twin(arm), validate=False))
 
 
 def success_rates(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.m
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = [
     ROOT / "launch" / f"train_{name}.py"
-    for name in ("clone", "offline", "ray", "sac", "sb3", "tianshou", "torch", "walk")
+    for name in ("clone", "offline", "ray", "rlpd", "sac", "sb3", "tianshou", "torch", "walk")
 ]
 ONNX = ("torch", "onnx", "onnxscript", "onnxruntime")
 NEEDS = {"sb3": "stable_baselines3", "tianshou": "tianshou", "sac": "tianshou", "offline": "tianshou"}
@@ -72,6 +73,17 @@ def test_a_recipe_trains_and_saves(name: str, tmp_path: Path) -> None:
     assert curve.points[-1].steps == 480
     policy.save_onnx(tmp_path / "policy.onnx", "so101-reach", {"trainer": name})
     _acts(tmp_path / "policy.onnx")
+
+
+def test_rlpd_learns_from_demonstrations_and_its_own_episodes(tmp_path: Path) -> None:
+    _needs("rlpd")
+    module, name = _module("rlpd"), "so101-pick-place"
+    module.SETTINGS = replace(module.SETTINGS, cloning=2, ratio=0.05, critics=2, warm_up=0)  # type: ignore[attr-defined]
+    module.DEMONSTRATIONS, module.TRIALS = 1, 1  # type: ignore[attr-defined]
+    policy, curve = module.train(name, 60, quiet=True)
+    assert [point.steps for point in curve.points] == [0, rlenv_robot.task(name).steps]
+    policy.save_onnx(tmp_path / "policy.onnx", name, {"trainer": "rlpd"})
+    _acts(tmp_path / "policy.onnx", name)
 
 
 def test_a_recipe_takes_the_conditions_of_a_profile() -> None:

@@ -1,0 +1,76 @@
+"""RLPD (Ball et al. 2023), run on arms as HIL-SERL (Luo et al. 2024): an actor with the robot, a learner beside it.
+
+`python launch/train_rlpd.py --demos demos --folder pick --robot tcp://10.0.0.7:5555 --keys keys` (extras: train, onnx).
+Actor and learner go on from the folder after any end; the policy is then in it (docs/trainers.md).
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+import rlenv_robot
+from hal import Terminal
+from rlenv_robot import LearningCurve, flat_for
+from rlenv_robot.robot_env.keyboard import Keyboard
+from rlenv_robot.scripted import SCRIPTS
+from rlenv_robot.training.online.actor import OnlineActor, take_turns
+from rlenv_robot.training.online.learner import LOGS, Learner
+from rlenv_robot.training.online.learner_process import LearnerProcess
+from rlenv_robot.training.online.rlpd import RlpdSettings
+from rlenv_robot.training.online.scripted_operator import ScriptedOperator
+from rlenv_robot.training.online.session import OnlineSession, can_intervene, simulated
+from rlenv_robot.training.rollout import run_episode
+
+SETTINGS, DEMONSTRATIONS, TRIALS = RlpdSettings(), 30, 9  # settings: docs/trainers.md has what was tried
+
+
+def train(name="so101-pick-place", steps=54_000, seed=0, quiet=False):
+    """A policy after so many steps in simulation, with scripted demonstrations and help, and how it came about."""
+    torch.set_num_threads(1)
+    task, curve = rlenv_robot.task(name, rewards="sparse"), LearningCurve(name, quiet=quiet, rewards="sparse")
+    with tempfile.TemporaryDirectory() as made:
+        folder, options = Path(made), {"seed": seed}
+        with rlenv_robot.make(task, record=folder / "demos") as env:
+            for _ in range(DEMONSTRATIONS):
+                list(run_episode(env, SCRIPTS[name](), options)), options.clear()
+        learner = Learner(folder, task, [folder / "demos"], SETTINGS, seed)
+        curve.add(0, learner.policy())
+        person = ScriptedOperator(SCRIPTS[name]()) if can_intervene(task) else None
+        with simulated(task, folder / LOGS, person) as env:
+            actor, due = OnlineActor(env, flat_for(task), folder, SETTINGS.actor_hidden, SETTINGS.hold, seed), 1
+            for _ in take_turns(actor, learner, steps, seed + 1):
+                if actor.frames * TRIALS >= due * steps:
+                    curve.add(actor.frames, learner.policy())
+                    due += 1
+    curve.close()
+    return learner.policy(), curve
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--demos", nargs="*", type=Path, default=[], help="folders of recorded demonstrations")
+    parser.add_argument(
+        "--intervene", choices=("keys", "script"), help="who takes over: keys of this terminal, a script"
+    )
+    parser.add_argument("--role", choices=("both", "actor", "learner"), default="both")
+    parser.add_argument("--reward", choices=("task", "verdict"), default="task", help="verdict: asked for at the end")
+    parser.add_argument("--folder", type=Path, default=Path("rlpd"), help="logs, weights, the learner's state")
+    for name, value in {"task": "so101-pick-place", "robot": "sim", "keys": "", "steps": 54_000, "seed": 0}.items():
+        parser.add_argument(f"--{name}", default=value, type=type(value))
+    given = parser.parse_args()
+    task = rlenv_robot.task(given.task, rewards="sparse")
+    session = OnlineSession(given.folder, task, given.demos, SETTINGS, given.seed, given.reward)
+    if given.role == "learner":
+        print(f"the policy is {session.learn()}")
+        sys.exit()
+    learner = LearnerProcess([sys.executable, *sys.argv, "--role", "learner"]) if given.role == "both" else None
+    operators = {"keys": lambda: Keyboard(task.action), "script": lambda: ScriptedOperator(SCRIPTS[given.task]())}
+    operator, judge = operators.get(given.intervene, lambda: None)(), Terminal() if given.reward == "verdict" else None
+    people = {"keys": given.keys or None, "operator": operator, "judge": judge}
+    for outcome in session.act(given.robot, given.steps, learner, **people):
+        print(f"success {outcome.success!s:5}   {outcome.frames} steps   {outcome.end}", flush=True)
+    if learner is not None:
+        learner.close()

@@ -1,0 +1,235 @@
+"""Make the steps of a slow policy from the frames of logs, and draw batches of which half are demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from hal import SourceError
+from recorder.json_data import JsonObject
+from recorder.table.combine import subset
+from recorder.table.load import load_runs
+from recorder.table.table import Table
+from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.source import SourceData
+from rlenv_robot.tasks.agents import mean_reward
+from rlenv_robot.tasks.task import Task
+
+__all__ = ["LogFollower", "Replay", "Reward", "Steps", "held", "recorded_frames", "steps_of", "symmetric"]
+
+Reward = Literal["task", "verdict"]
+"""``task``: what the task pays; ``verdict``: 1 for the last step of an episode that a person called a success."""
+
+_UNFINISHED = "torn"
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of a policy that holds each choice for some control periods.
+
+    Attributes:
+        observation, following: vectors before and after, (B, D).
+        action: vectors, (B, A).
+        reward: discounted sum over the control periods, (B,); scaled so that values lie between 0 and 1.
+        discount: factor of the following value, (B,); 0 where the episode terminated.
+    """
+
+    observation: torch.Tensor
+    action: torch.Tensor
+    reward: torch.Tensor
+    discount: torch.Tensor
+    following: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    def first(self, count: int) -> Steps:
+        """Return the first steps."""
+        return Steps(*(getattr(self, name)[:count] for name in self.__slots__))
+
+    def chosen(self, mask: np.ndarray) -> Steps:
+        """Return those steps at which a mask (B,) is True."""
+        rows = torch.from_numpy(np.flatnonzero(mask))
+        return Steps(*(getattr(self, name)[rows] for name in self.__slots__))
+
+
+def held(flat: FlattenObservation, hold: int) -> FlattenObservation:
+    """Return vectors whose actions count for ``hold`` control periods: goals move so many times as far."""
+    return replace(flat, stride=flat.stride * hold)
+
+
+def steps_of(
+    source: SourceData, flat: FlattenObservation, hold: int, reward: Reward = "task"
+) -> tuple[Steps, np.ndarray]:
+    """Return a step from every recorded frame to the one ``hold`` control periods later.
+
+    The action is where the executed actions led to, so a step needs no frame at which a policy chose. Steps that the
+    end of an episode by time, or a lost frame, cuts short are left out. A step in which a person takes over from the
+    policy ends what the policy can earn, as a failure does (RLIF; Luo et al. 2023, arXiv:2311.12996): otherwise every
+    choice would look as good as what the person made of it.
+
+    Args:
+        source: recorded episodes.
+        flat: vectors of one control period.
+        hold: control periods of a step.
+        reward: see `Reward`; episodes without a person's verdict, and discarded ones, then have no steps.
+
+    Returns:
+        The steps, and where people chose all of their actions, (B,) bool.
+    """
+    table = source.steps_at(np.arange(len(source)), {"n_step": hold, "chunk": hold})
+    extra, wide = table["extra_info"], held(flat, hold)
+    steps, discount = np.asarray(extra["steps"]), np.asarray(extra["discount"])
+    terminated = np.asarray(extra["terminated"]) > 0
+    earned = np.asarray(mean_reward(table["reward"]), np.float64) * (1 - source.discount)
+    usable = (steps == hold) | terminated
+    if reward == "verdict":
+        verdicts = np.array([info.get("verdict") for info in source.table.episodes], object)[extra["episode"]]
+        ends = np.asarray(table["done"]) > 0
+        usable = np.isin(verdicts, ("success", "failure")) & ((steps == hold) | ends)
+        earned = np.where(ends & (verdicts == "success"), source.discount ** (steps - 1.0), 0.0)
+        discount = np.where(ends, 0.0, discount)
+    last = {name: value[:, -1] for name, value in table["action"].items()}
+    begun = np.asarray(extra["intervention"]) > 0
+    ended = begun[np.minimum(np.arange(len(source)) + steps - 1, len(source) - 1)]
+    by_person, discount = begun & ended, np.where(ended & ~begun, 0.0, discount)
+    made = Steps(
+        _tensor(flat.observe(table["observation"])),
+        _tensor(wide.vector_of(last, table["observation"])),
+        _tensor(earned),
+        _tensor(discount),
+        _tensor(flat.observe(table["next_observation"])),
+    )
+    return made.chosen(usable), by_person[usable]
+
+
+def _tensor(values: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values, np.float32))
+
+
+class Replay:
+    """Steps in memory, to which more are added."""
+
+    def __init__(self) -> None:
+        self._steps: Steps | None = None
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, steps: Steps) -> None:
+        """Add steps; memory doubles where it is full."""
+        if not len(steps):
+            return
+        count = self._count + len(steps)
+        if self._steps is None or count > len(self._steps):
+            self._steps = self._larger(steps, max(1024, 2 * count))
+        for name in Steps.__slots__:
+            getattr(self._steps, name)[self._count : count] = getattr(steps, name)
+        self._count = count
+
+    def _larger(self, like: Steps, size: int) -> Steps:
+        made = Steps(*(torch.zeros((size, *getattr(like, name).shape[1:])) for name in Steps.__slots__))
+        if self._steps is not None:
+            for name in Steps.__slots__:
+                getattr(made, name)[: self._count] = getattr(self._steps, name)[: self._count]
+        return made
+
+    def draw(self, count: int, random: torch.Generator) -> Steps:
+        """Draw steps with replacement.
+
+        Raises:
+            ValueError: there are none.
+        """
+        if self._steps is None:
+            raise ValueError("there are no steps to draw from; add some first")
+        rows = torch.randint(self._count, (count,), generator=random)
+        return Steps(*(getattr(self._steps, name)[rows] for name in Steps.__slots__))
+
+
+def symmetric(shown: Replay, own: Replay, batch: int, random: torch.Generator) -> tuple[Steps, int]:
+    """Draw a batch, half of it from each of two memories (RLPD's symmetric sampling).
+
+    Args:
+        shown: demonstrations and interventions.
+        own: everything that the robot did under the policy. While one memory is empty, the other gives the whole batch.
+        batch: an even number of steps.
+        random: draws.
+
+    Returns:
+        The steps, those of ``shown`` first, and how many these are.
+
+    Raises:
+        ValueError: both memories are empty.
+    """
+    count = batch if not len(own) else 0 if not len(shown) else batch // 2
+    if count in (0, batch):
+        return (shown if count else own).draw(batch, random), count
+    halves = shown.draw(count, random), own.draw(batch - count, random)
+    return Steps(*(torch.cat([getattr(half, name) for half in halves]) for name in Steps.__slots__)), count
+
+
+# -- logs that grow ----------------------------------------------------------------------------------------------------
+
+
+class LogFollower:
+    """Read the episodes of a folder of runs as they end, each once.
+
+    The last episode of the newest run is read once it has ended. One that a killed program left unfinished is read as
+    soon as there is a newer run.
+
+    Args:
+        folder: of the runs; it may be missing or empty at first.
+        task: pays the rewards; None takes them as recorded.
+        discount: of one control period.
+        reward: with ``verdict``, an episode waits for its verdict.
+    """
+
+    def __init__(self, folder: Path, task: Task | None, discount: float, reward: Reward = "task") -> None:
+        self._folder, self._task, self._discount, self._reward = folder, task, discount, reward
+        self._read: set[tuple[str, int, int]] = set()
+        self.frames = 0
+
+    def new(self) -> SourceData | None:
+        """Return the episodes that have ended since the last call; None where there are none.
+
+        ``frames`` counts the control periods of all episodes that were returned.
+        """
+        try:
+            table = load_runs(self._folder)
+        except SourceError:
+            return None
+        chosen = list(self._new_in(table))
+        if not chosen:
+            return None
+        part = subset(table, chosen)
+        self._read.update(_key(info) for info in part.episodes)
+        self.frames += int((part.stops - part.starts - 1).sum())
+        try:
+            return SourceData(part, self._task, discount=self._discount)
+        except SourceError:  # episodes of a single frame
+            return None
+
+    def _new_in(self, table: Table) -> Iterator[int]:
+        newest = max((str(info["run"]) for info in table.episodes), default="")
+        for number, info in enumerate(table.episodes):
+            running = info["end"] == _UNFINISHED and str(info["run"]) == newest
+            unjudged = self._reward == "verdict" and info.get("verdict") is None
+            if not (running or unjudged or _key(info) in self._read):
+                yield number
+
+
+def recorded_frames(folder: Path) -> int:
+    """Return the control periods of all episodes in a folder of runs; 0 where there is none."""
+    follower = LogFollower(folder, None, 0.0)
+    follower.new()
+    return follower.frames
+
+
+def _key(info: JsonObject) -> tuple[str, int, int]:
+    return str(info["run"]), int(info["episode"]), int(info.get("part", 0))
