@@ -15,8 +15,8 @@ from rlenv_robot.policies.deployment import robot_of_training
 from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
 from rlenv_robot.scripted import SCRIPTS
 
-EPISODES = {"so101-pick-place": 160, "so101-sort": 220, "so101-stack": 130}  # steps; 100 for other tasks: what comes
-# when all is done teaches little
+EPISODES = {"so101-insert": 150, "so101-pick-place": 160, "so101-sort": 220, "so101-stack": 130}  # steps; 100 for other
+# tasks: what comes when all is done teaches little
 TURN, UPDATES, BATCH, RATE, TRIALS = 10, 50, 256, 1e-3, 5  # steps of each robot, then updates of the network
 
 

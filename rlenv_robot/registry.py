@@ -63,6 +63,7 @@ _TASKS = PluginTable(
         "go2-walk": "rlenv_robot.tasks.walk:Walk",
         "so101-errand": "rlenv_robot.tasks.errand:Errand",
         "so101-drawer": "rlenv_robot.tasks.handle:Drawer",
+        "so101-insert": "rlenv_robot.tasks.insert:Insert",
         "so101-lid": "rlenv_robot.tasks.handle:Lid",
         "so101-reach": "rlenv_robot.tasks.reach:Reach",
         "so101-push": "rlenv_robot.tasks.cube:Push",

@@ -330,6 +330,13 @@ _ROBOTS = PluginTable(
             variation="sim.robots.variations:so101_pair_variation",
         ),
         **{f"so101-table-{cubes}": so101_table_model(cubes) for cubes in range(1, MOST_CUBES + 1)},
+        "so101-peg": RobotModel(
+            "so101-peg",
+            "hal.robots.so101_peg:SO101_PEG",
+            "sim.robots.so101_peg:so101_peg",
+            twin="sim.robots.twin:so101_peg_twin",
+            variation="sim.robots.variations:so101_peg_variation",
+        ),
     },
 )
 

@@ -25,12 +25,14 @@ from rlenv_robot.scripted.arm import (
     yaw_of,
 )
 from rlenv_robot.scripted.handle import ScriptedDrawer, ScriptedLid
+from rlenv_robot.scripted.insert import ScriptedInsert
 from rlenv_robot.scripted.table import ScriptedSort, ScriptedStack
 
 __all__ = [
-    "SCRIPTS", "STEP_RAD", "Script", "ScriptedDrawer", "ScriptedLid", "ScriptedPairLift", "ScriptedPickPlace",
-    "ScriptedPush", "ScriptedSort", "ScriptedStack", "blend", "coming_position", "fingers_middle", "grasp_and_carry",
-    "heading_to", "holds", "let_go", "placed", "ramp", "roll_to", "same_turn", "toward", "yaw_of",
+    "SCRIPTS", "STEP_RAD", "Script", "ScriptedDrawer", "ScriptedInsert", "ScriptedLid", "ScriptedPairLift",
+    "ScriptedPickPlace", "ScriptedPush", "ScriptedSort", "ScriptedStack", "blend", "coming_position",
+    "fingers_middle", "grasp_and_carry", "heading_to", "holds", "let_go", "placed", "ramp", "roll_to", "same_turn",
+    "toward", "yaw_of",
 ]  # fmt: skip
 
 
@@ -44,6 +46,7 @@ class Script(Protocol):
 
 SCRIPTS: Mapping[str, Callable[[], Script]] = {
     "so101-drawer": ScriptedDrawer,
+    "so101-insert": ScriptedInsert,
     "so101-lid": ScriptedLid,
     "so101-pair-lift": ScriptedPairLift,
     "so101-pick-place": ScriptedPickPlace,

@@ -20,11 +20,12 @@ from sim.robots.so101 import LINKS, so101, so101_mjcf
 from sim.robots.so101_box import so101_box, so101_box_mjcf
 from sim.robots.so101_cabinet import so101_cabinet, so101_cabinet_mjcf
 from sim.robots.so101_pair import so101_pair, so101_pair_mjcf
+from sim.robots.so101_peg import PLAY_M, so101_peg, so101_peg_mjcf
 from sim.robots.so101_table import so101_table, so101_table_mjcf
 
 __all__ = [
     "IDENTIFIED", "TwinServos", "quantised_position", "quantised_velocity", "so101_box_twin", "so101_cabinet_twin",
-    "so101_cube_twin", "so101_pair_twin", "so101_table_twin", "so101_twin", "thing_factors",
+    "so101_cube_twin", "so101_pair_twin", "so101_peg_twin", "so101_table_twin", "so101_twin", "thing_factors",
 ]  # fmt: skip
 
 Six = tuple[float, float, float, float, float, float]
@@ -180,6 +181,15 @@ def so101_pair_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
         _change_mass(model, f"{side}_", arm.mass)
         sensors |= _measured_sensors(model, f"{side}_")
     return _with_thing(replace(nominal, model=model, sensors=sensors), "bar", seed)
+
+
+def so101_peg_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, play_m: float = PLAY_M) -> SimModel:
+    """Make a stand-in for the real arm with a peg; arguments as for `so101_twin` and `so101_peg`.
+
+    A sibling's peg also has another mass and friction (`thing_factors`).
+    """
+    actual = servos.sibling(seed) if seed else servos
+    return _with_thing(_arm_twin(so101_peg(play_m=play_m), so101_peg_mjcf(play_m=play_m), actual), "peg", seed)
 
 
 def thing_factors(seed: int) -> tuple[float, float]:

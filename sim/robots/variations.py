@@ -22,6 +22,7 @@ __all__ = [
     "so101_cabinet_variation",
     "so101_cube_variation",
     "so101_pair_variation",
+    "so101_peg_variation",
     "so101_table_variation",
     "so101_variation",
 ]
@@ -109,6 +110,11 @@ def so101_pair_variation() -> Variation:
     """Return the range of pairs of SO-101s, and of bars."""
     joints = [f"{side}_{name}" for side in SIDES for name in JOINTS]
     return _arms(joints, [f"{side}_joint_target" for side in SIDES], "bar")
+
+
+def so101_peg_variation() -> Variation:
+    """Return the range of SO-101s, and of pegs."""
+    return _arms(JOINTS, ("joint_target",), "peg")
 
 
 def go2_variation() -> Variation:

@@ -45,6 +45,7 @@ ENVIRONMENTS: dict[str, Callable[[], AbstractContextManager[Environment]]] = {
     "so101-pair-lift, one at a time": lambda: nullcontext(one_at_a_time(rlenv_robot.make("so101-pair-lift"))),
     "so101-drawer": lambda: nullcontext(rlenv_robot.make("so101-drawer")),
     "so101-lid": lambda: nullcontext(rlenv_robot.make("so101-lid")),
+    "so101-insert": lambda: nullcontext(rlenv_robot.make("so101-insert")),
     "go2-walk": lambda: nullcontext(rlenv_robot.make("go2-walk")),
     "so101-errand": lambda: nullcontext(rlenv_robot.make("so101-errand", cubes=2, steps=60)),
     "so101-sort": lambda: nullcontext(rlenv_robot.make("so101-sort", cubes=3, steps=60)),

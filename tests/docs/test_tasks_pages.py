@@ -14,8 +14,8 @@ from rlenv_robot.registry import task
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tasks"
 NAMES = (
-    "go2-walk", "so101-drawer", "so101-lid", "so101-pair-lift", "so101-pick-place", "so101-push", "so101-reach",
-    "so101-sort", "so101-stack",
+    "go2-walk", "so101-drawer", "so101-insert", "so101-lid", "so101-pair-lift", "so101-pick-place",
+    "so101-push", "so101-reach", "so101-sort", "so101-stack",
 )  # fmt: skip
 
 

@@ -22,8 +22,8 @@ EVERY, EVERY_OF_BATCH = 10, 15
 """Of so many tables one is kept."""
 
 TASKS = (
-    "go2-walk", "so101-drawer", "so101-lid", "so101-pair-lift", "so101-pick-place", "so101-push", "so101-reach",
-    "so101-sort", "so101-stack",
+    "go2-walk", "so101-drawer", "so101-insert", "so101-lid", "so101-pair-lift", "so101-pick-place",
+    "so101-push", "so101-reach", "so101-sort", "so101-stack",
 )  # fmt: skip
 LATE: Mapping[str, Any] = {
     "command_delay": {"uniform": [0.0, 0.03]},

@@ -12,6 +12,7 @@ from hal.robots.so101 import HOME, SO101, inverse_kinematics, steepest
 from rlenv_robot.scripted import (
     STEP_RAD,
     ScriptedDrawer,
+    ScriptedInsert,
     ScriptedLid,
     ScriptedPairLift,
     ScriptedPickPlace,
@@ -65,6 +66,7 @@ def test_a_way_is_walked_in_short_steps_and_ends_where_it_should() -> None:
         ("so101-push", ScriptedPush(), ("cube_position", "gripper_position")),
         ("so101-pick-place", ScriptedPickPlace(), ("cube_position", "gripper_position")),
         ("so101-drawer", ScriptedDrawer(), ("handle_position", "gripper_position")),
+        ("so101-insert", ScriptedInsert(), ("peg_position", "gripper_position")),
         ("so101-lid", ScriptedLid(), ("handle_position", "gripper_position")),
         ("so101-pair-lift", ScriptedPairLift(), ("left_handle_position", "right_gripper_position")),
     ],

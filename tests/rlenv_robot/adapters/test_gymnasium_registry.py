@@ -17,8 +17,8 @@ from rlenv_robot.tasks.reach import Reach
 gymnasium = pytest.importorskip("gymnasium", reason="the extra 'gym' is not installed")
 
 SINGLE_AGENT = (
-    "go2-walk", "so101-drawer", "so101-lid", "so101-pick-place", "so101-push", "so101-reach", "so101-sort",
-    "so101-stack",
+    "go2-walk", "so101-drawer", "so101-insert", "so101-lid", "so101-pick-place", "so101-push", "so101-reach",
+    "so101-sort", "so101-stack",
 )  # fmt: skip
 
 

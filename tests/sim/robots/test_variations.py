@@ -18,7 +18,7 @@ from sim.robots.twin import IDENTIFIED, thing_factors
 from sim.robots.variations import go2_variation, so101_cube_variation, so101_variation
 
 ROOT = Path(__file__).resolve().parents[3]
-ROBOTS = ["go2", "so101", "so101-cube", "so101-box", "so101-cabinet", "so101-pair", "so101-table-2"]
+ROBOTS = ["go2", "so101", "so101-cube", "so101-box", "so101-cabinet", "so101-pair", "so101-peg", "so101-table-2"]
 
 
 def ends(line: Any) -> tuple[float, float]:

@@ -1,0 +1,183 @@
+"""`so101-insert`: put an upright peg into a socket, and let go of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import get_args
+
+import numpy as np
+
+from hal import Field, Spec
+from hal.robots.so101_peg import PEG_HALF, SO101_PEG
+from rlenv_robot.robot_models import RobotModel, find_robot_model
+from rlenv_robot.tables import Options
+from rlenv_robot.tasks.cube import Rewards, distance, start_near_home
+from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
+from rlenv_robot.tasks.task import Arrays, Episode, check_settings
+
+__all__ = ["Insert"]
+
+_OPEN_RAD = 0.8
+_REST_S = 0.5
+_LOST_M = -0.05
+_NOMINAL_PLAY_M = 0.002
+_WIDEST_M = 0.01
+
+
+@dataclass(frozen=True)
+class Insert:
+    """Take an upright peg, put it into a socket, and let go of it.
+
+    The peg is 20 mm square and 50 mm high, the socket 20 mm deep, with a slope of 4 mm around its mouth; the robot's
+    reset draws where both are and how they are turned. An episode succeeds if over its last half second, in the mean,
+    the middle of the peg is within ``tolerance_m`` and the play of the socket of its place on the socket's ground, and
+    the finger tips are at least ``clearance_m`` from the middle of the peg.
+
+    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.25 exp(-d / 0.1 m) + 0.25 exp(-d / 0.01 m) +
+    0.5 w (1 - exp(-g / 0.05 m)) - 0.5 |q* - q*before|^2`` with ``g`` the distance from finger tips to the middle of the
+    peg and ``d`` that of the peg from its place less the play of the socket, both after the step, ``w`` falling from 1
+    where ``d`` is half the tolerance to 0 where it is the tolerance, and ``q*`` the joint goals of the arm without its
+    gripper in rad. So it pays to leave the peg once it is in. With ``rewards="sparse"`` the reward is 1 where a reading
+    alone would be a success, else 0. The task terminates where the peg falls off the table, and is truncated after
+    ``steps``.
+
+    Attributes:
+        tolerance_m: the largest distance from its place that counts as success, beyond the play of the socket, metres.
+        play_m: how much wider the socket is than the peg, metres, above 0 to 0.01; less is harder.
+        rewards: ``dense`` or ``sparse``.
+        clearance_m: the least distance of the finger tips from the peg's middle that counts as let go, metres.
+        steps: length of an episode in control periods of 1/30 s.
+    """
+
+    tolerance_m: float = 0.003
+    play_m: float = _NOMINAL_PLAY_M
+    rewards: Rewards = "dense"
+    clearance_m: float = 0.04
+    steps: int = 240
+
+    name = "so101-insert"
+    robot = "so101-peg"
+
+    def __post_init__(self) -> None:
+        check_settings(self.steps, tolerance_m=self.tolerance_m, clearance_m=self.clearance_m)
+        if self.rewards not in get_args(Rewards):
+            raise ValueError(f"rewards is {self.rewards!r}, allowed are 'dense' and 'sparse'")
+        if not 0 < self.play_m <= _WIDEST_M:
+            raise ValueError(f"play_m is {self.play_m}, it must be above 0 and at most {_WIDEST_M}")
+
+    @cached_property
+    def robot_model(self) -> RobotModel:
+        """The robot model, whose simulation has a socket of this task's width."""
+        model = find_robot_model(self.robot)
+        if self.play_m == _NOMINAL_PLAY_M:
+            return model
+        from sim.robots.so101_peg import so101_peg
+        from sim.robots.twin import so101_peg_twin
+
+        return replace(
+            model, simulated=partial(so101_peg, play_m=self.play_m), twin=partial(so101_peg_twin, play_m=self.play_m)
+        )
+
+    @cached_property
+    def observation(self) -> Spec:
+        """The observation: the robot's sensors, and the peg's place in the socket."""
+        meaning = "where the middle of the peg shall be: on the ground of the socket"
+        seat = Field("seat_position", (3,), "float32", -20.0, 20.0, "m", meaning, ("x", "y", "z"))
+        return Spec("so101_insert_observation", (*SO101_PEG.sensors.fields, seat))
+
+    @cached_property
+    def action(self) -> Spec:
+        """The action: the arm's own command."""
+        return replace(SO101_PEG.commands, name="so101_insert_action")
+
+    @cached_property
+    def goal(self) -> Spec:
+        """The goal: none, as the socket's place is measured."""
+        return Spec("so101_insert_goal")
+
+    @cached_property
+    def state(self) -> Spec:
+        """The privileged state: none."""
+        return Spec("so101_insert_state")
+
+    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
+        """Draw a start near home with an open gripper; the robot's reset draws where peg and socket are."""
+        start = start_near_home(rng)
+        start[5] = _OPEN_RAD
+        return Episode({}, {"joint_target": start})
+
+    def command(self, action: Arrays, sensors: Arrays) -> Arrays:
+        """Return the action: it is the command."""
+        return action
+
+    def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """Return the sensors, and the peg's place in the socket."""
+        return {**sensors, "seat_position": _seat(sensors)}
+
+    def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """Return an empty mapping: there is no privileged state."""
+        return {}
+
+    def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
+        """Return the reward that the class describes; shape = leading axes."""
+        if self.rewards == "sparse":
+            return self.success(following, goal).astype(np.float64)
+        away, near = self._beyond(following), np.exp(-_from_tips(following) / 0.05)
+        done = np.clip(2 - 2 * away / self.tolerance_m, 0.0, 1.0)
+        change = np.square(following["joint_goal"][..., :5] - sensors["joint_goal"][..., :5])
+        value: np.ndarray = 0.25 * np.exp(-away / 0.1) + 0.25 * np.exp(-away / 0.01) + 0.2 * near
+        value += 0.5 * done * (1 - near) - 0.5 * np.add.reduce(change, axis=-1)
+        return value
+
+    def _beyond(self, sensors: Arrays) -> np.ndarray:
+        """Return the peg's distance from its place less the play of the socket at its corners, metres."""
+        away = distance(sensors["peg_position"], _seat(sensors)) - self.play_m / np.sqrt(2)
+        beyond: np.ndarray = np.maximum(away, 0.0)
+        return beyond
+
+    def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether the peg fell off the table; bool, shape = leading axes."""
+        below: np.ndarray = sensors["peg_position"][..., 2] < _LOST_M
+        return below
+
+    @property
+    def averaged_readings(self) -> int:
+        """The number of readings in half a second, over which success is judged."""
+        return round(_REST_S * SO101_PEG.rate_hz)
+
+    def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether the peg was in the socket and let go of, in the mean, and still is on the table."""
+        inside = means["distance_mm"] <= self.tolerance_m * 1e3
+        left = means["clearance_mm"] >= self.clearance_m * 1e3
+        good: np.ndarray = inside & left & ~self.terminated(sensors, goal)
+        return good
+
+    def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether the peg is in the socket and let go of, at this reading; bool, shape = leading axes."""
+        return self.average_success(self.metrics(sensors, goal), sensors, goal)
+
+    def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
+        """Return the peg's distance from its place beyond the socket's play, and the fingers' from the peg."""
+        return {"distance_mm": self._beyond(sensors) * 1e3, "clearance_mm": _from_tips(sensors) * 1e3}
+
+    def flat_hints(self) -> FlatHints:
+        """Return the scales that this task was tried with (launch/train_clone.py)."""
+        differences = (
+            Difference("peg_position", "gripper_position", 0.05),
+            Difference("seat_position", "peg_position", 0.02),
+            SERVO_GAP,
+        )
+        scales = {**ARM_SCALES, "peg_position": 0.2, "socket_position": 0.2, "socket_yaw": 0.5, "seat_position": 0.2}
+        return FlatHints(scales, differences, "joint_goal", ARM_STRIDE)
+
+
+def _seat(sensors: Arrays) -> np.ndarray:
+    """Return the place of the peg's middle in the socket, metres, shape (..., 3)."""
+    place = sensors["socket_position"]
+    return np.concatenate([place, np.full((*place.shape[:-1], 1), PEG_HALF[2], place.dtype)], axis=-1)
+
+
+def _from_tips(sensors: Arrays) -> np.ndarray:
+    """Return the distance from the finger tips to the middle of the peg, metres; shape = leading axes."""
+    return distance(sensors["gripper_position"], sensors["peg_position"])
