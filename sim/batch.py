@@ -19,7 +19,7 @@ from sim.model import ImageReader, Rendered, SimModel
 from sim.randomize.actuation import Gains, configured_spec
 from sim.randomize.load_friction import LoadFriction
 from sim.randomize.pushes import PushSchedule
-from sim.randomize.randomise import Randomise, Randomised
+from sim.randomize.randomise import Randomise, Randomised, with_own_draws
 from sim.randomize.seeds import SeedStreams
 from sim.snapshot import BatchSnapshot, fitting
 from sim.state import SensorReader, Writer, checked, rows_of
@@ -120,6 +120,7 @@ class SimBatch(Simulations):
         if not isinstance(num, int | np.integer) or num < 1 or threads < 0:
             raise ValueError(f"{num} simulations on {threads} threads: allowed are 1 or more, on 0 (all CPUs) or more")
         super().__init__(sim_model, num)
+        randomise = with_own_draws(sim_model.draws, randomise)
         self._spec = configured_spec(sim_model, None if timing is None else timing.ranges, randomise, gains)
         self._stage, self._substeps = sim_model.stage, sim_model.substeps
         self._batch: Batch | None = Batch(sim_model.model, num, threads, persistent=sim_model.needs_own_model)

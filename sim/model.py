@@ -139,6 +139,8 @@ class SimModel:
             a step, or ``as_stepped``: as ``mj_step`` leaves it, one physics step old, as other environments read it.
             Only the former costs anything, and that only with the integrator RK4 or where such values are read at all.
         pushes: that change the velocity of the free body of the first joint, or None.
+        draws: the parts of the model that each reset draws anew in every simulation of it, as for
+            `sim.randomize.randomise.Randomise.from_dict`; they take precedence over those that a simulation is given.
 
     Raises:
         SpecError: the parts contradict each other.
@@ -154,6 +156,7 @@ class SimModel:
     scatter: Scatter | None = None
     derived: Literal["fresh", "as_stepped"] = "fresh"
     pushes: Pushes | None = None
+    draws: Mapping[str, Mapping[str, object]] = default(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.derived not in ("fresh", "as_stepped"):
@@ -176,6 +179,8 @@ class SimModel:
         settings: tuple[object, ...] = self.substeps, self.keyframe, self.derived, columns
         if self.pushes is not None:
             settings = (*settings, self.pushes)
+        if self.draws:
+            settings = (*settings, sorted((path, sorted(line.items())) for path, line in self.draws.items()))
         physics = hashlib.sha256(f"{settings} {physics_digest(self.model)}".encode()).hexdigest()
         return f"{self.spec.digest}:{physics}"
 

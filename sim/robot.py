@@ -17,7 +17,7 @@ from sim.batch import SimBatch
 from sim.latency.delays import DelayModel
 from sim.model import SimModel
 from sim.randomize.actuation import Gains, configured_spec
-from sim.randomize.randomise import Randomise
+from sim.randomize.randomise import Randomise, with_own_draws
 from sim.snapshot import BatchSnapshot
 
 __all__ = ["Sampler", "SimRobot"]
@@ -66,10 +66,11 @@ class SimRobot:
         self._validate = sim_model.spec.commands.validate if validate else None
         self._rate = Rate(sim_model.spec.rate_hz) if real_time else None
         self._camera_specs = [_camera(sim_model.spec, name) for name in cameras]
-        self._timing, self._randomise = timing, randomise
+        self._timing, self._given = timing, randomise
+        self._randomise = with_own_draws(sim_model.draws, randomise)
         self._delayed = timing is not None
         self._check_conditions()
-        self._spec = configured_spec(sim_model, None if timing is None else timing.ranges, randomise, gains)
+        self._spec = configured_spec(sim_model, None if timing is None else timing.ranges, self._randomise, gains)
         self._sampler = Sampler(sim_model.spec, streams, sim_model.substeps)
         self._after_physics: Callable[[], None] | None = None
         self._plain = self._is_plain()
@@ -180,7 +181,7 @@ class SimRobot:
         return self._full_reading({name: value[0] for name, value in restored.applied.items()}, batch.stamp_ns, True)
 
     def _open(self) -> SimBatch:
-        batch = SimBatch(self._sim_model, 1, 1, teleport=self._teleport, timing=self._timing, randomise=self._randomise)
+        batch = SimBatch(self._sim_model, 1, 1, teleport=self._teleport, timing=self._timing, randomise=self._given)
         self._read = batch.readers(0).read
         writers = batch.writers(0)
         self._targets = tuple((name, target, index) for name, target, index, _, _ in writers)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from hal import Field, Spec
 from hal.robots.so101 import CUBE_AREA, CUBE_HALF, HOME, LOW, SO101, SO101_CUBE
+from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
+
+if TYPE_CHECKING:
+    from sim.model import SimModel
 
 __all__ = [
     "CubeTask", "PickPlace", "Push", "Rewards", "distance", "let_go", "place_on_table", "start_near_home",
@@ -132,9 +136,9 @@ class CubeTask:
         return FlatHints(scales, differences, "joint_goal", ARM_STRIDE)
 
 
-def start_near_home(rng: np.random.Generator) -> np.ndarray:
-    """Draw joint goals near home, rad, shape (6,); the gripper's is that of home."""
-    noise = rng.uniform(-_START_NOISE, _START_NOISE, 6).astype(np.float32)
+def start_near_home(rng: np.random.Generator, spread_rad: float = _START_NOISE) -> np.ndarray:
+    """Draw joint goals at most ``spread_rad`` from home, rad, shape (6,); the gripper's is that of home."""
+    noise = rng.uniform(-spread_rad, spread_rad, 6).astype(np.float32)
     noise[5] = 0.0
     return np.asarray(HOME, np.float32) + noise
 
@@ -235,6 +239,9 @@ _HIGHEST_M = 0.12
 _ON_TABLE_M = 4 * CUBE_HALF
 """Targets below this height are on the table: a cube that lies below such a target is not held at it."""
 
+_CUBES = {"cube_edge_m": (0.02, 0.03), "cube_mass_kg": (0.002, 0.2), "cube_friction": (0.2, 3.0)}
+_MOST_DISTRACTORS = 4
+_LARGEST_SPREAD = 0.3
 _OPEN_RAD = 0.8
 _LET_GO_RAD = 0.35
 _AWAY_M = 0.05
@@ -282,6 +289,11 @@ class PickPlace(CubeTask):
         above: share of the episodes whose target is 5 to 12 cm above the table, 0 to 1; the others' is on it.
         area: share of the table's area (in width and in depth) that targets are drawn from, above 0 to 1; less is
             nearer to the middle, and easier.
+        cube_edge_m: range of the cube's edge, metres, within 0.02 to 0.03.
+        cube_mass_kg: range of its mass, kg, within 0.002 to 0.2.
+        cube_friction: range of its coefficient of sliding friction, within 0.2 to 3.
+        distractors: number of other things beside the area of cubes and targets, 0 to 4; cameras alone see them.
+        start_spread_rad: the farthest that a joint starts from home, rad, 0 to 0.3.
         steps: length of an episode in control periods of 1/30 s.
     """
 
@@ -290,6 +302,11 @@ class PickPlace(CubeTask):
     release: bool = True
     above: float = 0.5
     area: float = 1.0
+    cube_edge_m: tuple[float, float] = (0.025, 0.025)
+    cube_mass_kg: tuple[float, float] = (0.016, 0.016)
+    cube_friction: tuple[float, float] = (1.0, 1.0)
+    distractors: int = 0
+    start_spread_rad: float = _START_NOISE
     steps: int = 240
 
     name = "so101-pick-place"
@@ -298,6 +315,36 @@ class PickPlace(CubeTask):
         super().__post_init__()
         if not 0 <= self.above <= 1:
             raise ValueError(f"above is {self.above}, it must be from 0 to 1")
+        for name, (least, most) in _CUBES.items():
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # a profile gives a list
+            ends = getattr(self, name)
+            if len(ends) != 2 or not least <= ends[0] <= ends[1] <= most:
+                raise ValueError(f"{name} is {ends}, it must be a range within {least} to {most}")
+        if self.distractors not in range(_MOST_DISTRACTORS + 1):
+            raise ValueError(f"distractors is {self.distractors}, it must be from 0 to {_MOST_DISTRACTORS}")
+        if not 0 <= self.start_spread_rad <= _LARGEST_SPREAD:
+            raise ValueError(f"start_spread_rad is {self.start_spread_rad}, it must be from 0 to {_LARGEST_SPREAD}")
+
+    @cached_property
+    def robot_model(self) -> RobotModel:
+        """The robot model, whose simulations draw cubes from this task's ranges and have its distractors."""
+        known = find_robot_model(self.robot)
+        values = (self.cube_edge_m, self.cube_mass_kg, self.cube_friction, self.distractors)
+        if values == (PickPlace.cube_edge_m, PickPlace.cube_mass_kg, PickPlace.cube_friction, 0):
+            return known
+
+        def simulated(looks: bool = True) -> SimModel:
+            from sim.robots.so101 import CubeScene, so101_cube
+
+            return so101_cube(looks, CubeScene(*values))
+
+        def twin(seed: int = 0) -> SimModel:
+            from sim.robots.so101 import CubeScene
+            from sim.robots.twin import so101_cube_twin
+
+            return so101_cube_twin(seed, scene=CubeScene(*values))
+
+        return replace(known, simulated=simulated, twin=twin)
 
     @cached_property
     def action(self) -> Spec:
@@ -306,7 +353,7 @@ class PickPlace(CubeTask):
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
         """Draw a target, and a start near home with an open gripper; the robot's reset draws where the cube lies."""
-        start = start_near_home(rng)
+        start = start_near_home(rng, self.start_spread_rad)
         start[5] = _OPEN_RAD
         x, y = place_on_table(rng, self.area)
         height = float(rng.uniform(_LOWEST_M, _HIGHEST_M)) if rng.uniform() < self.above else CUBE_HALF

@@ -19,7 +19,7 @@ from sim.randomize.distribution import Distribution, distribution
 from sim.randomize.load_friction import BASE, FRICTION, TERMS, LoadFriction
 from sim.randomize.seeds import Purpose, SeedStreams, uniform
 
-__all__ = ["Draw", "Randomise", "Randomised", "Target", "changes_constants", "targets"]
+__all__ = ["Draw", "Randomise", "Randomised", "Target", "changes_constants", "targets", "with_own_draws"]
 
 _TERMS = {term.field: term for term in TERMS.values()}
 
@@ -52,9 +52,12 @@ class Randomise:
 
     Attributes:
         draws: the lines, in the order of the declaration.
+        own: the lines of the model itself (`sim.model.SimModel.draws`). They come first, and the others leave out the
+            numbers that these draw.
     """
 
     draws: tuple[Draw, ...]
+    own: tuple[Draw, ...] = ()
 
     @staticmethod
     def from_dict(plain: Mapping[str, object]) -> Randomise:
@@ -76,7 +79,8 @@ class Randomise:
         words = {"set": "", "scale": "times ", "add": "plus "}
         suffix = {True: ", one for all", False: ""}
         return [
-            (draw.path, words[draw.how] + str(draw.values) + suffix[draw.together], draw.unit) for draw in self.draws
+            (draw.path, words[draw.how] + str(draw.values) + suffix[draw.together], draw.unit)
+            for draw in (*self.own, *self.draws)
         ]
 
     def check_fit(self, model: mujoco.MjModel) -> None:
@@ -86,6 +90,13 @@ class Randomise:
             SpecError: the message names the path and the reason.
         """
         _resolved(self, model)
+
+
+def with_own_draws(own: Mapping[str, object], randomise: Randomise | None) -> Randomise | None:
+    """Return a randomisation with the lines of a model itself; None where neither draws anything."""
+    if not own:
+        return randomise
+    return Randomise(() if randomise is None else randomise.draws, Randomise.from_dict(own).draws)
 
 
 def _draw(path: str, line: object) -> Draw:
@@ -111,19 +122,29 @@ def _draw(path: str, line: object) -> Draw:
 
 
 def _resolved(declared: Randomise, model: mujoco.MjModel) -> list[tuple[Draw, list[Target]]]:
-    taken: dict[tuple[str, int], str] = {}
+    taken: dict[tuple[str, int], tuple[str, bool]] = {}
     resolved = []
-    for draw in declared.draws:
-        drawn = targets(model, draw.path)
+    own: set[tuple[str, int]] = set()
+    for number, draw in enumerate((*declared.own, *declared.draws)):
+        if number == len(declared.own):
+            own = set(taken)
+        drawn = [target for target in targets(model, draw.path) if not own & set(_elements(target.field, target.index))]
         for target in drawn:
             _check_values(model, draw, target)
             for field, index in ((target.field, target.index), *target.followers):
-                for element in index.tolist():
-                    if (field, element) in taken:
-                        raise SpecError(f"randomise.{draw.path}: {taken[field, element]!r} changes the same number")
-                    taken[field, element] = draw.path
-        resolved.append((draw, drawn))
+                follows = field != target.field
+                for element in _elements(field, index):
+                    other, followed = taken.setdefault(element, (draw.path, follows))
+                    # Two ratios may be kept at once, as that of an inertia to its mass and to the size.
+                    if other != draw.path and not (follows and followed):
+                        raise SpecError(f"randomise.{draw.path}: {other!r} changes the same number")
+        if drawn:
+            resolved.append((draw, drawn))
     return resolved
+
+
+def _elements(field: str, index: np.ndarray) -> list[tuple[str, int]]:
+    return [(field, element) for element in index.tolist()]
 
 
 def _check_values(model: mujoco.MjModel, draw: Draw, target: Target) -> None:
@@ -233,6 +254,8 @@ class Randomised:
         self._nominal: dict[str, np.ndarray] = {}
         self.fields: dict[str, np.ndarray] = {}
         """The fields in which the models differ: name -> (num, size), live."""
+        self._following: dict[str, np.ndarray] = {}
+        """Numbers of the model that keep their ratio to drawn ones, by field; begun anew before they are scaled."""
         self._values = np.zeros((sum(len(targets) for _, targets in resolved), batch.nsim))
         self.drawn: dict[str, np.ndarray] = {}
         """The numbers drawn for the present episode: path with the object's name -> (num,)."""
@@ -246,6 +269,8 @@ class Randomised:
             paths = [draw.path] if draw.together else [target.name for target in drawn_targets]
             names = np.array([zlib.crc32(path.encode()) for path in paths], np.uint64)
             self._lines.append(_Line(draw, names, np.arange(first, len(self.drawn)), _groups(drawn_targets)))
+            for follower, index in (pair for target in drawn_targets for pair in target.followers):
+                self._following[follower] = np.union1d(self._following.get(follower, index), index)
         dofs = [target.index for _, drawn_targets in resolved for target in drawn_targets if target.field in _TERMS]
         self.load = LoadFriction(model, np.unique(np.concatenate(dofs)), self.fields) if dofs else None
         """The friction that grows with the load; None where none is drawn."""
@@ -275,6 +300,8 @@ class Randomised:
         key = np.array(keys, np.uint64)[:, None]
         if self.load is not None:
             self.fields[FRICTION][rows] = self._nominal[FRICTION]
+        for field, index in self._following.items():
+            self.fields[field][rows[:, None], index] = self._nominal[field][index]
         for line in self._lines:
             values = line.draw.values.quantile(uniform(key, line.names, 0))
             values = np.broadcast_to(values, (len(rows), len(line.drawn)))
@@ -294,7 +321,9 @@ class Randomised:
         self.fields[group.field][each, group.index] = changed * group.sign
         for field, index in group.followers:
             ratio = changed[..., :1] / nominal[:, :1]
-            self.fields[field][each, index] = self._nominal[field][index] * ratio
+            if group.field == "geom_size" and field == "body_inertia":
+                ratio = ratio * ratio
+            self.fields[field][each, index] *= ratio
 
     def _recompute(self, rows: np.ndarray) -> None:
         if self._constants:
@@ -322,7 +351,8 @@ _KINDS = {
 _OBJECTS = {kind: getattr(mujoco.mjtObj, f"mjOBJ_{kind.upper()}") for kind in _KINDS}
 
 _REFUSED = {
-    "geom_size": "mass, inertia and bounding volumes would stay those of the old size",
+    "geom_size": "mass, inertia and bounding volumes would stay those of the old size, but for a sphere, capsule, "
+    "ellipsoid, cylinder or box that is scaled as a whole and is the only part of its body that collides",
     "geom_pos": "the bounding volume of its body would stay where it was; move the body",
     "geom_quat": "the bounding volume of its body would stay as it was; turn the body",
     "geom_aabb": "it is computed from the shape",
@@ -413,6 +443,8 @@ def _wrong(path: str, problem: str) -> SpecError:
 def _element(path: str, target: Target, element: str | None) -> Target:
     if element is None:
         return target
+    if target.field == "geom_size":
+        raise _wrong(path, f"can't be drawn: {_REFUSED[target.field]}")
     if int(element) >= len(target.index):
         raise _wrong(path, f"it has {len(target.index)} numbers, counted from 0")
     return Target(
@@ -445,6 +477,8 @@ def _target(model: mujoco.MjModel, path: str, kind: str, number: int, name: str,
     if kind == "joint" and attribute in TERMS:
         term, index = TERMS[attribute], _indices(model, FRICTION, number, model.dof_frictionloss)
         return Target(full_name, term.field, index, 1.0, (), term.lowest, term.highest)
+    if kind == "geom" and attribute == "size":
+        return _size(model, path, full_name, number)
     for prefix in _KINDS[kind]:
         field = prefix + attribute
         values = getattr(model, field, None)
@@ -472,6 +506,26 @@ def _indices(model: mujoco.MjModel, field: str, number: int, values: np.ndarray)
 def _rows(values: np.ndarray, rows: list[int]) -> np.ndarray:
     indices: np.ndarray = np.arange(values.size).reshape(values.shape)[rows].ravel()
     return indices
+
+
+_SCALABLE = tuple(
+    getattr(mujoco.mjtGeom, f"mjGEOM_{name}").value for name in ("SPHERE", "CAPSULE", "ELLIPSOID", "CYLINDER", "BOX")
+)
+
+
+def _size(model: mujoco.MjModel, path: str, name: str, number: int) -> Target:
+    """Return the target of a body's shape: its bounding volumes follow, and its inertia by the square."""
+    body = int(model.geom_bodyid[number])
+    of_body = model.geom_bodyid == body
+    alone = np.count_nonzero(of_body & ((model.geom_contype | model.geom_conaffinity) != 0)) == 1
+    if int(model.geom_type[number]) not in _SCALABLE or not alone or body == 0:
+        raise _wrong(path, f"can't be drawn: {_REFUSED['geom_size']}")
+    sizes = _rows(model.geom_size, [number])
+    followers = (
+        ("geom_rbound", np.array([number])), ("geom_aabb", _rows(model.geom_aabb, [number])[3:]),
+        ("body_inertia", _rows(model.body_inertia, [body])),
+    )  # fmt: skip
+    return Target(name, "geom_size", sizes[model.geom_size[number] > 0], 1.0, followers, 0.0)
 
 
 def _gain(model: mujoco.MjModel, path: str, name: str, number: int, attribute: str) -> Target:

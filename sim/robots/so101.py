@@ -14,8 +14,8 @@ from sim.model import Columns, Indices, Reader, SimModel
 from sim.robots.sts3215 import STS3215
 
 __all__ = [
-    "LINKS", "NOMINAL_GAINS", "NOMINAL_SERVO", "REST", "STIFF_SERVO", "SUBSTEPS", "Servo", "addresses", "so101",
-    "so101_cube", "so101_mjcf",
+    "CUBE_MASS", "LINKS", "NOMINAL_GAINS", "NOMINAL_SERVO", "REST", "STIFF_SERVO", "SUBSTEPS", "CubeScene", "Servo",
+    "addresses", "so101", "so101_cube", "so101_mjcf",
 ]  # fmt: skip
 
 SUBSTEPS = 8
@@ -23,6 +23,9 @@ SUBSTEPS = 8
 
 LINKS = ("base", "shoulder", "upper_arm", "lower_arm", "wrist", "gripper", "jaw")
 """The bodies of the model, from the table to the finger that moves."""
+
+CUBE_MASS = 0.016
+"""Mass of the cube, kg."""
 
 REST = (0.0, -1.70, 1.60, 0.90, SIDEWAYS, 0.0)
 """Joint angles of the folded arm, as it lies when it is switched off, rad; the keyframe of the model."""
@@ -64,7 +67,41 @@ STIFF_SERVO = Servo(kp=998.22, kv=2.731, damping=0.60, friction=0.052, armature=
 """The servo of the public simulation model (SO-ARM100, ``Simulation/SO101``), with which version 0.1 trained."""
 
 
-def so101(cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO) -> SimModel:
+@dataclass(frozen=True, slots=True)
+class CubeScene:
+    """The cube, which each reset draws within these ranges, and other things on the table.
+
+    Attributes:
+        edge_m: edge, metres; the inertia follows.
+        mass_kg: mass, kg.
+        friction: coefficient of sliding friction.
+        distractors: number of boxes and cylinders of about the cube's size, 0 to 4. A reset draws where they lie,
+            beside the area of cubes and targets, and no sensor but cameras measures them.
+    """
+
+    edge_m: tuple[float, float] = (2 * CUBE_HALF, 2 * CUBE_HALF)
+    mass_kg: tuple[float, float] = (CUBE_MASS, CUBE_MASS)
+    friction: tuple[float, float] = (1.0, 1.0)
+    distractors: int = 0
+
+    @property
+    def draws(self) -> dict[str, dict[str, object]]:
+        """The ranges that differ from the nominal cube, as for `sim.model.SimModel.draws`."""
+        nominal, lines = CubeScene(), dict[str, dict[str, object]]()
+        if self.edge_m != nominal.edge_m:
+            scale = [edge / (2 * CUBE_HALF) for edge in self.edge_m]
+            lines["geom.cube.size"] = {"uniform": scale, "scale": True}
+        if self.mass_kg != nominal.mass_kg:
+            lines["body.cube.mass"] = {"uniform": list(self.mass_kg), "unit": "kg"}
+        if self.friction != nominal.friction:
+            lines["geom.cube.friction[0]"] = {"uniform": list(self.friction), "unit": "1"}
+        return lines
+
+
+_CUBE = CubeScene()
+
+
+def so101(cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO, scene: CubeScene = _CUBE) -> SimModel:
     """Make the nominal model, in which policies are trained.
 
     Args:
@@ -73,8 +110,9 @@ def so101(cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO) 
         looks: whether the model has its visual parts. Without them the motion is the same, bit for bit, and a batch
             steps a third faster.
         servo: the figures of the servos: `NOMINAL_SERVO`, `STIFF_SERVO`, or your own.
+        scene: the range of cubes, and other things on the table.
     """
-    model = so101_mjcf(cube, looks, servo).compile()
+    model = so101_mjcf(cube, looks, servo, scene.distractors).compile()
     joints = addresses(model)
     tip = 3 * model.site("tip").id
     sensors: dict[str, Reader] = {
@@ -97,22 +135,27 @@ def so101(cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO) 
         commands={"joint_target": slice(0, 6)},
         start={"joint_target": joints},
         keyframe=0,
-        scatter=_CubeScatter(int(model.joint("cube").qposadr[0])) if cube else None,
+        scatter=_CubeScatter(int(model.joint("cube").qposadr[0]), scene) if cube else None,
+        draws=scene.draws if cube else {},
     )
 
 
-def so101_cube(looks: bool = True) -> SimModel:
+def so101_cube(looks: bool = True, scene: CubeScene = _CUBE) -> SimModel:
     """Make the nominal model with the cube, as `so101` does."""
-    return so101(cube=True, looks=looks)
+    return so101(cube=True, looks=looks, scene=scene)
 
 
-def so101_mjcf(cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO) -> mujoco.MjSpec:
+def so101_mjcf(
+    cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO, distractors: int = 0
+) -> mujoco.MjSpec:
     """Return the editable MJCF, which can be changed before it is compiled; its only keyframe is ``rest``."""
     path = resources.files("sim.models").joinpath("so101.xml")
     mjcf = mujoco.MjSpec.from_string(path.read_text(encoding="utf-8"))
     rest = list(REST)
     if cube:
         rest += [0.24, 0.0, CUBE_HALF, 1.0, 0.0, 0.0, 0.0]
+        for number in range(distractors):
+            rest += _add_distractor(mjcf, number)
     else:
         mjcf.delete(mjcf.body("cube"))
     if not looks:
@@ -148,15 +191,43 @@ def _cube_sensors(model: mujoco.MjModel) -> dict[str, Reader]:
     }
 
 
-class _CubeScatter:
-    """Put the cube at a random position on the table, turned by a random angle."""
+_DISTRACTORS = ((0.15, 0.35, 0.75, 1), (0.9, 0.75, 0.2, 1), (0.2, 0.55, 0.3, 1), (0.5, 0.3, 0.6, 1))
+_BESIDE = ((0.16, 0.29), (0.17, 0.23))
+"""Range of x and of the distance to the left or right of a distractor, metres."""
 
-    def __init__(self, first: int) -> None:
-        self._first = first
+
+def _add_distractor(mjcf: mujoco.MjSpec, number: int) -> list[float]:
+    """Add a box or a cylinder that rests beside the cubes' area, and return its pose."""
+    pose = [0.18 + 0.08 * (number // 2), (-1) ** number * 0.2, CUBE_HALF, 1.0, 0.0, 0.0, 0.0]
+    body = mjcf.worldbody.add_body(name=f"distractor_{number}", pos=pose[:3])
+    body.add_freejoint(name=f"distractor_{number}")
+    kind = (mujoco.mjtGeom.mjGEOM_BOX, mujoco.mjtGeom.mjGEOM_CYLINDER)[number // 2 % 2]
+    body.add_geom(
+        name=f"distractor_{number}", type=kind, size=[CUBE_HALF] * 3, mass=CUBE_MASS, rgba=_DISTRACTORS[number],
+        contype=1, conaffinity=5, condim=4, friction=(1.0, 0.02, 0.0002),
+    )  # fmt: skip
+    return pose
+
+
+class _CubeScatter:
+    """Put the cube at a random position on the table, turned by a random angle, and distractors beside its area.
+
+    The largest cube of the range then touches the table, and a smaller one falls by the difference at most.
+    """
+
+    def __init__(self, first: int, scene: CubeScene) -> None:
+        self._first, self._height, self._distractors = first, max(scene.edge_m) / 2, scene.distractors
 
     def __call__(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> None:
         (x0, x1), (y0, y1) = CUBE_AREA
         angle = generator.uniform(-np.pi / 4, np.pi / 4)  # a cube looks the same after a quarter turn
-        position = (generator.uniform(x0, x1), generator.uniform(y0, y1), CUBE_HALF)
+        position = (generator.uniform(x0, x1), generator.uniform(y0, y1), self._height)
         turn = (np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2))
         qpos[self._first : self._first + 7] = (*position, *turn)
+        for number in range(self._distractors):
+            # Two on each side, one nearer to the base than the other: no two touch.
+            (near, far), aside = _BESIDE[0], generator.uniform(*_BESIDE[1])
+            middle = (near + far) / 2
+            low, high = (near, middle - 0.02) if number < 2 else (middle + 0.02, far)
+            place = self._first + 7 * (number + 1)
+            qpos[place : place + 2] = generator.uniform(low, high), (-1) ** number * aside

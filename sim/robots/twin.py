@@ -16,7 +16,7 @@ from hal.robots.so101 import JOINTS, TICKS_PER_TURN, forward_kinematics
 from hal.robots.so101_pair import SIDES
 from hal.robots.so101_table import COLOURS
 from sim.model import Columns, Computed, Reader, SimModel
-from sim.robots.so101 import LINKS, so101, so101_mjcf
+from sim.robots.so101 import LINKS, CubeScene, so101, so101_mjcf
 from sim.robots.so101_box import so101_box, so101_box_mjcf
 from sim.robots.so101_cabinet import so101_cabinet, so101_cabinet_mjcf
 from sim.robots.so101_pair import so101_pair, so101_pair_mjcf
@@ -29,6 +29,8 @@ __all__ = [
 ]  # fmt: skip
 
 Six = tuple[float, float, float, float, float, float]
+
+_CUBE = CubeScene()
 
 SPEED_STEP = 50
 """Steps a second in which a servo reports its speed (STS3215 memory table: 0.732 rpm, 50 of 4096 steps a turn)."""
@@ -120,13 +122,14 @@ def so101_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
     return _arm_twin(so101(), so101_mjcf(), servos.sibling(seed) if seed else servos)
 
 
-def so101_cube_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
-    """Make a stand-in for the real arm with the cube before it; arguments as for `so101_twin`.
+def so101_cube_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, scene: CubeScene = _CUBE) -> SimModel:
+    """Make a stand-in for the real arm with the cube before it; arguments as for `so101_twin` and `so101`.
 
     A sibling's cube also has another mass and friction (`thing_factors`). The cube's pose is measured exactly.
     """
     actual = servos.sibling(seed) if seed else servos
-    return _with_thing(_arm_twin(so101(cube=True), so101_mjcf(cube=True), actual), "cube", seed)
+    mjcf = so101_mjcf(cube=True, distractors=scene.distractors)
+    return _with_thing(_arm_twin(so101(cube=True, scene=scene), mjcf, actual), "cube", seed)
 
 
 def so101_box_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, angle: tuple[float, float] = (0.0, 0.0)) -> SimModel:

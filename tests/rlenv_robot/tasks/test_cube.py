@@ -164,9 +164,48 @@ def test_a_wrong_setting_is_refused(task_type: TaskType, setting: dict, told: st
         task_type(**setting)
 
 
-def test_a_share_above_one_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"above is 1\.5"):
-        PickPlace(above=1.5)
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"above": 1.5}, r"above is 1\.5"),
+        ({"cube_edge_m": (0.01, 0.025)}, "cube_edge_m is"),
+        ({"cube_mass_kg": (0.03, 0.02)}, "cube_mass_kg is"),
+        ({"cube_friction": (0.5,)}, "cube_friction is"),
+        ({"distractors": 5}, "distractors is 5"),
+        ({"start_spread_rad": 0.5}, r"start_spread_rad is 0\.5"),
+    ],
+)
+def test_a_setting_of_pick_place_out_of_range_is_refused(setting: dict, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        PickPlace(**setting)
+
+
+VARIED: dict = {
+    "cube_edge_m": [0.02, 0.03], "cube_mass_kg": (0.01, 0.04), "cube_friction": (0.6, 1.2), "distractors": 2,
+    "start_spread_rad": 0.25,
+}  # fmt: skip
+
+
+def test_drawn_cubes_are_the_same_alone_and_in_a_batch() -> None:
+    variation = rr.robot_models.find_robot_model("so101-cube").load_variation()
+    with (
+        rr.make("so101-pick-place", **VARIED, **variation) as env,
+        rr.make_vector("so101-pick-place", 3, seed=4, threads=1, **VARIED, **variation) as envs,
+    ):
+        table, many = env.reset({"seed": 4}), envs.reset({"seed": 4})
+        drawn = table["extra_info"]["randomisation"]
+        assert 0.8 <= drawn["geom.cube.size"] <= 1.2
+        assert 0.01 <= drawn["body.cube.mass"] <= 0.04, "the task's range, not the variation's factor"
+        assert 0.6 <= drawn["geom.cube.friction[0]"] <= 1.2
+        for _ in range(20):
+            for name, value in table["observation"].items():
+                np.testing.assert_array_equal(value, many["observation"][name][0], err_msg=name)
+            action = ScriptedPickPlace().act(many["observation"])
+            one = {name: value[0] for name, value in action.items()}
+            table, _ = env.step({"env_id": env.env_id, "frame_no": table["frame_no"], "action": one})
+            many, _ = envs.step({"env_id": many["env_id"], "frame_no": many["frame_no"], "action": action})
+        assert envs.observation == rr.task("so101-pick-place").observation, "distractors are for cameras alone"
+        assert (np.ptp(envs.batch.models["geom_size"], axis=0) > 0).any()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("task_type", TASKS)

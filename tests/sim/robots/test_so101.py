@@ -21,7 +21,7 @@ from hal.robots.so101 import (
 )
 from sim.batch import SimBatch
 from sim.robot import SimRobot
-from sim.robots.so101 import NOMINAL_SERVO, REST, STIFF_SERVO, Servo, so101
+from sim.robots.so101 import NOMINAL_SERVO, REST, STIFF_SERVO, CubeScene, Servo, so101, so101_cube, so101_mjcf
 from sim.robots.so101_pair import so101_pair
 from sim.robots.sts3215 import MAX_DUTY, STS3215
 from sim.robots.twin import IDENTIFIED
@@ -284,3 +284,32 @@ def test_arms_of_a_pair_have_their_own_bits() -> None:
     for side, bits in (("left", (1, 4 + 8)), ("right", (5, 16))):
         pad = pair.geom(f"{side}_jaw_finger")
         assert (pad.contype[0], pad.conaffinity[0]) == bits
+
+
+def test_a_drawn_cube_is_that_of_a_compiled_model() -> None:
+    scene = CubeScene(edge_m=(0.03, 0.03), mass_kg=(0.03, 0.03), friction=(0.7, 0.7))
+    batch = SimBatch(so101_cube(False, scene), 2, 1)
+    batch.reset(seeds=[1, 2])
+    mjcf = so101_mjcf(cube=True, looks=False)
+    cube = mjcf.geom("cube")
+    cube.size, cube.mass, cube.friction[0] = [0.015] * 3, 0.03, 0.7
+    drawn, compiled = batch.open_batch.get_model(1), mjcf.compile()
+    for name in (
+        "geom_size", "geom_rbound", "geom_aabb", "geom_friction", "body_mass", "body_inertia", "body_invweight0",
+        "dof_invweight0", "bvh_aabb",
+    ):  # fmt: skip
+        np.testing.assert_allclose(getattr(drawn, name), getattr(compiled, name), rtol=1e-6, atol=1e-12, err_msg=name)
+
+
+def test_distractors_lie_beside_the_cubes_and_stay() -> None:
+    batch = SimBatch(so101_cube(False, CubeScene(distractors=4)), 50, 1)
+    reading = batch.reset(seeds=np.arange(50))
+    assert batch.spec.sensors == SO101_CUBE.sensors
+    qpos = batch.open_batch.bind("qpos")
+    before = np.array(qpos[:, 13:]).reshape(50, 4, 7)
+    gaps = np.linalg.norm(before[:, :, None, :2] - before[:, None, :, :2], axis=-1) + np.eye(4)
+    assert gaps.min() > 2 * np.sqrt(2) * CUBE_HALF, "no two touch"
+    assert (np.abs(before[..., 1]) > CUBE_AREA[1][1] + 0.04).all()
+    for _ in range(15):
+        batch.step(reading.applied)
+    np.testing.assert_allclose(np.array(qpos[:, 13:]).reshape(50, 4, 7)[..., :3], before[..., :3], atol=1e-3)
