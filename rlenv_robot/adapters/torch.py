@@ -42,8 +42,8 @@ class TransitionDataset(Dataset["Tensors"]):
     a whole batch with one gather, many times as fast as item by item; `make_loader` loads such batches.
 
     With options, an item has windows and images too: ``stack``, ``chunk`` and ``future`` of
-    `rlenv_robot.data.frame_stack.Windows` with their masks, ``images`` (camera -> uint8) with theirs, and ``task``, the
-    text of the episode's task.
+    `rlenv_robot.data.frame_stack.Windows` with their masks, ``behaviour_chunk`` where it is recorded, ``images``
+    (camera -> uint8) with theirs, and ``task``, the text of the episode's task.
 
     Args:
         source: recorded data.
@@ -104,7 +104,11 @@ class TransitionDataset(Dataset["Tensors"]):
         values |= {name: extra[name] != 0 for name in ("terminated", "truncated")}
         if self._options is None:
             return _tensors(values)
-        values |= {name: extra[name] for name in (*_MASKS, "future_observation", "discount") if name in extra}
+        values |= {
+            name: extra[name]
+            for name in (*_MASKS, "future_observation", "behaviour_chunk", "discount")
+            if name in extra
+        }
         for name in _IMAGES:
             if name in extra:
                 values |= {name: extra[name], f"{name}_mask": extra[f"{name}_mask"]}

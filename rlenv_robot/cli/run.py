@@ -32,7 +32,7 @@ Examples:
   rlenv-robot run so101-reach --policy reach.npz --robot tcp://10.0.0.7:5555
 """
     parser.add_argument("name", help="the environment: such as so101-reach, a MuJoCo model (.xml), or module:factory")
-    words = "a policy file: .onnx from any trainer, or .npz from rlenv-robot train; in simulation also zero or random"
+    words = "a policy: .onnx or .npz, or a folder that LeRobot trained; in simulation also zero or random"
     parser.add_argument("--policy", required=True, help=words)
     parser.add_argument("--robot", default="sim", help="sim, twin, a server's address, or module:factory of a driver")
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hal.frame_layout import BEHAVIOUR_PREFIX
 from recorder.table.training_rows import TrainingRows
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.options import CheckedOptions
@@ -34,7 +35,8 @@ class Windows:
           last; before the first frame that one is repeated. ``extra_info``: ``stack_mask`` and
           ``next_stack_mask``, (B, k) bool, True where a frame is a real one.
         * ``chunk`` = h: ``action`` becomes (B, h, ...), the own one first; behind the last one that one is
-          repeated. ``extra_info``: ``chunk_mask`` (B, h).
+          repeated. ``extra_info``: ``chunk_mask`` (B, h); and where parameters of the actions' distributions are
+          recorded, ``behaviour_chunk``, name -> (B, h, ...), those of the same actions.
         * ``future`` = f: ``extra_info`` gets ``future_observation``, name -> (B, f, ...), the frames after the
           own one, the last repeated, and ``future_mask`` (B, f).
         """
@@ -46,10 +48,17 @@ class Windows:
         if "chunk" in options:
             rows = self._rows.chunks(index, stop, options["chunk"])
             table["action"] = {name: rows[f"action_{name}"] for name in self._layout.action.names}
+            if len(self._layout.behaviour):
+                extra["behaviour_chunk"] = self._behaviour(index, stop, options["chunk"])
             extra["chunk_mask"] = np.arange(options["chunk"]) < (stop - index)[:, None]
         if "future" in options:
             ahead = index[:, None] + np.arange(1, options["future"] + 1)
             extra["future_observation"], extra["future_mask"] = self._frames(ahead, begin, stop)
+
+    def _behaviour(self, index: np.ndarray, stop: np.ndarray, width: int) -> dict[str, np.ndarray]:
+        inside = np.minimum(index[:, None] + np.arange(width), stop[:, None] - 1)
+        rows = self._rows.rows(self._transitions.row(inside.reshape(-1)).reshape(inside.shape) + 1)
+        return {name: rows[f"{BEHAVIOUR_PREFIX}_{name}"] for name in self._layout.behaviour.names}
 
     def _stack(self, table: StepTable, size: int, begin: np.ndarray, stop: np.ndarray, single: bool) -> None:
         """Widen both observations; those of single steps have all frames but one in common."""

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from hal import RobotError, RobotSpec
+from hal import RobotError, RobotSpec, Spec
 from recorder.json_data import JsonObject
 from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.policies.onnx import METADATA, metadata
 
-__all__ = ["FlatPolicy", "ScaledDifferences"]
+__all__ = ["FlatGraph", "FlatPolicy", "ScaledDifferences", "export_onnx", "flat_vector"]
 
 
 class FlatPolicy:
@@ -54,28 +54,47 @@ class FlatPolicy:
         Raises:
             RobotError: the packages onnx or onnxscript are missing.
         """
-        try:
-            import onnx
-            import onnxscript  # noqa: F401  (PyTorch's exporter needs it)
-        except ImportError as error:
-            raise RobotError("to save ONNX: pip install 'rlenv-robot[onnx]'") from error
-        flat, content = self.flat, io.BytesIO()
-        example = tuple(torch.from_numpy(np.zeros((2, *part.shape), part.numpy_dtype)) for part in flat.observation)
-        batch = torch.export.Dim("batch")
-        with _quietly():
-            torch.onnx.export(
-                _Graph(self.actor, flat).eval(),
-                example,
-                input_names=list(flat.observation.names),
-                output_names=list(flat.action.names),
-                dynamic_shapes=(tuple({0: batch} for _ in example),),
-                dynamo=True,
-                verbose=False,
-            ).save(content)
-        model = onnx.load_from_string(content.getvalue())
-        text = metadata(task, flat.observation, flat.action, about or {}, robot)
-        model.metadata_props.add(key=METADATA, value=text)
-        Path(path).write_bytes(model.SerializeToString())
+        text = metadata(task, self.flat.observation, self.flat.action, about or {}, robot)
+        export_onnx(FlatGraph(self.actor, self.flat), self.flat.observation, self.flat.action, path, text)
+
+
+def export_onnx(
+    graph: nn.Module, observation: Spec, action: Spec, path: str | Path, text: str, history: tuple[int, ...] = ()
+) -> None:
+    """Write a network over named fields as an ONNX file that `rlenv_robot.policies.onnx.OnnxPolicy` loads.
+
+    Args:
+        graph: takes every observation field in the order of its spec, (batch, ...) in the field's dtype, and returns
+            every action field likewise.
+        observation, action: the specs.
+        path: of the file.
+        text: its metadata (`rlenv_robot.policies.onnx.metadata`).
+        history: (H,) where the graph takes (batch, H, ...).
+
+    Raises:
+        RobotError: the packages onnx or onnxscript are missing.
+    """
+    try:
+        import onnx
+        import onnxscript  # noqa: F401  (PyTorch's exporter needs it)
+    except ImportError as error:
+        raise RobotError("to save ONNX: pip install 'rlenv-robot[onnx]'") from error
+    content = io.BytesIO()
+    example = tuple(torch.from_numpy(np.zeros((2, *history, *part.shape), part.numpy_dtype)) for part in observation)
+    batch = torch.export.Dim("batch")
+    with _quietly():
+        torch.onnx.export(
+            graph.eval(),
+            example,
+            input_names=list(observation.names),
+            output_names=list(action.names),
+            dynamic_shapes=(tuple({0: batch} for _ in example),),
+            dynamo=True,
+            verbose=False,
+        ).save(content)
+    model = onnx.load_from_string(content.getvalue())
+    model.metadata_props.add(key=METADATA, value=text)
+    Path(path).write_bytes(model.SerializeToString())
 
 
 @contextmanager
@@ -92,8 +111,11 @@ def _quietly() -> Iterator[None]:
         log.setLevel(level)
 
 
-class _Graph(nn.Module):
-    """`FlattenObservation` written in PyTorch around the network; a test compares the two."""
+class FlatGraph(nn.Module):
+    """`FlattenObservation` written in PyTorch around a network; a test compares the two.
+
+    It takes the observation fields in the order of their spec, (batch, ...), and gives the action fields likewise.
+    """
 
     def __init__(self, actor: nn.Module, flat: FlattenObservation) -> None:
         super().__init__()
@@ -104,17 +126,10 @@ class _Graph(nn.Module):
             self.register_buffer(name, torch.from_numpy(bound))
 
     def forward(self, *fields: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the fields of the action."""
         flat = self.flat
         observation = dict(zip(flat.observation.names, fields, strict=True))
-        parts = [value.flatten(1) if value.ndim > 1 else value[:, None] for value in fields]
-        for gap in flat.differences:
-            minuend, subtrahend = observation[gap.minuend], observation[gap.subtrahend]
-            if subtrahend.ndim < minuend.ndim:  # the same for every row
-                subtrahend = subtrahend[:, None]
-            value = minuend - subtrahend
-            parts.append(value.flatten(1) if value.ndim > 1 else value[:, None])
-        vector = torch.cat([part.float() for part in parts], dim=1) / self.scale
-        share = self.actor(vector.clamp(-flat.LIMIT, flat.LIMIT)).clamp(-1.0, 1.0)
+        share = self.actor(flat_vector(flat, observation, self.scale)).clamp(-1.0, 1.0)
         values = self.low * (0.5 - share / 2) + self.high * (0.5 + share / 2)
         if flat.held:
             values = torch.where(self.strides > 0, self._centre(observation, share) + self.strides * share, values)
@@ -135,6 +150,24 @@ class _Graph(nn.Module):
             for action_field in self.flat.action
         ]
         return torch.cat(parts, dim=1)
+
+
+def flat_vector(flat: FlattenObservation, observation: Mapping[str, torch.Tensor], scale: torch.Tensor) -> torch.Tensor:
+    """Return the observation vector (batch, D) of `FlattenObservation.observe`, written in PyTorch.
+
+    Args:
+        flat: what its vectors are.
+        observation: name -> (batch, ...).
+        scale: ``flat.scale`` as a tensor.
+    """
+    parts = [observation[name] for name in flat.observation.names]
+    for gap in flat.differences:
+        minuend, subtrahend = observation[gap.minuend], observation[gap.subtrahend]
+        if subtrahend.ndim < minuend.ndim:  # the same for every row
+            subtrahend = subtrahend[:, None]
+        parts.append(minuend - subtrahend)
+    flattened = [(value.flatten(1) if value.ndim > 1 else value[:, None]).float() for value in parts]
+    return (torch.cat(flattened, dim=1) / scale).clamp(-flat.LIMIT, flat.LIMIT)
 
 
 # -- The differences in a vector once more, close up: where a grasp is decided by millimetres ----------------

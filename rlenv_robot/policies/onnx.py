@@ -12,6 +12,7 @@ import numpy as np
 
 from hal import Field, RobotError, RobotSpec, Spec, SpecMismatch
 from hal.field import JsonObject
+from rlenv_robot.policies.chunks import ChunkExecution, ChunkPolicy
 from rlenv_robot.policies.deployment import robot_entries, robot_of
 
 if TYPE_CHECKING:
@@ -26,13 +27,23 @@ _TYPES = {"float32": "float", "float64": "double"}
 """NumPy's name -> ONNX's, where they differ."""
 
 
-def metadata(task: str, observation: Spec, action: Spec, about: JsonObject, robot: RobotSpec | None = None) -> str:
-    """Return a file's metadata: task, both specs, robot, digests, our version, and ``about`` for people."""
+def metadata(
+    task: str,
+    observation: Spec,
+    action: Spec,
+    about: JsonObject,
+    robot: RobotSpec | None = None,
+    chunk: ChunkExecution | None = None,
+) -> str:
+    """Return a file's metadata: task, both specs, robot, digests, our version, and ``about`` for people.
+
+    With ``chunk`` the graph takes a history of observations and gives a chunk of actions (see `OnnxPolicy`).
+    """
     digests = {"observation": observation.digest, "action": action.digest}
     specs = {"observation": observation.to_dict(), "action": action.to_dict()}
     return json.dumps({
         "task": task, **specs, "digests": digests, "version": version("rlenv-robot"), "about": dict(about),
-        **robot_entries(robot),
+        **robot_entries(robot), **({} if chunk is None else {"chunk": chunk.to_dict()}),
     })  # fmt: skip
 
 
@@ -42,8 +53,15 @@ class OnnxPolicy:
     The graph takes every observation field by its name, (batch, ...) in the field's dtype, and gives every action
     field likewise: scaling in and out is part of it, so nothing has to be known beside the file.
 
+    A graph of chunks takes (batch, H, ...) and gives (batch, K, ...), as its metadata says; the policy then remembers
+    observations and chunks (`rlenv_robot.policies.chunks.ChunkPolicy`), and `reset` begins an episode.
+
     Args:
         path: the file, whole in one piece (weights in a second file are not loaded).
+
+    Attributes:
+        observation, action: the specs of one observation and one action.
+        execution: of chunks; None for a policy without a memory.
 
     Raises:
         RobotError: the file is missing or no policy of ours, its graph does not fit what it says of itself, or
@@ -54,6 +72,9 @@ class OnnxPolicy:
         self.path, self._session = str(path), _session(Path(path))
         self._read_metadata(self._session.get_modelmeta().custom_metadata_map)
         self._check_graph()
+        self._chunks: ChunkPolicy | None = None
+        if self.execution is not None:
+            self._chunks = ChunkPolicy(self._answer, Spec("inputs", self._inputs), self.action, self.execution)
 
     def _read_metadata(self, entries: Mapping[str, str]) -> None:
         if METADATA not in entries:
@@ -66,6 +87,7 @@ class OnnxPolicy:
             self.observation = Spec.from_dict(plain["observation"])
             self.action = Spec.from_dict(plain["action"])
             self.task, self.about, self.robot = str(plain["task"]), dict(plain["about"]), robot_of(plain)
+            self.execution = ChunkExecution.from_dict(plain["chunk"]) if "chunk" in plain else None
         except (ValueError, KeyError, TypeError, AttributeError, RobotError) as error:
             raise RobotError(f"{self.path}: its metadata is damaged: {error!r}") from error
 
@@ -76,11 +98,13 @@ class OnnxPolicy:
         # An observation that the network has no use for may be missing.
         if not set(inputs) <= set(specs[0]) or sorted(outputs) != sorted(specs[1]):
             raise RobotError(f"{self.path}: its graph takes {inputs} and gives {outputs}, its specs say {specs}")
-        self._inputs = [self.observation[name] for name in inputs]
-        self._outputs = [self.action[name] for name in outputs]
-        parts = (*self._session.get_inputs(), *self._session.get_outputs())
-        for part, field in zip(parts, (*self._inputs, *self._outputs), strict=True):
-            _check_part(self.path, part, field)
+        self._inputs = tuple(self.observation[name] for name in inputs)
+        self._outputs = tuple(self.action[name] for name in outputs)
+        history, length = ((), ()) if self.execution is None else ((self.execution.history,), (self.execution.length,))
+        for part, field in zip(self._session.get_inputs(), self._inputs, strict=True):
+            _check_part(self.path, part, field, history)
+        for part, field in zip(self._session.get_outputs(), self._outputs, strict=True):
+            _check_part(self.path, part, field, length)
 
     def check(self, observation: Spec, action: Spec) -> None:
         """Refuse to run where an observation or an action means something else.
@@ -95,17 +119,28 @@ class OnnxPolicy:
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return an action by the names of the action spec, with the leading axes of the observation."""
+        if self._chunks is not None:
+            return self._chunks.act(observation)
         first = self._inputs[0]
         leading = np.shape(observation[first.name])[: np.ndim(observation[first.name]) - len(first.shape)]
         feed = {
             part.name: np.asarray(observation[part.name], part.numpy_dtype).reshape((-1, *part.shape))
             for part in self._inputs
         }
+        answers = self._answer(feed)
+        return {part.name: answers[part.name].reshape((*leading, *part.shape)) for part in self._outputs}
+
+    def _answer(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the outputs of the graph by their names, in the dtypes of the action."""
         outputs = self._session.run(None, feed)
         return {
-            part.name: np.asarray(value, part.numpy_dtype).reshape((*leading, *part.shape))
-            for part, value in zip(self._outputs, outputs, strict=True)
+            part.name: np.asarray(value, part.numpy_dtype) for part, value in zip(self._outputs, outputs, strict=True)
         }
+
+    def reset(self) -> None:
+        """Forget the observations and chunks of the episode before, where the policy has a memory."""
+        if self._chunks is not None:
+            self._chunks.reset()
 
 
 def _session(path: Path) -> onnxruntime.InferenceSession:
@@ -128,10 +163,17 @@ def _session(path: Path) -> onnxruntime.InferenceSession:
         raise RobotError(f"{path}: not a readable ONNX file: {error}") from error
 
 
-def _check_part(path: str, part: onnxruntime.NodeArg, field: Field) -> None:
-    """Refuse an input or output that is not (batch, ...) of the field; sizes without a number may be anything."""
-    shape, expected = list(part.shape or ()), ("batch", *field.shape)
-    sizes = zip(shape[1:], field.shape, strict=False)
+def _check_part(path: str, part: onnxruntime.NodeArg, field: Field, along: tuple[int, ...]) -> None:
+    """Refuse an input or output that is not (batch, ...) of the field; sizes without a number may be anything.
+
+    Args:
+        path: of the file.
+        part: the input or output.
+        field: the field of its name.
+        along: the axis of a history or a chunk before those of the field; empty without one.
+    """
+    shape, expected = list(part.shape or ()), ("batch", *along, *field.shape)
+    sizes = zip(shape[1:], (*along, *field.shape), strict=False)
     fits = len(shape) == len(expected) and not (isinstance(shape[0], int) and shape[0] != 1)
     fits = fits and all(not isinstance(size, int) or size == right for size, right in sizes)
     if not fits or part.type != f"tensor({_TYPES.get(field.dtype, field.dtype)})":

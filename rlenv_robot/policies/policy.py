@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 __all__ = [
     "PLAIN",
     "Draw",
+    "EpisodicPolicy",
     "Policy",
     "RandomPolicy",
     "SavedPolicy",
     "StochasticPolicy",
     "ZeroPolicy",
+    "begin_episode",
     "load_policy",
     "load_searched",
 ]
@@ -65,6 +67,21 @@ class StochasticPolicy(Policy, Protocol):
         ...
 
 
+@runtime_checkable
+class EpisodicPolicy(Policy, Protocol):
+    """A policy with a memory, such as of observations or of actions that it planned."""
+
+    def reset(self) -> None:
+        """Forget the episode before; called where an episode begins."""
+        ...
+
+
+def begin_episode(policy: Policy) -> None:
+    """Make a policy with a memory forget the episode before."""
+    if isinstance(policy, EpisodicPolicy):
+        policy.reset()
+
+
 class SavedPolicy(Policy, Protocol):
     """A policy from a file, with the specs that it was trained for."""
 
@@ -78,12 +95,16 @@ class SavedPolicy(Policy, Protocol):
 
 
 def load_policy(path: str | Path) -> SavedPolicy:
-    """Load a policy from a file: ``.onnx`` from any trainer, or ``.npz`` from `rlenv-robot train`.
+    """Load a policy: ``.onnx`` from any trainer, ``.npz`` from `rlenv-robot train`, or a folder that LeRobot saved.
 
     Raises:
-        RobotError: the file is missing or no policy, or its suffix is another.
+        RobotError: the file is missing or no policy, its suffix is another, or LeRobot is not installed.
     """
     suffix = Path(path).suffix
+    if Path(path).is_dir() and suffix not in (".onnx", ".npz"):
+        from rlenv_robot.policies.lerobot import LeRobotPolicy
+
+        return LeRobotPolicy(path)
     if suffix == ".onnx":
         from rlenv_robot.policies.onnx import OnnxPolicy
 

@@ -16,7 +16,7 @@ from hal import IllegalAction, Violation
 from hal.field import JsonObject
 from rlenv_robot.env import Environment
 from rlenv_robot.policies.feedback import SearchedPolicy
-from rlenv_robot.policies.policy import Policy, StochasticPolicy
+from rlenv_robot.policies.policy import Policy, StochasticPolicy, begin_episode
 from rlenv_robot.registry import make_vector
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.agents import mean_reward
@@ -84,6 +84,7 @@ def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome
     """Run one episode of a policy in each environment (without automatic resets)."""
     envs.count_refusals = True  # or an episode of illegal actions would never end
     table = envs.reset({"seed": seed})
+    begin_episode(policy)
     total, outcomes = np.zeros(envs.num_envs), {}
     for _ in range(envs.task.steps):
         action = policy.act(table["observation"])
@@ -119,6 +120,7 @@ def limit_cycle(envs: VectorEnvironment, policy: Policy, seed: int, last_s: floa
     """
     count = round(last_s * envs.batch.spec.rate_hz)
     table, recent = envs.reset({"seed": seed}), []
+    begin_episode(policy)
     for step in range(envs.task.steps):
         request = {"env_id": table["env_id"], "frame_no": table["frame_no"]}
         table, _ = envs.step({**request, "action": policy.act(table["observation"])})
@@ -140,6 +142,7 @@ def run_episode(env: Environment, policy: Policy, options: Options) -> Iterator[
         IllegalAction: the policy chose one. It was not executed, and asked again the policy would choose the same.
     """
     table = env.reset(options)
+    begin_episode(policy)
     total = 0.0
     while not (table["terminated"] or table["truncated"]):
         extra_info: dict[str, object] = {}

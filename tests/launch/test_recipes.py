@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.m
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = [
     ROOT / "launch" / f"train_{name}.py"
-    for name in ("clone", "offline", "ray", "rlpd", "sac", "sb3", "tianshou", "torch", "walk")
+    for name in ("act", "clone", "diffusion", "offline", "ray", "rlpd", "sac", "sb3", "tianshou", "torch", "walk")
 ]
 ONNX = ("torch", "onnx", "onnxscript", "onnxruntime")
 NEEDS = {"sb3": "stable_baselines3", "tianshou": "tianshou", "sac": "tianshou", "offline": "tianshou"}
@@ -123,6 +123,20 @@ def test_a_script_is_cloned(name: str, tmp_path: Path) -> None:
     assert curve.points[-1].steps == 40
     policy.save_onnx(tmp_path / "clone.onnx", name)
     _acts(tmp_path / "clone.onnx", name)
+
+
+@pytest.mark.parametrize("name", ["act", "diffusion"])
+def test_demonstrations_are_imitated(name: str, tmp_path: Path) -> None:
+    _needs("torch")
+    from rlenv_robot.scripted import ScriptedPush
+    from rlenv_robot.training.imitation.demonstrations import record_demonstrations
+
+    task = rlenv_robot.task("so101-push", steps=20, tolerance_m=1.0)
+    record_demonstrations(task, ScriptedPush(), tmp_path / "runs", 2)
+    policy, curve = _module(name).train(rlenv_robot.open_source(tmp_path / "runs"), updates=2, quiet=True)
+    assert [point.steps for point in curve.points] == [1, 2]
+    policy.save_onnx(tmp_path / "imitated.onnx", "so101-push")
+    _acts(tmp_path / "imitated.onnx", "so101-push")
 
 
 @pytest.fixture(scope="module")

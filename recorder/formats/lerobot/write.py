@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +25,8 @@ from recorder.table.table import Table
 
 __all__ = ["Shape", "shape_of", "write_lerobot"]
 
+_NO_FIELDS = Spec("none")
+
 _TOLERANCE_S = 5e-5
 """Half of ``tolerance_s`` of LeRobot's `LeRobotDataset`; the other half is left for the rounding to float32."""
 
@@ -36,10 +38,11 @@ class Shape:
     """The columns of the data set.
 
     Attributes:
-        observation, action: the table's specs; each becomes one vector, ``observation.state`` and ``action``.
+        observation, action: the specs of ``observation.state`` and ``action``, one vector each.
         fps: frames per second, a whole number.
         clock: whether time stamps are of the robot's clock; otherwise they count frames.
         extras: columns beyond the usual ones, name -> dtype.
+        environment: the spec of ``observation.environment_state``, the rest of the observation; often empty.
     """
 
     observation: Spec
@@ -47,14 +50,19 @@ class Shape:
     fps: int
     clock: bool
     extras: Mapping[str, str]
+    environment: Spec = _NO_FIELDS
+
+    @property
+    def observed(self) -> dict[str, Spec]:
+        """The columns of the observation."""
+        parts = {"observation.state": self.observation, "observation.environment_state": self.environment}
+        return {name: spec for name, spec in parts.items() if len(spec)}
 
     @property
     def features(self) -> dict[str, JsonDict]:
         """The features for ``info.json``; ``fields`` is our own key and names the field of each part of a vector."""
-        features: dict[str, JsonDict] = {
-            "observation.state": _vector(self.observation),
-            "action": _vector(self.action),
-        }
+        features: dict[str, JsonDict] = {name: _vector(spec) for name, spec in self.observed.items()}
+        features["action"] = _vector(self.action)
         scalars = {**self.extras, "timestamp": "float32", **_NUMBERS}
         return features | {name: {"dtype": dtype, "shape": [1], "names": None} for name, dtype in scalars.items()}
 
@@ -71,7 +79,7 @@ class Shape:
         frames = np.arange(count)
         last = frames == count - 1
         held = {
-            "observation.state": flat(run.group("observation", self.observation), count + 1)[:-1],
+            **{name: flat(run.group("observation", spec), count + 1)[:-1] for name, spec in self.observed.items()},
             "action": flat(run.group("action", self.action), count),
             "next.reward": run.came["reward"].astype(np.float32),
             "next.done": last,
@@ -91,9 +99,11 @@ class Shape:
         """Return what LeRobot's pairs have no place for, as columns of our own in the episode's description."""
         stamps = run.observed["stamp_ns"]
         clock = {} if self.clock or (np.diff(stamps) <= 0).any() else {"rlenv_robot/stamp_ns": stamps.tolist()}
-        final = flat(run.group("observation", self.observation), len(run) + 1)[-1]
         return {
-            "rlenv_robot/last/observation.state": final.tolist(),
+            **{
+                f"rlenv_robot/last/{name}": flat(run.group("observation", spec), len(run) + 1)[-1].tolist()
+                for name, spec in self.observed.items()
+            },
             "rlenv_robot/last/timestamp": float(self.seconds(run)[-1]),
             "rlenv_robot/info": to_json(dict(run.info), "what is known of an episode"),
             **clock,
@@ -128,16 +138,27 @@ def _names(field: Field, only: bool) -> list[str]:
     return [".".join(mark) if only and field.elements else ".".join([field.name, *mark]) for mark in marks]
 
 
-def shape_of(table: Table, runs: list[Run]) -> tuple[Shape, list[str]]:
+def shape_of(table: Table, runs: list[Run], environment: Collection[str] = ()) -> tuple[Shape, list[str]]:
     """Choose the columns.
+
+    Args:
+        table: to write.
+        runs: of the table.
+        environment: names of the observation fields for ``observation.environment_state``.
 
     Returns:
         The columns, and a sentence for each thing that will be lost.
 
     Raises:
-        SourceError: there is no step, no observation or no action.
+        SourceError: there is no step, no observation or no action, or ``environment`` names other fields or all.
     """
     layout = table.layout
+    unknown = [name for name in environment if name not in layout.observation]
+    if unknown or (environment and set(layout.observation.names) <= set(environment)):
+        raise SourceError(
+            f"environment is {', '.join(environment)}: allowed are some, and not all, of the observation's fields "
+            f"{', '.join(layout.observation.names)}"
+        )
     if not runs or not len(layout.observation) or not len(layout.action):
         raise SourceError(
             f"LeRobot needs steps with an observation and an action; {table.origin} has {len(runs)} episodes of steps, "
@@ -156,7 +177,11 @@ def shape_of(table: Table, runs: list[Run]) -> tuple[Shape, list[str]]:
         extras[INTERVENTION] = "bool"
     if not all(np.isnan(run.came["log_probability"]).all() for run in runs):
         extras[LOG_PROBABILITY] = "float32"
-    return Shape(layout.observation, layout.action, fps, clock, extras), notes + _lost(table, runs)
+    state, surroundings = (
+        Spec(name, tuple(field for field in layout.observation if (field.name in environment) is chosen))
+        for name, chosen in ((layout.observation.name, False), ("environment_state", True))
+    )
+    return Shape(state, layout.action, fps, clock, extras, surroundings), notes + _lost(table, runs)
 
 
 def _rate(runs: list[Run]) -> tuple[int, bool, list[str]]:
@@ -202,7 +227,9 @@ CHUNK, MEGABYTES = 1000, 100
 NO_TASK = "unknown"
 
 
-def write_lerobot(table: Table, path: Path | str, filming: Filming | None = None) -> list[str]:
+def write_lerobot(
+    table: Table, path: Path | str, filming: Filming | None = None, environment: Collection[str] = ()
+) -> list[str]:
     """Write a table as a data set that LeRobot reads and trains on.
 
     All observation fields become the vector ``observation.state``, all action fields ``action``, float32 both.
@@ -217,6 +244,8 @@ def write_lerobot(table: Table, path: Path | str, filming: Filming | None = None
         path: the folder, which must not exist yet.
         filming: the choice of images, and whether they are videos: AV1 if PyAV is installed, otherwise VP9. None: all
             images, as videos.
+        environment: names of observation fields that become ``observation.environment_state`` instead, which LeRobot's
+            ACT and diffusion policy want where there are no images.
 
     Returns:
         What is lost, a sentence each.
@@ -228,7 +257,7 @@ def write_lerobot(table: Table, path: Path | str, filming: Filming | None = None
     """
     single_reward(table, "LeRobot")
     runs, notes = runs_of(table)
-    shape, lost = shape_of(table, runs)
+    shape, lost = shape_of(table, runs, environment)
     tasks = list(dict.fromkeys(_task(run) for run in runs))
     arrow = pyarrow_for(path)
     with atomic_write(path, folder=True) as part, Film(table, filming) as film:

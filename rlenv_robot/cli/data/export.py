@@ -38,6 +38,8 @@ Examples:
         action="store_true",
         help="lerobot: keep the recorded images, inside Parquet, instead of videos",
     )
+    words = "lerobot: observation fields that become observation.environment_state, such as target_position"
+    parser.add_argument("--environment", metavar="NAMES", default="", help=words)
     add_filters(parser)
     add_reading(parser)
     parser.set_defaults(run=run)
@@ -57,10 +59,13 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--cameras, --size and --embed are for formats with images; {args.to} holds none")
     if args.embed and args.to != "lerobot":
         raise ValueError(f"--embed is for lerobot, which holds videos otherwise; leave it out for {args.to}")
+    if args.environment and args.to != "lerobot":
+        raise ValueError(f"--environment is for lerobot; leave it out for {args.to}")
+    environment = {"environment": tuple(args.environment.split(","))} if args.environment else {}
     table = read_folder(args.path, **reading_options(args))
     if has_filters(args):
         table = subset(table, chosen(table, args))
-    notes = write(table, args.out, *filming)
+    notes = write(table, args.out, *filming, **environment)
     print(f"{args.out}: {counted(len(table.starts), 'episode')} as {args.to}")
     for note in notes:
         print(f"note: {note}")

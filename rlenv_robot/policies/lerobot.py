@@ -1,0 +1,160 @@
+"""Run a policy that LeRobot trained on an export of ours, by LeRobot's own network and its own scaling."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hal import Field, RobotError, Spec, SpecError, SpecMismatch
+from recorder.json_data import JsonDict
+
+__all__ = ["LeRobotPolicy"]
+
+_STATES, _IMAGES, _ACTION = ("observation.state", "observation.environment_state"), "observation.images.", "action"
+_CONFIG, _WEIGHTS, _DATA, _TRAINING = "config.json", "model.safetensors", "info.json", "train_config.json"
+
+
+class LeRobotPolicy:
+    """A policy of LeRobot over the fields of the task from which its data set was exported.
+
+    LeRobot's vectors hold the fields that `recorder.formats.lerobot.write.write_lerobot` put into them, in the units
+    of our specs: ``observation.state``, ``observation.environment_state`` where there is one, and ``action``. Images
+    are fields ``<camera>_image``. What the fields are is in the data set's ``meta/info.json``: it is looked for as
+    ``info.json`` in the folder, and then where ``train_config.json`` says that the data set is.
+
+    LeRobot's queue of actions, or its temporal ensembling, is a memory; `reset` begins an episode.
+
+    Args:
+        path: the folder, such as ``outputs/train/.../checkpoints/last/pretrained_model``.
+
+    Raises:
+        RobotError: LeRobot is not installed, a file is missing or damaged, or the data set was not exported by us.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path)
+        folder = Path(path)
+        missing = [name for name in (_CONFIG, _WEIGHTS) if not (folder / name).is_file()]
+        if missing:
+            raise RobotError(f"{path}: is no policy of LeRobot: it has no {' and no '.join(missing)}")
+        config = _read(folder / _CONFIG)
+        features = _description(folder)
+        self._vectors = {name: _spec(features, name, self.path) for name in _STATES if name in features}
+        self.action = _spec(features, _ACTION, self.path)
+        self._cameras = [name for name in config.get("input_features", {}) if name.startswith(_IMAGES)]
+        self._model, self._before, self._after = _load(folder, str(config.get("type")))
+        self.reset()
+
+    def check(self, observation: Spec, action: Spec) -> None:
+        """Refuse to run where an observation or an action means something else, or a camera is missing.
+
+        Raises:
+            SpecMismatch: with every difference.
+        """
+        trained = {field.name: field for spec in self._vectors.values() for field in spec}
+        given = tuple(field for field in observation if not _is_image(field))
+        ordered = [trained.pop(field.name) for field in given if field.name in trained]
+        problems = [
+            f"observation: {line}"
+            for line in Spec("fields", (*ordered, *trained.values())).difference(Spec("fields", given))
+        ]
+        problems += [f"action: {line}" for line in self.action.difference(Spec(_ACTION, action.fields))]
+        problems += [
+            f"observation: there is no image {self._field_of(name)!r} for {name}"
+            for name in self._cameras
+            if self._field_of(name) not in observation
+        ]
+        if problems:
+            raise SpecMismatch(f"{self.path} was trained by LeRobot on other data", problems)
+
+    @staticmethod
+    def _field_of(camera: str) -> str:
+        return f"{camera.removeprefix(_IMAGES)}_image"
+
+    def reset(self) -> None:
+        """Forget the actions that were planned: a new episode begins."""
+        self._model.reset()
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return an action by the names of the action spec, cut off at its bounds, for any leading axes."""
+        import torch
+
+        first = next(iter(self._vectors.values())).fields[0]
+        leading = np.shape(observation[first.name])[: np.ndim(observation[first.name]) - len(first.shape)]
+        batch: JsonDict = {}
+        for name, spec in self._vectors.items():
+            parts = [np.asarray(observation[field.name]).reshape((-1, field.size)) for field in spec]
+            batch[name] = torch.from_numpy(np.concatenate(parts, axis=1).astype(np.float32))
+        for name in self._cameras:
+            image = np.ascontiguousarray(observation[self._field_of(name)])
+            image = image.reshape((-1, *image.shape[len(leading) :]))
+            batch[name] = torch.from_numpy(image).permute(0, 3, 1, 2).float() / 255
+        with torch.inference_mode():
+            vector = self._after(self._model.select_action(self._before(batch))).numpy()
+        return self._named(vector, leading)
+
+    def _named(self, vector: np.ndarray, leading: tuple[int, ...]) -> dict[str, np.ndarray]:
+        named, place = {}, 0
+        for field in self.action:
+            value = vector[:, place : place + field.size].reshape((*leading, *field.shape))
+            named[field.name] = np.clip(value, *field.bounds).astype(field.numpy_dtype)
+            place += field.size
+        return named
+
+
+def _is_image(field: Field) -> bool:
+    return field.dtype == "uint8" and len(field.shape) == 3
+
+
+def _read(path: Path) -> JsonDict:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise RobotError(f"{path}: can't be read as a description of LeRobot: {error}") from error
+
+
+def _description(folder: Path) -> JsonDict:
+    """Return the ``features`` of the data set on which a policy was trained."""
+    places = [folder / _DATA]
+    if (folder / _TRAINING).is_file():
+        root = _read(folder / _TRAINING).get("dataset", {}).get("root")
+        places += [] if root is None else [Path(root) / "meta" / _DATA]
+    for place in places:
+        if place.is_file():
+            return dict(_read(place).get("features", {}))
+    raise RobotError(
+        f"{folder}: what its numbers mean is unknown: copy meta/info.json of the data set on which it was trained into "
+        f"this folder (looked for {', '.join(map(str, places))})"
+    )
+
+
+def _spec(features: JsonDict, name: str, path: str) -> Spec:
+    """Return the fields of a vector, from the key ``fields`` that our export writes."""
+    fields = features.get(name, {}).get("fields")
+    if not fields:
+        raise RobotError(
+            f"{path}: the feature {name} of its data set does not say which fields it holds; policies run here that "
+            "were trained on data of 'rlenv-robot data export --to lerobot'"
+        )
+    try:
+        return Spec(name, tuple(Field.from_dict(plain) for plain in fields))
+    except (SpecError, TypeError) as error:
+        raise RobotError(f"{path}: the fields of {name} can't be read: {error}") from error
+
+
+def _load(folder: Path, kind: str) -> tuple[Any, Any, Any]:
+    """Return LeRobot's policy, and its processors before and after it."""
+    try:
+        from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+    except ImportError as error:
+        raise RobotError(f"{folder} needs LeRobot: pip install lerobot ({error})") from error
+    try:
+        model = get_policy_class(kind).from_pretrained(str(folder))
+        before, after = make_pre_post_processors(model.config, pretrained_path=str(folder))
+    except Exception as error:  # LeRobot, draccus and safetensors have no class of errors in common
+        raise RobotError(f"{folder}: LeRobot can't load this {kind} policy: {error}") from error
+    return model, before, after

@@ -1,0 +1,1 @@
+"""Imitation of demonstrations: their recording, ACT, and diffusion policies."""

@@ -1,0 +1,142 @@
+"""Diffusion policy (Chi et al. 2023) in plain PyTorch: chunks of actions are drawn by removing noise step by step.
+
+The network learns the noise in noised chunks (DDPM; Ho, Jain, Abbeel 2020, with the cosine schedule of Nichol and
+Dhariwal 2021) and removes it in a few steps when it acts (DDIM; Song, Meng, Ermon 2021). It begins from one noise that
+is drawn once and kept in the policy's file, so the policy is a function of what it observes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from rlenv_robot.policies.chunks import ChunkExecution
+
+__all__ = ["DiffusionPolicy", "DiffusionSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffusionSettings:
+    """Sizes of the network, and the steps of the diffusion.
+
+    Attributes:
+        width: channels of the convolutions over a chunk's steps.
+        blocks: number of convolutional blocks with a bypass.
+        steps: of the diffusion in training; the paper's are 100.
+        inference_steps: of DDIM when it acts.
+    """
+
+    width: int = 128
+    blocks: int = 4
+    steps: int = 100
+    inference_steps: int = 8
+
+
+class DiffusionPolicy(nn.Module):
+    """The network; called with observations it gives the scaled chunk that DDIM makes of the kept noise.
+
+    The paper's U-net over the steps of a chunk is here a column of blocks of one length, each scaled and shifted by the
+    observation and the diffusion step (FiLM; Perez et al. 2018): chunks of 16 steps are too short for halving.
+
+    Args:
+        size: D, elements of the vector of one observation.
+        action_size: A.
+        execution: of the chunks.
+        settings: sizes and steps.
+    """
+
+    RANGE = 4.0
+    """Scaled actions are cut off here while noise is removed: deviations from the mean of the data."""
+
+    def __init__(
+        self, size: int, action_size: int, execution: ChunkExecution, settings: DiffusionSettings | None = None
+    ) -> None:
+        super().__init__()
+        self.settings = chosen = settings or DiffusionSettings()
+        width = chosen.width
+        self.context = nn.Sequential(
+            nn.Linear(size * execution.history, 2 * width), nn.SiLU(), nn.Linear(2 * width, 2 * width)
+        )
+        self.time = nn.Sequential(nn.Linear(_TIME, 2 * width), nn.SiLU(), nn.Linear(2 * width, 2 * width))
+        self.first = nn.Conv1d(action_size, width, 3, padding=1)
+        self.places = nn.Parameter(torch.randn(width, execution.length) * 0.02)
+        self.blocks = nn.ModuleList(_Block(width) for _ in range(chosen.blocks))
+        self.last = nn.Conv1d(width, action_size, 1)
+        self.register_buffer("kept", _signal(chosen.steps))
+        self._signal: list[float] = self.kept.tolist()
+        self._times = np.linspace(chosen.steps - 1, 0, chosen.inference_steps).round().astype(int).tolist()
+        self.register_buffer("noise", torch.randn(1, execution.length, action_size))
+
+    def forward(self, vectors: torch.Tensor, images: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return the scaled chunk, (batch, K, A), for observations (batch, H, D)."""
+        context, chunk = self.context(vectors.flatten(1)), self.noise + vectors.new_zeros(vectors.shape[0], 1, 1)
+        for time, following in zip(self._times, [*self._times[1:], -1], strict=True):
+            kept = self._signal[time]
+            noise = self._noise(chunk, context, torch.full((1,), time))
+            clean = ((chunk - math.sqrt(1 - kept) * noise) / math.sqrt(kept)).clamp(-self.RANGE, self.RANGE)
+            if following < 0:
+                return clean
+            noise = (chunk - math.sqrt(kept) * clean) / math.sqrt(1 - kept)
+            after = self._signal[following]
+            chunk = math.sqrt(after) * clean + math.sqrt(1 - after) * noise
+        return chunk
+
+    def _noise(self, chunk: torch.Tensor, context: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        """Return the noise in noised chunks, (batch, K, A), at diffusion steps (batch,) or (1,)."""
+        condition = context + self.time(_time_features(time, self.settings.steps))
+        value = self.first(chunk.transpose(1, 2)) + self.places
+        for block in self.blocks:
+            value = block(value, condition)
+        return self.last(value).transpose(1, 2)
+
+    def loss(
+        self, vectors: torch.Tensor, images: Mapping[str, torch.Tensor], chunk: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the mean squared error of the noise that the network finds in noised chunks.
+
+        Args:
+            vectors, images: as for `forward`.
+            chunk: scaled, (batch, K, A).
+            mask: bool (batch, K), False for steps beyond the end of an episode.
+        """
+        time, noise = torch.randint(0, self.settings.steps, (len(chunk),)), torch.randn_like(chunk)
+        kept = self.kept[time][:, None, None]
+        noised = kept.sqrt() * chunk + (1 - kept).sqrt() * noise
+        answer = self._noise(noised, self.context(vectors.flatten(1)), time)
+        return (answer - noise).square()[mask].mean()
+
+
+_TIME = 32
+
+
+def _time_features(time: torch.Tensor, steps: int) -> torch.Tensor:
+    """Return sines and cosines of diffusion steps, (n,) -> (n, 32)."""
+    angle = time[:, None].float() / steps * torch.exp(torch.linspace(0, math.log(1000.0), _TIME // 2))
+    return torch.cat([angle.sin(), angle.cos()], dim=1)
+
+
+def _signal(steps: int) -> torch.Tensor:
+    """Return the share of the signal's variance that is kept up to each step (Nichol and Dhariwal 2021), (steps,)."""
+    share = torch.cos((torch.linspace(0, 1, steps + 1) + 0.008) / 1.008 * math.pi / 2).square()
+    beta = (1 - share[1:] / share[:-1]).clamp(max=0.999)
+    return torch.cumprod(1 - beta, dim=0)
+
+
+class _Block(nn.Module):
+    """Two convolutions over a chunk's steps with a bypass, scaled and shifted by a condition."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner, self.outer = (nn.Conv1d(width, width, 5, padding=2) for _ in range(2))
+        self.norms = nn.ModuleList(nn.GroupNorm(8, width) for _ in range(2))
+        self.film = nn.Linear(2 * width, 2 * width)
+
+    def forward(self, value: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
+        scale, shift = self.film(nn.functional.silu(condition))[:, :, None].chunk(2, dim=1)
+        inner = self.inner(nn.functional.silu(self.norms[0](value))) * (1 + scale) + shift
+        return value + self.outer(nn.functional.silu(self.norms[1](inner)))
