@@ -38,13 +38,13 @@ def merged(batch_state: BatchState, ids: np.ndarray, rows: BatchState) -> BatchS
 
     The reading that was handed in stays as it is: tables hold its images, and tasks remember results for its arrays.
     """
-    parts = {
-        key: {name: np.array(value) for name, value in getattr(batch_state, key).items()}
-        for key in ("sensors", "applied", "images")
-    }
-    for key, values in parts.items():
-        put(values, ids, getattr(rows, key))
-    return batch_state._replace(**parts)
+    sensors, applied, images = (
+        {name: np.array(value) for name, value in part.items()}
+        for part in (batch_state.sensors, batch_state.applied, batch_state.images)
+    )
+    for into, part in ((sensors, rows.sensors), (applied, rows.applied), (images, rows.images)):
+        put(into, ids, part)
+    return batch_state._replace(sensors=sensors, applied=applied, images=images)
 
 
 # -- Many simulated environments of one task that step together: the tables with a leading axis --------------
