@@ -6,6 +6,7 @@
     python benchmarks/train.py run ray --steps 60000 --seeds 1
     python benchmarks/train.py run walk --task go2-walk --steps 10000000 --seeds 1
     python benchmarks/train.py run clone --task so101-push --steps 128000 --seeds 3
+    python benchmarks/train.py run rlpd --task so101-pick-place --steps 54000 --seeds 1
     python benchmarks/train.py table                      # steps and seconds until 95 % of 100 episodes succeed
     python benchmarks/train.py plot                       # docs/curves/*.png
 
@@ -35,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS, IMAGES = ROOT / "benchmarks" / "curves", ROOT / "docs" / "curves"
 GOAL = 0.95
 NUM = 16
-RECIPES = ("tianshou", "async", "sb3", "torch", "sac", "ray", "walk", "clone")
+RECIPES = ("tianshou", "async", "sb3", "torch", "sac", "ray", "walk", "clone", "rlpd")
 
 
 def recipe(name: str) -> ModuleType:

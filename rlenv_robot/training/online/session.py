@@ -28,6 +28,7 @@ from rlenv_robot.training.online.replay import Reward, recorded_frames
 from rlenv_robot.training.online.rlpd import RlpdSettings
 from rlenv_robot.training.online.scripted_operator import ScriptedOperator
 from rlenv_robot.training.rollout import Outcome
+from rlenv_robot.training.trials import twin_robot
 from rlenv_robot.world import World
 
 __all__ = ["POLICY", "OnlineSession", "can_intervene", "simulated"]
@@ -129,18 +130,22 @@ def can_intervene(task: Task) -> bool:
     return task.action.digest == robot_model_of(task).load_spec().commands.digest
 
 
-def simulated(task: Task, record: Path, operator: ScriptedOperator | None = None) -> Environment:
-    """Make an environment on the nominal simulated robot that records, in which a scripted operator may take over.
+def simulated(
+    task: Task, record: Path, operator: ScriptedOperator | None = None, arm: int | None = None
+) -> Environment:
+    """Make a simulated environment that records, in which a scripted operator may take over; it waits for no clock.
 
     Args:
         task: the task.
         record: folder of the runs.
         operator: takes over at the scripts' velocity; None for nobody.
+        arm: the seed of the twin that is simulated; None for the nominal robot.
 
     Raises:
+        ValueError: the task's robot has no twin.
         LogError: nothing can be written there.
     """
-    inner = RobotWorld(robot(robot_model_of(task)), task)
+    inner = RobotWorld(robot(robot_model_of(task)) if arm is None else twin_robot(task, arm), task)
     world: World = inner
     if operator is not None:
         operator.watch(inner)

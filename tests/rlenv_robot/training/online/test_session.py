@@ -5,16 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from hal import ConnectionLost, Guard, RobotStopped  # noqa: E402
 from rlenv_robot.registry import task  # noqa: E402
+from rlenv_robot.scripted import SCRIPTS  # noqa: E402
+from rlenv_robot.source import open_source  # noqa: E402
 from rlenv_robot.training.online import session as module  # noqa: E402
 from rlenv_robot.training.online.learner import Learner  # noqa: E402
 from rlenv_robot.training.online.rlpd import RlpdSettings  # noqa: E402
-from rlenv_robot.training.online.session import OnlineSession, can_intervene  # noqa: E402
+from rlenv_robot.training.online.scripted_operator import ScriptedOperator  # noqa: E402
+from rlenv_robot.training.online.session import OnlineSession, can_intervene, simulated  # noqa: E402
+from rlenv_robot.training.rollout import run_episode  # noqa: E402
 from sim.robot import SimRobot  # noqa: E402
 from sim.robots.so101 import so101  # noqa: E402
 
@@ -77,6 +82,29 @@ def test_a_lost_connection_is_tried_again_and_a_stop_is_not(tmp_path: Path, monk
     monkeypatch.setattr(module, "_BACK_S", -1.0)
     with pytest.raises(ConnectionLost):
         _act(_session(tmp_path / "gone"), 6, Guard(Flaky(lost)))
+
+
+class Still:
+    """A policy that moves nothing."""
+
+    def act(self, observation: Any) -> dict[str, np.ndarray]:
+        return {"joint_target": observation["joint_goal"]}
+
+
+@pytest.mark.parametrize("arm", [None, 0], ids=["nominal", "twin"])
+def test_a_scripted_operator_helps_a_simulated_robot_at_the_scripts_velocity(tmp_path: Path, arm: int | None) -> None:
+    name = "so101-pick-place"
+    operator = ScriptedOperator(SCRIPTS[name](), patience=1)
+    with simulated(task(name, steps=12), tmp_path, operator, arm) as env:
+        *_, outcome = run_episode(env, Still(), {"seed": 1})
+    assert outcome is not None
+    assert outcome.frames == 12
+    data = open_source(tmp_path)
+    batch = data.steps_at(np.arange(len(data)))
+    helped = batch["extra_info"]["intervention"] > 0
+    moved = np.abs(batch["action"]["joint_target"] - batch["observation"]["joint_goal"]).max(axis=1)
+    assert helped.all()
+    assert 0.05 < moved.max() < 2.7 / 30 + 1e-4
 
 
 @pytest.mark.parametrize(("name", "can"), [("so101-pick-place", True), ("so101-push", False)])
