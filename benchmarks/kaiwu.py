@@ -133,7 +133,7 @@ class Processes:
                 continue
             pid = int(entry.name)
             self._parents.setdefault(pid, int(rest[1]))  # the first one: an orphan gets another
-            self._titles[pid] = title
+            self._titles[pid] = title or self._titles.get(pid, "")  # a process that is over has none
             used[pid] = (int(rest[11]) + int(rest[12])) / os.sysconf("SC_CLK_TCK")
         self._samples.append((time.monotonic(), used))
 
@@ -142,12 +142,13 @@ class Processes:
         learners = {pid for pid in self._titles if self._ours(pid) and self._kind(pid) == "Learner"} or {os.getpid()}
         end = max(at for at, used in self._samples if learners & used.keys())
         inside = [used for at, used in self._samples if end - lasted <= at <= end]
-        kinds = {}
-        for used in inside[-1:]:
-            for pid, seconds in used.items():
-                if self._ours(pid):
-                    kind = self._kind(pid)
-                    kinds[kind] = kinds.get(kind, 0.0) + seconds - inside[0].get(pid, 0.0)
+        kinds, last = {}, {}
+        for used in inside:
+            last |= used  # some end before others
+        for pid, seconds in last.items():
+            if self._ours(pid):
+                kind = self._kind(pid)
+                kinds[kind] = kinds.get(kind, 0.0) + seconds - inside[0].get(pid, 0.0)
         return kinds
 
     def _ours(self, pid):
