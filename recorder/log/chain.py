@@ -15,6 +15,7 @@ it. So no line can be changed, removed or moved without a change of all that fol
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -85,11 +86,9 @@ class Chain:
         """
         if not self._pending:
             return
-        assert self._file is not None
-        line, self._digest = link_line(
-            self._place, self._pending, self._file_name, self._hash.hexdigest(), self._digest
-        )
-        self._file.write(line)
+        sha256 = self._hash.hexdigest()
+        line, self._digest = link_line(self._place, self._pending, self._file_name, sha256, self._digest)
+        self._put(line)
         self._links, self._bytes = self._links + 1, self._bytes + self._pending
         self._place += self._pending
         self._pending, self._hash = 0, hashlib.sha256()
@@ -123,8 +122,12 @@ class Chain:
         self._write(line)
 
     def _write(self, line: dict[str, Any]) -> None:
+        self._put(canonical(line) + b"\n")
+
+    def _put(self, line: bytes) -> None:
         assert self._file is not None
-        self._file.write(canonical(line) + b"\n")
+        if self._file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, "a line was cut short", str(self.path))
 
 
 def link_line(place: int, length: int, file: str, sha256: str, before: str) -> tuple[bytes, str]:
