@@ -220,6 +220,14 @@ def read_compressed_image(message: bytes | memoryview) -> Image:
 
 # ---- joint states ----
 
+STRING = MessageType("std_msgs/msg/String", "string data\n")
+
+
+def text_message(text: str) -> bytes:
+    """Encode a message of type `STRING`."""
+    return CdrWriter().string(text).message()
+
+
 JOINT_STATE = MessageType(
     "sensor_msgs/msg/JointState",
     f"std_msgs/Header header\nstring[] name\nfloat64[] position\nfloat64[] velocity\nfloat64[] effort\n{_HEADER}",

@@ -98,8 +98,8 @@ def _show_in_foxglove(args: argparse.Namespace, session: LiveSession, ends: Exit
     check_exposure(host, tls=args.certificate is not None, tokens=args.tokens is not None)
     view = ends.enter_context(closing(FoxgloveView(session)))
     target = view.host, view.port
+    session.start(view.take)  # first: most topics are there before a client is
     gate = ends.enter_context(Gate(Tokens(args.tokens), host, port, target, args.certificate, args.private_key))
-    session.start(view.take)
     say(f"live view of {args.address} for Foxglove and Lichtblick at {gate.url}")
 
 

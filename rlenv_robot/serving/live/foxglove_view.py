@@ -25,10 +25,12 @@ from recorder.log.ros2 import (
     COMPRESSED_IMAGE,
     HEADER,
     JOINT_STATE,
+    STRING,
     CdrWriter,
     MessageType,
     compressed_image,
     message_type,
+    text_message,
 )
 from recorder.names import CAMERA_TOPIC, JOINT_TOPIC
 from rlenv_robot.robot_models import find_robot_model
@@ -36,15 +38,19 @@ from rlenv_robot.serving.console.feed import Look
 from rlenv_robot.serving.live.body_frames import BodyFrames
 from rlenv_robot.serving.live.foxglove_scene import scene_update
 from rlenv_robot.serving.live.session import LiveSession, LiveView
+from sim.mjcf.urdf import urdf_robot
 
 __all__ = [
-    "LIFECYCLE_TOPIC", "LOG_TOPIC", "SCENE_TOPIC", "STOP_SERVICE", "TELEMETRY_TOPIC", "TF_TOPIC", "FoxgloveView",
+    "DESCRIPTION_TOPIC", "LIFECYCLE_TOPIC", "LOG_TOPIC", "SCENE_TOPIC", "STOP_SERVICE", "TELEMETRY_TOPIC", "TF_TOPIC",
+    "FoxgloveView",
 ]  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
 LIFECYCLE_TOPIC, TELEMETRY_TOPIC, TF_TOPIC = "/lifecycle", "/telemetry", "/tf"
 SCENE_TOPIC, LOG_TOPIC, STOP_SERVICE = "/scene", "/log", "/stop"
+DESCRIPTION_TOPIC = "/robot_description"
+"""The topic on which the 3D panels of Foxglove and Lichtblick look for a URDF; they fetch its meshes by their URI."""
 
 _POSITION, _VELOCITY = "joint_position", "joint_velocity"
 """Ends of the names of the sensors that hold joint angles and their velocities."""
@@ -100,7 +106,7 @@ class FoxgloveView(LiveView):
         self._server = foxglove.start_server(
             name="rlenv-robot", host=self.host, port=0, context=self._context, server_listener=_Listener(self._renew),
             capabilities=[ws.Capability.Services], supported_encodings=["json"], services=[self._stop_service()],
-            message_backlog_size=_BACKLOG,
+            message_backlog_size=_BACKLOG, asset_handler=self._asset,
         )  # fmt: skip
         self.port: int = self._server.port
 
@@ -114,8 +120,15 @@ class FoxgloveView(LiveView):
         """Send what hardly ever changes once more, since a client has subscribed."""
         if self._robot is not None and topic == SCENE_TOPIC:
             self._robot.scene_is_due = True
+        elif self._robot is not None and topic == DESCRIPTION_TOPIC:
+            self._robot.description_is_due = True
         elif topic == LOG_TOPIC:
             self._told = ("", "")
+
+    def _asset(self, uri: str) -> bytes | None:
+        """Return a mesh of the robot's URDF; nothing else is handed out."""
+        robot = self._robot
+        return None if robot is None else robot.meshes.get(uri)
 
     def _show_state(self, look: Look) -> None:
         now_ns, snapshot = self._wall_ns(), look.snapshot
@@ -187,7 +200,9 @@ class _RobotTopics:
 
     def __init__(self, spec: RobotSpec, context: foxglove.Context) -> None:
         self.spec = spec
-        self.scene_is_due = True
+        self.scene_is_due = self.description_is_due = True
+        self.meshes: dict[str, bytes] = {}
+        self._description = b""
         parts = spec.sensors.prefixed("sensor"), spec.commands.prefixed("applied")
         self._row = Spec.joined("telemetry", parts)
         self._telemetry = _channel(TELEMETRY_TOPIC, message_type(self._row, "Telemetry"), context)
@@ -200,6 +215,11 @@ class _RobotTopics:
             self._scene = scene_update(sim_model.model, self._frames)
             self._scenes = channel_types.SceneUpdateChannel(SCENE_TOPIC, context=context)
             self._tf = channel_types.FrameTransformsChannel(TF_TOPIC, context=context)
+            folder = f"package://{spec.name}/meshes/"
+            urdf = urdf_robot(sim_model, folder)
+            self.meshes = {folder + name: data for name, data in urdf.meshes.items()}
+            self._description = text_message(urdf.text)
+            self._descriptions = _channel(DESCRIPTION_TOPIC, STRING, context)
 
     def close(self) -> None:
         """Take the topics back."""
@@ -209,6 +229,8 @@ class _RobotTopics:
         if self._frames is not None:
             self._scenes.close()
             self._tf.close()
+        if self._description:
+            self._descriptions.close()
 
     def publish(self, snapshot: Snapshot, stamp_ns: int, now_ns: int) -> None:
         """Publish one message of telemetry.
@@ -221,6 +243,9 @@ class _RobotTopics:
         if self.scene_is_due and self._frames is not None:
             self._scenes.log(self._scene, log_time=now_ns)
             self.scene_is_due = False
+        if self.description_is_due and self._description:
+            self._descriptions.log(self._description, log_time=now_ns)
+            self.description_is_due = False
         if not snapshot.stamp_ns:
             return  # nothing was measured yet
         values = {f"sensor_{name}": value for name, value in snapshot.sensors.items()}

@@ -44,6 +44,7 @@ class FoxgloveClient:
         messages: topic -> the newest message.
         counts: topic -> number of messages.
         answers: what service calls returned, as (ok, data).
+        assets: URI -> its bytes, or None where the server refused.
     """
 
     def __init__(self, port: int, token: str, tls: ssl.SSLContext | None = None) -> None:
@@ -55,6 +56,8 @@ class FoxgloveClient:
         self.messages: dict[str, bytes] = {}
         self.counts: dict[str, int] = {}
         self.answers: list[tuple[bool, Any]] = []
+        self.assets: dict[str, bytes | None] = {}
+        self._asked = ""
         self._topics: dict[int, str] = {}
 
     def close(self) -> None:
@@ -72,6 +75,11 @@ class FoxgloveClient:
         number, encoding = int(self.services["/stop"]["id"]), b"json"
         self._send(2, struct.pack("<BIII", 2, number, 77, len(encoding)) + encoding + payload)
 
+    def fetch(self, uri: str) -> None:
+        """Ask for an asset; `assets` has it then, or None where the server refused."""
+        self._asked = uri
+        self._send(1, json.dumps({"op": "fetchAsset", "uri": uri, "requestId": 5}).encode())
+
     def _take(self) -> None:
         opcode, data = self._frame()
         if opcode == 1:
@@ -83,6 +91,10 @@ class FoxgloveClient:
         elif opcode == 2 and data[0] == 3:
             length = struct.unpack_from("<I", data, 9)[0]
             self.answers.append((True, json.loads(data[13 + length :])))
+        elif opcode == 2 and data[0] == 4:
+            request, status, length = struct.unpack_from("<IBI", data, 1)
+            assert request == 5
+            self.assets[self._asked] = None if status else data[10 + length :]
         elif opcode == 8:
             raise ConnectionError("closed")
 

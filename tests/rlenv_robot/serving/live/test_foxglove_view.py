@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -53,6 +55,8 @@ def shown() -> Iterator[Shown]:
         Gate(tokens, "127.0.0.1", 0, (view.host, view.port)) as gate,
     ):
         session.start(view.take)
+        # The SDK now and then refuses a subscription to a channel that is made while the client is connected.
+        until(lambda: view._robot is not None, 20.0)
         yield Shown(server, view, session, gate, tokens.own or "")
 
 
@@ -71,7 +75,8 @@ def test_a_client_reads_state_joints_frames_and_images(shown: Shown) -> None:
         start = remote.reset({})
         for _ in range(3):
             state = remote.step({"joint_target": start.sensors["joint_position"] + np.float32(0.02)})
-        topics = {"/lifecycle", "/telemetry", "/joint_states", "/tf", "/scene", "/log", "/camera/wrist"}
+        topics = {"/lifecycle", "/telemetry", "/joint_states", "/tf", "/scene", "/log", "/camera/wrist",
+                  "/robot_description"}  # fmt: skip
         client.listen(lambda: topics <= client.channels.keys())
 
         def all_came() -> bool:
@@ -98,6 +103,32 @@ def test_a_client_reads_state_joints_frames_and_images(shown: Shown) -> None:
         lifecycle = json.loads(client.messages["/lifecycle"])
         assert lifecycle["live"] is True
         assert lifecycle["state"] in ("running", "ready", "holding")
+
+
+def test_the_urdf_comes_as_the_topic_of_3d_panels_and_its_meshes_as_assets(shown: Shown) -> None:
+    with closing(shown.client()) as client:
+        client.listen(lambda: "/robot_description" in client.messages)
+        assert client.channels["/robot_description"]["schemaName"] == "std_msgs/msg/String"
+        urdf = ElementTree.fromstring(decoded(client, "/robot_description").data)
+        links = {link.get("name") for link in urdf.iter("link")}
+        assert {"world", "upper_arm", "gripper", "jaw"} <= links
+        joints = {joint.get("name") for joint in urdf.iter("joint") if joint.get("type") == "revolute"}
+        assert joints == set(find_robot_model("so101").load_spec().sensors["joint_position"].elements)
+        uris = {mesh.get("filename") for mesh in urdf.iter("mesh")}
+        assert uris
+        for uri in (
+            *sorted(filter(None, uris))[:3],
+            "package://so101/meshes/../../pyproject.toml",
+            "file:///etc/passwd",
+        ):
+            client.fetch(uri)
+            client.listen(lambda uri=uri: uri in client.assets)
+        meshes = list(client.assets.values())
+    assert meshes[-2:] == [None, None], "nothing but the meshes is handed out"
+    for mesh in meshes[:-2]:
+        assert mesh is not None
+        (triangles,) = struct.unpack_from("<I", mesh, 80)  # a binary STL: 80 bytes, a number, 50 bytes a triangle
+        assert len(mesh) == 84 + 50 * triangles > 84
 
 
 def test_stop_is_the_only_service_and_stops_whatever_the_request_holds(shown: Shown) -> None:
