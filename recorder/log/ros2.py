@@ -15,8 +15,8 @@ import numpy as np
 from hal import Field, Image, LogError, Spec
 
 __all__ = [
-    "COMPRESSED_IMAGE", "EPISODE", "EVENT", "HEADER", "JOINT_STATE", "CdrReader", "CdrWriter", "JointStates",
-    "MessageType", "compressed_image", "message_type", "note", "read_compressed_image", "read_note",
+    "COMPRESSED_IMAGE", "EPISODE", "EVENT", "HEADER", "JOINT_STATE", "STRING", "CdrReader", "CdrWriter", "JointStates",
+    "MessageType", "compressed_image", "message_type", "note", "read_compressed_image", "read_note", "text_message",
 ]  # fmt: skip
 
 HEADER = b"\x00\x01\x00\x00"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from hal.robots.so101 import SO101
 from real import Server
 from rlenv_robot.cli.main import main
 from rlenv_robot.rendering.show import find_episode
+from rlenv_robot.teleop.latency import devices
 from rlenv_robot.teleop.session import TeleopSettings, leader_of_profile
 from sim.robots.so101 import REST
 from sim.servo_bus.arm import ServoArm, so101_servos
@@ -152,6 +154,31 @@ def test_a_device_and_its_settings_are_checked(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "other.toml").write_text('[robot]\nkind = "x"\ndriver = "tests.fakes:Everything"\n')
     with pytest.raises(ValueError, match="lead"):
         leader_of_profile(tmp_path / "other.toml")
+
+
+@pytest.mark.slow
+def test_a_gamepad_of_ones_own_and_the_robot_of_a_profile_are_measured(tmp_path: Path) -> None:
+    (tmp_path / "arm.toml").write_text('[robot]\nkind = "so101"\nwhere = "sim"\n')
+    os.mkfifo(tmp_path / "gamepad")
+    person = devices._Events(str(tmp_path / "gamepad"))
+
+    def hear(line: str) -> None:
+        """Do what the person is asked for, a moment later."""
+        if "shoulder" in line:
+            person.press()
+        else:
+            direction = 1 if int(line.removeprefix("trial ").split(":")[0]) % 2 else -1
+            Timer(0.05, person.change, [direction]).start()
+            Timer(0.40, person.rest).start()
+
+    settings = devices.LatencySettings(
+        device="gamepad", robot=str(tmp_path / "arm.toml"), source=str(tmp_path / "gamepad"), trials=2
+    )
+    figures = devices.measure_latency(settings, hear)
+    person.close()
+    assert (figures["source"], figures["robot"]) == (settings.source, settings.robot)
+    assert (figures["trials"], figures["lost"], figures["input_to_moved"]["n"]) == (2, 0, 2)
+    assert 0 < figures["input_to_written"]["p50_ms"] < figures["input_to_moved"]["worst_ms"] < 5000
 
 
 @pytest.mark.slow
