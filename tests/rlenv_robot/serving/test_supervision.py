@@ -172,7 +172,9 @@ class Served:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environ(systemd, 1.0)},
         )  # fmt: skip
         assert self.process.stdout is not None
-        self.address = next(line for line in self.process.stdout if "serving" in line).split(" at ")[-1].strip()
+        said = next((line for line in self.process.stdout if "serving" in line), None)
+        assert said is not None, self.process.communicate()[1]  # such as another package `tests`, which hides ours
+        self.address = said.split(" at ")[-1].strip()
 
     def end(self, number: int) -> str:
         self.process.send_signal(number)
