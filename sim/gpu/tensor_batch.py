@@ -87,7 +87,7 @@ class TensorBatch(Simulations):
                 "Warp here; step on the CPU"
             )
         self._state = {name: self._device.tensor(name) for name in STATE}
-        self._models = self._own_models(randomise)
+        self._models = self._own_models()
         fields: Any = {name: TensorArray(tensor.reshape(num, -1)) for name, tensor in self._models.items()}
         self._load = None if law is None else law.over(fields)
         self._overflow, self._harmless = self._device.overflow_tensor()
@@ -99,9 +99,9 @@ class TensorBatch(Simulations):
         self.applied: dict[str, Any] = {}
         self.broken: Any = TensorArray(torch.zeros(num, dtype=torch.bool, device=self.device))
 
-    def _own_models(self, randomise: Randomise | None) -> dict[str, torch.Tensor]:
+    def _own_models(self) -> dict[str, torch.Tensor]:
         """Return the fields of the model in which simulations differ, (num, ...)."""
-        if randomise is None:
+        if not self._host.models:
             return {}
         names = [*self._host.models, *(name for name in _DERIVED if name not in self._host.models)]
         model = self._sim_model.model
