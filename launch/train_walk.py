@@ -1,10 +1,8 @@
 """PPO whose critic sees more than its actor, for a walking quadruped: `python launch/train_walk.py` (extra: train)."""
 
 import argparse
-from copy import deepcopy
 from itertools import pairwise
 
-import numpy as np
 import torch
 from torch import nn
 from torch.distributions import Normal, kl_divergence
@@ -24,10 +22,9 @@ def network(inputs, outputs):
 
 def observed(table, flat):
     """Return the inputs of the actor, and of the critic, which also sees hidden state (speed, height, load on feet)."""
-    own, hidden = torch.as_tensor(for_tensors(flat.observe)(table["observation"])), table["extra_info"]["state"]
+    own, more = torch.as_tensor(for_tensors(flat.observe)(table["observation"])), table["extra_info"]["state"]
     scales = {"linear_velocity": 2, "height": 3, "foot_force": 1 / 50, "height_scan": 2}
-    more = [scales[name] * torch.as_tensor(hidden[name]).reshape(len(own), -1) for name in scales if name in hidden]
-    return own, torch.cat([own, *more], dim=1)
+    return own, torch.cat([own, *(k * torch.as_tensor(more[n]).flatten(1) for n, k in scales.items() if n in more)], 1)
 
 
 def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=1024, quiet=False, device="cpu", **settings):
@@ -60,24 +57,23 @@ def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=1024, quiet=False, 
         for at in (at for _ in range(4) for at in torch.randperm(batch, device=to).split(batch // 4)):
             old, now = Normal(before.loc[at], before.scale[at]), Normal(actor(own[at]), width.exp())
             change = kl_divergence(old, now).sum(-1).mean().item()
-            rate = np.clip(rate * (1.5 if change < KL / 2 else 1 / 1.5 if change > KL * 2 else 1), 1e-5, 1e-2)
+            rate = min(max(rate * (1.5 if change < KL / 2 else 1 / 1.5 if change > KL * 2 else 1), 1e-5), 1e-2)
             optimizer.param_groups[0]["lr"] = rate
             ratio = (now.log_prob(action[at]) - old.log_prob(action[at])).sum(-1).exp()
             loss = -torch.minimum(ratio * gain[at], ratio.clamp(1 - CLIP, 1 + CLIP) * gain[at]).mean()
             loss += (critic(whole[at])[:, 0] - goal[at]).square().mean() / 2 - 0.002 * now.entropy().sum(-1).mean()
             optimizer.zero_grad(), loss.backward(), nn.utils.clip_grad_norm_(weights, 1.0), optimizer.step()
         if update % 20 == 0 or (update + 1) * batch > steps:
-            curve.add(update * batch, policy := FlatPolicy(deepcopy(actor).cpu(), flat))
+            curve.add(update * batch, FlatPolicy(actor.cpu(), flat)), actor.to(to)
     curve.close(), envs.close()
-    return policy, curve
+    return FlatPolicy(actor.cpu(), flat), curve
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", default=8_000_000, type=int), parser.add_argument("--seed", default=0, type=int)
-    for name, value in {"task": "go2-walk", "out": "walk.onnx", "profile": "", "device": "cpu"}.items():
-        parser.add_argument(f"--{name}", default=value)
+    for name, value in {"steps": 8_000_000, "seed": 0, "out": "walk.onnx", "profile": "", "device": "cpu"}.items():
+        parser.add_argument(f"--{name}", default=value, type=type(value))
     profile = load_profile(given.profile) if (given := parser.parse_args()).profile else None
-    name, settings = (profile.task.name, profile.task.options) if profile else (given.task, {})
+    name, settings = (profile.task.name, profile.task.options) if profile else ("go2-walk", {})
     policy = train(name, given.steps, given.seed, device=given.device, profile=profile, **settings)[0]
     policy.save_onnx(given.out, name, {"trainer": "PPO"}, robot_of_training(name, profile=profile))
