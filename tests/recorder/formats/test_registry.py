@@ -70,8 +70,11 @@ def test_the_formats_of_this_package_fit_the_contract(name: str) -> None:
     known = format_of(name)
     assert known.name == name
     if known.write is not None:
-        parameters = list(inspect.signature(known.write).parameters)
-        assert parameters == ["table", "path", "filming"][: 3 if known.holds_images else 2]
+        parameters = inspect.signature(known.write).parameters
+        asked = ["table", "path", "filming"][: 3 if known.holds_images else 2]
+        assert list(parameters)[: len(asked)] == asked
+        own = [each for name, each in parameters.items() if name not in asked]
+        assert all(each.default is not inspect.Parameter.empty for each in own), "a format's own settings have defaults"
 
 
 def test_a_writer_writes_and_its_reader_is_found(tmp_path: Path, make_table: Callable[..., Table]) -> None:

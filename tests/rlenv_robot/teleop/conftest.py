@@ -78,7 +78,7 @@ class TwoArms:
     def __init__(self) -> None:
         self.leader, self.follower = VirtualArm(), VirtualArm(ZEROS)
         self.leader.arm.hand = np.array(REST)
-        self.robot = Guard(self.follower.driver)
+        self.robot = Guard(self.follower.driver, now=lambda: self.follower.port.now_ns() / 1e9)
         self.clutch = HandClutch()
         self.bus = LeaderBus(self.leader, self.follower)
         self.goals: list[np.ndarray] = []
