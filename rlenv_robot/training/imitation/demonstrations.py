@@ -85,7 +85,10 @@ class DisturbedDemonstrator:
             size = settings.size * rng.random() if rng.random() < settings.share else 0.0
             self._offset = size * direction
         vector = self._flat.vector_of(intended, observation) + self._offset
-        behaviour = {INTENDED + name: value for name, value in intended.items()}
+        behaviour = {  # a script may round to just outside a range, where the executed action is cut off
+            INTENDED + field.name: np.clip(np.asarray(intended[field.name], field.numpy_dtype), *field.bounds)
+            for field in self._flat.action
+        }
         return Draw(self._flat.act(vector, observation), math.nan, behaviour)
 
 

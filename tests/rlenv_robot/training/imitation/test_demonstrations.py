@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,22 @@ def test_a_record_has_the_intended_action_beside_the_executed_one(tmp_path: Path
     last = np.flatnonzero(~steps["extra_info"]["chunk_mask"][:, 1])
     assert len(last) == 3
     np.testing.assert_array_equal(foreseen[last, 5], foreseen[last, 0])
+
+
+def test_an_intention_that_rounds_to_outside_the_range_is_cut_off(tmp_path: Path) -> None:
+    task = rlenv_robot.task("so101-push", steps=3, tolerance_m=1.0)
+
+    class Outside:
+        def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+            return {"arm_target": np.asarray(observation["joint_goal"][:5], np.float64) * 0 + high + 2e-7}
+
+    high = np.asarray(task.action["arm_target"].bounds[1], np.float64)
+    assert record_demonstrations(task, Outside(), tmp_path, 1, disturbance=Disturbance(0.0)) == 1
+    source = rlenv_robot.open_source(tmp_path)
+    steps = source.steps_at(np.arange(len(source)), {"chunk": 2})
+    np.testing.assert_array_equal(
+        steps["extra_info"]["behaviour_chunk"][f"{INTENDED}arm_target"][0, 0], high.astype(np.float32)
+    )
 
 
 def test_a_demonstrator_that_fails_is_refused(tmp_path: Path) -> None:
