@@ -15,12 +15,11 @@ from rlenv_robot import LearningCurve, open_source
 from rlenv_robot.policies.chunk_network import ChunkFields, ChunkNetworkPolicy
 from rlenv_robot.policies.chunks import ChunkExecution
 from rlenv_robot.policies.deployment import robot_of_training
-from rlenv_robot.scripted import ScriptedPairLift, ScriptedPickPlace, ScriptedPush
+from rlenv_robot.scripted import SCRIPTS
 from rlenv_robot.training.imitation.act import ACT
 from rlenv_robot.training.imitation.demonstrations import record_demonstrations
 from rlenv_robot.training.imitation.learning import learn_chunks, load_windows
 
-SCRIPTS = {"so101-push": ScriptedPush(), "so101-pick-place": ScriptedPickPlace(), "so101-pair-lift": ScriptedPairLift()}
 TRIALS = 4  # while it learns
 
 
@@ -50,7 +49,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if given.runs is None:
-            task, script = rlenv_robot.task(given.task), SCRIPTS[given.task]
+            task, script = rlenv_robot.task(given.task), SCRIPTS[given.task]()
             recorded = record_demonstrations(task, script, folder, given.episodes, seed=given.seed)
             print(f"learning from {given.episodes} of {recorded} demonstrations, which succeeded")
         policy, _ = train(open_source(given.runs or folder), given.task, given.updates, given.seed)

@@ -44,6 +44,10 @@ _VELOCITY = 2.0
 _LATE_S = 1.0
 _DRIVE_S = 0.033
 _HAND_RAD = 0.15
+_LIFT_RAD = 0.3
+"""Angle by which the hand lifts the leader's elbow at first: finger tips that touch the table stick to it."""
+
+_ELBOW = 2
 _PERSON_S = 15.0
 
 
@@ -320,6 +324,11 @@ class _Hand(_Stamped):
         self._arm, self._pose = arm, np.array(REST)
         arm.hand(self._pose)
 
+    def lift(self) -> None:
+        """Lift the forearm."""
+        self._pose[_ELBOW] -= _LIFT_RAD
+        self._arm.hand(self._pose)
+
     def change(self, direction: int) -> None:
         """Turn the first joint."""
         self._pose[0] += _HAND_RAD * direction
@@ -348,7 +357,7 @@ def _leader(settings: LatencySettings, kind: str, ends: ExitStack, say: Callable
     arm = _virtual_arm(ends)
     hand = _Hand(arm)
     device = Leader(LeaderReader(FeetechArm(arm.path, nominal_calibration(), latency_s=0.02)), spec, _Always())
-    return hand, EpisodeClient(kind, device, _VELOCITY, lambda: None), MOTION
+    return hand, EpisodeClient(kind, device, _VELOCITY, hand.lift), MOTION
 
 
 class _Page(_Stamped):
