@@ -148,11 +148,14 @@ class TensorEnvironment:
             ValueError: unknown option.
         """
         check_options(options, "reset", '{"seed": 7}', ("seed",))
+        everyone, again = np.arange(self.num_envs), self._began and options.get("seed") is None
         if options.get("seed") is not None:
             self._seed = check_seed(options["seed"])
             self._episodes[:] = 0
-        everyone = np.arange(self.num_envs)
-        self._prepare(everyone)
+        if again:  # their next episodes are there already
+            self._prepare_again()
+        else:
+            self._prepare(everyone)
         self._begin(None)
         self._prepare(everyone)
         self._ended, self._began = None, True

@@ -440,6 +440,10 @@ def _shares_memory(one: object, other: object) -> bool:
     return bool(one.tensor.untyped_storage().data_ptr() == other.tensor.untyped_storage().data_ptr())
 
 
+def _numbers(values: torch.Tensor) -> torch.Tensor:
+    return values.to(torch.uint8) if values.dtype == torch.bool else values
+
+
 def _of_one(function: Callable[..., torch.Tensor]) -> Callable[..., TensorArray]:
     def called(values: TensorArray, *args: object, **kwargs: object) -> TensorArray:
         return TensorArray(function(values.tensor, *args, **kwargs))
@@ -460,8 +464,8 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.flip: _of_one(lambda values, axis: values.flip((axis,) if isinstance(axis, int) else axis)),
     np.roll: _of_one(lambda values, shift, axis: values.roll(shift, axis)),
     np.repeat: _of_one(lambda values, repeats, axis: values.repeat_interleave(repeats, axis)),
-    np.argmax: _of_one(lambda values, axis: values.argmax(axis)),
-    np.argmin: _of_one(lambda values, axis: values.argmin(axis)),
+    np.argmax: _of_one(lambda values, axis: _numbers(values).argmax(axis)),
+    np.argmin: _of_one(lambda values, axis: _numbers(values).argmin(axis)),
     np.cumsum: _of_one(lambda values, axis: values.cumsum(axis)),
     np.shape: lambda values: values.shape, np.ndim: lambda values: values.ndim, np.size: lambda values: values.size,
 }  # fmt: skip

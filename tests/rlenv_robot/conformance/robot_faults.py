@@ -326,7 +326,7 @@ class AppliedIsMeasured(Arm):
         return {"target": self.measured().clip(-2, 2)}
 
 
-@fault("speed")
+@fault("speed or command")  # by the number of periods before, which is that of this machine's speed
 class JumpsToItsGoal(Arm):
     def advance(self) -> None:
         self.now += 20_000_000

@@ -46,7 +46,7 @@ def test_a_fault_of_an_environment_is_seen(broken: type) -> None:
     key = ENVIRONMENT_FAULTS[broken]
     report = check_environment(broken if key == "process" else lambda: broken(), deadlines=PATIENCE)
     keys = [check.key for check in report.failures]
-    assert key in keys, report.lines(verbose=False)
+    assert set(key.split(" or ")) & set(keys), report.lines(verbose=False)
     assert len(keys) <= 2, "one fault gives one finding, or two where it shows in two ways"
     assert all(check.how for check in report.failures if check.key not in ("described", "spec stays"))
 
@@ -80,7 +80,7 @@ def test_a_fault_of_a_batch_is_seen(broken: type) -> None:
 
 def _check_seen(report: Report, key: str) -> None:
     keys = [check.key for check in report.failures]
-    assert key in keys, report.lines(verbose=False)
+    assert set(key.split(" or ")) & set(keys), report.lines(verbose=False)
     assert len(keys) <= 2, "one fault gives one finding, or two where it shows in two ways"
 
 

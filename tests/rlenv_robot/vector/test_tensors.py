@@ -30,6 +30,7 @@ TASKS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("go2-walk", {}), ("go2-walk", {"terrain": "rough", "height_scan": (3, 3), "command_hold_s": (0.5, 1.0)}),
     ("go2-walk", {"terrain": "stairs"}), ("so101-reach", {}), ("so101-push", {}), ("so101-pick-place", {}),
     ("so101-pair-lift", {}), ("so101-errand", {"cubes": 2}), ("so101-drawer", {}), ("so101-lid", {}),
+    ("so101-insert", {}), ("so101-stack", {}), ("so101-sort", {}),
 )  # fmt: skip
 
 
@@ -135,6 +136,8 @@ def test_episodes_are_those_of_the_batch_whose_tables_are_on_the_host(name: str)
         if "final" in extra:
             assert_same(more["final"], extra["final"])
             assert list(more["final"]["index"]) == np.flatnonzero(host(more["final"].mask)).tolist()
+    for options in ({}, {}, {"seed": 5}, {}):
+        assert_same(ours.reset(options)["observation"], theirs.reset(options)["observation"])
     ours.close()
     theirs.close()
 

@@ -96,6 +96,7 @@ CALLS: list[Callable[[Any, Any], Any]] = [
     lambda a, b: np.flip(a, axis=-1),
     lambda a, b: np.repeat(a, 2, axis=1),
     lambda a, b: np.argmax(b, axis=-1),
+    lambda a, b: np.argmin(a > 0, axis=0),
     lambda a, b: np.cumsum(a, axis=-1),
     lambda a, b: a[..., np.array([True, False, True, False])],
     lambda a, b: a[..., None, 1:3],
