@@ -18,7 +18,9 @@ def script_of(page: str, folder: Path) -> str:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     lines = [
         "set -eE",
-        'rlenv-robot() { "$PYTHON" -m rlenv_robot "$@"; }',
+        # A program rather than a function, so that a signal to a job in the background reaches it.
+        "mkdir bin && PATH=$PWD/bin:$PATH",
+        """printf '#!/bin/sh\\nexec "$PYTHON" -m rlenv_robot "$@"\\n' > bin/rlenv-robot && chmod +x bin/rlenv-robot""",
         "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT",
     ]
     imports: list[str] = []
