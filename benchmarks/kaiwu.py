@@ -168,7 +168,7 @@ class Processes:
 
 
 def measure_distributed(seconds, workflows, algorithm):
-    """Print steps a second, distributed and in one process by turns, and the processor time of every process."""
+    """Alternate distributed runs and runs in one process, and print their step rates and processor times."""
     from rlenv_robot.adapters.kaiwu.distributed import run_distributed
 
     with tempfile.TemporaryDirectory() as name:

@@ -53,7 +53,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demos", nargs="*", type=Path, default=[], help="folders of recorded demonstrations")
     parser.add_argument(
-        "--intervene", choices=("keys", "script"), help="who takes over: keys of this terminal, a script"
+        "--intervene",
+        choices=("keys", "script"),
+        help="corrections: by this terminal's keys, or by a script",
     )
     parser.add_argument("--role", choices=("both", "actor", "learner"), default="both")
     parser.add_argument("--reward", choices=("task", "verdict"), default="task", help="verdict: asked for at the end")

@@ -441,12 +441,7 @@ def make_vector(
         raise ValueError(f"arrays is {arrays!r}, allowed are 'numpy' and 'torch'")
     if device != "cpu":
         settings.pop("gains", None)
-        batch = _on_gpu(
-            model,
-            num_envs,
-            device,
-            [*settings, *(["cameras"] if cameras else []), *(["drawn parts of the model"] if model.draws else [])],
-        )
+        batch = _on_gpu(model, num_envs, device, [*settings, *(["cameras"] if cameras else [])])
     else:
         batch = simulated = SimBatch(model, num_envs, threads, **settings)
     if cameras:

@@ -13,13 +13,14 @@ from hal.robots.so101 import CUBE_AREA, CUBE_HALF, HOME, LOW, SO101, SO101_CUBE
 from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
-from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
+from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
 
 if TYPE_CHECKING:
     from sim.model import SimModel
 
 __all__ = [
     "CubeTask", "PickPlace", "Push", "Rewards", "distance", "let_go", "place_on_table", "start_near_home",
+    "start_open",
 ]  # fmt: skip
 
 Rewards = Literal["dense", "sparse"]
@@ -29,6 +30,9 @@ _TARGET = Field("target_position", (3,), "float32", -1.0, 1.0, "m", "where the c
 
 _START_NOISE = 0.15
 _LOST_M = -0.05
+
+_OPEN_RAD = 0.8
+"""The jaw's angle at the start of a task that takes things."""
 
 
 class CubeTask:
@@ -87,10 +91,7 @@ class CubeTask:
             options: as for `rlenv_robot.tasks.task.Task.begin`.
         """
         goal: Arrays = {"target_position": np.array(target, np.float32)}
-        fixed = fixed_goal(options)
-        if fixed:
-            goal = self.goal.validate({**goal, **fixed}, "goal")
-        return Episode(goal, {"joint_target": start})
+        return Episode(with_fixed_goal(self.goal, goal, options), {"joint_target": start})
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return the sensors, and the target broadcast to their leading axes."""
@@ -141,6 +142,13 @@ def start_near_home(rng: np.random.Generator, spread_rad: float = _START_NOISE) 
     noise = rng.uniform(-spread_rad, spread_rad, 6).astype(np.float32)
     noise[5] = 0.0
     return np.asarray(HOME, np.float32) + noise
+
+
+def start_open(rng: np.random.Generator, spread_rad: float = _START_NOISE) -> np.ndarray:
+    """Draw joint goals as `start_near_home`, with an open gripper, rad, shape (6,)."""
+    start = start_near_home(rng, spread_rad)
+    start[5] = _OPEN_RAD
+    return start
 
 
 def place_on_table(rng: np.random.Generator, share: float) -> tuple[float, float]:
@@ -242,7 +250,6 @@ _ON_TABLE_M = 4 * CUBE_HALF
 _CUBES = {"cube_edge_m": (0.02, 0.03), "cube_mass_kg": (0.002, 0.2), "cube_friction": (0.2, 3.0)}
 _MOST_DISTRACTORS = 4
 _LARGEST_SPREAD = 0.3
-_OPEN_RAD = 0.8
 _LET_GO_RAD = 0.35
 _AWAY_M = 0.05
 _REST_S = 1.0
@@ -353,8 +360,7 @@ class PickPlace(CubeTask):
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
         """Draw a target, and a start near home with an open gripper; the robot's reset draws where the cube lies."""
-        start = start_near_home(rng, self.start_spread_rad)
-        start[5] = _OPEN_RAD
+        start = start_open(rng, self.start_spread_rad)
         x, y = place_on_table(rng, self.area)
         height = float(rng.uniform(_LOWEST_M, _HIGHEST_M)) if rng.uniform() < self.above else CUBE_HALF
         return self._episode((x, y, height), start, options)

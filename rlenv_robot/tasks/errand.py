@@ -12,9 +12,9 @@ import numpy as np
 from hal import Field, Spec
 from hal.robots.so101_table import MOST_CUBES, TRAYS, so101_table_spec
 from rlenv_robot.tables import Options
-from rlenv_robot.tasks.cube import Rewards
-from rlenv_robot.tasks.table import LET_GO_RAD, TRAY_OF, TableScene, at_height, in_tray, lost, start_open
-from rlenv_robot.tasks.task import Arrays, Episode, fixed_goal
+from rlenv_robot.tasks.cube import Rewards, start_open
+from rlenv_robot.tasks.table import LET_GO_RAD, TRAY_OF, TableScene, at_height, in_tray, lost
+from rlenv_robot.tasks.task import Arrays, Episode, with_fixed_goal
 from rlenv_robot.tasks.text_hints import TextHints
 
 __all__ = ["TRAYS", "Describe", "Errand", "ErrandKind"]
@@ -118,10 +118,7 @@ class Errand(TableScene):
             upper, lower = rng.permutation(self.cubes)[:2].tolist()
             places[upper] = len(TRAYS) + lower
         goal: Arrays = {"places": places, "likeness": np.array(likeness, np.int32)}
-        fixed = fixed_goal(options)
-        if fixed:
-            goal = self.goal.validate({**goal, **fixed}, "goal")
-        return Episode(goal, {"joint_target": start})
+        return Episode(with_fixed_goal(self.goal, goal, options), {"joint_target": start})
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
         """Return the action: it is the command."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -15,9 +15,12 @@ from hal.robots.so101_box import SO101_BOX, WIDEST, grip_position
 from hal.robots.so101_cabinet import SO101_CABINET, TRAVEL, handle_position
 from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
-from rlenv_robot.tasks.cube import Rewards, distance, start_near_home
+from rlenv_robot.tasks.cube import Rewards, distance, start_open
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
-from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
+from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
+
+if TYPE_CHECKING:
+    from sim.model import SimModel
 
 __all__ = ["Drawer", "HandleTask", "Job", "Lid"]
 
@@ -25,7 +28,6 @@ Job = Literal["open", "close"]
 """``open`` begins with a closed thing, ``close`` with an open one."""
 
 _AXES = ("x", "y", "z")
-_OPEN_RAD = 0.8
 _REST_S = 0.5
 
 
@@ -38,13 +40,18 @@ class HandleTask:
     Attributes:
         name: what `rlenv_robot.make` calls it.
         rewards: ``dense`` or ``sparse``.
+        job: ``open``, from a closed part, or ``close``, from an open one.
         clearance_m: the least distance of the finger tips from the handle that counts as let go, metres.
         steps: length of an episode in control periods.
+
+    Raises:
+        ValueError: a setting is out of range.
     """
 
     robot: str
     name: str
     rewards: Rewards
+    job: Job
     clearance_m: float
     steps: int
 
@@ -57,6 +64,10 @@ class HandleTask:
 
     _range: tuple[float, float]
     """The range of the part's places."""
+
+    _tolerance_name: str
+    _drawn_name: str
+    """The settings that hold the error that counts as success, and the range of the places that are drawn."""
 
     _figures: Mapping[str, float]
     """The names of error, speed and clearance for people, and what one of each is in SI units."""
@@ -71,16 +82,45 @@ class HandleTask:
     @property
     def _tolerance(self) -> float:
         """The error that counts as success, in the unit of the part's place."""
+        value: float = getattr(self, self._tolerance_name)
+        return value
+
+    @property
+    def _drawn(self) -> tuple[float, float]:
+        """The range of the places that are drawn: of the target, or for ``close`` of the start."""
+        ends: tuple[float, float] = getattr(self, self._drawn_name)
+        return ends
+
+    def _opened(self) -> tuple[Callable[..., SimModel], Callable[..., SimModel]]:
+        """Return what makes the simulation and the twin; both take the range of the starts."""
         raise NotImplementedError
 
     def _handle(self, sensors: Arrays, place: np.ndarray) -> np.ndarray:
         """Return the handle's middle where the part is at a place, metres, shape (..., 3)."""
         raise NotImplementedError
 
-    def _check(self, **above_zero: float) -> None:
-        check_settings(self.steps, clearance_m=self.clearance_m, **above_zero)
-        if self.rewards not in get_args(Rewards):
-            raise ValueError(f"rewards is {self.rewards!r}, allowed are 'dense' and 'sparse'")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, self._drawn_name, tuple(self._drawn))  # a profile gives a list
+        check_settings(self.steps, clearance_m=self.clearance_m, **{self._tolerance_name: self._tolerance})
+        for name, value, kinds in (("rewards", self.rewards, Rewards), ("job", self.job, Job)):
+            if value not in get_args(kinds):
+                raise ValueError(f"{name} is {value!r}, allowed are {' and '.join(map(repr, get_args(kinds)))}")
+        (low, high), (_, widest) = self._drawn, self._range
+        if not self._tolerance < low <= high <= widest:
+            unit = self._specs[self._place].unit
+            raise ValueError(
+                f"{self._drawn_name} is {self._drawn}, it must be a range above {self._tolerance_name}, "
+                f"{self._tolerance}, to {widest} {unit}"
+            )
+
+    @cached_property
+    def robot_model(self) -> RobotModel:
+        """The robot model; that of ``close`` starts with an open part in simulation."""
+        model = find_robot_model(self.robot)
+        if self.job == "open":
+            return model
+        simulated, twin = (partial(make, **{self._drawn_name: self._drawn}) for make in self._opened())
+        return replace(model, simulated=simulated, twin=twin)
 
     # -- specs -------------------------------------------------------------------------------------------
 
@@ -115,15 +155,12 @@ class HandleTask:
 
     # -- episodes ----------------------------------------------------------------------------------------
 
-    def _episode(self, place: float, rng: np.random.Generator, options: Options) -> Episode:
-        """Return an episode to a place, or to the one that the options fix, from near home with an open gripper."""
-        start = start_near_home(rng)
-        start[5] = _OPEN_RAD
+    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
+        """Draw a target, and a start near home with an open gripper; the robot's reset draws where the thing stands."""
+        drawn = float(rng.uniform(*self._drawn))
+        place = drawn if self.job == "open" else 0.0
         goal: Arrays = {self.goal.names[0]: np.array([place], np.float32)}
-        fixed = fixed_goal(options)
-        if fixed:
-            goal = self.goal.validate({**goal, **fixed}, "goal")
-        return Episode(goal, {"joint_target": start})
+        return Episode(with_fixed_goal(self.goal, goal, options), {"joint_target": start_open(rng)})
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
         """Return the action: it is the command."""
@@ -238,45 +275,17 @@ class Drawer(HandleTask):
     robot = "so101-cabinet"
 
     _specs = SO101_CABINET.sensors
+    _tolerance_name, _drawn_name = "tolerance_m", "opening"
     _place = "drawer_opening"
     _range = (0.0, TRAVEL)
     _wide, _close, _slowest = 0.05, 0.01, 0.005
     _figures = MappingProxyType({"opening_error_mm": 1e-3, "speed_mm_s": 1e-3, "clearance_mm": 1e-3})
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "opening", tuple(self.opening))  # a profile gives a list
-        self._check(tolerance_m=self.tolerance_m)
-        if self.job not in get_args(Job):
-            raise ValueError(f"job is {self.job!r}, allowed are 'open' and 'close'")
-        low, high = self.opening
-        if not self.tolerance_m < low <= high <= TRAVEL:
-            raise ValueError(
-                f"opening is {self.opening}, it must be a range above tolerance_m, {self.tolerance_m}, to {TRAVEL} m"
-            )
-
-    @property
-    def _tolerance(self) -> float:
-        return self.tolerance_m
-
-    @cached_property
-    def robot_model(self) -> RobotModel:
-        """The robot model; that of ``close`` starts with an open drawer in simulation."""
-        model = find_robot_model(self.robot)
-        if self.job == "open":
-            return model
+    def _opened(self) -> tuple[Callable[..., SimModel], Callable[..., SimModel]]:
         from sim.robots.so101_cabinet import so101_cabinet
         from sim.robots.twin import so101_cabinet_twin
 
-        return replace(
-            model,
-            simulated=partial(so101_cabinet, opening=self.opening),
-            twin=partial(so101_cabinet_twin, opening=self.opening),
-        )
-
-    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """Draw a target, and a start near home with an open gripper; the robot's reset draws where the cabinet is."""
-        place = float(rng.uniform(*self.opening))
-        return self._episode(place if self.job == "open" else 0.0, rng, options)
+        return so101_cabinet, so101_cabinet_twin
 
     def _handle(self, sensors: Arrays, place: np.ndarray) -> np.ndarray:
         return handle_position(sensors["cabinet_position"], sensors["cabinet_yaw"], place)
@@ -335,43 +344,17 @@ class Lid(HandleTask):
     robot = "so101-box"
 
     _specs = SO101_BOX.sensors
+    _tolerance_name, _drawn_name = "tolerance_rad", "angle"
     _place = "lid_angle"
     _range = (0.0, WIDEST)
     _wide, _close, _slowest = 0.5, 0.1, 0.05
     _figures = MappingProxyType({"angle_error_rad": 1.0, "speed_rad_s": 1.0, "clearance_mm": 1e-3})
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "angle", tuple(self.angle))  # a profile gives a list
-        self._check(tolerance_rad=self.tolerance_rad)
-        if self.job not in get_args(Job):
-            raise ValueError(f"job is {self.job!r}, allowed are 'open' and 'close'")
-        low, high = self.angle
-        if not self.tolerance_rad < low <= high <= WIDEST:
-            raise ValueError(
-                f"angle is {self.angle}, it must be a range above tolerance_rad, {self.tolerance_rad}, to {WIDEST} rad"
-            )
-
-    @property
-    def _tolerance(self) -> float:
-        return self.tolerance_rad
-
-    @cached_property
-    def robot_model(self) -> RobotModel:
-        """The robot model; that of ``close`` starts with an open lid in simulation."""
-        model = find_robot_model(self.robot)
-        if self.job == "open":
-            return model
+    def _opened(self) -> tuple[Callable[..., SimModel], Callable[..., SimModel]]:
         from sim.robots.so101_box import so101_box
         from sim.robots.twin import so101_box_twin
 
-        return replace(
-            model, simulated=partial(so101_box, angle=self.angle), twin=partial(so101_box_twin, angle=self.angle)
-        )
-
-    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """Draw a target, and a start near home with an open gripper; the robot's reset draws where the box is."""
-        place = float(rng.uniform(*self.angle))
-        return self._episode(place if self.job == "open" else 0.0, rng, options)
+        return so101_box, so101_box_twin
 
     def _handle(self, sensors: Arrays, place: np.ndarray) -> np.ndarray:
         return grip_position(sensors["box_position"], sensors["box_yaw"], place)

@@ -12,13 +12,12 @@ from hal import Field, Spec
 from hal.robots.so101_peg import PEG_HALF, SO101_PEG
 from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
-from rlenv_robot.tasks.cube import Rewards, distance, start_near_home
+from rlenv_robot.tasks.cube import Rewards, distance, start_open
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings
 
 __all__ = ["Insert"]
 
-_OPEN_RAD = 0.8
 _REST_S = 0.5
 _LOST_M = -0.05
 _NOMINAL_PLAY_M = 0.002
@@ -103,9 +102,7 @@ class Insert:
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
         """Draw a start near home with an open gripper; the robot's reset draws where peg and socket are."""
-        start = start_near_home(rng)
-        start[5] = _OPEN_RAD
-        return Episode({}, {"joint_target": start})
+        return Episode({}, {"joint_target": start_open(rng)})
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
         """Return the action: it is the command."""

@@ -15,7 +15,7 @@ from rlenv_robot.tasks.agents import Agent
 from rlenv_robot.tasks.cube import Rewards, distance
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, Difference, FlatHints
 from rlenv_robot.tasks.remembered import Remembered
-from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
+from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
 
 __all__ = ["HANDLE", "PairLift"]
 
@@ -125,10 +125,7 @@ class PairLift:
         start = {f"{side}_joint_target": _near_home(rng) for side in SIDES}
         x, y = np.array((APART / 2, 0.0)) + rng.uniform(-_SIDEWAYS_M, _SIDEWAYS_M, 2)
         goal: Arrays = {"target_position": np.array([x, y, rng.uniform(*_HEIGHT_M)], np.float32)}
-        fixed = fixed_goal(options)
-        if fixed:
-            goal = self.goal.validate({**goal, **fixed}, "goal")
-        return Episode(goal, start)
+        return Episode(with_fixed_goal(self.goal, goal, options), start)
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
         """Return the action without its messages."""

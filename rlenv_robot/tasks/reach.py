@@ -11,7 +11,7 @@ from hal import Field, Spec
 from hal.robots.so101 import HOME, SIDEWAYS, SO101, forward_kinematics
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
-from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
+from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
 
 __all__ = ["Reach"]
 
@@ -77,10 +77,7 @@ class Reach:
         noise = rng.uniform(-_START_NOISE, _START_NOISE, 6).astype(np.float32)
         noise[5] = 0.0
         goal: Arrays = {"target_position": self._draw(rng)}
-        fixed = fixed_goal(options)
-        if fixed:
-            goal = self.goal.validate({**goal, **fixed}, "goal")
-        return Episode(goal, {"joint_target": home + noise})
+        return Episode(with_fixed_goal(self.goal, goal, options), {"joint_target": home + noise})
 
     def _draw(self, rng: np.random.Generator) -> np.ndarray:
         for _ in range(_TRIES):

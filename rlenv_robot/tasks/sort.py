@@ -10,9 +10,9 @@ import numpy as np
 from hal import Spec
 from hal.robots.so101_table import MOST_CUBES, TRAYS
 from rlenv_robot.tables import Options
-from rlenv_robot.tasks.cube import Rewards
-from rlenv_robot.tasks.table import TABLE_TRAYS, TRAY_OF, CubesTask, in_tray, place_field, start_open
-from rlenv_robot.tasks.task import Arrays, Episode, fixed_goal
+from rlenv_robot.tasks.cube import Rewards, start_open
+from rlenv_robot.tasks.table import TABLE_TRAYS, TRAY_OF, CubesTask, in_tray, place_field
+from rlenv_robot.tasks.task import Arrays, Episode, with_fixed_goal
 from rlenv_robot.tasks.text_hints import TextHints
 
 __all__ = ["Sort"]
@@ -59,10 +59,7 @@ class Sort(CubesTask):
         """Draw a start near home with an open gripper; the robot's reset draws where the cubes lie."""
         trays = [list(TRAYS).index(TRAY_OF[name]) for name in self.object_names]
         goal: Arrays = {"place_positions": TABLE_TRAYS[trays]}
-        fixed = fixed_goal(options)
-        if fixed:
-            goal = self.goal.validate({**goal, **fixed}, "goal")
-        return Episode(goal, {"joint_target": start_open(rng)})
+        return Episode(with_fixed_goal(self.goal, goal, options), {"joint_target": start_open(rng)})
 
     def _places(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return the goal, broadcast to the leading axes of the readings."""

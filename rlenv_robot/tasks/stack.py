@@ -11,8 +11,8 @@ import numpy as np
 from hal import Spec
 from hal.robots.so101 import CUBE_HALF
 from rlenv_robot.tables import Options
-from rlenv_robot.tasks.cube import Rewards
-from rlenv_robot.tasks.table import CubesTask, at_height, start_open, tops
+from rlenv_robot.tasks.cube import Rewards, start_open
+from rlenv_robot.tasks.table import CubesTask, at_height, tops
 from rlenv_robot.tasks.task import Arrays, Episode
 from rlenv_robot.tasks.text_hints import TextHints
 

@@ -13,13 +13,13 @@ from hal import Field, Spec
 from hal.robots.so101 import CUBE_HALF
 from hal.robots.so101_table import COLOURS, TRAY_HALF_M, TRAYS, so101_table_spec
 from rlenv_robot.robot_models import RobotModel, so101_table_model
-from rlenv_robot.tasks.cube import Rewards, distance, start_near_home
+from rlenv_robot.tasks.cube import Rewards, distance
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, check_settings
 
 __all__ = [
-    "LET_GO_RAD", "OPEN_RAD", "TABLE_TRAYS", "TRAY_OF", "CubesTask", "TableScene", "at_height", "in_tray", "lost",
-    "place_field", "start_open", "tops",
+    "LET_GO_RAD", "TABLE_TRAYS", "TRAY_OF", "CubesTask", "TableScene", "at_height", "in_tray", "lost",
+    "place_field", "tops",
 ]  # fmt: skip
 
 TABLE_TRAYS = np.array([(*middle, CUBE_HALF) for middle in TRAYS.values()], np.float32)
@@ -27,9 +27,6 @@ TABLE_TRAYS = np.array([(*middle, CUBE_HALF) for middle in TRAYS.values()], np.f
 
 TRAY_OF: Mapping[str, str] = {"red": "left", "green": "right", "blue": "right", "yellow": "left"}
 """Colour of a cube -> the tray to which it is sorted."""
-
-OPEN_RAD = 0.8
-"""The gripper's angle at the start of an episode, rad."""
 
 LET_GO_RAD = 0.35
 """The least angle of a gripper that has let go, rad; with a cube between its fingers it is 0.2."""
@@ -69,13 +66,6 @@ def lost(cubes: np.ndarray) -> np.ndarray:
 
 
 # -- what tasks at the table share --------------------------------------------------------------------------------
-
-
-def start_open(rng: np.random.Generator) -> np.ndarray:
-    """Draw joint goals near home with an open gripper, rad, shape (6,)."""
-    start = start_near_home(rng)
-    start[5] = OPEN_RAD
-    return start
 
 
 def place_field(cubes: int) -> Field:

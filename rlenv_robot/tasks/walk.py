@@ -16,7 +16,7 @@ from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import FlatHints
 from rlenv_robot.tasks.remembered import Remembered
-from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
+from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
 
 if TYPE_CHECKING:
     from sim.model import SimModel
@@ -233,10 +233,7 @@ class Walk:
         goal: Arrays = {"commanded_velocity": command[:2], "commanded_turning": command[2:]}
         if self.commands > 1:
             goal = self._draw_changes(command, rng)
-        fixed = fixed_goal(options)
-        if fixed:
-            goal = self.goal.validate({**goal, **fixed}, "goal")
-        return Episode(goal, {"joint_target": start})
+        return Episode(with_fixed_goal(self.goal, goal, options), {"joint_target": start})
 
     def _draw_command(self, rng: np.random.Generator) -> np.ndarray:
         ranges = (self.forward, self.sideways, self.turning)

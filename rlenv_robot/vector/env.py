@@ -17,7 +17,7 @@ from rlenv_robot.tables import BatchObservationTable, BatchRewardTable, ExtraInf
 from rlenv_robot.tasks.agents import map_reward
 from rlenv_robot.tasks.episode_rules import EpisodeRules, Mode, check_seed, random_seed
 from rlenv_robot.tasks.task import Arrays, Task
-from rlenv_robot.vector.validate import check_batch, check_extra, check_ids
+from rlenv_robot.vector.validate import check_batch, check_extra, check_ids, check_streams
 from rlenv_robot.world import NOTHING
 from sim.snapshot import BatchSnapshot, Groups, Portable
 
@@ -151,9 +151,7 @@ class VectorEnvironment:
         self.env_ids = [uuid.uuid4().hex for _ in range(batch.num)]
         self._autoreset = autoreset
         self._seed = random_seed() if seed is None else check_seed(seed)
-        self._streams = np.arange(batch.num) if streams is None else np.asarray(streams, np.int64)
-        if self._streams.shape != (batch.num,):
-            raise ValueError(f"streams has shape {self._streams.shape}, expected one for each of {batch.num}")
+        self._streams = check_streams(streams, batch.num)
         self._episodes = np.zeros(batch.num, np.int64)
         self._frame_no = np.zeros(batch.num, np.int32)
         self._goal = {field.name: np.zeros((batch.num, *field.shape), field.numpy_dtype) for field in task.goal}

@@ -9,12 +9,13 @@ from typing import Any, ParamSpec, TypeAlias
 import numpy as np
 import torch
 
-from hal import BatchState, EpisodeError, Field, IllegalAction, Spec, SpecError, Violation
+from hal import BatchState, EpisodeError, Field, Spec, SpecError
 from hal.guarding.command_limiter import CommandLimiter
 from rlenv_robot.tables import Options, check_options
 from rlenv_robot.tasks.agents import map_reward
 from rlenv_robot.tasks.episode_rules import EpisodeRules, Mode, check_seed, random_seed
 from rlenv_robot.tasks.task import Arrays, AveragedTask, Task
+from rlenv_robot.vector.validate import check_keys, check_names, check_streams, malformed
 from rlenv_robot.world import NOTHING
 from sim.gpu.tensor_array import TensorArray
 from sim.gpu.tensor_batch import TensorBatch
@@ -108,9 +109,7 @@ class TensorEnvironment:
         self.agents = self._rules.agents
         self.env_ids = [uuid.uuid4().hex for _ in range(batch.num)]
         self._seed = random_seed() if seed is None else check_seed(seed)
-        self._streams = np.arange(batch.num) if streams is None else np.asarray(streams, np.int64)
-        if self._streams.shape != (batch.num,):
-            raise ValueError(f"streams has shape {self._streams.shape}, expected one for each of {batch.num}")
+        self._streams = check_streams(streams, batch.num)
         self._episodes = np.zeros(batch.num, np.int64)
         self._goal = {field.name: self._zeros(field) for field in task.goal}
         self._next_goal = {field.name: self._zeros(field) for field in task.goal}
@@ -248,10 +247,9 @@ class TensorEnvironment:
 
     def _check_whole(self, table: Mapping[str, Any]) -> tuple[dict[str, DeviceArray], DeviceArray]:
         """Return the fields of the action as arrays of their types, and the frame numbers."""
-        _check_keys(table, ("env_id", "frame_no", "action"), "the batch")
-        if table["env_id"] is not self.env_ids and list(table["env_id"]) != self.env_ids:
-            raise _malformed("env_id", "env_id", "env_id is not this batch's: send back what reset and step return")
-        _check_keys(table["action"], self.action.names, "action")
+        whole: Mapping[str, Any] = check_keys(table, ("env_id", "frame_no", "action"), "")
+        check_names(whole["env_id"], self.env_ids)
+        check_keys(whole["action"], self.action.names, "action")
         frame_no = self._tensor(table["frame_no"], "frame_no", (self.num_envs,), "iu")
         values: dict[str, DeviceArray] = {}
         for field in self.action:
@@ -262,13 +260,13 @@ class TensorEnvironment:
 
     def _tensor(self, value: Any, name: str, shape: tuple[int, ...], kinds: str) -> DeviceArray:
         if not isinstance(value, torch.Tensor) and np.asarray(value).dtype.kind not in "biuf":
-            raise _malformed("dtype", name, f"{name} is a {type(value).__name__} without numbers")
+            raise malformed("dtype", name, f"{name} is a {type(value).__name__} without numbers")
         tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
         array = TensorArray(tensor.detach().to(self.device, non_blocking=True))
         if array.shape != shape:
-            raise _malformed("shape", name, f"{name} has shape {array.shape}, it must be {shape}")
+            raise malformed("shape", name, f"{name} has shape {array.shape}, it must be {shape}")
         if array.dtype.kind not in kinds:
-            raise _malformed("dtype", name, f"{name} has type {array.dtype}, expected one of kind {' or '.join(kinds)}")
+            raise malformed("dtype", name, f"{name} has type {array.dtype}, expected one of kind {' or '.join(kinds)}")
         return array
 
     def _refusals(self, values: dict[str, DeviceArray], frame_no: DeviceArray) -> DeviceArray:
@@ -433,13 +431,3 @@ def _rows(mask: DeviceArray, one: DeviceArray, other: DeviceArray) -> DeviceArra
 
 def _float64(values: DeviceArray) -> torch.Tensor:
     return values.astype(np.float64).tensor
-
-
-def _check_keys(table: object, names: tuple[str, ...], what: str) -> None:
-    if not isinstance(table, Mapping) or set(table) != set(names):
-        got = ", ".join(map(str, table)) if isinstance(table, Mapping) else type(table).__name__
-        raise _malformed("missing", what, f"{what} has {got}; it wants exactly {', '.join(names)}")
-
-
-def _malformed(code: str, field: str, message: str) -> IllegalAction:
-    return IllegalAction(Violation(code, field, (), message))

@@ -11,7 +11,7 @@ from hal import Field, IllegalAction, Spec, Violation
 from recorder.json_data import JsonDict
 from rlenv_robot.tables import StepExtra
 
-__all__ = ["check_batch", "check_extra", "check_ids"]
+__all__ = ["check_batch", "check_extra", "check_ids", "check_keys", "check_names", "check_streams", "malformed"]
 
 _KEYS = ("env_id", "frame_no", "action")
 
@@ -40,12 +40,12 @@ def check_batch(
     Raises:
         IllegalAction: the batch as a whole is malformed.
     """
-    batch = _check_keys(table, _KEYS, "")
-    _check_names(batch["env_id"], env_ids)
+    batch = check_keys(table, _KEYS, "")
+    check_names(batch["env_id"], env_ids)
     sent = np.asarray(batch["frame_no"])
     if sent.shape != frame_no.shape or sent.dtype.kind not in "iu":
-        raise _malformed("frame_no", "frame_no", f"frame_no wants {len(frame_no)} whole numbers, one for each")
-    action = _check_keys(batch["action"], spec.names, "action")
+        raise malformed("frame_no", "frame_no", f"frame_no wants {len(frame_no)} whole numbers, one for each")
+    action = check_keys(batch["action"], spec.names, "action")
     values = {field.name: _array(field, action[field.name], len(frame_no)) for field in spec}
     bad = over | (sent != frame_no)
     for field in spec:
@@ -81,16 +81,16 @@ def check_extra(
         IllegalAction: the whole is malformed: unknown or missing entries, a wrong shape or dtype.
     """
     if not isinstance(extra_info, Mapping):
-        raise _malformed("dtype", "extra_info", f"extra_info is a {type(extra_info).__name__}, expected a mapping")
+        raise malformed("dtype", "extra_info", f"extra_info is a {type(extra_info).__name__}, expected a mapping")
     for key in extra_info:
         if key not in extra.fields:
             allowed = ", ".join(extra.fields.names) or "none"
-            raise _malformed("unknown", f"extra_info.{key}", f"extra_info.{key} is unknown, allowed are {allowed}")
+            raise malformed("unknown", f"extra_info.{key}", f"extra_info.{key} is unknown, allowed are {allowed}")
     values, errors = dict[str, np.ndarray](), dict[int, JsonDict]()
     for field in extra.fields:
         name = field.name
         if name not in extra_info and name not in extra.defaults:
-            raise _malformed("missing", f"extra_info.{name}", f"extra_info.{name} is missing and has no default")
+            raise malformed("missing", f"extra_info.{name}", f"extra_info.{name} is missing and has no default")
         if name not in extra_info:
             values[name] = np.broadcast_to(extra.defaults[name], (num, *field.shape)).copy()
             continue
@@ -125,23 +125,47 @@ def check_ids(ids: object, num: int) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def _check_keys(values: object, names: Sequence[str], what: str) -> Mapping[str, object]:
+def check_streams(streams: object, num: int) -> np.ndarray:
+    """Return the numbers that stand for the environments in draws, int64 (num,); None is 0 to num - 1.
+
+    Raises:
+        ValueError: they are not one for each environment.
+    """
+    if streams is None:
+        return np.arange(num)
+    numbers = np.asarray(streams, np.int64)
+    if numbers.shape != (num,):
+        raise ValueError(f"streams has shape {numbers.shape}, expected one for each of {num}")
+    return numbers
+
+
+def check_keys(values: object, names: Sequence[str], what: str) -> Mapping[str, object]:
+    """Return a mapping with exactly these keys; ``what`` names it in messages, "" is the whole batch.
+
+    Raises:
+        IllegalAction: it is no mapping, or has other keys.
+    """
     name = what or "the batch (Table 2 with a leading axis)"
     if not isinstance(values, Mapping):
-        raise _malformed("dtype", what, f"{name} is a {type(values).__name__}, expected a mapping")
+        raise malformed("dtype", what, f"{name} is a {type(values).__name__}, expected a mapping")
     for key in (*values, *names):
         if key not in names or key not in values:
             code = "missing" if key in names else "unknown"
             dotted = f"{what}.{key}" if what else str(key)
-            raise _malformed(code, dotted, f"{dotted} is {code}; {name} wants exactly {', '.join(names)}")
+            raise malformed(code, dotted, f"{dotted} is {code}; {name} wants exactly {', '.join(names)}")
     return values
 
 
-def _check_names(names: object, env_ids: Sequence[str]) -> None:
+def check_names(names: object, env_ids: Sequence[str]) -> None:
+    """Refuse names of environments that are not those of the batch.
+
+    Raises:
+        IllegalAction: they are others.
+    """
     if names is env_ids:  # as it comes back from reset and step
         return
     if not isinstance(names, Sequence | np.ndarray) or isinstance(names, str) or list(names) != list(env_ids):
-        raise _malformed("env_id", "env_id", "env_id is not this batch's: send back what reset and step return")
+        raise malformed("env_id", "env_id", "env_id is not this batch's: send back what reset and step return")
 
 
 def _array(field: Field, value: object, num: int, where: str = "action") -> np.ndarray:
@@ -149,18 +173,18 @@ def _array(field: Field, value: object, num: int, where: str = "action") -> np.n
     try:
         array = np.asarray(value)
     except ValueError:
-        raise _malformed("shape", dotted, f"{dotted} is not a rectangular array") from None
+        raise malformed("shape", dotted, f"{dotted} is not a rectangular array") from None
     expected = (num, *field.shape)
     if field.is_text:
         if array.dtype.kind != "U":
-            raise _malformed("dtype", dotted, f"{dotted} has type {array.dtype}, expected texts")
+            raise malformed("dtype", dotted, f"{dotted} has type {array.dtype}, expected texts")
         if array.shape != expected:
-            raise _malformed("shape", dotted, f"{dotted} has shape {array.shape}, expected {expected}")
+            raise malformed("shape", dotted, f"{dotted} has shape {array.shape}, expected {expected}")
         return array  # a text that is too long is refused before it would be cut off
     if array.dtype.kind not in ("fiu" if field.numpy_dtype.kind == "f" else "iu"):
-        raise _malformed("dtype", dotted, f"{dotted} has type {array.dtype}, expected {field.dtype}")
+        raise malformed("dtype", dotted, f"{dotted} has type {array.dtype}, expected {field.dtype}")
     if array.shape != expected:
-        raise _malformed("shape", dotted, f"{dotted} has shape {array.shape}, expected {expected}")
+        raise malformed("shape", dotted, f"{dotted} has shape {array.shape}, expected {expected}")
     if field.numpy_dtype.kind != "f" or array.dtype == field.numpy_dtype:
         return array
     with np.errstate(over="ignore"):  # becomes infinite, and is refused
@@ -201,5 +225,6 @@ def _violation(
     raise AssertionError(f"environment {env} was refused without a reason")
 
 
-def _malformed(code: str, field: str, message: str) -> IllegalAction:
+def malformed(code: str, field: str, message: str) -> IllegalAction:
+    """Return the error of a batch that is malformed as a whole."""
     return IllegalAction(Violation(code, field, (), message))

@@ -12,7 +12,7 @@ import torch
 from hal.errors import EpisodeError, SpecError
 from sim.batch import SimBatch, Simulations
 from sim.gpu.tensor_array import TensorArray
-from sim.gpu.warp_batch import STATE, WarpDevice
+from sim.gpu.warp_batch import MAX_VALUE, STATE, open_device
 from sim.model import SimModel, numbers_of
 from sim.randomize.randomise import Randomise
 from sim.state import SensorReader
@@ -24,9 +24,6 @@ _STARTED = ("qpos", "qvel", "act", "ctrl")
 
 _DERIVED = ("body_invweight0", "body_subtreemass", "dof_invweight0", "actuator_acc0", "tendon_invweight0")
 """Fields that MuJoCo computes from other fields of the model and a step reads (``mj_setConst``)."""
-
-_MAX_VALUE = 1e10
-"""Beyond this value MuJoCo calls a number bad (mjMAXVAL)."""
 
 _STAGED = 64
 """Robots whose starts the host draws at once."""
@@ -69,14 +66,8 @@ class TensorBatch(Simulations):
         contacts: int = 32,
         constraints: int = 128,
     ) -> None:
-        if num < 1:
-            raise ValueError(f"{num} simulations: expected 1 or more")
-        if sim_model.pushes is not None:
-            raise SpecError("pushes are not supported on MuJoCo Warp here; use the batch on the CPU")
         super().__init__(sim_model, num)
-        self._device = WarpDevice(
-            sim_model.model, num, sim_model.substeps, sim_model.refreshed, device, contacts, constraints
-        )
+        self._device = open_device(sim_model, num, device, contacts, constraints)
         self.device = torch.device(self._device.torch_device)
         self._host = SimBatch(sim_model, min(num, _STAGED), randomise=randomise)
         self._spec = self._host.spec
@@ -238,7 +229,7 @@ class TensorBatch(Simulations):
 
     def _is_finite(self) -> torch.Tensor:
         numbers = torch.cat([self._state["qpos"], self._state["qvel"]], dim=1)
-        return (numbers.abs() < _MAX_VALUE).all(dim=1)  # a NaN is below no number
+        return (numbers.abs() < MAX_VALUE).all(dim=1)  # a NaN is below no number
 
     def close(self) -> None:
         """Free the host's simulations. Calling it twice is allowed."""

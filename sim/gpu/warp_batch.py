@@ -17,7 +17,7 @@ from sim.initial_state import InitialState
 from sim.model import Refreshed, SimModel, numbers_of
 from sim.state import SensorReader, Writer, checked, rows_of
 
-__all__ = ["STATE", "WarpBatch", "WarpDevice"]
+__all__ = ["MAX_VALUE", "STATE", "WarpBatch", "WarpDevice", "open_device"]
 
 STATE = ("qpos", "qvel", "act", "ctrl", "qacc_warmstart", "time")
 """The fields that, with the model, determine the next step."""
@@ -259,8 +259,24 @@ def _device(warp: ModuleType, name: str | None) -> Any:
 
 
 _log = logging.getLogger(__name__)
-_MAX_VALUE = 1e10
+
+MAX_VALUE = 1e10
 """Beyond this value MuJoCo calls a number bad (mjMAXVAL)."""
+
+
+def open_device(sim_model: SimModel, num: int, device: str | None, contacts: int, constraints: int) -> WarpDevice:
+    """Open a device with simulations of a robot; arguments as for `WarpBatch`.
+
+    Raises:
+        ValueError: num is below 1.
+        RobotError: MuJoCo Warp is not installed (extra ``gpu``), or there is no such device.
+        SpecError: the model uses a feature that is not supported here.
+    """
+    if num < 1:
+        raise ValueError(f"{num} simulations: expected 1 or more")
+    if sim_model.pushes is not None:
+        raise SpecError("pushes are not supported on MuJoCo Warp here; use the batch on the CPU")
+    return WarpDevice(sim_model.model, num, sim_model.substeps, sim_model.refreshed, device, contacts, constraints)
 
 
 class WarpBatch(Simulations):
@@ -285,14 +301,10 @@ class WarpBatch(Simulations):
     def __init__(
         self, sim_model: SimModel, num: int, device: str | None = None, *, contacts: int = 32, constraints: int = 128
     ) -> None:
-        if num < 1:
-            raise ValueError(f"{num} simulations: expected 1 or more")
-        if sim_model.pushes is not None:
-            raise SpecError("pushes are not supported on MuJoCo Warp here; use the batch on the CPU")
         super().__init__(sim_model, num)
-        self._device: WarpDevice | None = WarpDevice(
-            sim_model.model, num, sim_model.substeps, sim_model.refreshed, device, contacts, constraints
-        )
+        if sim_model.draws:
+            raise SpecError("a model with draws of its own needs device='cpu', or arrays='torch'")
+        self._device: WarpDevice | None = open_device(sim_model, num, device, contacts, constraints)
         self._room = f"{contacts} contacts and {constraints} constraints"
         self._starts = InitialState(self._device, sim_model, teleport=True)
         self._read = SensorReader(self._device, sim_model).read
@@ -380,7 +392,7 @@ class WarpBatch(Simulations):
 
     def _find_broken(self, device: WarpDevice, moved: np.ndarray) -> None:
         numbers = np.concatenate([device.bind("qpos"), device.bind("qvel")], axis=1)
-        bad = ~(np.abs(numbers) < _MAX_VALUE).all(axis=1)  # a NaN is below no number
+        bad = ~(np.abs(numbers) < MAX_VALUE).all(axis=1)  # a NaN is below no number
         overflowed = device.overflow()
         stepped = np.zeros(self._num, bool)
         stepped[moved] = True

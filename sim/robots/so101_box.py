@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import mujoco
 import numpy as np
 
-from hal.robot import Actuation
-from hal.robots.so101 import CHAIN, SO101
 from hal.robots.so101_box import (
     BOX_AREA,
     BOX_TURN,
@@ -19,9 +15,9 @@ from hal.robots.so101_box import (
     SO101_BOX,
     WIDEST,
 )
-from sim.model import Columns, Reader, SimModel
-from sim.robots.so101 import NOMINAL_GAINS, REST, SUBSTEPS, addresses, so101, so101_mjcf
-from sim.robots.so101_fixture import add_board, add_fixed_thing, hold_still, look_at
+from sim.model import SimModel
+from sim.robots.so101 import REST, so101_mjcf
+from sim.robots.so101_fixture import add_board, add_fixed_thing, hold_still, look_at, with_part
 
 __all__ = ["so101_box", "so101_box_mjcf"]
 
@@ -46,25 +42,8 @@ def so101_box(looks: bool = True, angle: tuple[float, float] = (0.0, 0.0)) -> Si
     """
     if not 0 <= angle[0] <= angle[1] <= WIDEST:
         raise ValueError(f"angle is {angle}, it must be a range within 0 to {WIDEST} rad")
-    arm, model = so101(looks=looks), so101_box_mjcf(looks).compile()
-    first, lid = int(model.joint("box_x").qposadr[0]), int(model.joint("lid").qposadr[0])
-    sensors: dict[str, Reader] = {
-        **{name: arm.sensors[name] for name in SO101.sensors.names},
-        "box_position": Columns("qpos", slice(first, first + 2)),
-        "box_yaw": Columns("qpos", slice(first + 2, first + 3)),
-        "lid_angle": Columns("qpos", slice(lid, lid + 1)),
-        "lid_velocity": Columns("qvel", (int(model.joint("lid").dofadr[0]),)),
-    }
-    return SimModel(
-        spec=replace(SO101_BOX, actuation=Actuation.for_all(SO101_BOX.commands, NOMINAL_GAINS)),
-        model=model,
-        substeps=SUBSTEPS,
-        sensors=sensors,
-        commands={"joint_target": slice(0, 6)},
-        start={"joint_target": addresses(model)},
-        keyframe=0,
-        scatter=_BoxScatter(first, lid, angle),
-    )
+    model = so101_box_mjcf(looks).compile()
+    return with_part(SO101_BOX, model, "box", "lid", "lid_angle", BOX_AREA, BOX_TURN, angle, looks)
 
 
 def so101_box_mjcf(looks: bool = True) -> mujoco.MjSpec:
@@ -98,16 +77,3 @@ def so101_box_mjcf(looks: bool = True) -> mujoco.MjSpec:
     add_board(lid, "handle", middle - half, middle + half, _METAL)
     mjcf.add_key(name="rest", qpos=[*REST, 0.28, 0.0, 0.0, 0.0], ctrl=list(REST))
     return mjcf
-
-
-class _BoxScatter:
-    """Put the box at a random position on the table, facing the arm up to a random angle."""
-
-    def __init__(self, first: int, lid: int, angle: tuple[float, float]) -> None:
-        self._first, self._lid, self._angle = first, lid, angle
-
-    def __call__(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> None:
-        x, y = (generator.uniform(low, high) for low, high in BOX_AREA)
-        heading = np.arctan2(y, x - CHAIN[0].offset[0])
-        qpos[self._first : self._first + 3] = (x, y, heading + generator.uniform(-BOX_TURN, BOX_TURN))
-        qpos[self._lid] = generator.uniform(*self._angle)

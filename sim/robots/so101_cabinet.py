@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import mujoco
 import numpy as np
 
-from hal.robot import Actuation
-from hal.robots.so101 import CHAIN, SO101
 from hal.robots.so101_cabinet import CABINET_AREA, CABINET_TURN, HANDLE_HALF, HANDLE_Z, SO101_CABINET, TRAVEL
-from sim.model import Columns, Reader, SimModel
-from sim.robots.so101 import NOMINAL_GAINS, REST, SUBSTEPS, addresses, so101, so101_mjcf
-from sim.robots.so101_fixture import add_board, add_fixed_thing, hold_still, look_at
+from sim.model import SimModel
+from sim.robots.so101 import REST, so101_mjcf
+from sim.robots.so101_fixture import add_board, add_fixed_thing, hold_still, look_at, with_part
 
 __all__ = ["so101_cabinet", "so101_cabinet_mjcf"]
 
@@ -36,24 +32,9 @@ def so101_cabinet(looks: bool = True, opening: tuple[float, float] = (0.0, 0.0))
     """
     if not 0 <= opening[0] <= opening[1] <= TRAVEL:
         raise ValueError(f"opening is {opening}, it must be a range within 0 to {TRAVEL} m")
-    arm, model = so101(looks=looks), so101_cabinet_mjcf(looks).compile()
-    first, drawer = int(model.joint("cabinet_x").qposadr[0]), int(model.joint("drawer").qposadr[0])
-    sensors: dict[str, Reader] = {
-        **{name: arm.sensors[name] for name in SO101.sensors.names},
-        "cabinet_position": Columns("qpos", slice(first, first + 2)),
-        "cabinet_yaw": Columns("qpos", slice(first + 2, first + 3)),
-        "drawer_opening": Columns("qpos", slice(drawer, drawer + 1)),
-        "drawer_velocity": Columns("qvel", (int(model.joint("drawer").dofadr[0]),)),
-    }
-    return SimModel(
-        spec=replace(SO101_CABINET, actuation=Actuation.for_all(SO101_CABINET.commands, NOMINAL_GAINS)),
-        model=model,
-        substeps=SUBSTEPS,
-        sensors=sensors,
-        commands={"joint_target": slice(0, 6)},
-        start={"joint_target": addresses(model)},
-        keyframe=0,
-        scatter=_CabinetScatter(first, drawer, opening),
+    model = so101_cabinet_mjcf(looks).compile()
+    return with_part(
+        SO101_CABINET, model, "cabinet", "drawer", "drawer_opening", CABINET_AREA, CABINET_TURN, opening, looks
     )
 
 
@@ -97,16 +78,3 @@ def so101_cabinet_mjcf(looks: bool = True) -> mujoco.MjSpec:
     add_board(drawer, "handle", middle - half, middle + half, _METAL)
     mjcf.add_key(name="rest", qpos=[*REST, 0.27, 0.0, 0.0, 0.0], ctrl=list(REST))
     return mjcf
-
-
-class _CabinetScatter:
-    """Put the cabinet at a random position on the table, facing the arm up to a random angle."""
-
-    def __init__(self, first: int, drawer: int, opening: tuple[float, float]) -> None:
-        self._first, self._drawer, self._opening = first, drawer, opening
-
-    def __call__(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> None:
-        x, y = (generator.uniform(low, high) for low, high in CABINET_AREA)
-        heading = np.arctan2(y, x - CHAIN[0].offset[0])
-        qpos[self._first : self._first + 3] = (x, y, heading + generator.uniform(-CABINET_TURN, CABINET_TURN))
-        qpos[self._drawer] = generator.uniform(*self._opening)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import mujoco
 import numpy as np
 
-__all__ = ["add_board", "add_fixed_thing", "hold_still", "look_at"]
+from hal.robot import Actuation, RobotSpec
+from hal.robots.so101 import CHAIN, SO101
+from sim.model import Columns, Reader, SimModel
+from sim.robots.so101 import NOMINAL_GAINS, SUBSTEPS, addresses, so101
+
+__all__ = ["FixtureScatter", "add_board", "add_fixed_thing", "hold_still", "look_at", "with_part"]
 
 _CLAMP_N, _CLAMP_NM = 300.0, 30.0
 """Force and torque that a clamped thing resists, several times those of the arm."""
@@ -83,3 +89,65 @@ def look_at(mjcf: mujoco.MjSpec, place: tuple[float, float, float], point: tuple
     camera = mjcf.camera("view")
     camera.pos, camera.fovy = place, 34.0
     camera.alt.xyaxes = [*right / np.linalg.norm(right), *up / np.linalg.norm(up)]
+
+
+def with_part(
+    spec: RobotSpec, model: mujoco.MjModel, thing: str, part: str, place: str,
+    area: tuple[tuple[float, float], tuple[float, float]], turn: float, places: tuple[float, float], looks: bool,
+) -> SimModel:  # fmt: skip
+    """Return the model of the arm before a clamped thing with one moving part, both of which a reset places.
+
+    Args:
+        spec: of the robot. Its sensors beside the arm's are ``THING_position``, ``THING_yaw``, ``place``, and the rate
+            of ``place`` under the name of the part.
+        model: compiled, with the joints ``THING_x``, ``THING_y``, ``THING_yaw`` and that of the part.
+        thing, part: names of the clamped thing and of its part's joint.
+        place: the sensor of the part's place along its joint.
+        area, turn, places: as for `FixtureScatter`.
+        looks: whether the model has its visual parts.
+    """
+    arm = so101(looks=looks)
+    first, moving = int(model.joint(f"{thing}_x").qposadr[0]), int(model.joint(part).qposadr[0])
+    sensors: dict[str, Reader] = {
+        **{name: arm.sensors[name] for name in SO101.sensors.names},
+        f"{thing}_position": Columns("qpos", slice(first, first + 2)),
+        f"{thing}_yaw": Columns("qpos", slice(first + 2, first + 3)),
+        place: Columns("qpos", slice(moving, moving + 1)),
+        f"{part}_velocity": Columns("qvel", (int(model.joint(part).dofadr[0]),)),
+    }
+    return SimModel(
+        spec=replace(spec, actuation=Actuation.for_all(spec.commands, NOMINAL_GAINS)),
+        model=model,
+        substeps=SUBSTEPS,
+        sensors=sensors,
+        commands={"joint_target": slice(0, 6)},
+        start={"joint_target": addresses(model)},
+        keyframe=0,
+        scatter=FixtureScatter(first, moving, area, turn, places),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FixtureScatter:
+    """Put a clamped thing at a random position on the table, facing the arm up to a random angle, its part at a place.
+
+    Attributes:
+        first: index in ``qpos`` of the thing's x, y and yaw.
+        moving: index in ``qpos`` of its part.
+        area: range of x and range of y, metres.
+        turn: largest angle between the thing and the line from the arm's shoulder to it, rad.
+        places: range of the part's places, in the unit of its joint.
+    """
+
+    first: int
+    moving: int
+    area: tuple[tuple[float, float], tuple[float, float]]
+    turn: float
+    places: tuple[float, float]
+
+    def __call__(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        """Draw position, angle and place, and write them into ``qpos``."""
+        x, y = (generator.uniform(low, high) for low, high in self.area)
+        heading = np.arctan2(y, x - CHAIN[0].offset[0])
+        qpos[self.first : self.first + 3] = (x, y, heading + generator.uniform(-self.turn, self.turn))
+        qpos[self.moving] = generator.uniform(*self.places)

@@ -69,7 +69,7 @@ def test_a_step_is_what_three_control_periods_did(tmp_path: Path) -> None:
 
 
 class Nudge:
-    """A person who has the robot in the periods 4 to 8."""
+    """Take over in the periods 4 to 8, as a person would."""
 
     def __init__(self) -> None:
         self.period = 0
