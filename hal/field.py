@@ -133,6 +133,11 @@ class Field:
         """Whether the elements are texts."""
         return self.dtype == TEXT
 
+    @property
+    def is_image(self) -> bool:
+        """Whether the value is an image: bytes of shape (height, width, 3)."""
+        return self.dtype == "uint8" and len(self.shape) == 3 and self.shape[2] == 3
+
     @cached_property
     def numpy_dtype(self) -> np.dtype:
         """The numpy dtype of an element, little-endian."""

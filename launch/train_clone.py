@@ -1,6 +1,7 @@
 """A network that learns from a script while acting itself: `python launch/train_clone.py --task so101-push`.
 
-DAgger (Ross, Gordon, Bagnell 2011) without rounds: the network drives ever more, the script labels. Extras: train/onnx.
+DAgger (Ross, Gordon, Bagnell 2011) without rounds: the network drives ever more, the script labels. Each episode draws
+its robot from the range of its kind, but for `--nominal`. Extras: train/onnx.
 """
 
 import argparse
@@ -9,14 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
-import rlenv_robot
-from rlenv_robot import LearningCurve, flat_for
+from rlenv_robot import LearningCurve, flat_for, make_vector
 from rlenv_robot.policies.deployment import robot_of_training
 from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
 from rlenv_robot.scripted import SCRIPTS
+from rlenv_robot.training.trials import conditions
 
-EPISODES = {"so101-insert": 150, "so101-pick-place": 160, "so101-sort": 220, "so101-stack": 130}  # steps; 100 for other
-# tasks: what comes when all is done teaches little
+# Steps of an episode on the nominal robot, 100 for other tasks; drawn robots are slower, and take the task's own.
+EPISODES = {"so101-insert": 150, "so101-pick-place": 160, "so101-sort": 220, "so101-stack": 130}
 TURN, UPDATES, BATCH, RATE, TRIALS = 10, 50, 256, 1e-3, 5  # steps of each robot, then updates of the network
 
 
@@ -35,16 +36,15 @@ class Drivers:
         return np.where(self.network, own, told + self.aside * self.rng.normal(1, 0.5, told.shape))
 
 
-def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False):
+def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False, nominal=False):
     """A policy after so many steps, and how it came about."""
     torch.manual_seed(seed), torch.set_num_threads(1)
-    envs = rlenv_robot.make_vector(name, num_envs, seed=seed, steps=EPISODES.get(name, 100))
+    robots, _ = conditions(name, nominal, {"steps": EPISODES.get(name, 100)} if nominal else {})
+    envs = make_vector(name, num_envs, seed=seed, **robots)
     flat, curve, script = flat_for(envs.task), LearningCurve(name, quiet=quiet), SCRIPTS[name]()
     hidden = [nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, flat.action_size)]
-    policy = FlatPolicy(
-        nn.Sequential(features := ScaledDifferences(flat), nn.Linear(features.size, 256), *hidden), flat
-    )
-    optimizer = torch.optim.Adam(policy.actor.parameters(), RATE, fused=True)
+    actor = nn.Sequential(features := ScaledDifferences(flat), nn.Linear(features.size, 256), *hidden)
+    policy, optimizer = FlatPolicy(actor, flat), torch.optim.Adam(actor.parameters(), RATE, fused=True)
     drivers, turns = Drivers(num_envs, flat.action_size, np.random.default_rng(seed)), -(-steps // (num_envs * TURN))
     obs, told = (torch.empty(turns * TURN, num_envs, size) for size in (flat.size, flat.action_size))
     table, done = envs.reset(), 0
@@ -53,14 +53,13 @@ def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False):
             observation = table["observation"]
             obs[done] = torch.from_numpy(flat.observe(observation))
             told[done] = torch.from_numpy(flat.vector_of(script.act(observation), observation))
-            own = policy.actor(obs[done]).detach().numpy()
+            own = actor(obs[done]).detach().numpy()
             action = flat.act(drivers.choose(told[done].numpy(), own, min(0.7, 2.5 * turn / turns)), observation)
             table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
             done += 1
         optimizer.param_groups[0]["lr"] = RATE * min(1.0, 1.5 * (1 - turn / turns) + 0.02)
         for rows in torch.randint(done * num_envs, (UPDATES, BATCH)):
-            answer, wanted = policy.actor(obs.flatten(0, 1)[rows]), told.flatten(0, 1)[rows]
-            loss = nn.functional.smooth_l1_loss(answer, wanted, beta=0.05)
+            loss = nn.functional.smooth_l1_loss(actor(obs.flatten(0, 1)[rows]), told.flatten(0, 1)[rows], beta=0.05)
             optimizer.zero_grad(), loss.backward(), optimizer.step()
         if turn % -(-turns // TRIALS) == 0 or turn == turns:
             curve.add(done * num_envs, policy)
@@ -72,7 +71,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     for name, value in {"task": "so101-push", "steps": 128_000, "seed": 0, "out": "policy.onnx"}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value))
+    parser.add_argument("--nominal", action="store_true", help="no drawn robots")
     given = parser.parse_args()
-    policy, _ = train(given.task, given.steps, given.seed)
-    about = {"trainer": "cloned script", "steps": given.steps, "seed": given.seed}
-    policy.save_onnx(given.out, given.task, about, robot_of_training(given.task))
+    policy, _ = train(given.task, given.steps, given.seed, nominal=given.nominal)
+    about = {"trainer": "cloned script", "steps": given.steps, "seed": given.seed, "nominal": given.nominal}
+    robots, _ = conditions(given.task, given.nominal, {})
+    policy.save_onnx(given.out, given.task, about, robot_of_training(given.task, **robots))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hal import LogError
+from hal import Field, LogError
 from recorder.formats.runs import Run
 from recorder.images.images import Images
 from recorder.images.sources import ImageSources
@@ -53,20 +53,24 @@ class Film:
     Args:
         table: the runs' table.
         filming: the choice of images; None for all cameras as they are.
+        fields: camera -> observation field that is its image. These are written whatever is chosen, as they were
+            observed, in place of what the log has of that camera.
 
     Raises:
         SourceError: there is no such camera.
         LogError: there are images, and OpenCV is missing.
     """
 
-    def __init__(self, table: Table, filming: Filming | None = None) -> None:
+    def __init__(self, table: Table, filming: Filming | None = None, fields: Mapping[str, Field] | None = None) -> None:
+        self.fields = dict(fields or {})
         self._filming = filming or Filming()
         self._sources = ImageSources(table)
         recorded = self._sources.cameras() if self._filming.cameras != () else ()
-        self.cameras = recorded if self._filming.cameras is None else self._filming.cameras
-        for camera in self.cameras:
-            if camera not in recorded:
+        chosen = recorded if self._filming.cameras is None else self._filming.cameras
+        for camera in chosen:
+            if camera not in recorded and camera not in self.fields:
                 raise self._sources.no_camera(camera)
+        self.cameras = tuple(dict.fromkeys((*self.fields, *chosen)))
         size, sources = self._filming.size, self._sources
         self._images = Images(table, size=size, cache_bytes=0, sources=sources) if recorded else None
         self._table = table
@@ -103,7 +107,8 @@ class Film:
     def encoded(self, run: Run, camera: str) -> list[bytes]:
         """Return the images of a run's T + 1 frames as JPEG or PNG: the recorded bytes, if they can be had."""
         source = self._sources.at(self._sources.where(run.episode))
-        if source is not None and camera in source.cameras and self._filming.size is None:
+        kept = camera not in self.fields and self._filming.size is None
+        if source is not None and camera in source.cameras and kept:
             rows = np.asarray(self._table.rows).take(run.numbers)
             numbers = source.numbers(camera, rows, "latest", np.inf)
             stored = [None if number == MISSING else source.stored(camera, number) for number in numbers.tolist()]
@@ -117,6 +122,9 @@ class Film:
                 if count]  # fmt: skip
 
     def _at(self, rows: np.ndarray, camera: str) -> tuple[np.ndarray, np.ndarray]:
+        if camera in self.fields:
+            name = f"observation_{self.fields[camera].name}"
+            return np.asarray(self._table.rows)[rows][name], np.ones(len(rows), bool)
         assert self._images is not None  # called only if there are cameras
         return self._images.at(rows, camera)
 

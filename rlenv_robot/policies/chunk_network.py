@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hal import Field, RobotSpec, Spec
+from hal import RobotSpec, Spec
 from recorder.json_data import JsonObject
 from rlenv_robot.adapters.flat import FlattenObservation, flat_for
 from rlenv_robot.policies.chunks import ChunkExecution, ChunkPolicy
@@ -18,12 +18,7 @@ from rlenv_robot.policies.flat import ScaledDifferences, export_onnx, flat_vecto
 from rlenv_robot.policies.onnx import metadata
 from rlenv_robot.tasks.task import Task
 
-__all__ = ["ChunkFields", "ChunkNetworkPolicy", "is_image"]
-
-
-def is_image(field: Field) -> bool:
-    """Return whether a field is a camera's image: bytes of shape (height, width, 3)."""
-    return field.dtype == "uint8" and len(field.shape) == 3 and field.shape[2] == 3
+__all__ = ["ChunkFields", "ChunkNetworkPolicy"]
 
 
 class ChunkFields(nn.Module):
@@ -52,8 +47,8 @@ class ChunkFields(nn.Module):
         super().__init__()
         flat = flat_for(task)
         self.observation, self.action, self.execution = task.observation, task.action, execution
-        self.images = tuple(field for field in task.observation if is_image(field))
-        kept = Spec(task.observation.name, tuple(field for field in task.observation if not is_image(field)))
+        self.images = tuple(field for field in task.observation if field.is_image)
+        kept = Spec(task.observation.name, tuple(field for field in task.observation if not field.is_image))
         self.flat: FlattenObservation = replace(flat, observation=kept)
         self.magnified = ScaledDifferences(self.flat)
         self.size = self.magnified.size

@@ -22,9 +22,10 @@ class LeRobotPolicy:
     """A policy of LeRobot over the fields of the task from which its data set was exported.
 
     LeRobot's vectors hold the fields that `recorder.formats.lerobot.write.write_lerobot` put into them, in the units
-    of our specs: ``observation.state``, ``observation.environment_state`` where there is one, and ``action``. Images
-    are fields ``<camera>_image``. What the fields are is in the data set's ``meta/info.json``: it is looked for as
-    ``info.json`` in the folder, and then where ``train_config.json`` says that the data set is.
+    of our specs: ``observation.state``, ``observation.environment_state`` where there is one, and ``action``. Images,
+    ``observation.images.<camera>``, are fields ``<camera>_image`` unless the data set names others. What the fields
+    are is in the data set's ``meta/info.json``: it is looked for as ``info.json`` in the folder, and then where
+    ``train_config.json`` says that the data set is.
 
     LeRobot's queue of actions, or its temporal ensembling, is a memory; `reset` begins an episode.
 
@@ -45,7 +46,12 @@ class LeRobotPolicy:
         features = _description(folder)
         self._vectors = {name: _spec(features, name, self.path) for name in _STATES if name in features}
         self.action = _spec(features, _ACTION, self.path)
-        self._cameras = [name for name in config.get("input_features", {}) if name.startswith(_IMAGES)]
+        cameras = [name for name in config.get("input_features", {}) if name.startswith(_IMAGES)]
+        seen = {name: _spec(features, name, self.path).fields[0] for name in cameras if _fields_in(features, name)}
+        self._trained = (*(part for spec in self._vectors.values() for part in spec), *seen.values())
+        self._images = {
+            name: seen[name].name if name in seen else f"{name.removeprefix(_IMAGES)}_image" for name in cameras
+        }
         self._model, self._before, self._after = _load(folder, str(config.get("type")))
         self.reset()
 
@@ -55,8 +61,8 @@ class LeRobotPolicy:
         Raises:
             SpecMismatch: with every difference.
         """
-        trained = {field.name: field for spec in self._vectors.values() for field in spec}
-        given = tuple(field for field in observation if not _is_image(field))
+        trained = {field.name: field for field in self._trained}
+        given = tuple(field for field in observation if field.name in trained or not field.is_image)
         ordered = [trained.pop(field.name) for field in given if field.name in trained]
         problems = [
             f"observation: {line}"
@@ -64,16 +70,12 @@ class LeRobotPolicy:
         ]
         problems += [f"action: {line}" for line in self.action.difference(Spec(_ACTION, action.fields))]
         problems += [
-            f"observation: there is no image {self._field_of(name)!r} for {name}"
-            for name in self._cameras
-            if self._field_of(name) not in observation
+            f"observation: there is no image {field!r} for {name}"
+            for name, field in self._images.items()
+            if field not in observation
         ]
         if problems:
             raise SpecMismatch(f"{self.path} was trained by LeRobot on other data", problems)
-
-    @staticmethod
-    def _field_of(camera: str) -> str:
-        return f"{camera.removeprefix(_IMAGES)}_image"
 
     def reset(self) -> None:
         """Forget the actions that were planned: a new episode begins."""
@@ -83,14 +85,14 @@ class LeRobotPolicy:
         """Return an action by the names of the action spec, cut off at its bounds, for any leading axes."""
         import torch
 
-        first = next(iter(self._vectors.values())).fields[0]
+        first = self._trained[0]
         leading = np.shape(observation[first.name])[: np.ndim(observation[first.name]) - len(first.shape)]
         batch: JsonDict = {}
         for name, spec in self._vectors.items():
             parts = [np.asarray(observation[field.name]).reshape((-1, field.size)) for field in spec]
             batch[name] = torch.from_numpy(np.concatenate(parts, axis=1).astype(np.float32))
-        for name in self._cameras:
-            image = np.ascontiguousarray(observation[self._field_of(name)])
+        for name, field_name in self._images.items():
+            image = np.ascontiguousarray(observation[field_name])
             image = image.reshape((-1, *image.shape[len(leading) :]))
             batch[name] = torch.from_numpy(image).permute(0, 3, 1, 2).float() / 255
         with torch.inference_mode():
@@ -104,10 +106,6 @@ class LeRobotPolicy:
             named[field.name] = np.clip(value, *field.bounds).astype(field.numpy_dtype)
             place += field.size
         return named
-
-
-def _is_image(field: Field) -> bool:
-    return field.dtype == "uint8" and len(field.shape) == 3
 
 
 def _read(path: Path) -> JsonDict:
@@ -132,9 +130,14 @@ def _description(folder: Path) -> JsonDict:
     )
 
 
+def _fields_in(features: JsonDict, name: str) -> list[JsonDict]:
+    """Return the fields that our export names in a feature; none in another's."""
+    return list(features.get(name, {}).get("fields") or ())
+
+
 def _spec(features: JsonDict, name: str, path: str) -> Spec:
     """Return the fields of a vector, from the key ``fields`` that our export writes."""
-    fields = features.get(name, {}).get("fields")
+    fields = _fields_in(features, name)
     if not fields:
         raise RobotError(
             f"{path}: the feature {name} of its data set does not say which fields it holds; policies run here that "

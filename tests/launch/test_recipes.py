@@ -125,6 +125,22 @@ def test_a_script_is_cloned(name: str, tmp_path: Path) -> None:
     _acts(tmp_path / "clone.onnx", name)
 
 
+def test_a_clone_learns_on_drawn_robots_unless_told_otherwise() -> None:
+    _needs("torch")
+    module, stiffness = _module("clone"), []
+
+    def make_vector(*args: Any, **made: Any) -> Any:
+        envs = catalogue.make_vector(*args, **made)
+        stiffness.append(envs.reset({})["extra_info"].get("randomisation", {}).get("actuator.elbow_flex.kp"))
+        return envs
+
+    module.make_vector = make_vector  # type: ignore[attr-defined]
+    for nominal in (False, True):
+        module.train(steps=40, num_envs=4, quiet=True, nominal=nominal)
+    assert len(set(stiffness[0].tolist())) == 4
+    assert stiffness[1] is None
+
+
 @pytest.mark.parametrize("name", ["act", "diffusion"])
 def test_demonstrations_are_imitated(name: str, tmp_path: Path) -> None:
     _needs("torch")

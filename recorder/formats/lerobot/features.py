@@ -16,7 +16,12 @@ from recorder.formats.foreign import shape_of
 from recorder.formats.runs import field_name
 from recorder.json_data import JsonObject
 
-__all__ = ["BOOKKEEPING", "INTERVENTION", "LOG_PROBABILITY", "Feature", "Features", "sort_features"]
+__all__ = [
+    "BOOKKEEPING", "INTERVENTION", "LOG_PROBABILITY", "PREFIX", "Feature", "Features", "camera_of", "sort_features",
+]  # fmt: skip
+
+PREFIX = "observation.images."
+"""Beginning of a camera's name in a LeRobot data set; here cameras have the rest of the name."""
 
 BOOKKEEPING = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 NEXT = ("next.reward", "next.done", "next.truncated", "next.success")
@@ -54,18 +59,25 @@ class Feature:
         return np.asarray(part.astype(self.field.numpy_dtype))
 
 
+def camera_of(field: Field) -> str:
+    """Return the name of an observed image's camera: that of its field without ``_image`` at its end."""
+    return field.name.removesuffix("_image") or field.name
+
+
 @dataclass(frozen=True)
 class Features:
     """The columns of a data set, by their use.
 
     Attributes:
         observation, action: in the order of the description.
+        pictures: features of images that are fields of the observation, behind the others; also among ``videos``.
         reserved: the existing columns with a meaning of their own (``next.reward`` ...).
         videos: features that are images.
         ignored: columns for which a frame row has no place.
     """
 
     observation: tuple[Feature, ...]
+    pictures: tuple[Feature, ...]
     action: tuple[Feature, ...]
     reserved: tuple[str, ...]
     videos: tuple[str, ...]
@@ -80,7 +92,7 @@ class Features:
     @property
     def specs(self) -> tuple[Spec, Spec]:
         """The specs of observation and action."""
-        parts = (("observation", self.observation), ("action", self.action))
+        parts = (("observation", (*self.observation, *self.pictures)), ("action", self.action))
         first, second = (Spec(name, tuple(feature.field for feature in part)) for name, part in parts)
         return first, second
 
@@ -89,16 +101,18 @@ def sort_features(features: Mapping[str, JsonObject], where: str) -> Features:
     """Sort the ``features`` of an ``info.json``.
 
     ``observation.state`` becomes the observation ``state``; ``action`` becomes the action ``target``, and
-    ``action.x`` the action ``x``.
+    ``action.x`` the action ``x``. Images are those of cameras, unless the description names a field: then they are
+    that field of the observation.
 
     Raises:
-        SourceError: there is no action, or no observation in numbers.
+        SourceError: there is no action, or no observation in numbers or fields.
     """
-    observation, action, videos, ignored = [], [], [], []
+    observation, pictures, action, videos, ignored = [], [], [], [], []
     reserved = tuple(name for name in (*NEXT, INTERVENTION, LOG_PROBABILITY) if name in features)
     for name, description in features.items():
         if description.get("dtype") in ("video", "image"):
             videos.append(name)
+            pictures += [Feature(name, field) for field in _fields(name, description, where)]
         elif name in BOOKKEEPING or name in reserved:
             continue
         elif description.get("dtype") not in (*DTYPES, "bool"):
@@ -109,27 +123,31 @@ def sort_features(features: Mapping[str, JsonObject], where: str) -> Features:
             action += _parts(name, name.removeprefix("action").lstrip(".") or "target", description, where)
         else:
             ignored.append(name)
-    if not action or not observation:
+    if not action or not (observation or pictures):
         raise SourceError(
             f"{where}: features must have action and observation.* in numbers, got {', '.join(features)}; "
             "name those that stand for them: columns={'action': 'actions', 'observation.state': 'state'}"
         )
-    return Features(tuple(observation), tuple(action), reserved, tuple(videos), tuple(ignored))
+    return Features(tuple(observation), tuple(pictures), tuple(action), reserved, tuple(videos), tuple(ignored))
 
 
 def _parts(column: str, name: str, description: JsonObject, where: str) -> list[Feature]:
     """Return one feature, or one for each field in a vector that `recorder.formats.lerobot.write` wrote."""
-    whole = _feature(column, name, description, where)
-    if not description.get("fields"):
+    whole, fields = _feature(column, name, description, where), _fields(column, description, where)
+    if not fields:
         return [whole]
-    try:
-        fields = [Field.from_dict(plain) for plain in description["fields"]]
-    except (SpecError, TypeError) as error:
-        raise SourceError(f"{where}: feature {column!r}: its fields can't be read: {error}") from error
     starts = [0, *accumulate(field.size for field in fields)]
     if starts[-1] != whole.field.size:
         raise SourceError(f"{where}: feature {column!r} has {whole.field.size} elements, its fields {starts[-1]}")
     return [Feature(column, field, starts[-1], start) for field, start in zip(fields, starts, strict=False)]
+
+
+def _fields(column: str, description: JsonObject, where: str) -> list[Field]:
+    """Return the fields that `recorder.formats.lerobot.write` names in a description; none in another's."""
+    try:
+        return [Field.from_dict(plain) for plain in description.get("fields") or ()]
+    except (SpecError, TypeError) as error:
+        raise SourceError(f"{where}: feature {column!r}: its fields can't be read: {error}") from error
 
 
 def _feature(column: str, name: str, description: JsonObject, where: str) -> Feature:

@@ -14,6 +14,7 @@ import numpy as np
 from hal import SourceError
 from recorder.formats.foreign import check_file, fill_pattern, inside, whole_number
 from recorder.formats.images import Film
+from recorder.formats.lerobot.features import PREFIX, Feature
 from recorder.formats.lerobot.files import LeRobotFiles, open_files, place_values
 from recorder.formats.parquet_columns import column, read_parquet
 from recorder.formats.runs import Run
@@ -24,11 +25,9 @@ from recorder.log.image_codec import decode_bytes
 from recorder.table.table import MISSING, ImageSource, Table, VideoSpan
 
 __all__ = [
-    "PREFIX", "VIDEO_PATH", "LeRobotFilm", "LeRobotImages", "LeRobotVideos", "PixelStats", "VideoPlace", "column_stats",
+    "VIDEO_PATH", "LeRobotFilm", "LeRobotImages", "LeRobotVideos", "PixelStats", "VideoPlace", "column_stats",
 ]  # fmt: skip
 
-PREFIX = "observation.images."
-"""Beginning of a camera's name in a LeRobot data set; here cameras have the rest of the name."""
 _OPEN_COLUMNS = 4
 """Columns of encoded images that are kept in memory."""
 _OPEN_VIDEOS = 8
@@ -91,6 +90,22 @@ class LeRobotImages(ImageSource):
         if pixels is None:
             raise SourceError(f"{name}, frame {frame} of episode {episode}: {len(data)} bytes are no image")
         return pixels
+
+    def fill(self, rows: np.ndarray, feature: Feature) -> None:
+        """Set an observed image in the rows of an episode; a row behind the last image repeats it.
+
+        Raises:
+            SourceError: an image is missing, can't be decoded, or is smaller than its field.
+        """
+        camera, (height, width, _) = feature.column.removeprefix(PREFIX), feature.field.shape
+        values, pixels = rows[f"observation_{feature.field.name}"], None
+        for row, number in enumerate(self.numbers(camera, rows, "latest", np.inf).tolist()):
+            if number != MISSING:
+                pixels = self.decode(camera, number, rgb=True)[:height, :width]  # videos have even sizes
+            if pixels is None or pixels.shape != feature.field.shape:
+                got = "missing" if pixels is None else f"of shape {pixels.shape}, expected {feature.field.shape}"
+                raise SourceError(f"{feature.column}: image of row {row} is {got}")
+            values[row] = pixels
 
     def videos(self) -> Iterator[VideoSpan]:
         """Yield the part of a video that shows each episode; see `ImageSource.videos`."""
@@ -358,6 +373,8 @@ class LeRobotFilm:
         for camera, shape in self._shapes.items():
             kind = "image" if self._film.embedded else "video"
             features[PREFIX + camera] = {"dtype": kind, "shape": list(shape), "names": ["height", "width", "channels"]}
+            if camera in self._film.fields:
+                features[PREFIX + camera]["fields"] = [self._film.fields[camera].to_dict()]
             if kind == "video":
                 features[PREFIX + camera]["info"] = {
                     "video.height": shape[0], "video.width": shape[1], "video.channels": 3, "video.fps": self._fps,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,6 +94,10 @@ class _Reader:
         self._blank = _Blank(np.dtype(layout.spec.row_dtype), round(1e9 / files.fps), self._units, keep_last)
         self._damaged: list[str] = []
 
+    @cached_property
+    def _images(self) -> LeRobotImages:
+        return LeRobotImages(self._files.root)
+
     def table(self) -> Table:
         infos: list[JsonDict] = []
         spool = EpisodeSpool(self._layout)
@@ -103,6 +108,8 @@ class _Reader:
                 columns = _columns(entry, read, self._features)
                 self._check_units(columns)
                 rows = _rows(entry, columns, self._features, self._blank)
+                for feature in self._features.pictures:
+                    self._images.fill(rows, feature)
                 info = _info(entry, columns, self._features, self._files, self._keep_last)
             except _WrongUnits:
                 raise

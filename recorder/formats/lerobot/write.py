@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +15,7 @@ from hal import Field, SourceError, Spec
 from recorder.formats.atomic_write import atomic_write
 from recorder.formats.card import NAME, card_text, feature_table
 from recorder.formats.images import Film, Filming
-from recorder.formats.lerobot.features import INTERVENTION, LOG_PROBABILITY
+from recorder.formats.lerobot.features import INTERVENTION, LOG_PROBABILITY, camera_of
 from recorder.formats.lerobot.images import VIDEO_PATH, LeRobotFilm, column_stats
 from recorder.formats.parquet_columns import IMAGE, Column, pyarrow_for, writer
 from recorder.formats.runs import Run, flat, runs_of, single_reward
@@ -42,7 +42,8 @@ class Shape:
         fps: frames per second, a whole number.
         clock: whether time stamps are of the robot's clock; otherwise they count frames.
         extras: columns beyond the usual ones, name -> dtype.
-        environment: the spec of ``observation.environment_state``, the rest of the observation; often empty.
+        environment: the spec of ``observation.environment_state``, another part of the observation; often empty.
+        images: camera -> observation field that is its image, the rest of the observation; often empty.
     """
 
     observation: Spec
@@ -51,6 +52,7 @@ class Shape:
     clock: bool
     extras: Mapping[str, str]
     environment: Spec = _NO_FIELDS
+    images: Mapping[str, Field] = field(default_factory=dict)
 
     @property
     def observed(self) -> dict[str, Spec]:
@@ -153,11 +155,15 @@ def shape_of(table: Table, runs: list[Run], environment: Collection[str] = ()) -
         SourceError: there is no step, no observation or no action, or ``environment`` names other fields or all.
     """
     layout = table.layout
-    unknown = [name for name in environment if name not in layout.observation]
-    if unknown or (environment and set(layout.observation.names) <= set(environment)):
+    images: dict[str, Field] = {}
+    for part in (part for part in layout.observation if part.is_image):
+        images[part.name if camera_of(part) in images else camera_of(part)] = part
+    numbers = tuple(part for part in layout.observation if part not in images.values())
+    names = [part.name for part in numbers]
+    if environment and not set(environment) < set(names):
         raise SourceError(
             f"environment is {', '.join(environment)}: allowed are some, and not all, of the observation's fields "
-            f"{', '.join(layout.observation.names)}"
+            f"in numbers, {', '.join(names)}"
         )
     if not runs or not len(layout.observation) or not len(layout.action):
         raise SourceError(
@@ -178,10 +184,10 @@ def shape_of(table: Table, runs: list[Run], environment: Collection[str] = ()) -
     if not all(np.isnan(run.came["log_probability"]).all() for run in runs):
         extras[LOG_PROBABILITY] = "float32"
     state, surroundings = (
-        Spec(name, tuple(field for field in layout.observation if (field.name in environment) is chosen))
+        Spec(name, tuple(part for part in numbers if (part.name in environment) is chosen))
         for name, chosen in ((layout.observation.name, False), ("environment_state", True))
     )
-    return Shape(state, layout.action, fps, clock, extras, surroundings), notes + _lost(table, runs)
+    return Shape(state, layout.action, fps, clock, extras, surroundings, images), notes + _lost(table, runs, numbers)
 
 
 def _rate(runs: list[Run]) -> tuple[int, bool, list[str]]:
@@ -196,15 +202,15 @@ def _rate(runs: list[Run]) -> tuple[int, bool, list[str]]:
     return fps, True, []
 
 
-def _lost(table: Table, runs: list[Run]) -> list[str]:
+def _lost(table: Table, runs: list[Run], observed: Iterable[Field]) -> list[str]:
     layout, notes = table.layout, []
     for what, spec in (("applied", layout.applied), ("sensor", layout.sensors)):
         if len(spec):
             notes.append(f"a LeRobot frame has no place for {what} {', '.join(spec.names)}")
     rounded = [
         f"{group} {field.name}"
-        for group, spec in (("observation", layout.observation), ("action", layout.action))
-        for field in spec
+        for group, fields in (("observation", observed), ("action", layout.action))
+        for field in fields
         if not all(_fits(run.group(group, Spec(group, (replace(field, counted_by=""),)))[field.name]) for run in runs)
     ]
     rounded += [] if all(_fits(run.came["reward"]) for run in runs) else ["reward"]
@@ -232,8 +238,9 @@ def write_lerobot(
 ) -> list[str]:
     """Write a table as a data set that LeRobot reads and trains on.
 
-    All observation fields become the vector ``observation.state``, all action fields ``action``, float32 both.
-    Frame t has the observation and the action chosen there; ``next.reward``, ``next.done`` and ``next.truncated``
+    Images among the observation's fields become ``observation.images.<camera>``, which LeRobot's policies take as
+    images; all other observation fields become the vector ``observation.state``, all action fields ``action``, float32
+    both. Frame t has the observation and the action chosen there; ``next.reward``, ``next.done`` and ``next.truncated``
     describe what followed. LeRobot has no place for an episode's last observation, without which the
     value of a truncated episode can't be bootstrapped: it is kept in a column of our own beside the episode, which
     LeRobot passes over and `recorder.formats.lerobot.read.load_lerobot` reads; the image that belongs to it is in the
@@ -243,7 +250,7 @@ def write_lerobot(
         table: the table to write.
         path: the folder, which must not exist yet.
         filming: the choice of images, and whether they are videos: AV1 if PyAV is installed, otherwise VP9. None: all
-            images, as videos.
+            images, as videos. What was observed is always written, in its own size.
         environment: names of observation fields that become ``observation.environment_state`` instead, which LeRobot's
             ACT and diffusion policy want where there are no images.
 
@@ -260,10 +267,13 @@ def write_lerobot(
     shape, lost = shape_of(table, runs, environment)
     tasks = list(dict.fromkeys(_task(run) for run in runs))
     arrow = pyarrow_for(path)
-    with atomic_write(path, folder=True) as part, Film(table, filming) as film:
+    with atomic_write(path, folder=True) as part, Film(table, filming, shape.images) as film:
         if film.cameras and not film.embedded and shape.jitters(runs):
             shape = replace(shape, clock=False)
             lost.append("timestamp counts frames, as LeRobot's videos want; the robot's clock is in meta/episodes")
+        if shape.images and not film.embedded:
+            names = ", ".join(part.name for part in shape.images.values())
+            lost.append(f"videos compress the observed pixels of {names}; embedded images keep them")
         images = LeRobotFilm(film, runs, shape.fps)
         entries, stats = _write_data(part, shape, runs, tasks, images)
         if not images.embedded:

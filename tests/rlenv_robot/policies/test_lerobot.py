@@ -12,11 +12,14 @@ import pytest
 
 import rlenv_robot
 from hal import RobotError, SpecMismatch
+from recorder.formats.images import Filming
+from recorder.formats.lerobot.write import write_lerobot
 from recorder.formats.registry import writable_format
 from recorder.table.load import load_runs
 from rlenv_robot.policies.lerobot import LeRobotPolicy
 from rlenv_robot.policies.policy import load_policy
 from rlenv_robot.scripted import ScriptedPush
+from rlenv_robot.tasks.images import with_images
 from rlenv_robot.training.imitation.demonstrations import Disturbance, record_demonstrations
 from rlenv_robot.training.rollout import run_episode
 
@@ -100,6 +103,54 @@ def test_it_chooses_what_lerobot_chooses(ensemble: float | None, exported: Path,
     (tmp_path / "info.json").unlink()
     with pytest.raises(RobotError, match=r"meta/info\.json"):
         load_policy(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    any(find_spec(name) is None for name in ("lerobot", "torchvision", "datasets", "av")), reason="needs LeRobot whole"
+)
+def test_lerobots_factory_takes_an_observed_image_as_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+    from lerobot.policies.act.configuration_act import ACTConfig
+    from lerobot.policies.factory import make_policy, make_pre_post_processors
+
+    name, seen = "observation.images.overhead", with_images(rlenv_robot.task(TASK, steps=6), {"overhead": (64, 48)})
+    with rlenv_robot.make(seen, record=tmp_path / "runs") as env:
+        *_, _ = run_episode(env, ScriptedPush(), {"seed": 1})
+    table = load_runs(tmp_path / "runs")
+    write_lerobot(table, tmp_path / "set", Filming(embedded=True), environment=SURROUNDINGS)
+    data = LeRobotDataset("local/set", root=tmp_path / "set")
+    given = (data[3][name].permute(1, 2, 0) * 255).round().to(torch.uint8).numpy()
+    np.testing.assert_array_equal(given, table.rows["observation_overhead_image"][3])
+
+    config = ACTConfig(
+        dim_model=16, n_heads=2, dim_feedforward=16, n_encoder_layers=1, chunk_size=4, n_action_steps=2,
+        n_vae_encoder_layers=1, latent_dim=4, pretrained_backbone_weights=None, device="cpu",
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = make_policy(config, data.meta).eval()
+    assert {key: tuple(part.shape) for key, part in config.image_features.items()} == {name: (3, 48, 64)}
+    before, after = make_pre_post_processors(config, dataset_stats=data.meta.stats)
+    for part in (model, before, after):
+        part.save_pretrained(tmp_path / "policy")
+    (tmp_path / "policy" / "info.json").write_bytes((tmp_path / "set" / "meta" / "info.json").read_bytes())
+    policy = load_policy(tmp_path / "policy")
+    with rlenv_robot.make(seen) as env:
+        policy.check(env.observation, env.action)
+        low, high = env.action["arm_target"].bounds
+    model.reset()
+    for frame in (0, 1, 2):
+        item = {key: value[None] for key, value in data[frame].items() if key.startswith("observation.")}
+        with torch.inference_mode():
+            theirs = after(model.select_action(before(item)))[0].numpy()
+        fields = {field.name: table.rows[f"observation_{field.name}"][frame] for field in seen.observation}
+        np.testing.assert_allclose(policy.act(fields)["arm_target"], np.clip(theirs, low, high), atol=1e-6)
+    other = with_images(rlenv_robot.task(TASK), {"overhead": (32, 32)})
+    with pytest.raises(SpecMismatch, match="overhead_image"):
+        policy.check(other.observation, other.action)
 
 
 def test_a_folder_without_a_policy_is_refused(tmp_path: Path) -> None:

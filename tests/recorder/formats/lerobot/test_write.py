@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hal import Field, SourceError, Spec
 from hal.frame_layout import FrameLayout
+from recorder.formats.images import Filming
 from recorder.formats.lerobot import write as lerobot_write
 from recorder.formats.lerobot.read import load_lerobot
 from recorder.formats.lerobot.write import write_lerobot
@@ -56,6 +57,53 @@ def test_our_own_reader_gives_it_back(tmp_path: Path, make_table: Make) -> None:
         "rounded to float32: observation goal",
         "the last observation of each episode is where only this software reads it (meta/episodes)",
     ]
+
+
+@pytest.mark.parametrize("embedded", [True, False], ids=["embedded", "videos"])
+def test_an_observed_image_is_an_image_there_and_a_field_again_here(
+    tmp_path: Path, make_table: Make, embedded: bool
+) -> None:
+    """LeRobot's name, type and shape of it; and its field, pixels and last observation when it comes back."""
+    pytest.importorskip("cv2", reason="OpenCV is not installed")
+    joints = Field("joint_position", (2,), "float32", -3, 3)
+    picture = Field("top_image", (33, 48, 3), "uint8", 0, 255)  # videos have even sizes
+    layout = FrameLayout(Spec("o", (joints, picture)), Spec("a", (Field("target", (2,), "float32"),)))
+    table = make_table((5, 1, 4), "tdt", layout)
+    smooth = np.linspace(0, 200, 33 * 48 * 3).reshape(33, 48, 3) + np.arange(len(table.rows))[:, None, None, None] * 4
+    table.rows["observation_top_image"] = smooth.astype(np.uint8)
+    notes = write_lerobot(table, tmp_path / "out", Filming(cameras=(), embedded=embedded))
+    assert any("top_image" in note for note in notes) is not embedded
+    features = json.loads((tmp_path / "out" / "meta" / "info.json").read_text())["features"]
+    seen = features["observation.images.top"]
+    assert (seen["dtype"], seen["names"]) == ("image" if embedded else "video", ["height", "width", "channels"])
+    assert seen["shape"] == [33 + (not embedded), 48, 3]
+    assert features["observation.state"]["shape"] == [2]
+    back = load_lerobot(tmp_path / "out")
+    assert back.layout.observation.fields == layout.observation.fields
+    off = np.abs(back.rows["observation_top_image"].astype(int) - table.rows["observation_top_image"])
+    assert off.max() == 0 if embedded else off.mean() < 4
+    np.testing.assert_array_equal(back.rows["observation_joint_position"], table.rows["observation_joint_position"])
+    write_lerobot(back, tmp_path / "again", Filming(embedded=embedded))
+    again = json.loads((tmp_path / "again" / "meta" / "info.json").read_text())["features"]
+    assert again["observation.images.top"] == seen
+
+
+def test_images_among_the_numbers_of_an_older_export_are_read(tmp_path: Path, make_table: Make) -> None:
+    joints, picture = Field("joint_position", (2,), "float32"), Field("top_image", (2, 3, 3), "uint8", 0, 255)
+    layout = FrameLayout(Spec("o", (joints, picture)), Spec("a", (Field("target", (2,), "float32"),)))
+    table = make_table((5, 4), "tt", layout)
+    flat = FrameLayout(Spec("o", (joints, Field("top_image", (18,), "float32"))), layout.action)
+    rows = flat.spec.rows(len(table.rows))
+    for name in rows.dtype.names or ():
+        rows[name] = table.rows[name].reshape(rows[name].shape)
+    write_lerobot(replace(table, layout=flat, rows=rows), tmp_path / "out")
+    path = tmp_path / "out" / "meta" / "info.json"
+    info = json.loads(path.read_text())
+    info["features"]["observation.state"]["fields"][1] = picture.to_dict()  # as it was written before
+    path.write_text(json.dumps(info))
+    back = load_lerobot(tmp_path / "out")
+    assert back.layout.observation.fields == layout.observation.fields
+    np.testing.assert_array_equal(back.rows["observation_top_image"], table.rows["observation_top_image"])
 
 
 def test_the_files_say_what_lerobot_expects(tmp_path: Path, make_table: Make) -> None:
