@@ -78,6 +78,7 @@ def toward(
     step: np.ndarray | float = STEP_RAD,
     tool: tuple[float, float, float] = TIP,
     pitch: np.ndarray | None = None,
+    lead: np.ndarray | float = _LEAD_RAD,
 ) -> np.ndarray:
     """Return the next goals of the five joints on the way to where the tool's point is at ``place``, pointing down.
 
@@ -93,6 +94,7 @@ def toward(
         step: the farthest that the joint with the longest way moves, rad, shape (...) or a number; the others keep
             pace.
         pitch: of the gripper below the horizontal, rad, shape (...); by default as steep as the arm can.
+        lead: the farthest that a goal may be from where its joint is going, rad, shape (...) or a number.
 
     Returns:
         Rad, float32, shape (..., 5); ``goal`` where the place is out of reach.
@@ -104,7 +106,8 @@ def toward(
     change = np.where(np.isnan(wanted), 0.0, wanted - coming)
     longest = np.abs(change).max(axis=-1)
     moved = goal + change * np.minimum(_GAIN, step / np.maximum(longest, 1e-9))[..., None]
-    moved = np.clip(moved, np.minimum(goal, coming - _LEAD_RAD), np.maximum(goal, coming + _LEAD_RAD))
+    lead = np.asarray(lead)[..., None]
+    moved = np.clip(moved, np.minimum(goal, coming - lead), np.maximum(goal, coming + lead))
     low, high = np.asarray(LOW[:5], np.float32), np.asarray(HIGH[:5], np.float32)
     bounded: np.ndarray = np.clip(moved.astype(np.float32), low, high)
     return bounded
@@ -302,8 +305,15 @@ def _leg(thing: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 _BEHIND_M = 0.038
 _OVER_M = 0.07
-_PUSH_RAD = 0.04
 _STROKE_M = 0.03
+_PUSH_RAD = 0.025
+_PUSH_LEAD_RAD = 0.25
+"""A joint that sticks while it pushes breaks loose with what its goal is ahead by then, and throws the cube past the
+target. Slow goals that stay near the joints keep that within the tolerance."""
+
+_ARRIVED_M = (0.010, 0.014)
+_BEYOND_M = 0.01
+"""The stroke aims beyond the target, so that the last millimetres do not take ever smaller steps against friction."""
 
 
 class ScriptedPush:
@@ -325,9 +335,9 @@ class ScriptedPush:
         along = (rest * ahead).sum(axis=-1)
         beside = np.abs(rest[..., 0] * ahead[..., 1] - rest[..., 1] * ahead[..., 0])
 
-        left = ramp(far, 0.003, 0.008)
+        left = ramp(far, *_ARRIVED_M)
         pushing = ramp(tips[..., 2], 0.04, 0.03) * ramp(along, -0.009, -0.017) * ramp(beside, 0.015, 0.007)
-        stroke = cube + ahead * (along + np.minimum(far, _STROKE_M))[..., None]
+        stroke = cube + ahead * (along + np.minimum(far + _BEYOND_M, _STROKE_M))[..., None]
         around, height = _behind(cube, ahead, along, tips)
         place = blend(left, blend(pushing, stroke, around), tips[..., :2])
         height = blend(left, blend(pushing, CUBE_HALF, height), _OVER_M)
@@ -336,7 +346,9 @@ class ScriptedPush:
         coming = coming_position(observation["joint_position"], observation["joint_velocity"])[..., :5]
         facing = same_turn(goal[..., 4], roll_to(heading_to(place) - np.arctan2(ahead[..., 1], ahead[..., 0])), np.pi)
         roll = blend((1 - pushing) * left, facing, coming[..., 4])
-        return {"arm_target": toward(goal, coming, place, roll, blend(pushing * left, _PUSH_RAD, STEP_RAD))}
+        step = blend(pushing * left, _PUSH_RAD, STEP_RAD)
+        lead = blend(pushing * left, _PUSH_LEAD_RAD, _LEAD_RAD)
+        return {"arm_target": toward(goal, coming, place, roll, step, lead=lead)}
 
 
 def _behind(cube: np.ndarray, ahead: np.ndarray, along: np.ndarray, tips: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -21,4 +21,7 @@ def test_the_python_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     used, frames = reader.used("clock"), reader.frames()
     assert used.valid[1:].all()
     assert (used.values["seconds"][1:] * 1e9 <= frames["stamp_ns"][1:] + 2e6).all()
-    assert len(np.unique(used.sample[1:])) == 5
+    numbers = used.sample[1:]
+    assert len(numbers) == 5
+    assert (np.diff(numbers) >= 0).all()
+    assert numbers[-1] > numbers[0], "a frame uses the newest sample"

@@ -39,7 +39,7 @@ def serve() -> Iterator[Serve]:
 
         def start(robot: Any, folder: Path, **settings: Any) -> tuple[Server, RemoteRobot, ControllerLog]:
             log = ControllerLog(folder, **settings)
-            server = Server(Guard(log.wrap(robot)), control_hz=50, watchdog_s=0.2, observer=log)
+            server = Server(Guard(log.wrap(robot)), control_hz=50, watchdog_s=2.0, observer=log)
             ends.callback(ServerWatch(server, log).start().close)
             ends.enter_context(server)
             remote = RemoteRobot(server.address)
