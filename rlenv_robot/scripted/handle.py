@@ -87,7 +87,7 @@ def grasp_move_and_leave(
     down = ramp(off, 0.012, 0.008) * ramp(((tips - thing) * normal).sum(axis=-1), 0.0075, 0.0025)
     begun = ramp(jaw, _OPEN - 0.05, _OPEN - 0.2) * _around(tips, thing)
     closing = np.maximum(down, begun) * (1 - done)
-    moving = holds(goal, velocity, tips, thing) * (1 - done)
+    held = holds(goal, velocity, tips, thing)
     opened = ramp(position[..., 5].astype(np.float64), 0.35, 0.6)
 
     above = before + normal * np.clip((off - 0.004) * 10, 0.0, _ABOVE_M)[..., None]
@@ -95,8 +95,8 @@ def grasp_move_and_leave(
     # What is held leads the gripper, so its turns are left as they are: goals that fight the joint only wind up.
     held_pitch = coming[..., 1:4].sum(axis=-1) + turn
     led = toward(arm, coming, tips + leg, coming[..., 4], tool=GRASP, pitch=held_pitch)
-    moved = blend(moving, led, free)
-    moved = blend(np.maximum(closing * (1 - moving), done * (1 - opened)), arm, moved)
+    moved = blend(held, led, free)
+    moved = blend(np.maximum(closing * (1 - held), done * (1 - opened)), arm, moved)
     wanted = np.clip(jaw + _CLOSING_STEP * (1 - 2 * closing), _CLOSED, _OPEN)
     return np.concatenate([moved, wanted[..., None]], axis=-1).astype(np.float32)
 

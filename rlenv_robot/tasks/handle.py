@@ -79,6 +79,9 @@ class HandleTask:
     _slowest: float
     """The mean speed up to which the part is at rest, in the unit of its place for each second."""
 
+    _start_lift_rad: float = 0.0
+    """Added to ``shoulder_lift`` of a start for ``close``, rad: an open lid would be inside a gripper at home."""
+
     @property
     def _tolerance(self) -> float:
         """The error that counts as success, in the unit of the part's place."""
@@ -160,7 +163,10 @@ class HandleTask:
         drawn = float(rng.uniform(*self._drawn))
         place = drawn if self.job == "open" else 0.0
         goal: Arrays = {self.goal.names[0]: np.array([place], np.float32)}
-        return Episode(with_fixed_goal(self.goal, goal, options), {"joint_target": start_open(rng)})
+        start = start_open(rng)
+        if self.job == "close":
+            start[1] += self._start_lift_rad
+        return Episode(with_fixed_goal(self.goal, goal, options), {"joint_target": start})
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
         """Return the action: it is the command."""
@@ -348,6 +354,7 @@ class Lid(HandleTask):
     _place = "lid_angle"
     _range = (0.0, WIDEST)
     _wide, _close, _slowest = 0.5, 0.1, 0.05
+    _start_lift_rad = -0.5
     _figures = MappingProxyType({"angle_error_rad": 1.0, "speed_rad_s": 1.0, "clearance_mm": 1e-3})
 
     def _opened(self) -> tuple[Callable[..., SimModel], Callable[..., SimModel]]:

@@ -1,8 +1,10 @@
 """Diffusion policy (Chi et al. 2023) in plain PyTorch: chunks of actions are drawn by removing noise step by step.
 
-The network learns the noise in noised chunks (DDPM; Ho, Jain, Abbeel 2020, with the cosine schedule of Nichol and
-Dhariwal 2021) and removes it in a few steps when it acts (DDIM; Song, Meng, Ermon 2021). It begins from one noise that
-is drawn once and kept in the policy's file, so the policy is a function of what it observes.
+The network learns the clean chunk in noised ones (DDPM; Ho, Jain, Abbeel 2020, with the cosine schedule of Nichol and
+Dhariwal 2021) and removes the noise in a few steps when it acts (DDIM; Song, Meng, Ermon 2021). If it learned the noise
+instead, as in these papers, its errors would be divided by the share of the signal, which is small at first (Salimans
+and Ho 2022, section 4), and few steps don't make up for that. The policy begins from one noise that is drawn once and
+kept in its file, so it is a function of what it observes.
 """
 
 from __future__ import annotations
@@ -77,8 +79,7 @@ class DiffusionPolicy(nn.Module):
         context, chunk = self.context(vectors.flatten(1)), self.noise + vectors.new_zeros(vectors.shape[0], 1, 1)
         for time, following in zip(self._times, [*self._times[1:], -1], strict=True):
             kept = self._signal[time]
-            noise = self._noise(chunk, context, torch.full((1,), time))
-            clean = ((chunk - math.sqrt(1 - kept) * noise) / math.sqrt(kept)).clamp(-self.RANGE, self.RANGE)
+            clean = self._clean(chunk, context, torch.full((1,), time)).clamp(-self.RANGE, self.RANGE)
             if following < 0:
                 return clean
             noise = (chunk - math.sqrt(kept) * clean) / math.sqrt(1 - kept)
@@ -86,8 +87,8 @@ class DiffusionPolicy(nn.Module):
             chunk = math.sqrt(after) * clean + math.sqrt(1 - after) * noise
         return chunk
 
-    def _noise(self, chunk: torch.Tensor, context: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
-        """Return the noise in noised chunks, (batch, K, A), at diffusion steps (batch,) or (1,)."""
+    def _clean(self, chunk: torch.Tensor, context: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        """Return what noised chunks are without noise, (batch, K, A), at diffusion steps (batch,) or (1,)."""
         condition = context + self.time(_time_features(time, self.settings.steps))
         value = self.first(chunk.transpose(1, 2)) + self.places
         for block in self.blocks:
@@ -97,7 +98,7 @@ class DiffusionPolicy(nn.Module):
     def loss(
         self, vectors: torch.Tensor, images: Mapping[str, torch.Tensor], chunk: torch.Tensor, mask: torch.Tensor
     ) -> torch.Tensor:
-        """Return the mean squared error of the noise that the network finds in noised chunks.
+        """Return the mean squared error of the chunks that the network finds in noised ones.
 
         Args:
             vectors, images: as for `forward`.
@@ -107,8 +108,8 @@ class DiffusionPolicy(nn.Module):
         time, noise = torch.randint(0, self.settings.steps, (len(chunk),)), torch.randn_like(chunk)
         kept = self.kept[time][:, None, None]
         noised = kept.sqrt() * chunk + (1 - kept).sqrt() * noise
-        answer = self._noise(noised, self.context(vectors.flatten(1)), time)
-        return (answer - noise).square()[mask].mean()
+        answer = self._clean(noised, self.context(vectors.flatten(1)), time)
+        return (answer - chunk).square()[mask].mean()
 
 
 _TIME = 32

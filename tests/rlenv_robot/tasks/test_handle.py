@@ -202,6 +202,16 @@ def test_a_wrong_setting_of_a_lid_is_refused(setting: dict, told: str) -> None:
         Lid(**setting)
 
 
+def test_an_open_lid_is_clear_of_the_gripper_at_the_start() -> None:
+    """An arm that stays where it begins moves no lid; at home its fingers would be inside some of them."""
+    with rr.make_vector("so101-lid", 60, seed=1000, autoreset="disabled", job="close", steps=10) as envs:
+        table = envs.reset()
+        start, action = table["observation"]["lid_angle"], {"joint_target": table["observation"]["joint_goal"]}
+        for _ in range(6):
+            table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
+        assert np.abs(table["observation"]["lid_angle"] - start).max() < 0.01
+
+
 @pytest.mark.parametrize(
     ("name", "sensor", "job"),
     [("so101-drawer", "drawer_opening", "open"), ("so101-drawer", "drawer_opening", "close"),
