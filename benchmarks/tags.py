@@ -17,7 +17,8 @@ import numpy as np
 from hal.cameras.tags import TagDetector
 from hal.robot import Image
 from sim.rendering.camera import Camera
-from sim.robots.tagged_cube import CUBE_TAGS, pinhole_camera, so101_tagged_cube
+from sim.rendering.projection import pinhole_camera
+from sim.robots.tagged_cube import CUBE_TAGS, so101_tagged_cube
 
 SIZES = ((1280, 960), (640, 480))
 

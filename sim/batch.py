@@ -129,7 +129,7 @@ class SimBatch(Simulations):
         self._warning = self._batch.warning
         self._warned = self._warning.tobytes()
         self._images: dict[str, ImageReader] = {
-            name: reader.open(sim_model, self._batch.bind("qpos"), lambda: self.models)
+            name: reader.open(sim_model, self._batch.bind("qpos"), lambda: self.models, threads)
             for name, reader in sim_model.sensors.items()
             if isinstance(reader, Rendered)
         }

@@ -86,11 +86,11 @@ class Rendered:
     """A sensor that is the image of a camera (`sim.rendering.image_sensors.with_image_sensors`).
 
     Attributes:
-        open: makes the reader of a batch, from the model, ``qpos`` of all simulations (live), and a function that
-            returns the model's fields in which they differ.
+        open: makes the reader of a batch, from the model, ``qpos`` of all simulations (live), a function that returns
+            the model's fields in which they differ, and the batch's number of threads (0: one for each logical CPU).
     """
 
-    open: Callable[[SimModel, np.ndarray, Callable[[], Mapping[str, np.ndarray]]], ImageReader]
+    open: Callable[[SimModel, np.ndarray, Callable[[], Mapping[str, np.ndarray]], int], ImageReader]
 
 
 Reader = Columns | Computed | Rendered

@@ -15,7 +15,7 @@ from sim.model import SimModel
 from sim.rendering.camera import Eye, available, open_camera, seen
 from sim.snapshot import BatchSnapshot
 
-__all__ = ["SIZE", "BatchRenderer", "ImageBatch"]
+__all__ = ["SIZE", "BatchRenderer", "ImageBatch", "thread_count"]
 
 SIZE = 320, 240
 """Default width and height of images, pixels."""
@@ -43,7 +43,7 @@ class BatchRenderer:
     def __init__(self, sim_model: SimModel, cameras: Sequence[str], width: int, height: int, threads: int = 0) -> None:
         if not cameras:
             raise RobotError("no camera is named; name one or more cameras of the model")
-        count = _thread_count(threads) if available() is None else 1
+        count = thread_count(threads) if available() is None else 1
         self.cameras, self.width, self.height = tuple(cameras), width, height
         self._sim_model, self._pool = sim_model, ThreadPoolExecutor(count, "images")
         self._drawers: list[list[Eye]] = []
@@ -115,7 +115,7 @@ class ImageBatch:
 
     def __init__(self, batch: SimBatch, cameras: Sequence[str], size: tuple[int, int] = SIZE, threads: int = 0) -> None:
         self.batch = batch
-        self._images = BatchRenderer(batch.sim_model, cameras, *size, min(_thread_count(threads), batch.num))
+        self._images = BatchRenderer(batch.sim_model, cameras, *size, min(thread_count(threads), batch.num))
         self._qpos = batch.open_batch.bind("qpos")
 
     @property
@@ -170,5 +170,6 @@ class ImageBatch:
         self.batch.close()
 
 
-def _thread_count(threads: int) -> int:
+def thread_count(threads: int) -> int:
+    """Return how many threads draw where ``threads`` are asked for: at most 8, and for 0 one for each logical CPU."""
     return min(threads or os.cpu_count() or 1, _MAX_DRAWERS)

@@ -17,7 +17,7 @@ import numpy as np
 
 from hal.errors import RobotError
 from sim.model import SimModel
-from sim.rendering.egl import EglContext, load_triton_first
+from sim.rendering.egl import EglContext, drawn_by_callers, load_triton_first
 from sim.rendering.rays import RayCamera
 from sim.rendering.scene import Marker, grounds, sky_is_hidden
 from sim.state import posed, posing, whole_state
@@ -224,7 +224,8 @@ def _open_gl(width: int, height: int) -> Any:
         return EglContext()
     load_triton_first()
     try:
-        context = mujoco.GLContext(width, height)
+        with drawn_by_callers():
+            context = mujoco.GLContext(width, height)
     except Exception as error:  # each back end raises exceptions of its own
         if chosen == "egl" and isinstance(error, ImportError):
             return EglContext()

@@ -6,6 +6,12 @@ first ``torch.optim`` optimizer, since making one imports ``torch._dynamo``, whi
 first, both keep their own LLVM. `load_triton_first` therefore loads Triton's library, where it is installed, before
 anything of OpenGL; it does not import Triton or PyTorch. TensorFlow has a similar fault
 (github.com/tensorflow/tensorflow/issues/124205).
+
+Mesa 22.3 (Debian 12) fills pixels in threads of its own, with a fault: a drawing thread searches the textures of an
+earlier part of the image (``lp_setup_is_resource_referenced``) while such a thread frees their list, and the process
+dies with a segmentation fault. Newer versions lock the list. With textures and 16 contexts on a busy machine, the fault
+came in four of nine runs of 10 to 20 s. `drawn_by_callers` therefore asks Mesa for no such threads
+(``LP_NUM_THREADS=0``, unless the user set another number): each context draws in the thread that calls it.
 """
 
 from __future__ import annotations
@@ -14,12 +20,13 @@ import contextlib
 import ctypes
 import functools
 import importlib.util
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from hal.errors import RobotError
 
-__all__ = ["PACKAGES", "EglContext", "load_triton_first", "triton_libraries"]
+__all__ = ["PACKAGES", "EglContext", "drawn_by_callers", "load_triton_first", "triton_libraries"]
 
 PACKAGES = "libegl1 libgl1 libgl1-mesa-dri"
 """The packages of Debian and Ubuntu for EGL and OpenGL; the last one draws in software where there is no GPU driver."""
@@ -35,6 +42,9 @@ _CONFIG = (
     _NONE,
 )  # fmt: skip
 _MAX_DEVICES = 16
+
+_MESA_THREADS = "LP_NUM_THREADS"
+"""Mesa's setting for the number of threads of its software renderer, read when a display is initialised."""
 
 
 def triton_libraries() -> list[Path]:
@@ -52,6 +62,19 @@ def load_triton_first() -> None:
             ctypes.CDLL(str(library))
 
 
+@contextlib.contextmanager
+def drawn_by_callers() -> Iterator[None]:
+    """Let Mesa's software renderer, where it begins meanwhile, draw in the threads that call it (see the module)."""
+    if _MESA_THREADS in os.environ:
+        yield
+        return
+    os.environ[_MESA_THREADS] = "0"
+    try:
+        yield
+    finally:
+        os.environ.pop(_MESA_THREADS, None)
+
+
 class EglContext:
     """Make an OpenGL context of the first device that gives one: a GPU if its driver works, otherwise software.
 
@@ -64,12 +87,13 @@ class EglContext:
     def __init__(self) -> None:
         self._egl = _load()
         self._context: int | None
-        for display in _displays(self._egl):
-            context = _context(self._egl, display)
-            if context:
-                self._display, self._context = display, context
-                self.make_current()
-                return
+        with drawn_by_callers():
+            for display in _displays(self._egl):
+                context = _context(self._egl, display)
+                if context:
+                    self._display, self._context = display, context
+                    self.make_current()
+                    return
         raise _missing("no EGL device gives an OpenGL context")
 
     def make_current(self) -> None:

@@ -9,21 +9,21 @@ import numpy as np
 
 from hal.cameras.image_sensors import ImageSensor, with_image_fields
 from sim.model import ImageReader, Rendered, SimModel
-from sim.rendering.batch import BatchRenderer
+from sim.rendering.batch import BatchRenderer, thread_count
 
 __all__ = ["with_image_sensors"]
 
 
-def with_image_sensors(sim_model: SimModel, sensors: Sequence[ImageSensor], threads: int = 0) -> SimModel:
+def with_image_sensors(sim_model: SimModel, sensors: Sequence[ImageSensor]) -> SimModel:
     """Return a simulated robot with images among its sensors.
 
     The motion stays the same, bit for bit. A step draws every image anew unless a `sim.latency.DelayModel` gives the
-    sensor a rate (``sensor_rate``), and then only when a sample is due; ``sensor_delay`` makes images late.
+    sensor a rate (``sensor_rate``), and then only when a sample is due; ``sensor_delay`` makes images late. As many
+    threads draw as step the batch.
 
     Args:
         sim_model: the robot; it should have its visual parts.
         sensors: the cameras, each with the size of its sensor.
-        threads: number of threads that draw, as for `sim.rendering.batch.BatchRenderer`.
 
     Raises:
         RobotError: the model has no such camera.
@@ -31,7 +31,7 @@ def with_image_sensors(sim_model: SimModel, sensors: Sequence[ImageSensor], thre
     """
     for sensor in sensors:
         sim_model.camera_id(sensor.camera)
-    rendered = {sensor.name: Rendered(_Opener(sensor, threads)) for sensor in sensors}
+    rendered = {sensor.name: Rendered(_Opener(sensor)) for sensor in sensors}
     return replace(
         sim_model, spec=with_image_fields(sim_model.spec, sensors), sensors={**sim_model.sensors, **rendered}
     )
@@ -42,12 +42,11 @@ class _Opener:
     """Make the camera of a batch; a value, so that models with equal sensors are equal."""
 
     sensor: ImageSensor
-    threads: int
 
     def __call__(
-        self, sim_model: SimModel, qpos: np.ndarray, models: Callable[[], Mapping[str, np.ndarray]]
+        self, sim_model: SimModel, qpos: np.ndarray, models: Callable[[], Mapping[str, np.ndarray]], threads: int
     ) -> ImageReader:
-        return _LazyCamera(self.sensor, sim_model, qpos, models, min(self.threads, len(qpos)) or len(qpos))
+        return _LazyCamera(self.sensor, sim_model, qpos, models, min(thread_count(threads), len(qpos)))
 
 
 class _LazyCamera:

@@ -1,4 +1,4 @@
-"""The SO-101's cube with a marker on each face, and the simulated cameras as calibrated ones."""
+"""The SO-101's cube with a marker on each face."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import mujoco
 import numpy as np
 
 from hal.cameras.source import opencv
-from hal.cameras.tags import FACES, CubeTags, PinholeCamera
+from hal.cameras.tags import FACES, CubeTags
 from hal.robots.so101 import CUBE_HALF
 from sim.model import SimModel
 from sim.robots.so101 import so101, so101_mjcf
 
-__all__ = ["CUBE_TAGS", "pinhole_camera", "so101_tagged_cube"]
+__all__ = ["CUBE_TAGS", "so101_tagged_cube"]
 
 CUBE_TAGS = CubeTags(edge_m=2 * CUBE_HALF, tag_m=0.020)
 """Markers of 20 mm on the cube of 25 mm: a white margin of 2.5 mm around each."""
@@ -77,25 +77,3 @@ def _marker(tags: CubeTags, number: int) -> np.ndarray:
     marker = cv2.aruco.generateImageMarker(dictionary, number, side)
     margin = round(side * (tags.edge_m / tags.tag_m - 1) / 2)
     return np.asarray(cv2.copyMakeBorder(marker, *[margin] * 4, cv2.BORDER_CONSTANT, value=255))
-
-
-def pinhole_camera(sim_model: SimModel, name: str, width: int, height: int) -> PinholeCamera:
-    """Return a camera of the model that is fixed to the world, as a calibrated camera.
-
-    Args:
-        sim_model: the model.
-        name: of the camera.
-        width, height: size of its images, pixels.
-
-    Raises:
-        RobotError: there is no such camera.
-    """
-    model, number = sim_model.model, sim_model.camera_id(name)
-    data = mujoco.MjData(model)
-    mujoco.mj_kinematics(model, data)
-    mujoco.mj_comPos(model, data)
-    mujoco.mj_camlight(model, data)
-    focal = height / 2 / np.tan(np.radians(model.cam_fovy[number]) / 2)
-    turn = data.cam_xmat[number].reshape(3, 3) * (1.0, -1.0, -1.0)  # MuJoCo looks along -z, with y up
-    centre = ((width - 1) / 2, (height - 1) / 2)
-    return PinholeCamera((focal, focal), centre, data.cam_xpos[number].copy(), turn)

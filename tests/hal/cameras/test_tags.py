@@ -14,7 +14,8 @@ from hal.errors import ResetFailed, SpecError
 from hal.robot import Image, RobotState
 from hal.robots.so101 import SO101, SO101_CUBE
 from sim.rendering.camera import available
-from sim.robots.tagged_cube import CUBE_TAGS, pinhole_camera, so101_tagged_cube
+from sim.rendering.projection import pinhole_camera
+from sim.robots.tagged_cube import CUBE_TAGS, so101_tagged_cube
 
 cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
+import sim.rendering.batch
 from hal import IllegalAction, SpecError
 from rlenv_robot.tasks.images import with_images
 from rlenv_robot.tasks.walk import Walk
@@ -51,6 +52,21 @@ def test_an_image_is_a_field_of_the_observation_and_the_motion_stays() -> None:
             (table, reward), (same, equal) = act(env, table, number), act(other, same, number)
             assert reward["reward"] == equal["reward"]
         env.observation.validate(table["observation"])
+
+
+@pytest.mark.parametrize(("threads", "contexts"), [(1, 1), (3, 3), (8, 4)])
+def test_as_many_threads_draw_as_step_the_batch(monkeypatch: pytest.MonkeyPatch, threads: int, contexts: int) -> None:
+    """Each has an OpenGL context for each camera; where OpenGL is missing, one thread casts rays."""
+    opened: list[str] = []
+
+    def opening(*arguments: Any, **options: Any) -> Any:
+        opened.append(arguments[1])
+        return open_camera(*arguments, **options)
+
+    monkeypatch.setattr(sim.rendering.batch, "open_camera", opening)
+    with rr.make_vector(pixels(), 4, seed=5, threads=threads) as envs:
+        envs.reset()
+    assert opened == ["overhead"] * (contexts if available() is None else 1)
 
 
 def test_a_batch_draws_what_a_single_environment_draws() -> None:

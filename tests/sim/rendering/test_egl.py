@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from hal import RobotError
 from sim.rendering import egl
-from sim.rendering.camera import available
+from sim.rendering.camera import available, renderer_name
 
 RENDER_THEN_OPTIMISE = """
 from sim.rendering.camera import Camera
@@ -55,3 +56,28 @@ def test_triton_is_loaded_before_opengl(monkeypatch: pytest.MonkeyPatch, tmp_pat
         egl.EglContext()
     egl.load_triton_first.cache_clear()
     assert loaded == [str(library), "libEGL.so.1"]
+
+
+MESAS_THREADS = """
+from pathlib import Path
+from sim.rendering.camera import Camera
+from sim.robots.so101 import so101
+model = so101()
+with Camera(model, "view", 32, 24) as camera:
+    camera.render(model.model.qpos0)
+    names = [task.joinpath("comm").read_text() for task in Path("/proc/self/task").iterdir()]
+print(sum(name.startswith("llvmpipe") for name in names))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(available() is not None or "llvmpipe" not in renderer_name(), reason="Mesa does not draw here")
+@pytest.mark.parametrize("chosen", ["", "2"])
+def test_mesa_draws_without_threads_of_its_own(chosen: str) -> None:
+    """Its threads, which the system counts by their names, crash with many contexts; a user may still want them."""
+    environment = {name: value for name, value in os.environ.items() if name != "LP_NUM_THREADS"}
+    environment |= {"LP_NUM_THREADS": chosen} if chosen else {}
+    command = [sys.executable, "-c", MESAS_THREADS]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert process.stdout.strip() == (chosen or "0"), process.stderr[-2000:]
+    assert os.environ.get("LP_NUM_THREADS") != "0"
