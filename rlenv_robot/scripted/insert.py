@@ -95,8 +95,7 @@ class ScriptedInsert:
         apart: np.ndarray,
     ) -> np.ndarray:
         """Return the next goals of the five joints that bring the held peg up, over its socket, and into it."""
-        turn = np.asarray(observation["socket_yaw"], np.float64)[..., 0] - yaw_of(observation["peg_orientation"])
-        turn = (turn + np.pi / 4) % (np.pi / 2) - np.pi / 4
+        turn = np.asarray(observation["peg_turn"], np.float64)[..., 0]
         height = -way[..., 2]
         fits = ramp(apart, 0.005, 0.002) * ramp(np.abs(turn), 0.12, 0.05)
         fits = np.maximum(fits, ramp(apart, 0.005, 0.003) * ramp(height, 0.018, 0.014))

@@ -80,10 +80,12 @@ class Insert:
 
     @cached_property
     def observation(self) -> Spec:
-        """The observation: the robot's sensors, and the peg's place in the socket."""
+        """The observation: the robot's sensors, the peg's place in the socket, and how far it is turned from it."""
         meaning = "where the middle of the peg shall be: on the ground of the socket"
         seat = Field("seat_position", (3,), "float32", -20.0, 20.0, "m", meaning, ("x", "y", "z"))
-        return Spec("so101_insert_observation", (*SO101_PEG.sensors.fields, seat))
+        meaning = "least turn about the vertical by which the peg fits into the socket"
+        turn = Field("peg_turn", (1,), "float32", -0.8, 0.8, "rad", meaning)
+        return Spec("so101_insert_observation", (*SO101_PEG.sensors.fields, seat, turn))
 
     @cached_property
     def action(self) -> Spec:
@@ -109,8 +111,8 @@ class Insert:
         return action
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """Return the sensors, and the peg's place in the socket."""
-        return {**sensors, "seat_position": _seat(sensors)}
+        """Return the sensors, the peg's place in the socket, and how far it is turned from it."""
+        return {**sensors, "seat_position": _seat(sensors), "peg_turn": _turn(sensors)}
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return an empty mapping: there is no privileged state."""
@@ -165,7 +167,8 @@ class Insert:
             Difference("seat_position", "peg_position", 0.02),
             SERVO_GAP,
         )
-        scales = {**ARM_SCALES, "peg_position": 0.2, "socket_position": 0.2, "socket_yaw": 0.5, "seat_position": 0.2}
+        scales = {**ARM_SCALES, "peg_position": 0.2, "socket_position": 0.2, "socket_yaw": 0.5, "seat_position": 0.2,
+                  "peg_turn": 0.1}  # fmt: skip
         return FlatHints(scales, differences, "joint_goal", ARM_STRIDE)
 
 
@@ -173,6 +176,14 @@ def _seat(sensors: Arrays) -> np.ndarray:
     """Return the place of the peg's middle in the socket, metres, shape (..., 3)."""
     place = sensors["socket_position"]
     return np.concatenate([place, np.full((*place.shape[:-1], 1), PEG_HALF[2], place.dtype)], axis=-1)
+
+
+def _turn(sensors: Arrays) -> np.ndarray:
+    """Return the least turn about the vertical by which the square peg fits into the socket, rad, shape (..., 1)."""
+    w, x, y, z = (sensors["peg_orientation"][..., part : part + 1] for part in range(4))
+    yaw = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+    turn: np.ndarray = (sensors["socket_yaw"] - yaw + np.pi / 4) % (np.pi / 2) - np.pi / 4
+    return turn
 
 
 def _from_tips(sensors: Arrays) -> np.ndarray:

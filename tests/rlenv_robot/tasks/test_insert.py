@@ -6,6 +6,8 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rlenv_robot as rr
 from hal.robots.so101_peg import PEG_HALF, SO101_PEG
@@ -45,6 +47,19 @@ def test_a_state_is_judged_by_its_geometry(
     metrics = Insert().metrics(sensors, {})
     assert metrics["distance_mm"] == pytest.approx(max(np.linalg.norm(peg) - 0.002 / np.sqrt(2), 0) * 1e3, abs=0.01)
     assert metrics["clearance_mm"] == pytest.approx(np.linalg.norm(tips) * 1e3, abs=0.01)
+
+
+@given(socket=st.floats(-3, 3), peg=st.floats(-3, 3), tilt=st.floats(-0.3, 0.3))
+def test_the_turn_that_a_peg_lacks_makes_it_fit(socket: float, peg: float, tilt: float) -> None:
+    """Turned by it, an upright or tilted peg is a whole number of quarter turns from the socket, and never by more."""
+    yaw, pitch = (np.array([np.cos(angle / 2), np.sin(angle / 2)]) for angle in (peg, tilt))
+    turned = [yaw[0] * pitch[0], -yaw[1] * pitch[1], yaw[0] * pitch[1], yaw[1] * pitch[0]]  # about z, then about its y
+    sensors = state((0.0, 0.0, 0.0), (0.0, 0.0, 0.06))
+    sensors |= {"socket_yaw": np.float32([socket]), "peg_orientation": np.float32(turned)}
+    turn = float(Insert().observe(sensors, {})["peg_turn"][0])
+    quarters = (socket - peg - turn) / (np.pi / 2)
+    assert abs(quarters - round(quarters)) < 1e-5
+    assert abs(turn) <= np.pi / 4 + 1e-5
 
 
 def test_half_a_second_is_judged_and_not_its_last_reading() -> None:
