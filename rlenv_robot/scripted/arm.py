@@ -204,6 +204,7 @@ def grasp_and_carry(
     period: float = np.pi,
     ready: np.ndarray | float = 1.0,
     open_rad: float = _OPEN,
+    descent: tuple[float, float] = (0.004, 6.0),
 ) -> np.ndarray:
     """Return the next joint goals of one arm. Its gripper's goal is the phase: open, closing or closed.
 
@@ -217,6 +218,9 @@ def grasp_and_carry(
         period: the turn of ``side`` after which the thing looks the same; pi/2 for a cube.
         ready: from 0 to 1, shape (...): how far it may lift what it holds.
         open_rad: the gripper's angle on the way to the thing; less than the default leaves things beside it alone.
+        descent: how far beside its place the gripper is all the way down, metres, and by how much it is higher for each
+            metre beyond. A gentle slope does not turn errors sideways into motion up and down; a steep one keeps clear
+            of what is near.
 
     Returns:
         Rad, float32, shape (..., 6).
@@ -235,7 +239,7 @@ def grasp_and_carry(
     closing = np.maximum(down, begun)
     lifting = holds(joint_goal, joint_velocity, tips, thing) * ready
 
-    height = np.clip((off - 0.004) * 6, 0.0, _CLEAR_M)
+    height = np.clip((off - descent[0]) * descent[1], 0.0, _CLEAR_M)
     above = before + np.stack([np.zeros_like(height), np.zeros_like(height), height], axis=-1)
     place = blend(lifting, tips + _leg(thing, target), blend(closing, tips, above))
     moved = toward(arm, coming, place, blend(closing, coming[..., 4], roll), tool=GRASP)
@@ -384,6 +388,8 @@ class ScriptedPickPlace:
 
 # -- so101-pair-lift -----------------------------------------------------------------------------------------
 
+_BAR_DESCENT = (0.006, 3.0)
+
 
 class ScriptedPairLift:
     """A `rlenv_robot.policies.policy.Policy` without memory for the joint action: both take their ends, then both lift.
@@ -427,4 +433,5 @@ def _goals(own: Mapping[str, np.ndarray], ready: np.ndarray) -> np.ndarray:
         own["handle_target"],
         2 * BAR_HALF[1],
         ready=ready,
+        descent=_BAR_DESCENT,
     )
