@@ -7,13 +7,17 @@
     python benchmarks/train.py run walk --task go2-walk --steps 10000000 --seeds 1
     python benchmarks/train.py run clone --task so101-push --steps 128000 --seeds 3
     python benchmarks/train.py run rlpd --task so101-pick-place --steps 54000 --seeds 1
+    python benchmarks/train.py run ppo ppo-demos --task so101-push --steps 300000 --seeds 3   # `rlenv-robot train`
     python benchmarks/train.py table                      # steps and seconds until 95 % of 100 episodes succeed
     python benchmarks/train.py plot                       # docs/curves/*.png
 
-Each policy is left as an ONNX file in the system's folder for temporary files, for `rlenv-robot run` and
-`benchmarks/tasks.py --policy`. Success is that of 100 episodes of a seed that training never sees; trying the policy is
-not counted as time. Several recipes take turns, seed by seed, so that what else the machine does falls on all of them.
-A run of ``async`` steps one environment a process, as many as the native batch has, through the same Tianshou recipe.
+Each policy is left in the system's folder for temporary files, as ONNX or (of ``ppo...``) as ``.npz``, for
+`rlenv-robot run` and `benchmarks/tasks.py --policy`. Success is that of 100 episodes of a seed that training never
+sees; trying the policy is not counted as time. Several recipes take turns, seed by seed, so that what else the machine
+does falls on all of them. ``ppo`` is `rlenv-robot train --nominal`, ``ppo-demos`` likewise with ``--demos`` of 50
+scripted demonstrations that succeeded, and ``ppo-demos-drawn`` the same on robots that are drawn for each episode, in
+demonstrations, training and trials. A run of ``async`` steps one environment a process, as many as the native batch
+has, through the same Tianshou recipe.
 """
 
 from __future__ import annotations
@@ -25,22 +29,63 @@ import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from recorder.figures.style import QUIET, heading, saved, series, sheet
+from rlenv_robot.scripted import SCRIPTS
+from rlenv_robot.training.rollout import LearningCurve
+from rlenv_robot.training.trials import conditions
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, IMAGES = ROOT / "benchmarks" / "curves", ROOT / "docs" / "curves"
 GOAL = 0.95
 NUM = 16
 RECIPES = ("tianshou", "async", "sb3", "torch", "sac", "ray", "walk", "clone", "rlpd")
+COMMANDS = ("ppo", "ppo-demos", "ppo-demos-drawn")
+DEMONSTRATIONS, TRIALS = 50, 6
 
 
-def recipe(name: str) -> ModuleType:
-    """A file of launch/ as a module."""
+class Command:
+    """`rlenv-robot train` with the face of a recipe."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.demonstrated, self.nominal = what, "demos" in what, "drawn" not in what
+
+    def train(self, name: str, steps: int, seed: int, quiet: bool = False) -> tuple[Any, LearningCurve]:
+        """The best policy that was tried, and how it came about."""
+        import rlenv_robot
+        from rlenv_robot.training.imitation.demonstrations import record_demonstrations
+        from rlenv_robot.training.trainer import train_network
+
+        task, source = rlenv_robot.task(name), None
+        with tempfile.TemporaryDirectory() as folder:
+            if self.demonstrated:
+                drawn = conditions(name, self.nominal, {})[0]
+                record_demonstrations(task, SCRIPTS[name](), folder, DEMONSTRATIONS, seed=seed, **drawn)
+                source = rlenv_robot.open_source(folder, task=task)
+            out, told = Path(tempfile.gettempdir()) / f"{self.what}-{name}-{seed}.npz", list[Any]()
+
+            def progress(done: int, total: int, point: Any) -> None:
+                if point is not None and point not in told:
+                    told.append(point)
+                    print(f"{point.steps:9,} steps {point.seconds:7.1f} s   success {point.success:5.0%}", flush=True)
+
+            trained = train_network(
+                name, out, steps=steps, seed=seed, nominal=self.nominal, demonstrations=source, trials=TRIALS,
+                progress=progress,
+            )  # fmt: skip
+        curve = LearningCurve(name, episodes=1, quiet=True)
+        curve.points = trained.points
+        curve.close()
+        return trained.policy, curve
+
+
+def recipe(name: str) -> Any:
+    """A file of launch/ as a module, or the command that trains."""
+    if name in COMMANDS:
+        return Command(name)
     spec = importlib.util.spec_from_file_location(f"train_{name}", ROOT / "launch" / f"train_{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -96,19 +141,23 @@ def run(recipes: Sequence[str], task: str, seeds: range, steps: int) -> None:
     RESULTS.mkdir(exist_ok=True)
     modules = {what: recipe("tianshou" if what == "async" else what) for what in recipes}
     for what, module in modules.items():
-        if what != "ray":
+        if what != "ray" and what not in COMMANDS:
             module.train(task, 960, 0, quiet=True)  # what is compiled and loaded once is no one's learning
     for seed in seeds:
         for what, module in modules.items():
             run_one(what, module, task, seed, steps)
 
 
-def run_one(what: str, module: ModuleType, task: str, seed: int, steps: int) -> None:
-    options = {"envs": over_async(task)} if what == "async" else {}
+def run_one(what: str, module: Any, task: str, seed: int, steps: int) -> None:
+    options: dict[str, Any] = {"envs": over_async(task)} if what == "async" else {}
+    if what == "walk":
+        options = conditions(task, False, {})[0]
     policy, curve = module.train(profile_of(task) if what == "ray" else task, steps, seed, **options)
     first = curve.first(GOAL)
-    policy.save_onnx(Path(tempfile.gettempdir()) / f"{what}-{task}-{seed}.onnx", task, {"recipe": what, "seed": seed})
-    curve.save(RESULTS / f"{what}-{task}-{seed}.json", {"recipe": what, "seed": seed})
+    about, file = {"recipe": what, "seed": seed}, Path(tempfile.gettempdir()) / f"{what}-{task}-{seed}.onnx"
+    if what not in COMMANDS:
+        policy.save_onnx(file, task, about)
+    curve.save(RESULTS / f"{what}-{task}-{seed}.json", about)
     reached = f"{first.steps:,} steps, {first.seconds:.1f} s" if first else "never"
     print(f"{what} {task} seed {seed}: {GOAL:.0%} at {reached}; at the end {curve.points[-1].success:.0%}", flush=True)
 
@@ -175,7 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     running = verbs.add_parser("run")
-    running.add_argument("recipes", nargs="+", choices=RECIPES)
+    running.add_argument("recipes", nargs="+", choices=(*RECIPES, *COMMANDS))
     running.add_argument("--task", default="so101-reach")
     running.add_argument("--seeds", type=int, default=5)
     running.add_argument("--first", type=int, default=0, help="the first of these seeds")

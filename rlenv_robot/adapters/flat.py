@@ -91,9 +91,12 @@ class FlattenObservation:
     @property
     def size(self) -> int:
         """Return the length D of the observation vector."""
-        return sum(part.size for part in self.observation) + sum(
-            self.observation[gap.minuend].size for gap in self.differences
-        )
+        return sum(part.size for part in self.observation) + self.difference_size
+
+    @property
+    def difference_size(self) -> int:
+        """Return how many elements at the end of the observation vector are differences."""
+        return sum(self.observation[gap.minuend].size for gap in self.differences)
 
     @property
     def action_size(self) -> int:

@@ -15,8 +15,10 @@ from rlenv_robot.cli.data.selection import add_reading, location, reading_option
 from rlenv_robot.cli.output import counted, progress_bars, search_bar
 
 if TYPE_CHECKING:
+    from hal.field import JsonObject
     from rlenv_robot.data.relabel import Goal
     from rlenv_robot.policies.feedback import SearchedPolicy
+    from rlenv_robot.source import SourceData
     from rlenv_robot.training.evolution import Generation
     from rlenv_robot.training.learner import Retraining
     from rlenv_robot.training.rollout import Outcome, Point
@@ -52,6 +54,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a profile: the task's settings, and the simulation's timing and randomisation",
     )
+    parser.add_argument(
+        "--demos", type=location, metavar="RUNS",
+        help="by PPO: recorded runs of the task, such as a person's or a script's; training begins as a clone of the "
+        "episodes that succeeded",
+    )  # fmt: skip
     add_track(parser)
     parser.set_defaults(run=run)
 
@@ -71,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
     out = checked_output(args.out, args.seconds, (".npz", ".onnx") if method == "ppo" else (".npz",))
     if args.steps is not None and args.steps < 1:
         raise ValueError(f"--steps is {args.steps}, it must be at least 1")
+    if args.demos is not None and method != "ppo":
+        raise ValueError("--demos is given, but evolution can't begin from demonstrations: take --method ppo")
     return (_train_by_ppo if method == "ppo" else _train_by_evolution)(args, out)
 
 
@@ -79,6 +88,7 @@ def _train_by_ppo(args: argparse.Namespace, out: Path) -> int:
     from rlenv_robot.training.trials import success_rates
 
     settings = task_settings(args.profile, args.name)
+    shown = None if args.demos is None else _demonstrations(args, settings)
     with progress_bars() as bars:
         advance = bars.begin("train by PPO in simulation")
 
@@ -88,17 +98,28 @@ def _train_by_ppo(args: argparse.Namespace, out: Path) -> int:
 
         trained = train_network(
             args.name, out, steps=args.steps, seconds=math.inf if args.seconds is None else args.seconds,
-            seed=args.seed, nominal=args.nominal, settings=settings, track=args.track, progress=progress,
+            seed=args.seed, nominal=args.nominal, settings=settings, track=args.track,
+            demonstrations=shown, progress=progress,
         )  # fmt: skip
     rates = success_rates(
         args.name, trained.policy, _EVALUATED, _TEST_SEED + args.seed, nominal=args.nominal, settings=settings
     )
     shares = ", ".join(f"{share:.1%} {group}" for group, share in rates.items())
+    how = "PPO" if shown is None else f"PPO from demonstrations (their clone: {trained.points[0].success:.1%})"
     print(
-        f"{out}: PPO, {trained.steps:,} steps in {trained.seconds:.0f} s; of {_EVALUATED} new episodes each: {shares}"
+        f"{out}: {how}, {trained.steps:,} steps in {trained.seconds:.0f} s; of {_EVALUATED} new episodes each: {shares}"
     )
     print(f"learning curve: {out.with_suffix('.csv')}; checkpoints: {out.with_suffix('.checkpoints')}")
     return 0
+
+
+def _demonstrations(args: argparse.Namespace, settings: JsonObject) -> SourceData:
+    """Return the recorded runs of ``--demos``, read as the task that is trained."""
+    from rlenv_robot.registry import task
+    from rlenv_robot.source import open_source
+
+    own = {name: value for name, value in settings.items() if name != "profile"}
+    return open_source(args.demos, task=task(args.name, **own))
 
 
 def _train_by_evolution(args: argparse.Namespace, out: Path) -> int:

@@ -189,7 +189,7 @@ class ScaledDifferences(nn.Module):
 
     def __init__(self, flat: FlattenObservation) -> None:
         super().__init__()
-        self._gaps = sum(flat.observation[gap.minuend].size for gap in flat.differences)
+        self._gaps = flat.difference_size
         self.size = flat.size + self._gaps
 
     def forward(self, vector: torch.Tensor) -> torch.Tensor:

@@ -257,6 +257,43 @@ class LearningCurve:
         plain = {"task": self.name, **about, "points": [asdict(point) for point in self.points]}
         Path(path).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
 
+    def save_checkpoint(self, policy: str | Path | None, done: int, *parts: Any) -> None:
+        """Write what a training needs to go on, and the points, beside a policy's file; needs PyTorch.
+
+        Args:
+            policy: the policy's file: the checkpoint has its name with ``.pt``, the points with ``.json``; None writes
+                nothing.
+            done: so many updates were made.
+            parts: networks and optimisers of PyTorch.
+        """
+        import torch
+
+        if policy is not None:
+            torch.save((done, *(part.state_dict() for part in parts)), Path(policy).with_suffix(".pt"))
+            self.save(Path(policy).with_suffix(".json"), {})
+
+    def load_checkpoint(self, policy: str | Path | None, *parts: Any) -> int:
+        """Set networks, optimisers and points to those of a checkpoint; the seconds go on from its last point.
+
+        Args:
+            policy: the policy's file, as for `save_checkpoint`; where it has no checkpoint, nothing changes.
+            parts: as for `save_checkpoint`.
+
+        Returns:
+            The number of updates that were made; 0 without a checkpoint.
+        """
+        import torch
+
+        if policy is None or not Path(policy).with_suffix(".pt").exists():
+            return 0
+        done, *states = torch.load(Path(policy).with_suffix(".pt"), map_location="cpu")
+        for part, state in zip(parts, states, strict=True):
+            part.load_state_dict(state)
+        points = json.loads(Path(policy).with_suffix(".json").read_text(encoding="utf-8"))["points"]
+        self.points = [Point(**point) for point in points]
+        self._begun = time.perf_counter() - self.points[-1].seconds
+        return int(done)
+
     def close(self) -> None:
         """Close the test environments, and write what is left of the figures."""
         self._tracker.close()

@@ -13,8 +13,11 @@ import numpy as np
 
 from hal import RobotError
 from hal.field import JsonObject
+from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.policies.network import NetworkPolicy
 from rlenv_robot.registry import TaskLike, make_vector
+from rlenv_robot.source import SourceData
+from rlenv_robot.training.imitation.cloning import demonstrated
 from rlenv_robot.training.ppo import improve_by_ppo, ppo_settings
 from rlenv_robot.training.rollout import Point, evaluate
 from rlenv_robot.training.trackers import Tracker, open_tracker
@@ -22,9 +25,6 @@ from rlenv_robot.training.trials import CONDITIONS, conditions
 from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = ["NetworkTraining", "save_network", "train_network"]
-
-_TRIALS = 12
-"""Trials of the policy during a training; the best of them is the result."""
 
 _TRIAL_EPISODES, _TRIAL_SEED = 100, 1_000_000
 
@@ -58,9 +58,11 @@ def train_network(
     nominal: bool = False,
     settings: JsonObject | None = None,
     track: str | None = None,
+    demonstrations: SourceData | None = None,
+    trials: int = 12,
     progress: Callable[[int, int, Point | None], None] = lambda done, total, point: None,
 ) -> NetworkTraining:
-    """Train a policy from nothing in simulation, and write it with its curve and checkpoints.
+    """Train a policy in simulation, from nothing or from demonstrations, and write it with its curve and checkpoints.
 
     Beside ``policy.npz`` are ``policy.csv``, the learning curve, and ``policy.checkpoints/``, the policies that were
     tried, named by their steps. Without ``seconds`` the same seed gives the same policy on the same machine.
@@ -76,42 +78,51 @@ def train_network(
             updates are made on the nominal robot, which is learned faster (`PpoSettings.nominal_share`).
         settings: the task's own settings, and others of `rlenv_robot.make_vector`.
         track: where the figures of updates and trials go besides (`open_tracker`).
+        demonstrations: recorded episodes of the task, of any robot of the kind (`rlenv_robot.open_source`). Those that
+            succeeded are cloned, and PPO goes on from the clone; the first trial is that of the clone, after 0 steps.
+        trials: number of the trials of the policy during the training; the best of them is the result.
         progress: called after every update with steps so far, all steps, and the newest trial.
 
     Raises:
         ValueError: the task is unknown, has no simulated robot, or has actions without a finite range, or ``track``
             names no place.
         RobotError: a package that ``track`` needs is missing.
+        SourceError: no recorded episode succeeded.
     """
     made, varied = conditions(name, nominal, settings or {})
     folder = out.with_suffix(".checkpoints")
     with ExitStack() as opened:
-        trials = opened.enter_context(
+        tested = opened.enter_context(
             make_vector(name, _TRIAL_EPISODES, seed=_TRIAL_SEED, autoreset="disabled", **made)
         )
-        chosen = ppo_settings(trials.task)
+        chosen = ppo_settings(tested.task)
         total = chosen.steps if steps is None else steps
+        shown = None if demonstrations is None else demonstrated(demonstrations, flat_for(tested.task))
+        if chosen.episode and "steps" not in made:
+            made = {**made, "steps": chosen.episode}
         envs = opened.enter_context(make_vector(name, chosen.num_envs, seed=seed, **made))
         first = None
         if varied:
             own = {key: value for key, value in made.items() if key not in CONDITIONS}
             first = opened.enter_context(make_vector(name, chosen.num_envs, seed=seed, **own))
-        about = {"task": trials.task.name, "seed": seed, **asdict(chosen), "steps": total}
-        tracker = opened.enter_context(closing(open_tracker(track, trials.task.name, about)))
-        course = _Course(trials, folder, out.with_suffix(".csv"), seed, tracker)
+        about = {"task": tested.task.name, "seed": seed, **asdict(chosen), "steps": total}
+        tracker = opened.enter_context(closing(open_tracker(track, tested.task.name, about)))
+        course = _Course(tested, folder, out.with_suffix(".csv"), seed, tracker)
         updates = max(1, total // (chosen.num_envs * chosen.horizon))
         begun = time.perf_counter()
-        for update, (done, policy, figures) in enumerate(improve_by_ppo(envs, chosen, total, seed, first), 1):
+        learning = improve_by_ppo(envs, chosen, total, seed, first, shown)
+        for update, (done, policy, figures) in enumerate(learning, 1 if shown is None else 0):
             elapsed = time.perf_counter() - begun
             tracker.add(done, figures)
             last = update == updates or elapsed >= seconds
-            if last or update % max(1, updates // _TRIALS) == 0:
+            if last or update % max(1, updates // trials) == 0:
                 begun += course.try_out(done, elapsed, policy)
             progress(done, total, course.points[-1] if course.points else None)
             if last:
                 break
     assert course.best is not None
-    save_network(course.best, out, {"trained": "PPO", "steps": done, "seed": seed})
+    how = "PPO" if shown is None else "PPO from demonstrations"
+    save_network(course.best, out, {"trained": how, "steps": done, "seed": seed})
     return NetworkTraining(course.best, done, elapsed, course.points, varied)
 
 
@@ -155,13 +166,13 @@ def save_network(policy: NetworkPolicy, out: Path, about: JsonObject) -> None:
     from torch import nn
 
     from rlenv_robot.adapters.flat import FlattenObservation
-    from rlenv_robot.policies.flat import FlatPolicy
+    from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
 
     if not isinstance(policy.vectors, FlattenObservation):
         raise RobotError(f"{out}: a policy of {type(policy.vectors).__name__} has no ONNX graph; write .npz")
-    parts: list[nn.Module] = []
+    parts: list[nn.Module] = [ScaledDifferences(policy.vectors)] if policy.magnified else []
     for weights, bias in policy.layers:
         layer = nn.Linear(*weights.shape)
         layer.load_state_dict({"weight": torch.from_numpy(weights.T.copy()), "bias": torch.from_numpy(bias)})
-        parts += [layer, nn.Tanh()]
+        parts += [layer, nn.Tanh() if policy.activation == "tanh" else nn.ReLU()]
     FlatPolicy(nn.Sequential(*parts[:-1]), policy.vectors).save_onnx(out, policy.task, about, policy.robot)

@@ -110,8 +110,14 @@ def test_a_recipe_takes_the_conditions_of_a_profile() -> None:
 
 def test_the_walking_recipe_trains_and_saves(tmp_path: Path) -> None:
     _needs("torch")
-    policy, curve = _module("walk").train(steps=480, num_envs=10, quiet=True)
-    assert curve.points[-1].steps == 480
+    train = partial(_module("walk").train, num_envs=10, quiet=True, keep=tmp_path / "walk.onnx")
+    train(steps=480)
+    policy, curve = train(steps=720)  # goes on from the checkpoint
+    assert [point.steps for point in curve.points] == [480, 720]
+    assert curve.points[1].seconds > curve.points[0].seconds
+    again = train(steps=720)[0]
+    for one, other in zip(policy.actor.parameters(), again.actor.parameters(), strict=True):
+        assert (one == other).all()
     policy.save_onnx(tmp_path / "walk.onnx", "go2-walk")
     _acts(tmp_path / "walk.onnx", "go2-walk")
 

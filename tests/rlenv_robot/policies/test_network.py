@@ -44,6 +44,24 @@ def test_it_computes_dense_layers_with_tanh_between(name: str) -> None:
         task(name).action[field].validate(single, "action")
 
 
+def test_a_second_look_and_relu_compute_and_save_as_pytorch_does(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
+
+    flat, obs = flat_for(task("so101-push")), observations("so101-push", 7)
+    closer = ScaledDifferences(flat)
+    parts = [closer, torch.nn.Linear(closer.size, 9), torch.nn.ReLU(), torch.nn.Linear(9, flat.action_size)]
+    layers = [(part.weight.detach().numpy().T, part.bias.detach().numpy()) for part in (parts[1], parts[3])]
+    NetworkPolicy(layers, flat, "so101-push", None, ScaledDifferences.MAGNIFIED, "relu").save(tmp_path / "p.npz", {})
+    expected = FlatPolicy(torch.nn.Sequential(*parts), flat).act(obs)
+    policy = NetworkPolicy.load(tmp_path / "p.npz")
+    np.testing.assert_allclose(policy.act(obs)["arm_target"], expected["arm_target"], atol=1e-5)
+    assert policy.with_parameters(policy.parameters).activation == "relu"
+    for wrong in ({"magnified": 0.0}, {"magnified": 5.0, "activation": "gelu"}):
+        with pytest.raises(ValueError, match=r"numbers|gelu"):
+            NetworkPolicy(layers, flat, **wrong)
+
+
 def test_a_population_of_last_layers_acts_as_its_members_do() -> None:
     policy, obs = policy_of("so101-reach"), observations("so101-reach", 3, 4)
     parameters = policy.parameters + np.random.default_rng(2).normal(size=(3, len(policy.parameters))) * 0.1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,15 @@ import rlenv_robot
 from rlenv_robot.cli.main import main
 from rlenv_robot.policies.network import NetworkPolicy
 from rlenv_robot.policies.policy import load_policy
+from rlenv_robot.scripted import ScriptedPush
 from rlenv_robot.training.rollout import limit_cycle
 from rlenv_robot.training.trials import success_rates, twin_vector
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from rlenv_robot.training import trainer
+from rlenv_robot.training.imitation.demonstrations import Disturbance, record_demonstrations
+from rlenv_robot.training.ppo import ImitationSettings, ppo_settings
 
 
 def test_a_seed_gives_the_same_policy_file_with_its_curve_and_checkpoints(
@@ -35,6 +41,25 @@ def test_a_seed_gives_the_same_policy_file_with_its_curve_and_checkpoints(
     assert [path.name for path in checkpoints] == ["0000000960.npz", "0000001920.npz"]
     assert NetworkPolicy.load(checkpoints[-1]).task == "so101-reach"
     assert main(["run", "so101-reach", "--policy", "a.npz", "--episodes", "1"]) == 0
+
+
+def test_a_training_begins_from_recorded_demonstrations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record_demonstrations(rlenv_robot.task("so101-push"), ScriptedPush(), "demos", 1, disturbance=Disturbance(0.0))
+    settings = replace(ppo_settings(rlenv_robot.task("so101-push")), imitation=ImitationSettings(cloning=20))
+    monkeypatch.setattr(trainer, "ppo_settings", lambda task: settings)
+    monkeypatch.setattr(trainer, "_TRIAL_EPISODES", 5)
+    monkeypatch.setattr("rlenv_robot.cli.train._EVALUATED", 5)
+    arguments = ["train", "so101-push", "--demos", "demos", "--steps", "1", "--out"]
+    assert main([*arguments, "p.npz"]) == 0
+    assert "from demonstrations (their clone: " in capsys.readouterr().out
+    with open("p.csv", encoding="utf-8") as file:
+        assert [int(row["steps"]) for row in csv.DictReader(file)] == [0, settings.num_envs * settings.horizon]
+    assert main(["run", "so101-push", "--policy", "p.npz", "--episodes", "1"]) == 0
+    assert main([*arguments, "q.npz", "--method", "evolution"]) != 0
+    assert "--demos" in capsys.readouterr().err
 
 
 def test_a_network_is_retrained_by_its_last_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
