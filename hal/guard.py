@@ -23,6 +23,8 @@ __all__ = ["Guard", "check_fresh", "guarded", "innermost_guard"]
 
 _T = TypeVar("_T")
 
+_new = tuple.__new__  # what a named tuple's constructor calls, at half its time
+
 JITTER = 1.5
 """Most time that a guard lets a robot catch up on, in control periods: half a period of jitter is no hurry."""
 
@@ -188,7 +190,7 @@ class Guard(RobotWrapper):
             sensors[name] = robot_state.sensors[name].copy()
         for name in self._limits:
             applied[name] = robot_state.applied[name].copy()
-        return RobotState(sensors, applied, robot_state.stamp_ns)
+        return _new(RobotState, (sensors, applied, *robot_state[2:]))
 
     def _stop_blind(self, lost: StaleReading) -> None:
         """Latch the stop of a robot whose driver or camera gives no valid sample any more (a camera's ``loss``)."""
@@ -219,12 +221,13 @@ class Guard(RobotWrapper):
         if last is None or stops != self._stops:
             raise EpisodeError("step before reset: call reset first, it reads where the robot is")
         if self._limits:
-            # In a new dictionary: the caller's own is what was asked for, and is recorded as such.
             passed_s = self._passed_s() if self._timed else None
-            asked, values = values, self._limiter.apply(values, last, passed_s)
-            for name in self._limits:
-                if values[name] is not asked[name]:
-                    self._check_limited(name, values[name], last)
+            if passed_s is not None or not self._limiter.is_within(values, last):
+                # In a new dictionary: the caller's own is what was asked for, and is recorded as such.
+                asked, values = values, self._limiter.apply(values, last, passed_s)
+                for name in self._limits:
+                    if values[name] is not asked[name]:
+                        self._check_limited(name, values[name], last)
         if self._way is not None:
             values = self._clear(self._way, values)
         if latch.state[0] != stops:  # the last look before the driver moves anything

@@ -36,7 +36,11 @@ class CommandLimiter:
         self._spec = spec
         limits = spec.limits
         self._led = {name: _LedCommand(spec, name) for name in limits.max_acceleration} if leads else {}
-        self._quick = {name: _quick_test(spec, name) for name in limits.names if name not in limits.max_acceleration}
+        self._quick = tuple(
+            (name, spec.measured_by.get(name), _quick_test(spec, name))
+            for name in limits.names
+            if name not in limits.max_acceleration
+        )
 
     @property
     def leads(self) -> bool:
@@ -75,6 +79,20 @@ class CommandLimiter:
         """Return where the led commands stop if they brake from now on."""
         return {name: led.shaped(led.profile.stop_positions()) for name, led in self._led.items()}
 
+    def is_within(self, commands: Mapping[str, np.ndarray], last: RobotState) -> bool:
+        """Return whether `apply` would change none of one robot's commands; False where that takes more to find out.
+
+        Args:
+            commands, last: as for `apply`, without leading axes.
+        """
+        if self._led:
+            return False
+        applied, sensors = last.applied, last.sensors
+        for name, sensor, quick in self._quick:
+            if quick is None or not quick(commands[name], applied[name], None if sensor is None else sensors[sensor]):
+                return False
+        return True
+
     def apply(
         self,
         commands: Mapping[str, np.ndarray],
@@ -94,16 +112,12 @@ class CommandLimiter:
             SpecError: acceleration is limited, and the commands have leading axes.
         """
         limited = dict(commands)
-        for name, quick in self._quick.items():
-            target, sensor = limited[name], self._spec.measured_by.get(name)
-            measured = None if sensor is None else last.sensors[sensor]
-            if (
-                passed_s is not None
-                or quick is None
-                or target.ndim != 1
-                or not quick(target, last.applied[name], measured)
-            ):
-                limited[name] = self._limit(name, target, last.applied[name], measured, passed_s)
+        applied, sensors = last.applied, last.sensors
+        for name, sensor, quick in self._quick:
+            target, previous = limited[name], applied[name]
+            measured = None if sensor is None else sensors[sensor]
+            if passed_s is not None or quick is None or target.ndim != 1 or not quick(target, previous, measured):
+                limited[name] = self._limit(name, target, previous, measured, passed_s)
         if self._led:
             seconds = self._spec.period_s if passed_s is None else passed_s
             for name, led in self._led.items():
@@ -202,12 +216,19 @@ def _quick_test(spec: RobotSpec, name: str) -> QuickTest | None:
         return None
     strides = _per_element(spec.limits.max_velocity.get(name), shape[0], spec.period_s)
     leads = _per_element(spec.limits.max_lead.get(name), shape[0], 1.0)
+    both = None if strides is None or leads is None else list(zip(strides, leads, strict=True))
 
     def is_within(target: np.ndarray, applied: np.ndarray, measured: np.ndarray | None) -> bool:
         values = target.tolist()
+        if both is not None and measured is not None:  # in one loop, as for the joints of an arm
+            befores, positions = applied.tolist(), measured.tolist()
+            for value, before, position, (stride, lead) in zip(values, befores, positions, both, strict=True):
+                if not (-stride < value - before < stride and -lead < value - position < lead):  # true for NaN too
+                    return False
+            return True
         if strides is not None:
             for value, before, stride in zip(values, applied.tolist(), strides, strict=True):
-                if not -stride < value - before < stride:  # true for NaN too
+                if not -stride < value - before < stride:
                     return False
         if leads is not None and measured is not None:
             for value, position, lead in zip(values, measured.tolist(), leads, strict=True):

@@ -198,3 +198,28 @@ def test_limits_of_the_guard_replace_those_of_the_robot() -> None:
     guard.step(target(1.0, 0.0))
     assert arm.told[0][0] == pytest.approx(10.0 / RATE_HZ**2 / 2)
     assert arm.spec.limits == Limits({"target": 2.0})
+
+
+# -- the quick answer ----------------------------------------------------------------------------------------
+
+near = st.floats(-0.625, 0.625, width=32) | st.just(np.nan)
+bounds = st.sampled_from([{}, {"target": 0.25}, {"target": (0.25, 0.5)}])
+
+
+@given(bounds, bounds, st.tuples(near, near), st.tuples(near, near), st.tuples(angles, angles))
+def test_what_is_within_the_limits_is_not_changed(
+    velocity: Any, lead: Any, applied: tuple[float, float], measured: tuple[float, float], goal: tuple[float, float]
+) -> None:
+    spec = replace(TWO_JOINTS, rate_hz=1.0, limits=Limits(velocity, lead))
+    last = RobotState({"angle": np.float32(measured)}, target(*applied), 0)
+    made, told = CommandLimiter(spec), target(*goal)
+    if made.is_within(told, last):
+        changed = spec.limits.apply("target", told["target"], last.applied["target"], last.sensors["angle"], 1.0)
+        np.testing.assert_array_equal(changed, told["target"])
+        assert made.apply(told, last)["target"] is told["target"]
+    elif not spec.limits.names:
+        pytest.fail("nothing is limited")
+
+
+def test_a_led_command_is_never_within_the_limits_at_once() -> None:
+    assert not limiter().is_within(target(0, 0), RobotState({"angle": np.zeros(2, np.float32)}, target(0, 0), 0))
