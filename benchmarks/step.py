@@ -33,7 +33,7 @@ from hal import Guard
 from rlenv_robot.env import Environment
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.vector.env import VectorEnvironment
-from sim.batch import SimBatch
+from sim.batch import SimBatch, time_mujoco
 from sim.model import SimModel
 from sim.robot import SimRobot
 
@@ -70,11 +70,14 @@ def raw(subject: Subject) -> Callable[[], float]:
 
     def run() -> float:
         mujoco.mj_resetData(model, data)
+        time_mujoco(True)  # as its Python package does by itself, and Gymnasium's environments below
         begun = time.perf_counter()
         for action in actions:
             data.ctrl[:] = action
             mujoco.mj_step(model, data, SUBSTEPS)
-        return STEPS / (time.perf_counter() - begun)
+        spent = time.perf_counter() - begun
+        time_mujoco(False)
+        return STEPS / spent
 
     return run
 
@@ -89,10 +92,13 @@ def gymnasium_env(subject: Subject) -> Callable[[], float]:
 
     def run() -> float:
         env.reset(seed=0)
+        time_mujoco(True)
         begun = time.perf_counter()
         for action in actions:
             env.step(action)
-        return STEPS / (time.perf_counter() - begun)
+        spent = time.perf_counter() - begun
+        time_mujoco(False)
+        return STEPS / spent
 
     return run
 

@@ -6,8 +6,10 @@ The actions of an episode are chosen once, by the task's script where there is o
 that the servos hold. Every candidate then repeats them from the same starts, and bare MuJoCo applies the same commands
 to the same model, so that the contacts are the same: those of the first environment for a single one, of all for a
 batch. Time is the processor's, of all threads together: a machine that others share changes it little. What counts is
-the ratio within a round, given as median and quartiles. ``varied`` is the same with the robots of the model's range
-(`RobotModel.variation`; for so101-reach that of launch/any_so101.toml), and is divided by the cost without.
+the ratio within a round, given as median and quartiles. Raw is MuJoCo as its Python package runs it: it times its own
+parts, which our simulations leave out (`sim.batch.time_mujoco`); what raw costs without is given too. ``varied`` is the
+same with the robots of the model's range (`RobotModel.variation`; for so101-reach that of launch/any_so101.toml), and
+is divided by the cost without.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ import numpy as np
 import rlenv_robot
 from rlenv_robot.registry import task as make_task
 from rlenv_robot.robot_models import robot_model_of
-from rlenv_robot.scripted import ScriptedPairLift, ScriptedPickPlace, ScriptedPush, ScriptedSort, ScriptedStack
+from rlenv_robot.scripted import SCRIPTS
 from rlenv_robot.vector.env import VectorEnvironment
+from sim.batch import time_mujoco
 from sim.model import SimModel
 
-TASKS = ("so101-reach", "so101-push", "so101-pick-place", "so101-pair-lift", "so101-stack", "so101-sort", "go2-walk")
-SCRIPTS: Mapping[str, Any] = {
-    "so101-push": ScriptedPush(), "so101-pick-place": ScriptedPickPlace(), "so101-pair-lift": ScriptedPairLift(),
-    "so101-sort": ScriptedSort(), "so101-stack": ScriptedStack(),
-}  # fmt: skip
+TASKS = (
+    "so101-reach", "so101-push", "so101-pick-place", "so101-pair-lift", "so101-stack", "so101-sort", "so101-drawer",
+    "so101-lid", "so101-insert", "go2-walk",
+)  # fmt: skip
 STEPS = 60
 REPEATS = 6  # of a single environment's episode in a round
 SEED = 5
@@ -41,7 +43,7 @@ SEED = 5
 def choose(name: str, envs: VectorEnvironment, obs: Mapping[str, np.ndarray], rng: np.random.Generator) -> Any:
     """The script's actions, or ones that move the servos' goals a little."""
     if name in SCRIPTS:
-        return SCRIPTS[name].act(obs)
+        return SCRIPTS[name]().act(obs)
     (field,) = envs.action
     if "joint_goal" not in obs or name == "go2-walk":
         return {field.name: rng.uniform(-0.3, 0.3, (envs.num_envs, *field.shape)).astype(field.numpy_dtype)}
@@ -66,11 +68,12 @@ def rehearse(name: str, num: int) -> tuple[list[Any], list[np.ndarray], SimModel
 
 
 def raw(
-    model: SimModel, controls: list[np.ndarray], qpos: np.ndarray, qvel: np.ndarray, rows: list[int]
+    model: SimModel, controls: list[np.ndarray], qpos: np.ndarray, qvel: np.ndarray, rows: list[int], timed: bool
 ) -> Callable[[], tuple[float, int]]:
     data = mujoco.MjData(model.model)
 
     def run() -> tuple[float, int]:
+        time_mujoco(timed)
         spent = 0.0
         for row in rows:
             mujoco.mj_resetData(model.model, data)
@@ -80,6 +83,7 @@ def raw(
                 data.ctrl[:] = control[row]
                 mujoco.mj_step(model.model, data, model.substeps)
             spent += time.process_time() - begun
+        time_mujoco(False)
         return spent, len(rows) * len(controls)
 
     return run
@@ -121,10 +125,11 @@ def compare(name: str, rounds: int, num: int, threads: int) -> None:
     actions, controls, model, qpos, qvel = rehearse(name, num)
     variation = robot_model_of(make_task(name)).load_variation()
     candidates = {
-        "raw, one": raw(model, controls, qpos, qvel, [0] * REPEATS),
+        "raw, one": raw(model, controls, qpos, qvel, [0] * REPEATS, True),
+        "raw without its timers, one": raw(model, controls, qpos, qvel, [0] * REPEATS, False),
         "one": one(name, actions, {}),
         "one, varied": one(name, actions, variation),
-        "raw, all": raw(model, controls, qpos, qvel, list(range(num))),
+        "raw, all": raw(model, controls, qpos, qvel, list(range(num)), True),
         f"batch of {num}": many(name, actions, num, threads, {}),
         f"batch of {num}, varied": many(name, actions, num, threads, variation),
     }
@@ -137,7 +142,7 @@ def compare(name: str, rounds: int, num: int, threads: int) -> None:
             costs[label][index] = spent / steps
     base = plain = costs["raw, one"]
     for label, cost in costs.items():
-        base = cost if label.startswith("raw") else base
+        base = cost if label in ("raw, one", "raw, all") else base
         if label.endswith("varied"):
             ratios, kind = cost / plain, "of the cost without"
         else:

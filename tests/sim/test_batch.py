@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal import EpisodeError, IllegalAction, RobotError, RobotState
-from sim.batch import SimBatch
+from sim.batch import SimBatch, time_mujoco
 from sim.model import SimModel
 from sim.robot import SimRobot
+from sim.robots.so101 import so101
 
 
 def commands(num: int, seed: int) -> dict[str, np.ndarray]:
@@ -337,3 +338,30 @@ def test_a_delayed_actuator_remembers_the_start_and_not_a_zero(
     batch.reset(seeds=[1, 2], starts={"bend": np.float32([1.0, -1.5])})
     history = batch.open_batch.bind("history")
     np.testing.assert_array_equal(history[:, -16:], np.repeat([[1.0], [-1.5]], 16, axis=1))
+
+
+def test_mujoco_times_its_steps_where_it_is_asked_to() -> None:
+    """The clock of MuJoCo's Python package is left out while simulations step, and a user's own stays."""
+    model = so101(looks=False).model
+    data = mujoco.MjData(model)
+
+    def is_timed() -> bool:
+        data.timer[0].duration = 0.0
+        mujoco.mj_step(model, data)
+        return bool(data.timer[0].duration > 0)
+
+    try:
+        assert time_mujoco(True)
+        assert is_timed()
+        SimBatch(so101(looks=False), 1, 1)
+        assert not is_timed()
+        ticks = iter(range(1_000_000))
+        mujoco.set_mjcb_time(lambda: float(next(ticks)))
+        assert time_mujoco(False)
+        assert is_timed()
+        mujoco.set_mjcb_time(None)
+        assert time_mujoco(True)
+        assert is_timed()
+    finally:
+        mujoco.set_mjcb_time(None)
+        time_mujoco(False)
