@@ -9,6 +9,7 @@ import numpy as np
 from hal.field import Field
 from hal.robot import RobotSpec
 from hal.robots.so101 import SO101
+from hal.robots.vectors import component, components, from_components
 from hal.spec import Spec
 
 __all__ = [
@@ -73,8 +74,9 @@ def lid_normal(box_yaw: np.ndarray, lid_angle: np.ndarray) -> np.ndarray:
     Returns:
         Shape (..., 3), of the sensors' dtype.
     """
-    sine, cosine = np.sin(lid_angle), np.cos(lid_angle)
-    return np.concatenate([-sine * np.cos(box_yaw), -sine * np.sin(box_yaw), cosine], axis=-1)
+    yaw, angle = component(box_yaw, 0), component(lid_angle, 0)
+    sine = np.sin(angle)
+    return from_components(-sine * np.cos(yaw), -sine * np.sin(yaw), np.cos(angle))
 
 
 def grip_position(box_position: np.ndarray, box_yaw: np.ndarray, lid_angle: np.ndarray) -> np.ndarray:
@@ -88,7 +90,8 @@ def grip_position(box_position: np.ndarray, box_yaw: np.ndarray, lid_angle: np.n
     Returns:
         Metres, shape (..., 3), of the sensors' dtype.
     """
-    sine, cosine = np.sin(lid_angle), np.cos(lid_angle)
+    (x, y), yaw, angle = components(box_position), component(box_yaw, 0), component(lid_angle, 0)
+    sine, cosine = np.sin(angle), np.cos(angle)
     ahead = GRIP_REACH * (cosine - 1) - GRIP_RISE * sine
-    place = box_position + ahead * np.concatenate([np.cos(box_yaw), np.sin(box_yaw)], axis=-1)
-    return np.concatenate([place, HINGE_Z + GRIP_REACH * sine + GRIP_RISE * cosine], axis=-1)
+    height = HINGE_Z + GRIP_REACH * sine + GRIP_RISE * cosine
+    return from_components(x + ahead * np.cos(yaw), y + ahead * np.sin(yaw), height)

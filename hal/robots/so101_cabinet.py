@@ -9,6 +9,7 @@ import numpy as np
 from hal.field import Field
 from hal.robot import RobotSpec
 from hal.robots.so101 import SO101
+from hal.robots.vectors import component, components, from_components
 from hal.spec import Spec
 
 __all__ = [
@@ -72,8 +73,13 @@ def opening_direction(cabinet_yaw: np.ndarray) -> np.ndarray:
     Returns:
         Shape (..., 2), of the sensor's dtype.
     """
-    direction: np.ndarray = -np.concatenate([np.cos(cabinet_yaw), np.sin(cabinet_yaw)], axis=-1)
-    return direction
+    return from_components(*_opening(cabinet_yaw))
+
+
+def _opening(cabinet_yaw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return both numbers of the direction in which the drawer opens, each of shape (...)."""
+    yaw = component(cabinet_yaw, 0)
+    return -np.cos(yaw), -np.sin(yaw)
 
 
 def handle_position(cabinet_position: np.ndarray, cabinet_yaw: np.ndarray, drawer_opening: np.ndarray) -> np.ndarray:
@@ -87,6 +93,6 @@ def handle_position(cabinet_position: np.ndarray, cabinet_yaw: np.ndarray, drawe
     Returns:
         Metres, shape (..., 3), of the sensors' dtype.
     """
-    place = cabinet_position + drawer_opening * opening_direction(cabinet_yaw)
-    height = np.full((*place.shape[:-1], 1), HANDLE_Z, place.dtype)
-    return np.concatenate([place, height], axis=-1)
+    x, y = components(cabinet_position)
+    (ahead, aside), opening = _opening(cabinet_yaw), component(drawer_opening, 0)
+    return from_components(x + opening * ahead, y + opening * aside, HANDLE_Z)

@@ -10,6 +10,7 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.robots.so101 import CUBE_AREA, CUBE_HALF, HOME, LOW, SO101, SO101_CUBE
+from hal.robots.vectors import component, distance, squared_distance
 from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from sim.model import SimModel
 
 __all__ = [
-    "CubeTask", "PickPlace", "Push", "Rewards", "distance", "let_go", "place_on_table", "start_near_home",
+    "CubeTask", "PickPlace", "Push", "Rewards", "goal_change", "let_go", "place_on_table", "start_near_home",
     "start_open",
 ]  # fmt: skip
 
@@ -110,7 +111,7 @@ class CubeTask:
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the cube fell off the table; bool, shape = leading axes."""
-        below: np.ndarray = sensors["cube_position"][..., 2] < _LOST_M
+        below: np.ndarray = component(sensors["cube_position"], 2) < _LOST_M
         return below
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
@@ -157,12 +158,6 @@ def place_on_table(rng: np.random.Generator, share: float) -> tuple[float, float
     return float(x), float(y)
 
 
-def distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return the distance between points in metres, shape (..., 3) -> (...)."""
-    result: np.ndarray = np.sqrt(np.add.reduce(np.square(one - other), axis=-1))
-    return result
-
-
 def _gap(sensors: Arrays, goal: Arrays) -> np.ndarray:
     """Return the distance from the cube's middle to the target, metres; shape = leading axes."""
     return distance(sensors["cube_position"], goal["target_position"])
@@ -180,10 +175,14 @@ def _shaped_reward(sensors: Arrays, following: Arrays, near: np.ndarray, away: n
     tips to cube (``near``) and ``d`` from cube to target (``away``) after the step, ``q*`` the goals of the five joints
     before the gripper.
     """
-    change = np.add.reduce(np.square(following["joint_goal"][..., :5] - sensors["joint_goal"][..., :5]), axis=-1)
     value: np.ndarray = 0.2 * np.exp(-near / 0.05) + 0.4 * np.exp(-away / 0.1) + 0.4 * np.exp(-away / 0.02)
-    value -= 0.5 * change
+    value -= 0.5 * goal_change(sensors, following)
     return value
+
+
+def goal_change(sensors: Arrays, following: Arrays) -> np.ndarray:
+    """Return the sum of the squared changes of the five joint goals before the gripper, rad^2; shape = leading axes."""
+    return squared_distance(following["joint_goal"][..., :5], sensors["joint_goal"][..., :5])
 
 
 # -- so101-push ----------------------------------------------------------------------------------------------
@@ -267,7 +266,7 @@ def let_go(sensors: Arrays, thing: np.ndarray) -> np.ndarray:
         bool, shape = leading axes.
     """
     away = distance(sensors["gripper_position"], thing) >= _AWAY_M
-    result: np.ndarray = (sensors["joint_position"][..., 5] >= _LET_GO_RAD) & away
+    result: np.ndarray = (component(sensors["joint_position"], 5) >= _LET_GO_RAD) & away
     return result
 
 
@@ -376,7 +375,7 @@ class PickPlace(CubeTask):
         if self.rewards == "sparse" or not self.release:
             return super().reward(sensors, action, following, goal)
         near, away = _reach(following), _gap(following, goal)
-        released = (following["joint_position"][..., 5] >= _LET_GO_RAD) & (near >= _AWAY_M)
+        released = (component(following["joint_position"], 5) >= _LET_GO_RAD) & (near >= _AWAY_M)
         put_down: np.ndarray = released & (away <= self.tolerance_m) & _on_table(goal)
         value: np.ndarray = _shaped_reward(sensors, following, near, away) + put_down
         return value
@@ -417,5 +416,5 @@ class PickPlace(CubeTask):
 
 def _on_table(goal: Arrays) -> np.ndarray:
     """Return whether the target is on the table; bool, shape = leading axes."""
-    low: np.ndarray = goal["target_position"][..., 2] < _ON_TABLE_M
+    low: np.ndarray = component(goal["target_position"], 2) < _ON_TABLE_M
     return low

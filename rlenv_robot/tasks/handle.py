@@ -13,10 +13,12 @@ import numpy as np
 from hal import Field, Spec
 from hal.robots.so101_box import SO101_BOX, WIDEST, grip_position
 from hal.robots.so101_cabinet import SO101_CABINET, TRAVEL, handle_position
+from hal.robots.vectors import bounded, component, distance
 from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
-from rlenv_robot.tasks.cube import Rewards, distance, start_open
+from rlenv_robot.tasks.cube import Rewards, goal_change, start_open
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
+from rlenv_robot.tasks.remembered import Remembered
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ class HandleTask:
         raise NotImplementedError
 
     def _handle(self, sensors: Arrays, place: np.ndarray) -> np.ndarray:
-        """Return the handle's middle where the part is at a place, metres, shape (..., 3)."""
+        """Return the handle's middle where the part is at a place, metres, shape (..., 3); not to be changed."""
         raise NotImplementedError
 
     def __post_init__(self) -> None:
@@ -144,9 +146,13 @@ class HandleTask:
         """The goal: the part's place along its joint."""
         sensor = self._specs[self._place]
         low, high = self._range
-        name = f"target_{self._place.split('_')[-1]}"
         meaning = f"what {self._place} shall be"
-        return Spec(self._called("goal"), (replace(sensor, name=name, low=low, high=high, meaning=meaning),))
+        return Spec(self._called("goal"), (replace(sensor, name=self._target, low=low, high=high, meaning=meaning),))
+
+    @cached_property
+    def _target(self) -> str:
+        """The name of the goal's field."""
+        return f"target_{self._place.split('_')[-1]}"
 
     @cached_property
     def state(self) -> Spec:
@@ -162,7 +168,7 @@ class HandleTask:
         """Draw a target, and a start near home with an open gripper; the robot's reset draws where the thing stands."""
         drawn = float(rng.uniform(*self._drawn))
         place = drawn if self.job == "open" else 0.0
-        goal: Arrays = {self.goal.names[0]: np.array([place], np.float32)}
+        goal: Arrays = {self._target: np.array([place], np.float32)}
         start = start_open(rng)
         if self.job == "close":
             start[1] += self._start_lift_rad
@@ -174,12 +180,12 @@ class HandleTask:
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return the sensors, the handle's place and target, and the goal broadcast to their leading axes."""
-        name, place = self.goal.names[0], sensors[self._place]
+        name, place = self._target, sensors[self._place]
         target = goal[name] if goal[name].shape == place.shape else np.broadcast_to(goal[name], place.shape)
         return {
             **sensors,
-            "handle_position": self._handle(sensors, place),
-            "handle_target": self._handle(sensors, target),
+            "handle_position": self._handle(sensors, place).copy(),
+            "handle_target": self._handle(sensors, target).copy(),
             name: target,
         }
 
@@ -191,13 +197,11 @@ class HandleTask:
 
     def _error(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return how far the part is from its target; shape = leading axes."""
-        error: np.ndarray = np.abs(sensors[self._place] - goal[self.goal.names[0]])[..., 0]
-        return error
+        return abs(component(sensors[self._place], 0) - component(goal[self._target], 0))
 
     def _speed(self, sensors: Arrays) -> np.ndarray:
         """Return how fast the part moves; shape = leading axes."""
-        speed: np.ndarray = np.abs(sensors[self._place.rsplit("_", 1)[0] + "_velocity"])[..., 0]
-        return speed
+        return abs(component(sensors[self._place.rsplit("_", 1)[0] + "_velocity"], 0))
 
     def _away(self, sensors: Arrays) -> np.ndarray:
         """Return the distance from the finger tips to the handle, metres; shape = leading axes."""
@@ -208,10 +212,9 @@ class HandleTask:
         if self.rewards == "sparse":
             return self.success(following, goal).astype(np.float64)
         error, near = self._error(following, goal), np.exp(-self._away(following) / 0.05)
-        done = np.clip(2 - 2 * error / self._tolerance, 0.0, 1.0)
-        change = np.square(following["joint_goal"][..., :5] - sensors["joint_goal"][..., :5])
+        done = bounded(2 - 2 * error / self._tolerance, 0.0, 1.0)
         value: np.ndarray = 0.25 * np.exp(-error / self._wide) + 0.25 * np.exp(-error / self._close) + 0.2 * near
-        value += 0.5 * done * (1 - near) - 0.5 * np.add.reduce(change, axis=-1)
+        value += 0.5 * done * (1 - near) - 0.5 * goal_change(sensors, following)
         return value
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
@@ -240,7 +243,10 @@ class HandleTask:
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
         """Return the goal that the last of the readings along time reached."""
-        return {self.goal.names[0]: np.clip(sensors[self._place][-1], *self._range)}
+        return {self._target: np.clip(sensors[self._place][-1], *self._range)}
+
+
+_drawer_handle, _lid_handle = Remembered(handle_position), Remembered(grip_position)
 
 
 # -- so101-drawer --------------------------------------------------------------------------------------------
@@ -294,7 +300,7 @@ class Drawer(HandleTask):
         return so101_cabinet, so101_cabinet_twin
 
     def _handle(self, sensors: Arrays, place: np.ndarray) -> np.ndarray:
-        return handle_position(sensors["cabinet_position"], sensors["cabinet_yaw"], place)
+        return _drawer_handle(sensors["cabinet_position"], sensors["cabinet_yaw"], place)
 
     def flat_hints(self) -> FlatHints:
         """Return the scales that this task was tried with (launch/train_clone.py)."""
@@ -364,7 +370,7 @@ class Lid(HandleTask):
         return so101_box, so101_box_twin
 
     def _handle(self, sensors: Arrays, place: np.ndarray) -> np.ndarray:
-        return grip_position(sensors["box_position"], sensors["box_yaw"], place)
+        return _lid_handle(sensors["box_position"], sensors["box_yaw"], place)
 
     def flat_hints(self) -> FlatHints:
         """Return the scales that this task was tried with (launch/train_clone.py)."""

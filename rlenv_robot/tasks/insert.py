@@ -10,10 +10,12 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.robots.so101_peg import PEG_HALF, SO101_PEG
+from hal.robots.vectors import bounded, component, components, distance, from_components
 from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
-from rlenv_robot.tasks.cube import Rewards, distance, start_open
+from rlenv_robot.tasks.cube import Rewards, goal_change, start_open
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
+from rlenv_robot.tasks.remembered import Remembered
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings
 
 __all__ = ["Insert"]
@@ -112,7 +114,7 @@ class Insert:
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return the sensors, the peg's place in the socket, and how far it is turned from it."""
-        return {**sensors, "seat_position": _seat(sensors), "peg_turn": _turn(sensors)}
+        return {**sensors, "seat_position": _seat(sensors["socket_position"]).copy(), "peg_turn": _turn(sensors)}
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return an empty mapping: there is no privileged state."""
@@ -123,21 +125,25 @@ class Insert:
         if self.rewards == "sparse":
             return self.success(following, goal).astype(np.float64)
         away, near = self._beyond(following), np.exp(-_from_tips(following) / 0.05)
-        done = np.clip(2 - 2 * away / self.tolerance_m, 0.0, 1.0)
-        change = np.square(following["joint_goal"][..., :5] - sensors["joint_goal"][..., :5])
+        done = bounded(2 - 2 * away / self.tolerance_m, 0.0, 1.0)
         value: np.ndarray = 0.25 * np.exp(-away / 0.1) + 0.25 * np.exp(-away / 0.01) + 0.2 * near
-        value += 0.5 * done * (1 - near) - 0.5 * np.add.reduce(change, axis=-1)
+        value += 0.5 * done * (1 - near) - 0.5 * goal_change(sensors, following)
         return value
 
     def _beyond(self, sensors: Arrays) -> np.ndarray:
         """Return the peg's distance from its place less the play of the socket at its corners, metres."""
-        away = distance(sensors["peg_position"], _seat(sensors)) - self.play_m / np.sqrt(2)
-        beyond: np.ndarray = np.maximum(away, 0.0)
-        return beyond
+        away = distance(sensors["peg_position"], _seat(sensors["socket_position"])) - self._corner_play
+        return bounded(away, 0.0, np.inf)
+
+    @cached_property
+    def _corner_play(self) -> np.float64:
+        """The play of the socket at its corners, metres."""
+        play: np.float64 = self.play_m / np.sqrt(2)
+        return play
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the peg fell off the table; bool, shape = leading axes."""
-        below: np.ndarray = sensors["peg_position"][..., 2] < _LOST_M
+        below: np.ndarray = component(sensors["peg_position"], 2) < _LOST_M
         return below
 
     @property
@@ -172,18 +178,17 @@ class Insert:
         return FlatHints(scales, differences, "joint_goal", ARM_STRIDE)
 
 
-def _seat(sensors: Arrays) -> np.ndarray:
-    """Return the place of the peg's middle in the socket, metres, shape (..., 3)."""
-    place = sensors["socket_position"]
-    return np.concatenate([place, np.full((*place.shape[:-1], 1), PEG_HALF[2], place.dtype)], axis=-1)
+@Remembered
+def _seat(socket_position: np.ndarray) -> np.ndarray:
+    """Return the place of the peg's middle in the socket, given the socket's, metres; shape (..., 2) to (..., 3)."""
+    return from_components(*components(socket_position), PEG_HALF[2])
 
 
 def _turn(sensors: Arrays) -> np.ndarray:
     """Return the least turn about the vertical by which the square peg fits into the socket, rad, shape (..., 1)."""
-    w, x, y, z = (sensors["peg_orientation"][..., part : part + 1] for part in range(4))
+    w, x, y, z = components(sensors["peg_orientation"])
     yaw = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
-    turn: np.ndarray = (sensors["socket_yaw"] - yaw + np.pi / 4) % (np.pi / 2) - np.pi / 4
-    return turn
+    return from_components((component(sensors["socket_yaw"], 0) - yaw + np.pi / 4) % (np.pi / 2) - np.pi / 4)
 
 
 def _from_tips(sensors: Arrays) -> np.ndarray:

@@ -10,9 +10,10 @@ import numpy as np
 from hal import Field, Spec
 from hal.robots.so101 import SO101
 from hal.robots.so101_pair import APART, HOME, SIDES, SO101_PAIR, from_right, turn_from_right
+from hal.robots.vectors import component, components, distance, from_components, larger, squared_distance
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.agents import Agent
-from rlenv_robot.tasks.cube import Rewards, distance
+from rlenv_robot.tasks.cube import Rewards
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, Difference, FlatHints
 from rlenv_robot.tasks.remembered import Remembered
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
@@ -134,25 +135,14 @@ class PairLift:
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return each arm's sensors, and its end of the bar and that end's target in the arm's frame."""
         observation = {name: sensors[name] for name in _ARM_SENSORS}
-        observation.update(self._ends(sensors, goal))
+        for name, value in self._ends(sensors, goal).items():
+            observation[name] = value.copy()
         return observation
 
     @staticmethod
     def _ends(sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """Return each end of the bar and its target in the frame of its arm."""
-        middle, along = sensors["bar_position"], _direction(sensors["bar_orientation"])
-        target = goal["target_position"]
-        if target.shape != middle.shape:
-            target = np.broadcast_to(target, middle.shape)
-        handle = along * np.float32(HANDLE)
-        return {
-            "left_handle_position": middle - handle,
-            "right_handle_position": from_right(middle + handle),
-            "left_handle_direction": along.copy(),
-            "right_handle_direction": turn_from_right(-along),
-            "left_handle_target": target - _AHEAD,
-            "right_handle_target": from_right(target + _AHEAD),
-        }
+        """Return each end of the bar and its target in the frame of its arm, not to be changed."""
+        return _ends(sensors["bar_position"], sensors["bar_orientation"], goal["target_position"])
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return the bar's pose and velocity."""
@@ -170,20 +160,19 @@ class PairLift:
     @staticmethod
     def _own_reward(side: str, sensors: Arrays, following: Arrays, seen: Arrays) -> np.ndarray:
         near = distance(following[f"{side}_gripper_position"], seen[f"{side}_handle_position"])
-        change = following[f"{side}_joint_goal"][..., :5] - sensors[f"{side}_joint_goal"][..., :5]
-        value: np.ndarray = 0.2 * np.exp(-near / 0.05) - 0.5 * np.add.reduce(np.square(change), axis=-1)
+        change = squared_distance(following[f"{side}_joint_goal"][..., :5], sensors[f"{side}_joint_goal"][..., :5])
+        value: np.ndarray = 0.2 * np.exp(-near / 0.05) - 0.5 * change
         return value
 
     @staticmethod
     def _farther(seen: Arrays) -> np.ndarray:
         """Return the greater distance of the bar's two ends from their targets, metres."""
-        gaps = (distance(seen[f"{side}_handle_position"], seen[f"{side}_handle_target"]) for side in SIDES)
-        farther: np.ndarray = np.maximum(*gaps)
-        return farther
+        one, other = (distance(seen[f"{side}_handle_position"], seen[f"{side}_handle_target"]) for side in SIDES)
+        return larger(one, other)
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the bar fell off the table."""
-        below: np.ndarray = sensors["bar_position"][..., 2] < _LOST_M
+        below: np.ndarray = component(sensors["bar_position"], 2) < _LOST_M
         return below
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
@@ -226,11 +215,23 @@ def _near_home(rng: np.random.Generator) -> np.ndarray:
 
 
 @Remembered
+def _ends(middle: np.ndarray, orientation: np.ndarray, target: np.ndarray) -> dict[str, np.ndarray]:
+    """Return each end of a bar and its target in the frame of its arm, given the bar's pose and its middle's target."""
+    if target.shape != middle.shape:
+        target = np.broadcast_to(target, middle.shape)
+    along = _direction(orientation)
+    handle = along * np.float32(HANDLE)
+    return {
+        "left_handle_position": middle - handle,
+        "right_handle_position": from_right(middle + handle),
+        "left_handle_direction": along,
+        "right_handle_direction": turn_from_right(-along),
+        "left_handle_target": target - _AHEAD,
+        "right_handle_target": from_right(target + _AHEAD),
+    }
+
+
 def _direction(orientation: np.ndarray) -> np.ndarray:
     """Return the bar's x axis, from a unit quaternion (w, x, y, z): the first column of its rotation matrix."""
-    w, x, y, z = (orientation[..., index] for index in range(4))
-    direction = np.empty_like(orientation, shape=(*orientation.shape[:-1], 3))
-    direction[..., 0] = 1 - 2 * (y * y + z * z)
-    direction[..., 1] = 2 * (x * y + w * z)
-    direction[..., 2] = 2 * (x * z - w * y)
-    return direction
+    w, x, y, z = components(orientation)
+    return from_components(1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y))

@@ -9,6 +9,7 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.robots.so101 import HOME, SIDEWAYS, SO101, forward_kinematics
+from hal.robots.vectors import component, distance, squared_distance
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
@@ -105,13 +106,13 @@ class Reach:
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
         """Return the reward that the class describes; shape = leading axes."""
         gap = self.distance(following, goal)
-        change = np.add.reduce(np.square(following["joint_goal"] - sensors["joint_goal"]), axis=-1)
+        change = squared_distance(following["joint_goal"], sensors["joint_goal"])
         value: np.ndarray = 0.5 * np.exp(-gap / 0.1) + 0.5 * np.exp(-gap / 0.01) - 0.5 * change
         return value
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the gripper is below the table."""
-        below: np.ndarray = sensors["gripper_position"][..., 2] < 0.0
+        below: np.ndarray = component(sensors["gripper_position"], 2) < 0.0
         return below
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
@@ -125,9 +126,7 @@ class Reach:
 
     def distance(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return the distance from gripper to target, metres; shape = leading axes."""
-        gap = sensors["gripper_position"] - goal["target_position"]
-        distance: np.ndarray = np.sqrt(np.add.reduce(np.square(gap), axis=-1))
-        return distance
+        return distance(sensors["gripper_position"], goal["target_position"])
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
         """Return the goal that the last of the readings along time reached."""

@@ -63,7 +63,8 @@ class Sort(CubesTask):
 
     def _places(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return the goal, broadcast to the leading axes of the readings."""
-        return np.broadcast_to(goal["place_positions"], sensors["cube_positions"].shape)
+        places, shape = goal["place_positions"], sensors["cube_positions"].shape
+        return places if places.shape == shape else np.broadcast_to(places, shape)
 
     def _placed(self, gap: np.ndarray) -> np.ndarray:
         return in_tray(gap)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,8 +11,10 @@ import numpy as np
 
 from hal import Spec
 from hal.robots.so101 import CUBE_HALF
+from hal.robots.vectors import component
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.cube import Rewards, start_open
+from rlenv_robot.tasks.remembered import Remembered
 from rlenv_robot.tasks.table import CubesTask, at_height, tops
 from rlenv_robot.tasks.task import Arrays, Episode
 from rlenv_robot.tasks.text_hints import TextHints
@@ -67,22 +70,28 @@ class Stack(CubesTask):
 
     def _places(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return the red cube's own place on the table, and the top of the next lower cube for each other cube."""
-        cubes = sensors["cube_positions"]
-        places: np.ndarray = np.concatenate([cubes[..., :1, :], tops(cubes[..., :-1, :])], axis=-2)
-        places[..., 0, 2] = CUBE_HALF
-        return places
+        return _tower(sensors["cube_positions"])
 
     def _placed(self, gap: np.ndarray) -> np.ndarray:
-        across = np.hypot(gap[..., 0], gap[..., 1]) <= self.tolerance_m
-        placed: np.ndarray = np.logical_and(across, at_height(gap))
+        across = np.hypot(component(gap, 0), component(gap, 1)) <= self.tolerance_m
+        placed: np.ndarray = across & at_height(gap)
         return placed
 
-    def _mean(self, values: np.ndarray) -> np.ndarray:
-        mean: np.ndarray = values[..., 1:].mean(axis=-1)
-        return mean
+    def _mean(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        return super()._mean(values[1:])
 
     def text_hints(self) -> TextHints:
         """Return the tower in words."""
         names = self.object_names
         tower = " and ".join(f"the {upper} cube on the {lower} cube" for lower, upper in itertools.pairwise(names))
         return TextHints(f"Put {tower}, then open the gripper and move it away.", units={"cube_positions": "cm"})
+
+
+@Remembered
+def _tower(cubes: np.ndarray) -> np.ndarray:
+    """Return the place of each cube in the tower, given where all are, metres; shape (..., N, 3) to (..., N, 3)."""
+    places = np.empty_like(cubes)
+    places[..., 1:, :] = tops(cubes[..., :-1, :])
+    places[..., 0, :] = cubes[..., 0, :]
+    places[..., 0, 2] = CUBE_HALF
+    return places

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import get_args
@@ -12,8 +14,9 @@ import numpy as np
 from hal import Field, Spec
 from hal.robots.so101 import CUBE_HALF
 from hal.robots.so101_table import COLOURS, TRAY_HALF_M, TRAYS, so101_table_spec
+from hal.robots.vectors import all_of, any_of, as_number, choose, component, components, distance, larger, length
 from rlenv_robot.robot_models import RobotModel, so101_table_model
-from rlenv_robot.tasks.cube import Rewards, distance
+from rlenv_robot.tasks.cube import Rewards, goal_change
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, check_settings
 
@@ -49,20 +52,19 @@ def tops(cubes: np.ndarray) -> np.ndarray:
 
 def at_height(gap: np.ndarray) -> np.ndarray:
     """Return whether a cube is at the height of its place, to 10 mm, given its gap from there; (..., 3) to (...)."""
-    level: np.ndarray = np.abs(gap[..., 2]) <= _HEIGHT_M
+    level: np.ndarray = abs(component(gap, 2)) <= _HEIGHT_M
     return level
 
 
 def in_tray(gap: np.ndarray) -> np.ndarray:
     """Return whether a cube lies in a tray, given its gap from the tray's middle; (..., 3) to (...)."""
-    inside: np.ndarray = np.logical_and(np.abs(gap[..., :2]).max(axis=-1) <= TRAY_HALF_M, at_height(gap))
-    return inside
+    across = [abs(component(gap, axis)) <= TRAY_HALF_M for axis in range(2)]
+    return all_of([*across, at_height(gap)])
 
 
 def lost(cubes: np.ndarray) -> np.ndarray:
     """Return whether any of the cubes fell off the table; shape (..., N, 3) to (...)."""
-    fallen: np.ndarray = np.any(cubes[..., 2] < _LOST_M, axis=-1)
-    return fallen
+    return any_of([height < _LOST_M for height in components(component(cubes, 2))])
 
 
 # -- what tasks at the table share --------------------------------------------------------------------------------
@@ -175,8 +177,20 @@ class CubesTask(TableScene):
         raise NotImplementedError
 
     def _placed(self, gap: np.ndarray) -> np.ndarray:
-        """Return whether each cube is in its place, given its gap from there, metres; (..., N, 3) to (..., N)."""
+        """Return whether a cube is in its place, given its gap from there, metres; (..., 3) to (...)."""
         raise NotImplementedError
+
+    def _judge(self, sensors: Arrays, goal: Arrays) -> tuple[list[np.ndarray], ...]:
+        """Return for each cube whether it is in its place, its way to there and from the finger tips, metres; (...)."""
+        cubes, tips = sensors["cube_positions"], sensors["gripper_position"]
+        gaps = cubes - self._places(sensors, goal)
+        placed, aways, reaches = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
+        for cube in range(self.cubes):
+            gap = gaps[..., cube, :]
+            placed.append(self._placed(gap))
+            aways.append(length(gap))
+            reaches.append(distance(tips, cubes[..., cube, :]))
+        return placed, aways, reaches
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
         """Return the action: it is the command."""
@@ -184,7 +198,7 @@ class CubesTask(TableScene):
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return the sensors, and the places of the cubes."""
-        return {**sensors, "place_positions": self._places(sensors, goal)}
+        return {**sensors, "place_positions": self._places(sensors, goal).copy()}
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return an empty mapping: there is no privileged state."""
@@ -192,43 +206,25 @@ class CubesTask(TableScene):
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
         """Return the reward that the task's class describes; shape = leading axes."""
-        cubes = following["cube_positions"]
-        gap = cubes - self._places(following, goal)
-        placed = self._placed(gap)
-        settled = self._settled(following, placed)
+        placed, aways, reaches = self._judge(following, goal)
+        settled = _settled(following, placed, reaches)
         if self.rewards == "sparse":
-            return settled.astype(np.float64)
-        away = np.sqrt(np.add.reduce(np.square(gap), axis=-1))
-        change = np.add.reduce(np.square(following["joint_goal"][..., :5] - sensors["joint_goal"][..., :5]), axis=-1)
-        value: np.ndarray = 0.2 * self._nearness(following, placed) + 0.3 * settled - 0.5 * change
-        value += self._mean(0.25 * placed + 0.25 * np.exp(-away / 0.1))
+            return as_number(settled)
+        close = np.exp(-_reach_on(placed, reaches) / 0.05)
+        value: np.ndarray = 0.2 * close + 0.3 * as_number(settled) - 0.5 * goal_change(sensors, following)
+        nears = [np.exp(-away / 0.1) for away in aways]
+        value += self._mean([0.25 * as_number(one) + 0.25 * near for one, near in zip(placed, nears, strict=True)])
         return value
 
-    def _mean(self, values: np.ndarray) -> np.ndarray:
-        """Return the mean over the cubes that have to be moved; shape (..., N) to (...)."""
-        mean: np.ndarray = values.mean(axis=-1)
+    def _mean(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the mean over the cubes that have to be moved, of a value (...) for each cube."""
+        mean: np.ndarray = functools.reduce(operator.add, values) / len(values)
         return mean
-
-    @staticmethod
-    def _nearness(sensors: Arrays, placed: np.ndarray) -> np.ndarray:
-        """Return ``exp(-g / 0.05 m)``, ``g`` from finger tips to the first cube out of place; 1 where there is none."""
-        cubes = sensors["cube_positions"]
-        following = np.take_along_axis(cubes, np.argmin(placed, axis=-1)[..., None, None], axis=-2)[..., 0, :]
-        near = np.exp(-distance(sensors["gripper_position"], following) / 0.05)
-        return np.where(placed.all(axis=-1), 1.0, near)
-
-    @staticmethod
-    def _settled(sensors: Arrays, placed: np.ndarray) -> np.ndarray:
-        """Return whether the reading is settled; bool, shape = leading axes."""
-        tips = sensors["gripper_position"][..., None, :]
-        away = (distance(tips, sensors["cube_positions"]) >= _AWAY_M).all(axis=-1)
-        still = np.abs(sensors["joint_velocity"][..., :5]).max(axis=-1) <= _STILL_RAD_S
-        settled: np.ndarray = placed.all(axis=-1) & away & still & (sensors["joint_position"][..., 5] >= LET_GO_RAD)
-        return settled
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the reading is settled; bool, shape = leading axes."""
-        return self._settled(sensors, self._placed(sensors["cube_positions"] - self._places(sensors, goal)))
+        placed, _, reaches = self._judge(sensors, goal)
+        return _settled(sensors, placed, reaches)
 
     def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether all of the last readings were settled; bool, shape = leading axes."""
@@ -241,12 +237,11 @@ class CubesTask(TableScene):
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
         """Return how far the farthest cube is from its place, the share of cubes in place, and 1 where settled."""
-        gap = sensors["cube_positions"] - self._places(sensors, goal)
-        placed = self._placed(gap)
+        placed, aways, reaches = self._judge(sensors, goal)
         return {
-            "distance_mm": np.sqrt(np.add.reduce(np.square(gap), axis=-1)).max(axis=-1) * 1e3,
-            "placed_share": self._mean(placed.astype(np.float64)),
-            "settled_share": self._settled(sensors, placed).astype(np.float64),
+            "distance_mm": functools.reduce(larger, aways) * 1e3,
+            "placed_share": self._mean([as_number(one) for one in placed]),
+            "settled_share": as_number(_settled(sensors, placed, reaches)),
         }
 
     def flat_hints(self) -> FlatHints:
@@ -259,3 +254,23 @@ class CubesTask(TableScene):
         return FlatHints(
             {**ARM_SCALES, "cube_positions": 0.2, "place_positions": 0.2}, differences, "joint_goal", ARM_STRIDE
         )
+
+
+def _reach_on(placed: Sequence[np.ndarray], reaches: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the distance from the finger tips to the first cube out of place, 0 where there is none.
+
+    Args:
+        placed: of each cube whether it is in its place, (...).
+        reaches: of each cube the distance from the finger tips, metres, (...).
+    """
+    reach: np.ndarray = reaches[-1].dtype.type(0)
+    for is_placed, cube in zip(reversed(placed), reversed(reaches), strict=True):
+        reach = choose(is_placed, reach, cube)
+    return reach
+
+
+def _settled(sensors: Arrays, placed: Sequence[np.ndarray], reaches: Sequence[np.ndarray]) -> np.ndarray:
+    """Return whether a reading is settled (`CubesTask`); bool, shape = leading axes. Arguments as for `_reach_on`."""
+    away = [reach >= _AWAY_M for reach in reaches]
+    still = [abs(speed) <= _STILL_RAD_S for speed in components(sensors["joint_velocity"][..., :5])]
+    return all_of([*placed, *away, *still, component(sensors["joint_position"], 5) >= LET_GO_RAD])

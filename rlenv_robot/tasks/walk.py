@@ -12,6 +12,7 @@ import numpy as np
 from hal import Field, Spec
 from hal.robots.go2 import GO2, JOINTS, STANCE
 from hal.robots.go2_course import course_name, go2_course_spec, height_scan
+from hal.robots.vectors import component, components, from_components, length, squared_length
 from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import FlatHints
@@ -292,14 +293,14 @@ class Walk:
         return self._offsets(sensors["joint_goal"])
 
     @cached_property
-    def _offsets(self) -> Remembered:
+    def _offsets(self) -> Remembered[np.ndarray]:
         return Remembered(partial(_offsets, np.float32(self.action_scale)), 2)
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return the fields of `state`."""
         state = {
             "linear_velocity": sensors["linear_velocity"],
-            "height": self._height(sensors)[..., None],
+            "height": from_components(self._height(sensors)),
             "foot_force": sensors["foot_force"],
         }
         if self.torques:
@@ -310,8 +311,8 @@ class Walk:
 
     def _height(self, sensors: Arrays) -> np.ndarray:
         """Return the trunk's height above the ground below, shape = leading axes."""
-        height: np.ndarray = sensors["position"][..., 2]
-        return height if self.terrain == "flat" else height - sensors["ground_height"][..., 0]
+        height = component(sensors["position"], 2)
+        return height if self.terrain == "flat" else height - component(sensors["ground_height"], 0)
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
         """Return the reward that the class describes; shape = leading axes."""
@@ -319,11 +320,11 @@ class Walk:
         down = _down(following["orientation"])
         commanded, commanded_turning = self._commanded(sensors, goal)  # those that the action was chosen for
         value: np.ndarray = (
-            np.exp(-4.0 * _square(velocity[..., :2] - commanded))
-            + 0.5 * np.exp(-4.0 * np.square(turning[..., 2] - commanded_turning[..., 0]))
-            - 0.5 * np.square(velocity[..., 2])
-            - 0.02 * _square(turning[..., :2])
-            - _square(down[..., :2])
+            np.exp(-4.0 * squared_length(velocity[..., :2] - commanded))
+            + 0.5 * np.exp(-4.0 * np.square(component(turning, 2) - component(commanded_turning, 0)))
+            - 0.5 * np.square(component(velocity, 2))
+            - 0.02 * squared_length(turning[..., :2])
+            - squared_length(down[..., :2])
             - 2e-5 * _square(following["joint_torque"])
             - 0.01 * _square(self._held(following) - self._held(sensors))
             - 0.02 * _square(following["joint_position"] - _STANCE)
@@ -332,8 +333,8 @@ class Walk:
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the robot has fallen."""
-        fallen: np.ndarray = (_down(sensors["orientation"])[..., 2] > _UPRIGHT) | (self._height(sensors) < _LOWEST_M)
-        return fallen
+        fallen: np.ndarray = component(_down(sensors["orientation"]), 2) > _UPRIGHT
+        return fallen | (self._height(sensors) < _LOWEST_M)
 
     @property
     def averaged_readings(self) -> int:
@@ -355,14 +356,13 @@ class Walk:
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
         """Return how far velocity and turning are from the command now."""
-        turning = np.abs(sensors["angular_velocity"][..., 2] - self._commanded(sensors, goal)[1][..., 0])
+        turning = abs(component(sensors["angular_velocity"], 2) - component(self._commanded(sensors, goal)[1], 0))
         return {"velocity_error_m_s": self.error(sensors, goal), "turning_error_rad_s": turning}
 
     def error(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return the difference of the trunk's planar velocity and the commanded one, m/s; shape = leading axes."""
         gap = sensors["linear_velocity"][..., :2] - self._commanded(sensors, goal)[0]
-        error: np.ndarray = np.sqrt(_square(gap))
-        return error
+        return length(gap)
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
         """Return the command that the last of the readings along time obeys, within the commands' ranges."""
@@ -394,6 +394,7 @@ def _offsets(scale: np.float32, goal: np.ndarray) -> np.ndarray:
 
 
 def _square(values: np.ndarray) -> np.ndarray:
+    """Return the sum of squares of the numbers of all joints, shape (..., 12) to (...)."""
     total: np.ndarray = np.add.reduce(np.square(values), axis=-1)
     return total
 
@@ -401,9 +402,5 @@ def _square(values: np.ndarray) -> np.ndarray:
 @Remembered
 def _down(orientation: np.ndarray) -> np.ndarray:
     """Return the world's downward direction in the frame of a unit quaternion (..., 4; w, x, y, z), shape (..., 3)."""
-    w, x, y, z = (orientation[..., index] for index in range(4))
-    down = np.empty_like(orientation, shape=(*orientation.shape[:-1], 3))
-    down[..., 0] = 2.0 * (w * y - x * z)
-    down[..., 1] = -2.0 * (y * z + w * x)
-    down[..., 2] = 2.0 * (x * x + y * y) - 1.0
-    return down
+    w, x, y, z = components(orientation)
+    return from_components(2.0 * (w * y - x * z), -2.0 * (y * z + w * x), 2.0 * (x * x + y * y) - 1.0)

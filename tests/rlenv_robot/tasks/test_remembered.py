@@ -31,3 +31,13 @@ def test_what_may_change_in_place_or_is_large_is_computed_each_time() -> None:
     assert remembered(view)[0] == 2, "as a batch on a device writes its readings"
     large = np.zeros(LARGEST + 1)
     assert remembered(large) is not remembered(large)
+
+
+def test_all_arrays_of_a_call_count() -> None:
+    remembered = Remembered(lambda one, other: one - other)
+    one, other = np.ones(3), np.full(3, 2.0)
+    assert remembered(one, other) is remembered(one, other)
+    np.testing.assert_array_equal(remembered(one, one), np.zeros(3))
+    np.testing.assert_array_equal(remembered(other, one), np.ones(3))
+    buffer = np.zeros((2, 3))
+    assert remembered(one, buffer[0]) is not remembered(one, buffer[0]), "a view may be overwritten"
