@@ -75,7 +75,7 @@ class InitialState:
         """Return the commands of all simulations as rows of ``ctrl``, (num, nu)."""
         rows = np.zeros(self._ctrl.shape)
         for name, columns in self._columns.items():
-            rows[:, columns] = np.reshape(commands[name], (len(rows), -1))
+            rows[:, columns] = commands[name].reshape(len(rows), -1)
         return rows
 
     def writers(self, row: int | None = None) -> list[Writer]:

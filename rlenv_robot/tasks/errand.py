@@ -11,6 +11,7 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.robots.so101_table import MOST_CUBES, TRAYS, so101_table_spec
+from hal.robots.vectors import components
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.cube import Rewards, start_open
 from rlenv_robot.tasks.table import LET_GO_RAD, TRAY_OF, TableScene, at_height, in_tray, lost
@@ -143,8 +144,9 @@ class Errand(TableScene):
         named = places != _NOWHERE
         wanted = np.take_along_axis(self._every_place(cubes), np.maximum(places, 0)[..., None], axis=-2)
         gap = cubes - wanted
-        stacked = (np.hypot(gap[..., 0], gap[..., 1]) <= _STACK_M) & at_height(gap)
-        placed = np.where(places < len(TRAYS), in_tray(gap), stacked)
+        x, y, z = components(gap)
+        stacked = (np.hypot(x, y) <= _STACK_M) & at_height(z)
+        placed = np.where(places < len(TRAYS), in_tray(x, y, z), stacked)
         return named, placed & named, np.sqrt(np.square(gap).sum(axis=-1))
 
     def _potential(self, sensors: Arrays, goal: Arrays) -> np.ndarray:

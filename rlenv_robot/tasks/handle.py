@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import numpy as np
 
@@ -28,6 +28,8 @@ __all__ = ["Drawer", "HandleTask", "Job", "Lid"]
 
 Job = Literal["open", "close"]
 """``open`` begins with a closed thing, ``close`` with an open one."""
+
+_NEVER = cast("np.ndarray", np.False_)
 
 _AXES = ("x", "y", "z")
 _REST_S = 0.5
@@ -84,7 +86,7 @@ class HandleTask:
     _start_lift_rad: float = 0.0
     """Added to ``shoulder_lift`` of a start for ``close``, rad: an open lid would be inside a gripper at home."""
 
-    @property
+    @cached_property
     def _tolerance(self) -> float:
         """The error that counts as success, in the unit of the part's place."""
         value: float = getattr(self, self._tolerance_name)
@@ -219,7 +221,8 @@ class HandleTask:
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return False: every episode lasts its number of steps, as what is judged is rest."""
-        return np.zeros(sensors[self._place].shape[:-1], bool)
+        rows = sensors[self._place].shape[:-1]
+        return np.zeros(rows, bool) if rows else _NEVER
 
     @property
     def averaged_readings(self) -> int:

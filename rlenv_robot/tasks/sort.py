@@ -66,8 +66,8 @@ class Sort(CubesTask):
         places, shape = goal["place_positions"], sensors["cube_positions"].shape
         return places if places.shape == shape else np.broadcast_to(places, shape)
 
-    def _placed(self, gap: np.ndarray) -> np.ndarray:
-        return in_tray(gap)
+    def _placed(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+        return in_tray(x, y, z)
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
         """Return the goal that the last of the readings along time reached: trays around where the cubes lie."""

@@ -11,7 +11,6 @@ import numpy as np
 
 from hal import Spec
 from hal.robots.so101 import CUBE_HALF
-from hal.robots.vectors import component
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.cube import Rewards, start_open
 from rlenv_robot.tasks.remembered import Remembered
@@ -72,9 +71,8 @@ class Stack(CubesTask):
         """Return the red cube's own place on the table, and the top of the next lower cube for each other cube."""
         return _tower(sensors["cube_positions"])
 
-    def _placed(self, gap: np.ndarray) -> np.ndarray:
-        across = np.hypot(component(gap, 0), component(gap, 1)) <= self.tolerance_m
-        placed: np.ndarray = across & at_height(gap)
+    def _placed(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+        placed: np.ndarray = (np.hypot(x, y) <= self.tolerance_m) & at_height(z)
         return placed
 
     def _mean(self, values: Sequence[np.ndarray]) -> np.ndarray:

@@ -7,14 +7,14 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import get_args
+from typing import cast, get_args
 
 import numpy as np
 
 from hal import Field, Spec
 from hal.robots.so101 import CUBE_HALF
 from hal.robots.so101_table import COLOURS, TRAY_HALF_M, TRAYS, so101_table_spec
-from hal.robots.vectors import all_of, any_of, as_number, choose, component, components, distance, larger, length
+from hal.robots.vectors import all_of, any_of, as_number, choose, component, components, distance, larger
 from rlenv_robot.robot_models import RobotModel, so101_table_model
 from rlenv_robot.tasks.cube import Rewards, goal_change
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
@@ -39,6 +39,7 @@ _LOST_M = -0.05
 _AWAY_M = 0.045
 _STILL_RAD_S = 0.3
 _WINDOW = 15
+_NO_WAY = cast("np.ndarray", np.float32(0))
 
 
 # -- judging: all arguments are metres, with any leading axes -----------------------------------------------------
@@ -46,20 +47,26 @@ _WINDOW = 15
 
 def tops(cubes: np.ndarray) -> np.ndarray:
     """Return the middle of a cube that stands on each of some cubes; shape (..., N, 3) to (..., N, 3)."""
-    above: np.ndarray = cubes + np.array((0.0, 0.0, 2 * CUBE_HALF), cubes.dtype)
+    above: np.ndarray = cubes + _edge(cubes.dtype)
     return above
 
 
-def at_height(gap: np.ndarray) -> np.ndarray:
-    """Return whether a cube is at the height of its place, to 10 mm, given its gap from there; (..., 3) to (...)."""
-    level: np.ndarray = abs(component(gap, 2)) <= _HEIGHT_M
+@functools.cache
+def _edge(dtype: np.dtype) -> np.ndarray:
+    """Return the way from the middle of a cube to that of one on it, shape (3,)."""
+    return np.array((0.0, 0.0, 2 * CUBE_HALF), dtype)
+
+
+def at_height(z: np.ndarray) -> np.ndarray:
+    """Return whether a cube is at the height of its place, to 10 mm, given its gap from there; shape (...)."""
+    level: np.ndarray = abs(z) <= _HEIGHT_M
     return level
 
 
-def in_tray(gap: np.ndarray) -> np.ndarray:
-    """Return whether a cube lies in a tray, given its gap from the tray's middle; (..., 3) to (...)."""
-    across = [abs(component(gap, axis)) <= TRAY_HALF_M for axis in range(2)]
-    return all_of([*across, at_height(gap)])
+def in_tray(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """Return whether a cube lies in a tray, given its gap from the tray's middle, each of shape (...)."""
+    inside: np.ndarray = (abs(x) <= TRAY_HALF_M) & (abs(y) <= TRAY_HALF_M) & at_height(z)
+    return inside
 
 
 def lost(cubes: np.ndarray) -> np.ndarray:
@@ -176,19 +183,21 @@ class CubesTask(TableScene):
         """Return where the middle of each cube shall be, metres, shape (..., N, 3)."""
         raise NotImplementedError
 
-    def _placed(self, gap: np.ndarray) -> np.ndarray:
-        """Return whether a cube is in its place, given its gap from there, metres; (..., 3) to (...)."""
+    def _placed(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """Return whether a cube is in its place, given its gap from there, metres, each of shape (...)."""
         raise NotImplementedError
 
     def _judge(self, sensors: Arrays, goal: Arrays) -> tuple[list[np.ndarray], ...]:
         """Return for each cube whether it is in its place, its way to there and from the finger tips, metres; (...)."""
         cubes, tips = sensors["cube_positions"], sensors["gripper_position"]
         gaps = cubes - self._places(sensors, goal)
-        placed, aways, reaches = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
+        placed: list[np.ndarray] = []
+        aways: list[np.ndarray] = []
+        reaches: list[np.ndarray] = []
         for cube in range(self.cubes):
-            gap = gaps[..., cube, :]
-            placed.append(self._placed(gap))
-            aways.append(length(gap))
+            x, y, z = components(gaps[..., cube, :])
+            placed.append(self._placed(x, y, z))
+            aways.append(np.sqrt(x * x + y * y + z * z))
             reaches.append(distance(tips, cubes[..., cube, :]))
         return placed, aways, reaches
 
@@ -263,7 +272,7 @@ def _reach_on(placed: Sequence[np.ndarray], reaches: Sequence[np.ndarray]) -> np
         placed: of each cube whether it is in its place, (...).
         reaches: of each cube the distance from the finger tips, metres, (...).
     """
-    reach: np.ndarray = reaches[-1].dtype.type(0)
+    reach = _NO_WAY
     for is_placed, cube in zip(reversed(placed), reversed(reaches), strict=True):
         reach = choose(is_placed, reach, cube)
     return reach
@@ -271,6 +280,8 @@ def _reach_on(placed: Sequence[np.ndarray], reaches: Sequence[np.ndarray]) -> np
 
 def _settled(sensors: Arrays, placed: Sequence[np.ndarray], reaches: Sequence[np.ndarray]) -> np.ndarray:
     """Return whether a reading is settled (`CubesTask`); bool, shape = leading axes. Arguments as for `_reach_on`."""
-    away = [reach >= _AWAY_M for reach in reaches]
-    still = [abs(speed) <= _STILL_RAD_S for speed in components(sensors["joint_velocity"][..., :5])]
-    return all_of([*placed, *away, *still, component(sensors["joint_position"], 5) >= LET_GO_RAD])
+    let_go: np.ndarray = component(sensors["joint_position"], 5) >= LET_GO_RAD
+    let_go = all_of([*placed, *(reach >= _AWAY_M for reach in reaches), let_go])
+    if let_go.ndim == 0 and not let_go:  # mostly, and then the speeds don't count
+        return let_go
+    return all_of([let_go, *(abs(speed) <= _STILL_RAD_S for speed in components(sensors["joint_velocity"][..., :5]))])

@@ -156,6 +156,8 @@ class DelayBuffers:
         self._aged = timing.reading_s > 0 or timing.value("reading_loss").high > 0
         self.changes_readings = timing.changes_readings
         """Whether `sensors` holds readings; otherwise they are what the sensors show at the end of a period."""
+        self._in_order = timing.keeps_order and not self.changes_readings
+        self._told = tuple((field.name, self._slices[field.name], field) for field in spec.commands)
         self._all = np.arange(num)
         self._late = np.zeros(num, np.int64)  # steps from a command to its arrival, where all are equally late
         self._arrivals: list[tuple[int, np.ndarray]] | None = None  # piece's beginning -> its rows, for all rows
@@ -298,7 +300,7 @@ class DelayBuffers:
             advance: runs the physics of these simulations.
             read: the present values of the sensors of some names in simulations of some rows.
         """
-        if self._timing.keeps_order and not self.changes_readings:
+        if self._in_order:
             self._run_in_order(rows, targets, ctrl, advance)
         else:
             self._run_planned(np.arange(len(ctrl)) if rows is None else rows, targets, ctrl, advance, read)
@@ -488,7 +490,7 @@ class DelayBuffers:
         values, received = {}, self._commands.received
         if rows is not None:
             received = received[rows]
-        for field in self._spec.commands:
-            flat = received[:, self._slices[field.name]]
-            values[field.name] = flat.astype(field.numpy_dtype).reshape(-1, *field.shape)
+        for name, columns, field in self._told:
+            flat = received[:, columns].astype(field.numpy_dtype)
+            values[name] = flat if len(field.shape) == 1 else flat.reshape(-1, *field.shape)
         return values
