@@ -7,6 +7,7 @@ Actor and learner go on from the folder after any end; the policy is then in it 
 import argparse
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,28 +24,33 @@ from rlenv_robot.training.online.rlpd import RlpdSettings
 from rlenv_robot.training.online.scripted_operator import ScriptedOperator
 from rlenv_robot.training.online.session import OnlineSession, can_intervene, simulated
 from rlenv_robot.training.rollout import run_episode
+from rlenv_robot.training.trials import twin_vector
 
-SETTINGS, DEMONSTRATIONS, TRIALS = RlpdSettings(), 30, 9  # settings: docs/trainers.md has what was tried
+RULES, TRIAL = {"so101-pick-place": {"release": False, "steps": 100}}, {"so101-pick-place": {"steps": 180}}
+DEMONSTRATIONS, TRIALS, EPISODES, ARM = 30, 9, 100, 0  # trials are of the rule TRIAL; the twin's seed
+PERSON = partial(ScriptedOperator, difference=0.02, patience=70, hand_back=8)  # corrects early and briefly
+SETTINGS = RlpdSettings(hold=1, view="gripper", average=0.005, noise=0.15, ratio=0.03, imitations=20, warm_up=99_999)
 
 
 def train(name="so101-pick-place", steps=54_000, seed=0, quiet=False):
     """A policy after so many steps in simulation, with scripted demonstrations and help, and how it came about."""
     torch.set_num_threads(1)
-    task, curve = rlenv_robot.task(name, rewards="sparse"), LearningCurve(name, quiet=quiet, rewards="sparse")
+    rule = {"rewards": "sparse", **RULES.get(name, {})}
+    task, test = rlenv_robot.task(name, **rule), twin_vector(name, EPISODES, ARM, **rule | TRIAL.get(name, {}))
+    curve = LearningCurve(name, quiet=quiet, envs=test)
     with tempfile.TemporaryDirectory() as made:
         folder, options = Path(made), {"seed": seed}
-        with rlenv_robot.make(task, record=folder / "demos") as env:
+        with simulated(task, folder / "demos", arm=ARM) as env:
             for _ in range(DEMONSTRATIONS):
                 list(run_episode(env, SCRIPTS[name](), options)), options.clear()
         learner = Learner(folder, task, [folder / "demos"], SETTINGS, seed)
         curve.add(0, learner.policy())
-        person = ScriptedOperator(SCRIPTS[name]()) if can_intervene(task) else None
-        with simulated(task, folder / LOGS, person) as env:
-            actor, due = OnlineActor(env, flat_for(task), folder, SETTINGS.actor_hidden, SETTINGS.hold, seed), 1
+        person = PERSON(SCRIPTS[name]()) if can_intervene(task) else None
+        with simulated(task, folder / LOGS, person, ARM) as env:
+            actor = OnlineActor(env, flat_for(task), folder, SETTINGS, seed)
             for _ in take_turns(actor, learner, steps, seed + 1):
-                if actor.frames * TRIALS >= due * steps:
+                if actor.frames * TRIALS >= len(curve.points) * steps:
                     curve.add(actor.frames, learner.policy())
-                    due += 1
     curve.close()
     return learner.policy(), curve
 
@@ -53,9 +59,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demos", nargs="*", type=Path, default=[], help="folders of recorded demonstrations")
     parser.add_argument(
-        "--intervene",
-        choices=("keys", "script"),
-        help="corrections: by this terminal's keys, or by a script",
+        "--intervene", choices=("keys", "script"), help="corrections: by the terminal's keys, or a script"
     )
     parser.add_argument("--role", choices=("both", "actor", "learner"), default="both")
     parser.add_argument("--reward", choices=("task", "verdict"), default="task", help="verdict: asked for at the end")
@@ -63,13 +67,12 @@ if __name__ == "__main__":
     for name, value in {"task": "so101-pick-place", "robot": "sim", "keys": "", "steps": 54_000, "seed": 0}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value))
     given = parser.parse_args()
-    task = rlenv_robot.task(given.task, rewards="sparse")
+    task = rlenv_robot.task(given.task, rewards="sparse", **RULES.get(given.task, {}))
     session = OnlineSession(given.folder, task, given.demos, SETTINGS, given.seed, given.reward)
     if given.role == "learner":
-        print(f"the policy is {session.learn()}")
-        sys.exit()
+        sys.exit(print(f"the policy is {session.learn()}"))
     learner = LearnerProcess([sys.executable, *sys.argv, "--role", "learner"]) if given.role == "both" else None
-    operators = {"keys": lambda: Keyboard(task.action), "script": lambda: ScriptedOperator(SCRIPTS[given.task]())}
+    operators = {"keys": lambda: Keyboard(task.action), "script": lambda: PERSON(SCRIPTS[given.task]())}
     operator, judge = operators.get(given.intervene, lambda: None)(), Terminal() if given.reward == "verdict" else None
     people = {"keys": given.keys or None, "operator": operator, "judge": judge}
     for outcome in session.act(given.robot, given.steps, learner, **people):

@@ -196,6 +196,8 @@ class LearningCurve:
         quiet: print nothing.
         track: where the figures go besides (`rlenv_robot.training.trackers.open_tracker`); None takes it from the
             environment variable ``RLENV_ROBOT_TRACK``.
+        envs: the test environments, one for each episode, without automatic resets; the curve closes them. None makes
+            them of ``episodes`` and ``settings``.
         settings: of the test environments, as for `rlenv_robot.make_vector`: the task's own, or ``profile``.
 
     Raises:
@@ -211,12 +213,13 @@ class LearningCurve:
         seed: int = 1_000_000,
         quiet: bool = False,
         track: str | None = None,
+        envs: VectorEnvironment | None = None,
         **settings: Any,
     ) -> None:
         self.name, self.points = name, list[Point]()
         self._seed, self._quiet = seed, quiet
         self._tracker = open_tracker(track, name)
-        self._envs = make_vector(name, episodes, seed=seed, autoreset="disabled", **settings)
+        self._envs = envs or make_vector(name, episodes, seed=seed, autoreset="disabled", **settings)
         self._begun = time.perf_counter()
 
     def add(self, steps: int, policy: Policy, illegal_share: float = 0.0) -> Point:

@@ -15,7 +15,7 @@ from rlenv_robot.tables import ObservationTable, Options
 from rlenv_robot.tasks.agents import mean_reward
 from rlenv_robot.tasks.task import Arrays
 from rlenv_robot.training.online.learner import Learner, WeightsFile
-from rlenv_robot.training.online.rlpd import Actor, load_arrays
+from rlenv_robot.training.online.rlpd import Actor, RlpdSettings, load_arrays
 from rlenv_robot.training.rollout import Outcome
 from rlenv_robot.world import NOTHING
 
@@ -34,18 +34,18 @@ class OnlineActor:
         env: steps one control period at a time, such as one of a served robot; it records its episodes.
         flat: vectors of one control period.
         folder: of the learning (`rlenv_robot.training.online.learner.Learner`).
-        hidden, hold: `RlpdSettings.hidden` and `RlpdSettings.hold` of the learner.
+        settings: of the learner.
         seed: of the draws.
     """
 
     def __init__(
-        self, env: Environment, flat: FlattenObservation, folder: Path, hidden: tuple[int, ...], hold: int, seed: int
+        self, env: Environment, flat: FlattenObservation, folder: Path, settings: RlpdSettings, seed: int
     ) -> None:
         self.env, self.frames = env, 0
-        self._flat, self._hold = flat, hold
+        self._flat, self._hold = flat, settings.hold
         self.weights = WeightsFile(folder)
         self._random = torch.Generator().manual_seed(seed)
-        self._actor = Actor(flat, hidden, self._random)
+        self._actor = Actor(flat, settings, self._random)
 
     def wait(
         self,

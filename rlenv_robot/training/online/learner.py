@@ -177,7 +177,7 @@ class Learner:
 
     def policy(self) -> FlatPolicy:
         """Return the present policy for every single control period, without its draws."""
-        return FlatPolicy(self.agent.actor, self._flat)
+        return FlatPolicy(self.agent.average, self._flat)
 
     def read(self) -> int:
         """Read the episodes that have ended meanwhile, and return how many steps they gave."""
@@ -200,12 +200,14 @@ class Learner:
         for _ in range(count):
             steps, shown = symmetric(self.shown, self.own, self.settings.batch, self.agent.random)
             figures |= self.agent.update(steps, shown, act)
+            for _ in range(self.settings.imitations if len(self.shown) else 0):
+                self.agent.clone(self.shown.draw(self.settings.batch // 2, self.agent.random))
         return figures
 
     def publish(self) -> None:
         """Hand the actor's weights over."""
         counts = dict(zip(_COUNTS, map(np.array, (self.agent.updates, self.frames, self.owed)), strict=True))
-        write_arrays(self.folder / _WEIGHTS, module_arrays(self.agent.actor) | counts)
+        write_arrays(self.folder / _WEIGHTS, module_arrays(self.agent.average) | counts)
 
     def save(self) -> None:
         """Write the learner's state."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,14 +15,23 @@ from torch.nn import functional
 
 from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.policies.flat import ScaledDifferences
+from rlenv_robot.policies.gripper_view import GripperView
 from rlenv_robot.training.online.replay import Steps
 
-__all__ = ["Actor", "CriticEnsemble", "Rlpd", "RlpdSettings", "load_arrays", "module_arrays"]
+__all__ = ["Actor", "CriticEnsemble", "Improvement", "Rlpd", "RlpdSettings", "View", "load_arrays", "module_arrays"]
+
+Improvement = Literal["gradient", "filter"]
+"""Ways in which the actor learns from the critics. ``gradient``: it climbs their mean value (RLPD). ``filter``: it
+imitates those of its own steps whose actions the critics value more than what it would do (CRR; Wang et al. 2020,
+arXiv:2006.15134), so it never goes where nothing was tried."""
+
+View = Literal["vector", "gripper"]
+"""``vector``: the task's vector with its differences close up; ``gripper``: seen from an SO-101's heading and gripper
+(`rlenv_robot.policies.gripper_view.GripperView`), or as ``vector`` where the task has no such arm."""
 
 _LOG_WIDTH = (-5.0, 0.0)
 """Least and largest logarithm of an action's standard deviation before tanh."""
 
-_FIRST_LOG_WIDTH = -2.7
 _NEAR = 0.05
 
 
@@ -36,6 +47,9 @@ class RlpdSettings:
         subset: how many of them, drawn anew for each update, give the target by their least value.
         hidden: units of each hidden layer of a critic.
         actor_hidden: units of each hidden layer of the actor.
+        view: what actor and critics see, see `View`.
+        average: the share of the actor that goes into the average of its weights at each update. The average is what
+            acts and is saved as the policy; 1 is the newest weights.
         batch: steps in one update; half of them are demonstrations and interventions.
         rate: step size of Adam.
         target_rate: the share of the critics that goes into the target critics at each update.
@@ -45,8 +59,11 @@ class RlpdSettings:
         temperature: first weight of the entropy.
         imitation: weight of the distance between the actor's and the demonstrated actions in the actor's loss (Nair et
             al. 2018, arXiv:1709.10089) at first; 0 for plain RLPD.
+        imitations: updates of the actor alone that imitate demonstrations and corrections, after each update.
         imitated: choices of the policy over which that weight falls to a tenth, linearly.
+        noise: standard deviation of the actor's draws at first, before they are bent into (-1, 1).
         cloning: updates that imitate the demonstrations before anything else is learned; 0 for a random start.
+        improvement: how the actor learns from the critics, see `Improvement`.
         warm_up: choices of the policy before the actor learns from the critics; until then it imitates alone.
         value_range: the least and the largest value that rewards allow; targets are cut off there.
     """
@@ -57,6 +74,8 @@ class RlpdSettings:
     subset: int = 2
     hidden: tuple[int, ...] = (64, 64)
     actor_hidden: tuple[int, ...] = (256, 256)
+    view: View = "vector"
+    average: float = 1.0
     batch: int = 256
     rate: float = 1e-3
     target_rate: float = 0.01
@@ -65,8 +84,11 @@ class RlpdSettings:
     entropy: float = -2.0
     temperature: float = 1e-5
     imitation: float = 1.0
+    imitations: int = 0
     imitated: int = 12_000
+    noise: float = 0.067
     cloning: int = 2000
+    improvement: Improvement = "gradient"
     warm_up: int = 9000
     value_range: tuple[float, float] = (0.0, 1.0)
 
@@ -140,21 +162,23 @@ class Actor(nn.Module):
 
     Args:
         flat: what the vectors are.
-        hidden: units of the hidden layers.
+        settings: its hidden layers, its view and the first width of its draws.
         generator: draws the first weights.
     """
 
-    def __init__(self, flat: FlattenObservation, hidden: tuple[int, ...], generator: torch.Generator) -> None:
+    def __init__(self, flat: FlattenObservation, settings: RlpdSettings, generator: torch.Generator) -> None:
         super().__init__()
-        self.features = ScaledDifferences(flat)
+        hidden = settings.actor_hidden
+        seen_from_gripper = settings.view == "gripper" and GripperView.fits(flat)
+        self.features = GripperView(flat) if seen_from_gripper else ScaledDifferences(flat)
         parts: list[nn.Module] = []
         for before, after in pairwise((self.features.size, *hidden)):
             parts += [_dense(before, after, 1.0, generator), nn.ReLU()]
         self.body = nn.Sequential(*parts)
         self.mean = _dense(hidden[-1], flat.action_size, 0.1, generator)
-        self.width = _dense(hidden[-1], flat.action_size, 0.1, generator)
+        self.width = _dense(hidden[-1], flat.action_size, 0.0, generator)  # constant until the critics teach it
         with torch.no_grad():
-            self.width.bias.fill_(_FIRST_LOG_WIDTH)
+            self.width.bias.fill_(float(np.log(settings.noise)))
 
     def forward(self, vector: torch.Tensor) -> torch.Tensor:
         """Return the likeliest action vectors (B, A) for observation vectors (B, D)."""
@@ -212,7 +236,8 @@ class Rlpd:
     def __init__(self, flat: FlattenObservation, settings: RlpdSettings, seed: int = 0) -> None:
         self.flat, self.settings, self.updates = flat, settings, 0
         self.random = torch.Generator().manual_seed(seed)
-        self.actor = Actor(flat, settings.actor_hidden, self.random)
+        self.actor = Actor(flat, settings, self.random)
+        self.average = copy.deepcopy(self.actor)
         inputs = self.actor.features.size + flat.action_size
         self.critics = CriticEnsemble(settings.critics, inputs, settings.hidden, self.random)
         self.targets = CriticEnsemble(settings.critics, inputs, settings.hidden, self.random)
@@ -220,6 +245,7 @@ class Rlpd:
         self.log_temperature = nn.Parameter(torch.tensor(float(np.log(settings.temperature))))
         self._actor_weights = list(self.actor.parameters())
         self._critic_weights = list(self.critics.parameters())
+        self._average_weights = [value.detach() for value in self.average.parameters()]
         self._target_weights = [value.detach() for value in self.targets.parameters()]
         self._actor_steps = torch.optim.Adam(self._actor_weights, settings.rate, fused=True)
         self._critic_steps = torch.optim.Adam(self._critic_weights, settings.rate, fused=True)
@@ -229,8 +255,13 @@ class Rlpd:
     def clone(self, steps: Steps) -> float:
         """Let the actor imitate steps once, and return the loss."""
         missed = self._missed(steps)
-        self._step(self._actor_steps, self._actor_weights, missed)
+        self._move_actor(missed)
         return float(missed.item())
+
+    def _move_actor(self, loss: torch.Tensor) -> None:
+        self._step(self._actor_steps, self._actor_weights, loss)
+        with torch.no_grad():
+            torch._foreach_lerp_(self._average_weights, self._actor_weights, self.settings.average)
 
     def update(self, steps: Steps, demonstrated: int, act: bool = True) -> dict[str, float]:
         """Update the critics, and the actor in every `RlpdSettings.actor_every`-th call.
@@ -253,7 +284,9 @@ class Rlpd:
             torch._foreach_lerp_(self._target_weights, self._critic_weights, self.settings.target_rate)
         figures = {"train/critic_loss": missed.item() / self.settings.critics, "train/value": value.mean().item()}
         if self.updates % self.settings.actor_every == 0:
-            if act:
+            if act and self.settings.improvement == "filter":
+                figures |= self._imitate_better(steps, demonstrated)
+            elif act:
                 figures |= self._update_actor(steps, features, demonstrated)
             elif demonstrated and self.settings.imitation:
                 figures["train/imitation_loss"] = self.clone(steps.first(demonstrated))
@@ -281,10 +314,31 @@ class Rlpd:
             share = max(0.1, 1 - 0.9 * self.updates / (settings.ratio * settings.imitated))
             loss = loss + settings.imitation * share * away
             figures["train/imitation_loss"] = away.item()
-        self._step(self._actor_steps, self._actor_weights, loss)
+        self._move_actor(loss)
         surplus = -density.detach().mean() - settings.entropy * action.shape[1]
         self._step(self._temperature_steps, [self.log_temperature], self.log_temperature * surplus)
         return figures | {"train/temperature": self.log_temperature.exp().item()}
+
+    def better(self, steps: Steps, demonstrated: int) -> torch.Tensor:
+        """Return which steps the actor is to imitate, (B,) bool.
+
+        These are the demonstrated ones, and those whose actions the critics value more, in the mean of all, than the
+        actor's likeliest actions there.
+
+        Args:
+            steps: B of them; the demonstrations come first.
+            demonstrated: how many of them are demonstrations.
+        """
+        with torch.no_grad():
+            features = self.actor.features(steps.observation)
+            done = self.critics(torch.cat([features, steps.action], dim=1)).mean(dim=0)
+            instead = self.critics(torch.cat([features, self.actor(steps.observation)], dim=1)).mean(dim=0)
+        return (done > instead) | (torch.arange(len(done)) < demonstrated)
+
+    def _imitate_better(self, steps: Steps, demonstrated: int) -> dict[str, float]:
+        better = self.better(steps, demonstrated)
+        share = better[demonstrated:].float().mean().item() if demonstrated < len(better) else 0.0
+        return {"train/imitation_loss": self.clone(steps.chosen(better.numpy())), "train/better_share": share}
 
     def _missed(self, steps: Steps) -> torch.Tensor:
         """Return the distance of the actor's likeliest actions: squared below `_NEAR`, beyond it absolute."""
@@ -347,7 +401,9 @@ class Rlpd:
 
     def _named(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every tensor of the state."""
-        for part, module in (("actor", self.actor), ("critics", self.critics), ("targets", self.targets)):
+        modules: dict[str, nn.Module]
+        modules = {"actor": self.actor, "average": self.average, "critics": self.critics, "targets": self.targets}
+        for part, module in modules.items():
             for name, value in module.state_dict(keep_vars=True).items():
                 yield f"{part}.{name}", value
         yield "log_temperature", self.log_temperature

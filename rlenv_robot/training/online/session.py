@@ -97,8 +97,8 @@ class OnlineSession:
             inner = task_world(env.world)
             if isinstance(operator, ScriptedOperator) and isinstance(inner, RobotWorld):
                 operator.watch(inner)
-            settings, seed = self.settings, self.seed + done
-            actor = OnlineActor(env, flat_for(self.task), self.folder, settings.actor_hidden, settings.hold, seed)
+            seed = self.seed + done
+            actor = OnlineActor(env, flat_for(self.task), self.folder, self.settings, seed)
             ensure = None if learner is None else learner.ensure
             is_simulation = where == "sim" or not isinstance(where, str)
             while done + actor.frames < steps:

@@ -21,14 +21,14 @@ SETTINGS = RlpdSettings(critics=2, hidden=(8,), actor_hidden=(8,), batch=8, clon
 
 
 def _actor(folder: Path, env: object, settings: RlpdSettings = SETTINGS) -> OnlineActor:
-    return OnlineActor(env, flat_for(Dial()), folder, settings.actor_hidden, settings.hold, 0)  # type: ignore[arg-type]
+    return OnlineActor(env, flat_for(Dial()), folder, settings, 0)  # type: ignore[arg-type]
 
 
 def test_a_choice_is_held_for_three_periods_and_new_weights_count_from_the_next(tmp_path: Path) -> None:
     learner = Learner(tmp_path, Dial(), [], SETTINGS)
     with torch.no_grad():  # nothing is drawn
-        learner.agent.actor.width.weight.zero_(), learner.agent.actor.width.bias.fill_(-50.0)
-        learner.agent.actor.mean.weight.zero_(), learner.agent.actor.mean.bias.fill_(0.5)
+        learner.agent.average.width.weight.zero_(), learner.agent.average.width.bias.fill_(-50.0)
+        learner.agent.average.mean.weight.zero_(), learner.agent.average.mean.bias.fill_(0.5)
     learner.publish()
     with dial_env() as env:
         robot = env.world.robot.unwrapped  # type: ignore[attr-defined]
@@ -36,7 +36,7 @@ def test_a_choice_is_held_for_three_periods_and_new_weights_count_from_the_next(
         def change() -> None:
             if len(robot.commands) == 4:  # in the middle of the second choice
                 with torch.no_grad():
-                    learner.agent.actor.mean.bias.fill_(-0.5)
+                    learner.agent.average.mean.bias.fill_(-0.5)
                 learner.publish()
 
         robot.on_step = change
@@ -63,6 +63,7 @@ def test_waiting_starts_a_learner_until_there_are_weights(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_sparse_rewards_and_three_demonstrations_are_enough_for_a_small_task(tmp_path: Path) -> None:
+    torch.set_num_threads(1)  # several threads wait for each other on a busy machine
     settings = replace(
         SETTINGS, critics=3, hidden=(32, 32), actor_hidden=(32, 32), batch=64, hold=1, discount=0.8, rate=2e-3,
         imitation=0.0, ratio=1.0, temperature=1e-3, actor_every=2,

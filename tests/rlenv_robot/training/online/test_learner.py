@@ -50,8 +50,8 @@ def test_a_new_learner_of_the_same_folder_goes_on(tmp_path: Path) -> None:
     assert (len(second.own), second.owed) == (20, 6)
     for learner in (first, second):
         learner.update(6)
-    for name, value in module_arrays(first.agent.actor).items():
-        np.testing.assert_array_equal(value, module_arrays(second.agent.actor)[name], name)
+    for name, value in module_arrays(first.agent.average).items():
+        np.testing.assert_array_equal(value, module_arrays(second.agent.average)[name], name)
 
 
 def test_the_actor_sees_new_weights_once_and_how_far_the_learner_is(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_the_actor_sees_new_weights_once_and_how_far_the_learner_is(tmp_path: Pa
     fresh = weights.fresh()
     assert fresh is not None
     assert weights.read
-    assert fresh.keys() == module_arrays(learner.agent.actor).keys()
+    assert fresh.keys() == module_arrays(learner.agent.average).keys()
     assert weights.fresh() is None
     assert weights.caught_up(0)
     _record(tmp_path / LOGS)

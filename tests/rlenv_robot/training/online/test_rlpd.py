@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from torch.nn import functional  # noqa: E402
 
 from rlenv_robot.adapters.flat import flat_for  # noqa: E402
+from rlenv_robot.policies.gripper_view import GripperView  # noqa: E402
+from rlenv_robot.registry import task  # noqa: E402
 from rlenv_robot.training.online.replay import Steps, held  # noqa: E402
 from rlenv_robot.training.online.rlpd import CriticEnsemble, Rlpd, RlpdSettings  # noqa: E402
 from tests.rlenv_robot.training.online.dial import Dial  # noqa: E402
@@ -119,6 +123,45 @@ def test_before_it_learns_from_the_critics_the_actor_imitates_the_demonstrated_s
     own = agent.actor(steps.observation) - steps.action
     assert own[:2].square().mean() < 0.1 * first
     assert own[2:].square().mean() > 0.3 * last
+
+
+def test_the_filter_takes_demonstrations_and_what_the_critics_value_more_than_the_actors_choice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent, steps = Rlpd(FLAT, SMALL), _steps()
+    # These critics value an action by its first element.
+    monkeypatch.setattr(agent.critics, "forward", lambda both: both[None, :, agent.actor.features.size])
+    chosen = agent.actor(steps.observation).detach()[:, 0]
+    steps.action[:, 0] = chosen + torch.tensor([-0.1, 0.1, -0.1, 0.1])
+    assert agent.better(steps, 0).tolist() == [False, True, False, True]
+    assert agent.better(steps, 1).tolist() == [True, True, False, True]
+
+
+def test_with_the_filter_the_actor_comes_to_its_better_steps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, steps = Rlpd(FLAT, replace(SMALL, improvement="filter", actor_every=1)), _steps()
+    wanted = torch.tensor([False, True, False, True])
+    monkeypatch.setattr(agent, "better", lambda *_: wanted)
+    before = (agent.actor(steps.observation) - steps.action).abs().mean(dim=1).detach()
+    for _ in range(200):
+        figures = agent.update(steps, 0)
+    after = (agent.actor(steps.observation) - steps.action).abs().mean(dim=1).detach()
+    assert figures["train/better_share"] == 0.5
+    assert (after < 0.3 * before).tolist() == wanted.tolist()
+
+
+def test_the_average_takes_a_share_of_the_actor_at_each_of_its_updates() -> None:
+    agent, steps = Rlpd(FLAT, replace(SMALL, average=0.25)), _steps()
+    before = [weight.detach().clone() for weight in agent.average.parameters()]
+    agent.clone(steps)
+    for old, weight, actor in zip(before, agent.average.parameters(), agent.actor.parameters(), strict=True):
+        torch.testing.assert_close(weight, old + 0.25 * (actor - old))
+
+
+def test_an_arms_actor_may_see_from_its_gripper() -> None:
+    flat = held(flat_for(task("so101-pick-place")), 3)
+    actor = Rlpd(flat, replace(SMALL, view="gripper")).actor
+    assert isinstance(actor.features, GripperView)
+    assert actor(torch.zeros(2, flat.size)).shape == (2, 6)
 
 
 def test_cloning_brings_the_actor_to_the_demonstrated_actions() -> None:
