@@ -18,6 +18,7 @@ import numpy as np
 from hal.errors import RobotError
 from sim.model import SimModel
 from sim.rendering.egl import EglContext, drawn_by_callers, load_triton_first
+from sim.rendering.filament import FilamentCamera, draws_fine_images
 from sim.rendering.rays import RayCamera
 from sim.rendering.scene import Marker, grounds, sky_is_hidden
 from sim.state import posed, posing, whole_state
@@ -150,8 +151,8 @@ class Camera:
         self.close()
 
 
-Eye = Camera | RayCamera
-"""A camera that draws with OpenGL, or one that casts rays."""
+Eye = Camera | FilamentCamera | RayCamera
+"""A camera that draws with OpenGL, one that draws with Filament, or one that casts rays."""
 
 _log = logging.getLogger(__name__)
 
@@ -159,11 +160,15 @@ _log = logging.getLogger(__name__)
 def open_camera(sim_model: SimModel, name: str, width: int, height: int, *, fine: bool = False) -> Eye:
     """Open a `Camera`, or where there is no OpenGL a `sim.rendering.rays.RayCamera`.
 
-    The fallback is logged once, with the reason and the packages to install.
+    The fallback is logged once, with the reason and the packages to install. With ``fine``, a
+    `sim.rendering.filament.FilamentCamera` where `sim.rendering.filament.draws_fine_images` says so.
 
     Raises:
-        RobotError: the model has no such camera.
+        RobotError: the model has no such camera, or the environment variable RLENV_ROBOT_RENDERER names what is not
+            here.
     """
+    if fine and draws_fine_images():
+        return FilamentCamera(sim_model, name, width, height)
     why = available()
     if why is None:
         return Camera(sim_model, name, width, height, fine=fine)
