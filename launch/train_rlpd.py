@@ -29,7 +29,7 @@ from rlenv_robot.training.trials import twin_vector
 RULES, TRIAL = {"so101-pick-place": {"release": False, "steps": 100}}, {"so101-pick-place": {"steps": 180}}
 DEMONSTRATIONS, TRIALS, EPISODES, ARM = 30, 9, 100, 0  # trials are of the rule TRIAL; the twin's seed
 PERSON = partial(ScriptedOperator, difference=0.02, patience=70, hand_back=8)  # corrects early and briefly
-SETTINGS = RlpdSettings(hold=1, view="gripper", average=0.005, noise=0.15, ratio=0.03, imitations=20, warm_up=99_999)
+SETTINGS = RlpdSettings(hold=1, view="gripper", average=0.005, noise=0.15, ratio=0.0333, imitations=20, warm_up=99_999)
 
 
 def train(name="so101-pick-place", steps=54_000, seed=0, quiet=False):
@@ -58,9 +58,7 @@ def train(name="so101-pick-place", steps=54_000, seed=0, quiet=False):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demos", nargs="*", type=Path, default=[], help="folders of recorded demonstrations")
-    parser.add_argument(
-        "--intervene", choices=("keys", "script"), help="corrections: by the terminal's keys, or a script"
-    )
+    parser.add_argument("--intervene", choices=("keys", "script"), help="corrections: the terminal's keys, or a script")
     parser.add_argument("--role", choices=("both", "actor", "learner"), default="both")
     parser.add_argument("--reward", choices=("task", "verdict"), default="task", help="verdict: asked for at the end")
     parser.add_argument("--folder", type=Path, default=Path("rlpd"), help="logs, weights, the learner's state")
