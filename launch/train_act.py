@@ -19,6 +19,7 @@ from rlenv_robot.scripted import SCRIPTS
 from rlenv_robot.training.imitation.act import ACT
 from rlenv_robot.training.imitation.demonstrations import record_demonstrations
 from rlenv_robot.training.imitation.learning import learn_chunks, load_windows
+from rlenv_robot.training.trials import conditions
 
 TRIALS = 4  # while it learns
 
@@ -44,14 +45,16 @@ if __name__ == "__main__":
     parser.add_argument("--runs", help="recorded demonstrations; left out, the task's script demonstrates")
     parser.add_argument("--episodes", type=int, default=50, help="successful demonstrations of the script")
     parser.add_argument("--updates", type=int, default=3600)
+    parser.add_argument("--drawn", action="store_true", help="the script demonstrates on robots of the range")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default="act.onnx")
     given = parser.parse_args()
+    robots, _ = conditions(given.task, not given.drawn, {})
     with tempfile.TemporaryDirectory() as folder:
         if given.runs is None:
             task, script = rlenv_robot.task(given.task), SCRIPTS[given.task]()
-            recorded = record_demonstrations(task, script, folder, given.episodes, seed=given.seed)
+            recorded = record_demonstrations(task, script, folder, given.episodes, seed=given.seed, **robots)
             print(f"learning from {given.episodes} of {recorded} demonstrations, which succeeded")
         policy, _ = train(open_source(given.runs or folder), given.task, given.updates, given.seed)
     about = {"trainer": "ACT", "updates": given.updates, "seed": given.seed}
-    policy.save_onnx(given.out, given.task, about, robot_of_training(given.task))
+    policy.save_onnx(given.out, given.task, about, robot_of_training(given.task, **robots))
