@@ -29,7 +29,7 @@ def observed(table, flat):
     return own, torch.cat([own, *(k * torch.as_tensor(more[n]).flatten(1) for n, k in scales.items() if n in more)], 1)
 
 
-def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=1024, quiet=False, device="cpu", keep=None, **settings):
+def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=256, quiet=False, device="cpu", keep=None, **settings):
     """A policy, and how it came about; each trial writes the checkpoint ``keep``. Settings are those of make_vector."""
     torch.manual_seed(seed), torch.set_num_threads(1)
     where = {} if device == "cpu" else {"device": device, "arrays": "torch"}  # all on a GPU: device="warp"
@@ -62,7 +62,7 @@ def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=1024, quiet=False, 
             loss = -torch.minimum(ratio * gain[at], ratio.clamp(1 - CLIP, 1 + CLIP) * gain[at]).mean()
             loss += (critic(whole[at])[:, 0] - goal[at]).square().mean() / 2 - 0.002 * now.entropy().sum(-1).mean()
             optimizer.zero_grad(), loss.backward(), nn.utils.clip_grad_norm_(weights, 1.0), optimizer.step()
-        if update % 20 == 0 or (update + 1) * batch > steps:
+        if update % 60 == 0 or (update + 1) * batch > steps:
             curve.add(update * batch, FlatPolicy(actor.cpu(), flat)), actor.to(to)
             curve.save_checkpoint(keep, update, both, optimizer)
     curve.close(), envs.close()
