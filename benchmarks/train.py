@@ -44,7 +44,7 @@ GOAL = 0.95
 NUM = 16
 RECIPES = ("tianshou", "async", "sb3", "torch", "sac", "ray", "walk", "clone", "rlpd")
 COMMANDS = ("ppo", "ppo-demos", "ppo-demos-drawn")
-DEMONSTRATIONS, TRIALS = 50, 6
+DEMONSTRATIONS, TRIALS = 50, 5
 
 
 class Command:
