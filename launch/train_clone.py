@@ -36,12 +36,12 @@ class Drivers:
         return np.where(self.network, own, told + self.aside * self.rng.normal(1, 0.5, told.shape))
 
 
-def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False, nominal=False):
-    """A policy after so many steps, and how it came about."""
+def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False, nominal=False, flat=None, observe=None):
+    """A policy after so many steps, and how it came about; it may see less (flat) or else (observe: of a table)."""
     torch.manual_seed(seed), torch.set_num_threads(1)
     robots, _ = conditions(name, nominal, {"steps": EPISODES.get(name, 100)} if nominal else {})
     envs = make_vector(name, num_envs, seed=seed, **robots)
-    flat, curve, script = flat_for(envs.task), LearningCurve(name, quiet=quiet), SCRIPTS[name]()
+    flat, curve, script = flat or flat_for(envs.task), LearningCurve(name, quiet=quiet), SCRIPTS[name]()
     hidden = [nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, flat.action_size)]
     actor = nn.Sequential(features := ScaledDifferences(flat), nn.Linear(features.size, 256), *hidden)
     policy, optimizer = FlatPolicy(actor, flat), torch.optim.Adam(actor.parameters(), RATE, fused=True)
@@ -51,7 +51,7 @@ def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False, no
     for turn in range(1, turns + 1):
         for _ in range(TURN):
             observation = table["observation"]
-            obs[done] = torch.from_numpy(flat.observe(observation))
+            obs[done] = torch.from_numpy(flat.observe(observe(table) if observe else observation))
             told[done] = torch.from_numpy(flat.vector_of(script.act(observation), observation))
             own = actor(obs[done]).detach().numpy()
             action = flat.act(drivers.choose(told[done].numpy(), own, min(0.7, 2.5 * turn / turns)), observation)

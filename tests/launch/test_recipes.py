@@ -23,7 +23,20 @@ pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.m
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = [
     ROOT / "launch" / f"train_{name}.py"
-    for name in ("act", "clone", "diffusion", "offline", "ray", "rlpd", "sac", "sb3", "tianshou", "torch", "walk")
+    for name in (
+        "act",
+        "clone",
+        "diffusion",
+        "offline",
+        "pixels",
+        "ray",
+        "rlpd",
+        "sac",
+        "sb3",
+        "tianshou",
+        "torch",
+        "walk",
+    )
 ]
 ONNX = ("torch", "onnx", "onnxscript", "onnxruntime")
 NEEDS = {"sb3": "stable_baselines3", "tianshou": "tianshou", "sac": "tianshou", "offline": "tianshou"}
@@ -209,3 +222,26 @@ def test_a_real_lerobot_set_becomes_a_policy(shared_data: Path, tmp_path: Path) 
         module.load(shared_data / "so101-pick-place", "so101-reach", units="percent")
     with pytest.raises(hal.SourceError, match="units="):
         module.load(shared_data / "so101-pick-place", "so101-reach", "hindsight")
+
+
+def test_a_policy_from_pixels_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _needs("pixels")
+    monkeypatch.syspath_prepend(str(ROOT / "launch"))
+    module = _module("pixels")
+    monkeypatch.setattr("train_clone.LearningCurve", partial(LearningCurve, episodes=4))
+    monkeypatch.setattr(module, "CAMERAS", {"overhead": (32, 24), "view": (32, 24)})
+    monkeypatch.setattr(module, "NUM", 4)
+    push = module.Push()
+    marks = module.Landmarks(push.observation["cube_position"], (push.observation["gripper_position"],), module.BASE)
+    with module.environments(4, 0, 30 / module.EVERY, 12) as envs:
+        flat = module.flat_for(push)
+        views = module.collect_views(envs, module.ScriptedPush(), flat, marks, 12, module.EVERY, 0)
+        cameras = {name: module.pinhole_camera(envs.batch.sim_model, name, 32, 24) for name in module.CAMERAS}
+    estimator, std_m = module.estimation.learn_estimator(views, cameras, 2, 0, 8)
+    assert 0 < std_m < 0.2
+    with module.environments(2, 1, 10, 3, autoreset="disabled") as envs:
+        policy = module.estimation.EstimatingPolicy(estimator, module.train_actor(std_m, 40), envs.task)
+        policy.save_onnx(tmp_path / "pixels.onnx", push.name, {"trainer": "pixels"}, envs.batch.spec)
+        outcomes = module.evaluate(envs, load_policy(tmp_path / "pixels.onnx"), 1)
+    assert [outcome.frames for outcome in outcomes] == [3, 3]
+    assert all(outcome.illegal == 0 for outcome in outcomes)

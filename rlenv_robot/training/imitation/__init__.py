@@ -1,1 +1,1 @@
-"""Imitation of demonstrations: their recording, ACT, and diffusion policies."""
+"""Imitation of demonstrations: their recording, ACT, diffusion policies, and positions from images."""

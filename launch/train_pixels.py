@@ -1,0 +1,70 @@
+"""A policy that pushes the cube by two cameras of 128 x 128 pixels: `python launch/train_pixels.py --out pixels.onnx`.
+
+Networks find the cube, the gripper and points of the base in images under drawn looks (lights, colours, textures, poses
+of the cameras), and so where the cube is. Another one acts as the script does on such estimates (`train_clone.py`). The
+file's observations are images and joints. It is tried under looks that it never saw. Extras: train/onnx.
+"""
+
+import argparse
+from dataclasses import replace
+
+import numpy as np
+from train_clone import train as train_clone
+
+from rlenv_robot import flat_for, load_policy, make_vector
+from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.scripted import ScriptedPush
+from rlenv_robot.tasks.cube import Push
+from rlenv_robot.tasks.images import with_images
+from rlenv_robot.training.imitation import field_estimator as estimation
+from rlenv_robot.training.imitation.views import Landmarks, collect_views
+from rlenv_robot.training.rollout import evaluate
+from sim.rendering.projection import pinhole_camera
+from sim.robots.so101_looks import so101_cube_textured, so101_looks
+
+CAMERAS, HIDDEN = {"overhead": (128, 128), "view": (128, 128)}, ("cube_position", "cube_orientation")
+BASE = (0.0388, 0.0, 0.0624), (0.064, -0.030, 0.0), (-0.031, 0.0, 0.03)  # points of the arm's base, metres
+EVERY, NUM, TRIALS = 12, 64, 100  # control periods from one view to the next; environments
+
+
+class TexturedPush(Push):
+    """The task on a table with textures."""
+
+    robot_model = replace(find_robot_model("so101-cube"), simulated=so101_cube_textured)
+
+
+def environments(num, seed, rate_hz, steps=240, **options):
+    """Environments under drawn looks, whose cameras give so many images a second."""
+    timing = {"sensor_rate": {f"{name}_image": rate_hz for name in CAMERAS}}
+    task = with_images(TexturedPush(steps=steps), CAMERAS, HIDDEN)
+    return make_vector(task, num, seed=seed, randomise=so101_looks(tuple(CAMERAS)), timing=timing, **options)
+
+
+def train_actor(std_m, steps=128_000, seed=0):
+    """The clone of the script that acts on estimates with such errors, and does not see how the cube is turned."""
+    errors = estimation.EstimateErrors(NUM, std_m, np.random.default_rng(seed))
+
+    def observe(table):
+        position = errors.add_to(table["observation"][HIDDEN[0]], table["frame_no"] == 0)
+        return {**table["observation"], HIDDEN[0]: position}
+
+    flat = flat_for(with_images(Push(), {}, HIDDEN[1:]))
+    return train_clone(Push.name, steps, seed, NUM, nominal=True, flat=flat, observe=observe)[0]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, value in {"views": 12_000, "updates": 2000, "steps": 128_000, "seed": 0, "out": "pixels.onnx"}.items():
+        parser.add_argument(f"--{name}", default=value, type=type(value))
+    given, push = parser.parse_args(), Push()
+    marks = Landmarks(push.observation[HIDDEN[0]], (push.observation["gripper_position"],), BASE)
+    with environments(NUM, given.seed, 30 / EVERY, 120) as envs:
+        views = collect_views(envs, ScriptedPush(), flat_for(push), marks, given.views, EVERY, given.seed)
+        cameras = {name: pinhole_camera(envs.batch.sim_model, name, *size) for name, size in CAMERAS.items()}
+    estimator, std_m = estimation.learn_estimator(views, cameras, given.updates, given.seed)
+    actor = train_actor(std_m, given.steps, given.seed)
+    with environments(TRIALS, 1_000_000, 10, autoreset="disabled") as envs:
+        policy = estimation.EstimatingPolicy(estimator, actor, envs.task)
+        policy.save_onnx(given.out, push.name, {"trainer": "pixels", **vars(given)}, envs.batch.spec)
+        success = [outcome.success for outcome in evaluate(envs, load_policy(given.out), 1_000_000)]
+    print(f"the cube's place to {std_m * 1e3:.1f} mm, success under unseen looks {np.mean(success):.0%}")

@@ -1,0 +1,147 @@
+"""Collect images from simulations with the pixel positions of points in them, to train networks that see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from hal import Field, SpecError
+from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.policies.policy import Policy
+from rlenv_robot.vector.env import VectorEnvironment
+from sim.batch import SimBatch
+from sim.rendering.projection import project_points
+
+__all__ = ["Landmarks", "Views", "collect_views"]
+
+_ASTRAY_M = 0.04
+_ASIDE = 0.5
+_TURNS = 10.0
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """The points that a `FieldEstimator` finds in images: that of the target, and others whose positions are known.
+
+    The others tell how a camera stands now: where it differs from its nominal pose, all known points are seen aside.
+
+    Attributes:
+        target: the field to estimate, a position in the base frame, metres, (3,).
+        measured: fields of positions that the robot measures, such as ``gripper_position``.
+        fixed: positions in the base frame that never move, such as points of the robot's base, metres.
+
+    Raises:
+        SpecError: a field is no position.
+    """
+
+    target: Field
+    measured: tuple[Field, ...] = ()
+    fixed: tuple[tuple[float, float, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        for field in (self.target, *self.measured):
+            if field.shape != (3,) or field.unit != "m":
+                raise SpecError(
+                    f"landmark {field.name!r} has the shape {field.shape} in {field.unit}, expected (3,) in m"
+                )
+
+    def __len__(self) -> int:
+        return 1 + len(self.measured) + len(self.fixed)
+
+    def positions(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the positions of all points, the target's first, metres, (n, K, 3), from fields (n, ...)."""
+        moving = [np.asarray(fields[field.name], float) for field in (self.target, *self.measured)]
+        still = [np.broadcast_to(point, moving[0].shape) for point in self.fixed]
+        return np.stack([*moving, *still], axis=1)
+
+
+@dataclass(frozen=True)
+class Views:
+    """Images with what they show.
+
+    Attributes:
+        images: image field -> uint8 (N, height, width, 3).
+        fields: the target's and the measured landmarks' fields -> (N, 3), metres.
+        pixels: image field -> x and y of all landmarks, pixels, (N, K, 2), the target's first.
+        landmarks: the points.
+        image_fields: the fields of the images.
+    """
+
+    images: Mapping[str, np.ndarray]
+    fields: Mapping[str, np.ndarray]
+    pixels: Mapping[str, np.ndarray]
+    landmarks: Landmarks
+    image_fields: tuple[Field, ...]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.images.values())))
+
+
+def collect_views(
+    envs: VectorEnvironment,
+    policy: Policy,
+    flat: FlattenObservation,
+    landmarks: Landmarks,
+    count: int,
+    every: int = 12,
+    seed: int = 0,
+) -> Views:
+    """Collect images while a policy acts that is led astray, so that they show many poses of the robot.
+
+    In half of the episodes it takes the target for another place, 4 cm away (the deviation along x and along y). On
+    four in ten stretches of a third of a second an offset is added to its actions.
+
+    Args:
+        envs: of a task with images (`rlenv_robot.tasks.images.with_images`) whose target is in the observation or in
+            the privileged state. Give its image sensors the rate ``30 / every`` in ``timing``, so that others are not
+            drawn, and its looks a range in ``randomise``.
+        policy: takes the fields of the observation and of the privileged state.
+        flat: the vectors of its actions.
+        landmarks: the points.
+        count: N, at least.
+        every: of how many control periods one image is taken.
+        seed: of the disturbance.
+
+    Raises:
+        SpecError: the task has no image, or the robots are not simulated on the host.
+    """
+    task, batch, rng = envs.task, envs.batch, np.random.default_rng(seed)
+    images = [field for field in task.observation if field.name.endswith("_image")]
+    if not images or not isinstance(batch, SimBatch):
+        raise SpecError(f"views of {task.name!r} need images among its observations, and a simulation on the host")
+    qpos, target = batch.open_batch.bind("qpos"), landmarks.target.name
+    aside, astray = np.zeros((envs.num_envs, flat.action_size)), np.zeros((envs.num_envs, 3))
+    parts: dict[str, list[np.ndarray]] = {}
+    table, collected = envs.reset({"seed": seed}), 0
+    while collected < count:
+        fields = {**table["observation"], **table["extra_info"].get("state", {})}
+        rows, begun = np.flatnonzero(table["frame_no"] % every == 0), table["frame_no"] == 0
+        if len(rows):
+            taken = {name: fields[name][rows] for name in (target, *(field.name for field in landmarks.measured))}
+            models = {name: value[rows] for name, value in batch.models.items()}
+            places = landmarks.positions(taken)
+            for field in images:
+                camera, (height, width) = field.name.removesuffix("_image"), field.shape[:2]
+                taken[field.name] = fields[field.name][rows]
+                pixels = project_points(batch.sim_model, camera, width, height, qpos[rows], places, models)
+                taken[f"{field.name} pixels"] = pixels.astype(np.float32)
+            for name, value in taken.items():
+                parts.setdefault(name, []).append(value)
+            collected += len(rows)
+        astray[begun, :2] = rng.normal(size=(begun.sum(), 2)) * _ASTRAY_M * (rng.random((begun.sum(), 1)) < 0.5)
+        new = (rng.random(envs.num_envs) < 1 / _TURNS) | begun
+        width_of = _ASIDE * rng.random((new.sum(), 1)) * (rng.random((new.sum(), 1)) < 0.4)
+        aside[new] = rng.normal(size=(new.sum(), flat.action_size)) * width_of
+        believed = {**fields, target: (fields[target] + astray).astype(np.float32)}
+        action = flat.act(flat.vector_of(policy.act(believed), fields) + aside, fields)
+        table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
+    joined = {name: np.concatenate(value) for name, value in parts.items()}
+    return Views(
+        {field.name: joined[field.name] for field in images},
+        {name: joined[name] for name in (target, *(field.name for field in landmarks.measured))},
+        {field.name: joined[f"{field.name} pixels"] for field in images},
+        landmarks,
+        tuple(images),
+    )
