@@ -100,10 +100,10 @@ class PpoSettings:
 
 
 _TABLE = PpoSettings(
-    steps=400_000, epochs=4, minibatch=256, discount=0.99, activation="relu", reward_scale=0.02, calm=0.02,
+    steps=500_000, epochs=4, minibatch=256, discount=0.99, activation="relu", reward_scale=0.02, calm=0.02,
     nominal_share=0.0, magnified=True, imitation=ImitationSettings(rate=1e-3),
 )  # fmt: skip
-"""Settings for arms at a table, tried from demonstrations with `so101-push`."""
+"""Settings for arms at a table, tried from demonstrations; from nothing they are a start."""
 
 _OWN_SETTINGS = {
     "so101-reach": PpoSettings(
@@ -112,7 +112,9 @@ _OWN_SETTINGS = {
     ),
     "so101-push": replace(_TABLE, episode=120),
     "so101-pick-place": replace(_TABLE, episode=160),
-    "so101-pair-lift": replace(_TABLE, episode=120),
+    "so101-pair-lift": replace(
+        _TABLE, steps=300_000, episode=120, imitation=ImitationSettings(rate=5e-4, patience=0.1)
+    ),
     "go2-walk": PpoSettings(
         steps=8_000_000, num_envs=1024, horizon=24, epochs=4, minibatch=6144, discount=0.99, hidden=(256, 128, 64),
         reward_scale=0.05, calm=0.0, entropy=0.002,
