@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -64,7 +64,8 @@ class RlpdSettings:
         noise: standard deviation of the actor's draws at first, before they are bent into (-1, 1).
         cloning: updates that imitate the demonstrations before anything else is learned; 0 for a random start.
         improvement: how the actor learns from the critics, see `Improvement`.
-        warm_up: choices of the policy before the actor learns from the critics; until then it imitates alone.
+        warm_up: choices of the policy before the actor learns from the critics; until then it imitates alone. More
+            choices than are made is imitation for good.
         value_range: the least and the largest value that rewards allow; targets are cut off there.
     """
 
@@ -101,6 +102,16 @@ class RlpdSettings:
             raise ValueError(f"subset is {self.subset}, it must be at most the {self.critics} critics")
         if self.batch < 2 or self.batch % 2:
             raise ValueError(f"batch is {self.batch}, it must be an even number from 2, for two halves")
+        if not 0 < self.average <= 1:
+            raise ValueError(
+                f"average is {self.average}, it must be above 0 and at most 1, which is the newest weights"
+            )
+        low, high = np.exp(_LOG_WIDTH)
+        if not low < self.noise < high:
+            raise ValueError(f"noise is {self.noise}, it must be above {low:.4f} and below {high:g}")
+        for name, value, allowed in (("view", self.view, View), ("improvement", self.improvement, Improvement)):
+            if value not in get_args(allowed):
+                raise ValueError(f"{name} is {value!r}, allowed are {', '.join(map(repr, get_args(allowed)))}")
         if not 0 <= self.discount < 1:
             raise ValueError(f"discount is {self.discount}, it must be from 0 to below 1")
 

@@ -21,10 +21,10 @@ SETTINGS = RlpdSettings(
 )
 
 
-def _record(folder: Path, episodes: int = 2) -> Path:
+def _record(folder: Path, episodes: int = 2, seed: int = 1) -> Path:
     with dial_env(folder) as env:
         for number in range(episodes):
-            list(run_episode(env, Straight(), {} if number else {"seed": 1}))
+            list(run_episode(env, Straight(), {} if number else {"seed": seed}))
     return folder
 
 
@@ -39,6 +39,24 @@ def test_updates_are_owed_for_what_the_actor_recorded_alone(tmp_path: Path) -> N
     figures = learner.update(12)
     assert learner.owed == 0
     assert np.isfinite(list(figures.values())).all()
+
+
+def test_after_each_update_the_actor_imitates_demonstrations_so_many_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(SETTINGS, imitations=3, cloning=0, warm_up=10_000, actor_every=10_000)
+    learner = Learner(tmp_path / "learning", Dial(), [_record(tmp_path / "demos")], settings)
+    _record(tmp_path / "learning" / LOGS, seed=5)
+    learner.read()
+    random = torch.Generator().manual_seed(0)
+    shown, own = ({tuple(row) for row in memory.draw(2000, random).observation.tolist()}
+                  for memory in (learner.shown, learner.own))  # fmt: skip
+    assert not shown & own
+    drawn: list[tuple[float, ...]] = []
+    monkeypatch.setattr(learner.agent, "clone", lambda steps: drawn.extend(map(tuple, steps.observation.tolist())))
+    learner.update(2)
+    assert len(drawn) == 2 * 3 * settings.batch // 2
+    assert set(drawn) <= shown
 
 
 def test_a_new_learner_of_the_same_folder_goes_on(tmp_path: Path) -> None:

@@ -157,6 +157,12 @@ def test_the_average_takes_a_share_of_the_actor_at_each_of_its_updates() -> None
         torch.testing.assert_close(weight, old + 0.25 * (actor - old))
 
 
+def test_the_first_draws_have_the_width_of_the_setting() -> None:
+    actor, vector = Rlpd(FLAT, replace(SMALL, noise=0.15)).actor, torch.randn(5, FLAT.size)
+    drawn, _ = actor.draw(vector, torch.ones(5, FLAT.action_size))
+    torch.testing.assert_close(drawn.atanh() - actor(vector).atanh(), torch.full_like(drawn, 0.15), rtol=0.1, atol=0)
+
+
 def test_an_arms_actor_may_see_from_its_gripper() -> None:
     flat = held(flat_for(task("so101-pick-place")), 3)
     actor = Rlpd(flat, replace(SMALL, view="gripper")).actor
@@ -198,8 +204,11 @@ def test_arrays_of_other_settings_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"batch": 5}, {"subset": 11}, {"hold": 0}, {"discount": 1.0}], ids=lambda wrong: next(iter(wrong))
-)
-def test_a_wrong_setting_is_named(wrong: dict[str, float]) -> None:
+    "wrong",
+    [{"batch": 5}, {"subset": 11}, {"hold": 0}, {"discount": 1.0}, {"average": 0.0}, {"noise": 0.006}, {"view": "top"},
+     {"improvement": "more"}],
+    ids=lambda wrong: next(iter(wrong)),
+)  # fmt: skip
+def test_a_wrong_setting_is_named(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         RlpdSettings(**wrong)  # type: ignore[arg-type]
