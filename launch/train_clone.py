@@ -1,7 +1,6 @@
 """A network that learns from a script while acting itself: `python launch/train_clone.py --task so101-push`.
 
-DAgger (Ross, Gordon, Bagnell 2011) without rounds: the network drives ever more, the script labels. Each episode draws
-its robot from the range of its kind, but for `--nominal`. Extras: train/onnx.
+DAgger (Ross et al. 2011) without rounds; half of the robots are drawn, but for `--nominal`. Extras: train/onnx.
 """
 
 import argparse
@@ -16,9 +15,8 @@ from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
 from rlenv_robot.scripted import SCRIPTS
 from rlenv_robot.training.trials import conditions
 
-# Steps of an episode on the nominal robot, 100 for other tasks; drawn robots are slower, and take the task's own.
-EPISODES = {"so101-insert": 150, "so101-pick-place": 160, "so101-sort": 220, "so101-stack": 130}
-TURN, UPDATES, BATCH, RATE, TRIALS = 10, 50, 256, 1e-3, 5  # steps of each robot, then updates of the network
+EPISODES = {"so101-insert": 150, "so101-pick-place": 160, "so101-sort": 220, "so101-stack": 130}  # nominal; others 100
+TURN, UPDATES, BATCH, RATE, TRIALS = 10, 70, 256, 1e-3, 5  # steps of each robot, then updates of the network
 
 
 class Drivers:
@@ -39,16 +37,18 @@ class Drivers:
 def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False, nominal=False, flat=None, observe=None):
     """A policy after so many steps, and how it came about; it may see less (flat) or else (observe: of a table)."""
     torch.manual_seed(seed), torch.set_num_threads(1)
-    robots, _ = conditions(name, nominal, {"steps": EPISODES.get(name, 100)} if nominal else {})
-    envs = make_vector(name, num_envs, seed=seed, **robots)
-    flat, curve, script = flat or flat_for(envs.task), LearningCurve(name, quiet=quiet), SCRIPTS[name]()
-    hidden = [nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, flat.action_size)]
+    robots = [{"steps": EPISODES.get(name, 100)}, *([] if nominal else [conditions(name, False, {})[0]])]
+    batches = [make_vector(name, num_envs, seed=seed, **made) for made in robots]
+    flat, curve, script = flat or flat_for(batches[0].task), LearningCurve(name, quiet=quiet), SCRIPTS[name]()
+    hidden = [nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU()]
+    hidden.append(nn.Linear(256, flat.action_size))
     actor = nn.Sequential(features := ScaledDifferences(flat), nn.Linear(features.size, 256), *hidden)
     policy, optimizer = FlatPolicy(actor, flat), torch.optim.Adam(actor.parameters(), RATE, fused=True)
     drivers, turns = Drivers(num_envs, flat.action_size, np.random.default_rng(seed)), -(-steps // (num_envs * TURN))
     obs, told = (torch.empty(turns * TURN, num_envs, size) for size in (flat.size, flat.action_size))
-    table, done = envs.reset(), 0
+    tables, done = [envs.reset() for envs in batches], 0
     for turn in range(1, turns + 1):
+        envs, table = batches[turn % len(batches)], tables[turn % len(batches)]
         for _ in range(TURN):
             observation = table["observation"]
             obs[done] = torch.from_numpy(flat.observe(observe(table) if observe else observation))
@@ -56,14 +56,14 @@ def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False, no
             own = actor(obs[done]).detach().numpy()
             action = flat.act(drivers.choose(told[done].numpy(), own, min(0.7, 2.5 * turn / turns)), observation)
             table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
-            done += 1
+            done, tables[turn % len(batches)] = done + 1, table
         optimizer.param_groups[0]["lr"] = RATE * min(1.0, 1.5 * (1 - turn / turns) + 0.02)
         for rows in torch.randint(done * num_envs, (UPDATES, BATCH)):
             loss = nn.functional.smooth_l1_loss(actor(obs.flatten(0, 1)[rows]), told.flatten(0, 1)[rows], beta=0.05)
             optimizer.zero_grad(), loss.backward(), optimizer.step()
         if turn % -(-turns // TRIALS) == 0 or turn == turns:
             curve.add(done * num_envs, policy)
-    curve.close(), envs.close()
+    curve.close(), [envs.close() for envs in batches]
     return policy, curve
 
 
