@@ -109,9 +109,9 @@ class RlpdSettings:
         low, high = np.exp(_LOG_WIDTH)
         if not low < self.noise < high:
             raise ValueError(f"noise is {self.noise}, it must be above {low:.4f} and below {high:g}")
-        for name, value, allowed in (("view", self.view, View), ("improvement", self.improvement, Improvement)):
-            if value not in get_args(allowed):
-                raise ValueError(f"{name} is {value!r}, allowed are {', '.join(map(repr, get_args(allowed)))}")
+        for setting, chosen, allowed in (("view", self.view, View), ("improvement", self.improvement, Improvement)):
+            if chosen not in get_args(allowed):
+                raise ValueError(f"{setting} is {chosen!r}, allowed are {', '.join(map(repr, get_args(allowed)))}")
         if not 0 <= self.discount < 1:
             raise ValueError(f"discount is {self.discount}, it must be from 0 to below 1")
 
