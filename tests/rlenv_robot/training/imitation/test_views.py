@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-
 import rlenv_robot as rr
 from hal import SpecError
 from rlenv_robot.robot_models import find_robot_model
