@@ -19,6 +19,7 @@ from rlenv_robot.tasks.images import with_images
 from rlenv_robot.training.imitation import field_estimator as estimation
 from rlenv_robot.training.imitation.views import Landmarks, collect_views
 from rlenv_robot.training.rollout import evaluate
+from rlenv_robot.training.trials import conditions
 from sim.rendering.projection import pinhole_camera
 from sim.robots.so101_looks import so101_cube_textured, so101_looks
 
@@ -33,14 +34,17 @@ class TexturedPush(Push):
     robot_model = replace(find_robot_model("so101-cube"), simulated=so101_cube_textured)
 
 
-def environments(num, seed, rate_hz, steps=240, **options):
-    """Environments under drawn looks, whose cameras give so many images a second."""
-    timing = {"sensor_rate": {f"{name}_image": rate_hz for name in CAMERAS}}
+def environments(num, seed, rate_hz, steps=240, nominal=True, **options):
+    """Environments under drawn looks, of drawn robots too or not, whose cameras give so many images a second."""
+    robots, _ = conditions(Push.name, nominal, {})
+    rates = {f"{name}_image": rate_hz for name in CAMERAS}
+    timing = {**(drawn := robots.get("timing", {})), "sensor_rate": {**drawn.get("sensor_rate", {}), **rates}}
+    looks = {**robots.get("randomise", {}), **so101_looks(tuple(CAMERAS))}
     task = with_images(TexturedPush(steps=steps), CAMERAS, HIDDEN)
-    return make_vector(task, num, seed=seed, randomise=so101_looks(tuple(CAMERAS)), timing=timing, **options)
+    return make_vector(task, num, seed=seed, randomise=looks, timing=timing, **options)
 
 
-def train_actor(std_m, steps=128_000, seed=0):
+def train_actor(std_m, steps=128_000, seed=0, nominal=True):
     """The clone of the script that acts on estimates with such errors, and does not see how the cube is turned."""
     errors = estimation.EstimateErrors(NUM, std_m, np.random.default_rng(seed))
 
@@ -49,21 +53,22 @@ def train_actor(std_m, steps=128_000, seed=0):
         return {**table["observation"], HIDDEN[0]: position}
 
     flat = flat_for(with_images(Push(), {}, HIDDEN[1:]))
-    return train_clone(Push.name, steps, seed, NUM, nominal=True, flat=flat, observe=observe)[0]
+    return train_clone(Push.name, steps, seed, NUM, nominal=nominal, flat=flat, observe=observe)[0]
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     for name, value in {"views": 12_000, "updates": 2000, "steps": 128_000, "seed": 0, "out": "pixels.onnx"}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value))
+    parser.add_argument("--drawn", action="store_true", help="draw robots too, not looks alone")
     given, push = parser.parse_args(), Push()
     marks = Landmarks(push.observation[HIDDEN[0]], (push.observation["gripper_position"],), BASE)
-    with environments(NUM, given.seed, 30 / EVERY, 120) as envs:
+    with environments(NUM, given.seed, 30 / EVERY, 120, not given.drawn) as envs:
         views = collect_views(envs, ScriptedPush(), flat_for(push), marks, given.views, EVERY, given.seed)
         cameras = {name: pinhole_camera(envs.batch.sim_model, name, *size) for name, size in CAMERAS.items()}
     estimator, std_m = estimation.learn_estimator(views, cameras, given.updates, given.seed)
-    actor = train_actor(std_m, given.steps, given.seed)
-    with environments(TRIALS, 1_000_000, 10, autoreset="disabled") as envs:
+    actor = train_actor(std_m, given.steps, given.seed, not given.drawn)
+    with environments(TRIALS, 1_000_000, 10, nominal=not given.drawn, autoreset="disabled") as envs:
         policy = estimation.EstimatingPolicy(estimator, actor, envs.task)
         policy.save_onnx(given.out, push.name, {"trainer": "pixels", **vars(given)}, envs.batch.spec)
         success = [outcome.success for outcome in evaluate(envs, load_policy(given.out), 1_000_000)]
