@@ -88,8 +88,8 @@ def write_no_log_file() -> None:
 def time_mujoco(on: bool) -> bool:
     """Let MuJoCo time the parts of its steps for ``MjData.timer``, or not; for the whole process.
 
-    MuJoCo's library times nothing by itself, but its Python package gives it a clock (``mjcb_time``), which each step
-    reads some 30 times: 4 to 14 % of a step of our tasks. ``mujoco.set_mjcb_time`` can't take the clock away, so the
+    MuJoCo's library times nothing by itself, but its Python package gives it a clock (``mjcb_time``), which is read at
+    each part of a step: 1 to 12 % of a step of our tasks. ``mujoco.set_mjcb_time`` can't take the clock away, so the
     library's pointer to it is written. A clock of the user's own stays. Simulations call this with False when they are
     made.
 
