@@ -10,7 +10,7 @@ import numpy as np
 
 from hal import Robot, Spec
 from rlenv_robot.robot_models import HasRobotModel
-from rlenv_robot.tables import HasStepExtra, Options
+from rlenv_robot.tables import FieldValues, HasStepExtra, Options
 from rlenv_robot.tasks.flat_hints import HasFlatHints
 from rlenv_robot.world import World, WorldWrapper, check_members
 
@@ -24,6 +24,7 @@ __all__ = [
     "VerdictTask",
     "check_settings",
     "check_task",
+    "fixed_goal",
     "task_world",
     "with_fixed_goal",
 ]
@@ -154,6 +155,20 @@ def check_settings(steps: int, **above_zero: float) -> None:
         raise ValueError(f"steps is {steps}, it must be at least 1")
 
 
+def fixed_goal(options: Options) -> FieldValues:
+    """Return the parts of the goal that the option ``goal`` fixes, unchecked; empty for none.
+
+    Raises:
+        ValueError: the option is no mapping.
+    """
+    goal = options.get("goal")
+    if goal is None:
+        return {}
+    if not isinstance(goal, Mapping):
+        raise ValueError(f"reset option 'goal' is {goal!r:.80}, it must be a mapping from name to value")
+    return goal
+
+
 def with_fixed_goal(spec: Spec, drawn: Arrays, options: Options) -> Arrays:
     """Return the goal of an episode: the drawn one, with the parts that the option ``goal`` fixes.
 
@@ -166,11 +181,7 @@ def with_fixed_goal(spec: Spec, drawn: Arrays, options: Options) -> Arrays:
         ValueError: the option is no mapping.
         IllegalAction: a fixed part breaks the spec.
     """
-    fixed = options.get("goal")
-    if fixed is None:
-        return drawn
-    if not isinstance(fixed, Mapping):
-        raise ValueError(f"reset option 'goal' is {fixed!r:.80}, it must be a mapping from name to value")
+    fixed = fixed_goal(options)
     return spec.validate({**drawn, **fixed}, "goal") if fixed else drawn
 
 
