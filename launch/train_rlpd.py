@@ -26,8 +26,9 @@ from rlenv_robot.training.online.session import OnlineSession, can_intervene, si
 from rlenv_robot.training.rollout import run_episode
 from rlenv_robot.training.trials import twin_vector
 
-RULES, TRIAL = {"so101-pick-place": {"release": False, "steps": 100}}, {"so101-pick-place": {"steps": 180}}
-DEMONSTRATIONS, TRIALS, EPISODES, ARM = 30, 9, 100, 0  # trials are of the rule TRIAL; the twin's seed
+RULES = {"so101-pick-place": {"release": False, "steps": 240}}  # time for people, and for an arm behind a guard
+QUICK, TRIAL = {"so101-pick-place": {"steps": 100}}, {"so101-pick-place": {"steps": 180}}  # in train, and its trials
+DEMONSTRATIONS, TRIALS, EPISODES, ARM = 30, 9, 100, 0  # the last is the twin's seed
 PERSON = partial(ScriptedOperator, difference=0.02, patience=70, hand_back=8)  # corrects early and briefly
 SETTINGS = RlpdSettings(hold=1, view="gripper", average=0.005, noise=0.15, ratio=0.0333, imitations=20, warm_up=99_999)
 
@@ -35,7 +36,7 @@ SETTINGS = RlpdSettings(hold=1, view="gripper", average=0.005, noise=0.15, ratio
 def train(name="so101-pick-place", steps=54_000, seed=0, quiet=False):
     """A policy after so many steps in simulation, with scripted demonstrations and help, and how it came about."""
     torch.set_num_threads(1)
-    rule = {"rewards": "sparse", **RULES.get(name, {})}
+    rule = {"rewards": "sparse", **RULES.get(name, {}), **QUICK.get(name, {})}
     task, test = rlenv_robot.task(name, **rule), twin_vector(name, EPISODES, ARM, **rule | TRIAL.get(name, {}))
     curve = LearningCurve(name, quiet=quiet, envs=test)
     with tempfile.TemporaryDirectory() as made:
@@ -43,8 +44,7 @@ def train(name="so101-pick-place", steps=54_000, seed=0, quiet=False):
         with simulated(task, folder / "demos", arm=ARM) as env:
             for _ in range(DEMONSTRATIONS):
                 list(run_episode(env, SCRIPTS[name](), options)), options.clear()
-        learner = Learner(folder, task, [folder / "demos"], SETTINGS, seed)
-        curve.add(0, learner.policy())
+        curve.add(0, (learner := Learner(folder, task, [folder / "demos"], SETTINGS, seed)).policy())
         person = PERSON(SCRIPTS[name]()) if can_intervene(task) else None
         with simulated(task, folder / LOGS, person, ARM) as env:
             actor = OnlineActor(env, flat_for(task), folder, SETTINGS, seed)

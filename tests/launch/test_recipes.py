@@ -94,7 +94,7 @@ def test_rlpd_learns_from_demonstrations_and_its_own_episodes(tmp_path: Path) ->
     module.SETTINGS = replace(module.SETTINGS, cloning=2, ratio=0.05, imitations=2, warm_up=0)  # type: ignore[attr-defined]
     module.DEMONSTRATIONS, module.TRIALS, module.EPISODES = 1, 1, 4  # type: ignore[attr-defined]
     policy, curve = module.train(name, 60, quiet=True)
-    assert [point.steps for point in curve.points] == [0, module.RULES[name]["steps"]]  # type: ignore[attr-defined]
+    assert [point.steps for point in curve.points] == [0, module.QUICK[name]["steps"]]  # type: ignore[attr-defined]
     policy.save_onnx(tmp_path / "policy.onnx", name, {"trainer": "rlpd"})
     _acts(tmp_path / "policy.onnx", name)
 
