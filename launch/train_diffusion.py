@@ -1,6 +1,6 @@
 """A diffusion policy from 50 recorded demonstrations: `python launch/train_diffusion.py --out diffusion.onnx`.
 
-A script demonstrates as for `launch/train_act.py`. The policy (Chi et al. 2023) takes the last two observations and
+A script demonstrates as for `launch/train_act.py`. The policy (Chi et al. 2023) takes one observation and
 draws the next 8 actions by removing noise in 8 steps (DDIM). It executes 4 of them, then draws again.
 Extras: train/onnx.
 """
@@ -21,7 +21,7 @@ from rlenv_robot.training.imitation.diffusion import DiffusionPolicy
 from rlenv_robot.training.imitation.learning import learn_chunks, load_windows
 from rlenv_robot.training.trials import conditions
 
-EXECUTION = ChunkExecution(length=8, history=2, execute=4)
+EXECUTION = ChunkExecution(length=8, execute=4)
 TRIALS = 4  # while it learns
 
 

@@ -20,6 +20,7 @@ from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.tasks.pair_lift import PairLift
 from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.tasks.task import Arrays
+from tests.fakes import until
 
 pytestmark = [pytest.mark.process, pytest.mark.requirement("R2.1")]
 
@@ -152,6 +153,7 @@ def test_an_end_in_good_order_crosses_the_wire_and_needs_nothing_cleared(start: 
         assert (last["truncated"], last["frame_no"]) == (1, table["frame_no"])
         assert last["extra_info"]["truncated_by"] == "ended: the operator is done"
         assert "fault" not in last["extra_info"]
+        until(lambda: robot.status()["state"] != "running")
         status = robot.status()
         assert status["state"] == "holding", "no stop is latched"
         assert status["why"] == "the episode was ended: the operator is done"
