@@ -20,8 +20,8 @@ from sim.model import SimModel
 from sim.rendering.egl import EglContext, drawn_by_callers, load_triton_first
 from sim.rendering.filament import FilamentCamera, draws_fine_images
 from sim.rendering.rays import RayCamera
-from sim.rendering.scene import Marker, grounds, sky_is_hidden
-from sim.state import posed, posing, whole_state
+from sim.rendering.scene import Marker, grounds, pose, set_fields, sky_is_hidden
+from sim.state import posed, posing
 
 __all__ = ["Camera", "Eye", "Marker", "available", "film", "open_camera", "renderer_name", "seen"]
 
@@ -81,9 +81,7 @@ class Camera:
 
     def set_model(self, fields: Mapping[str, np.ndarray]) -> None:
         """Set fields of the drawn model, field -> values; see `seen`."""
-        for name, values in fields.items():
-            field = getattr(self._model, name)
-            field[:] = np.reshape(values, field.shape)
+        set_fields(self._model, fields)
 
     def render(self, state: np.ndarray, markers: Sequence[Marker] = (), out: np.ndarray | None = None) -> np.ndarray:
         """Draw one state.
@@ -102,10 +100,7 @@ class Camera:
         """
         if self._gl is None:
             raise RobotError("this camera is closed, make a new one")
-        self._data.qpos[:] = whole_state(self._sim_model, state)
-        mujoco.mj_kinematics(self._model, self._data)
-        mujoco.mj_comPos(self._model, self._data)
-        mujoco.mj_camlight(self._model, self._data)
+        pose(self._sim_model, self._model, self._data, state)
         # The headlight shines from the scene's last camera: without this call an image would depend on the one before.
         mujoco.mjv_updateCamera(self._model, self._data, self._view, self._scene)
         everything = mujoco.mjtCatBit.mjCAT_ALL.value

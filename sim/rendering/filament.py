@@ -19,9 +19,8 @@ import numpy as np
 
 from hal.errors import RobotError
 from sim.model import SimModel
-from sim.rendering.scene import Marker
+from sim.rendering.scene import Marker, pose, set_fields
 from sim.rendering.vulkan import DeviceKind, devices
-from sim.state import whole_state
 
 __all__ = ["FilamentCamera", "draws_fine_images", "missing", "on_gpu"]
 
@@ -118,18 +117,13 @@ class FilamentCamera:
 
     def set_model(self, fields: Mapping[str, np.ndarray]) -> None:
         """Set fields of the drawn model, as `sim.rendering.camera.Camera.set_model` does."""
-        for name, values in fields.items():
-            field = getattr(self._model, name)
-            field[:] = np.reshape(values, field.shape)
+        set_fields(self._model, fields)
 
     def render(self, state: np.ndarray, markers: Sequence[Marker] = (), out: np.ndarray | None = None) -> np.ndarray:
         """Draw one state, as `sim.rendering.camera.Camera.render` does."""
         if self._scene is None:
             raise RobotError("this camera is closed, make a new one")
-        self._data.qpos[:] = whole_state(self._sim_model, state)
-        mujoco.mj_kinematics(self._model, self._data)
-        mujoco.mj_comPos(self._model, self._data)
-        mujoco.mj_camlight(self._model, self._data)
+        pose(self._sim_model, self._model, self._data, state)
         self._scene.update(self._data)
         self._light()
         self._mark(markers)

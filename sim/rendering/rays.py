@@ -13,8 +13,7 @@ from mujoco.batch import Batch
 from hal.errors import RobotError
 from sim.model import SimModel
 from sim.rendering.egl import PACKAGES
-from sim.rendering.scene import Marker
-from sim.state import whole_state
+from sim.rendering.scene import Marker, pose
 
 __all__ = ["RayCamera"]
 
@@ -91,10 +90,7 @@ class RayCamera:
         data = self._data
         if data is None:
             raise RobotError("this camera is closed, make a new one")
-        data.qpos[:] = whole_state(self._sim_model, state)
-        mujoco.mj_kinematics(self._model, data)
-        mujoco.mj_comPos(self._model, data)
-        mujoco.mj_camlight(self._model, data)
+        pose(self._sim_model, self._model, data, state)
         eye = data.cam_xpos[self._camera].copy()
         rays = self._rays @ data.cam_xmat[self._camera].reshape(3, 3).T
         self._batch.bind("qpos")[:] = data.qpos

@@ -1,14 +1,17 @@
-"""Markers that are drawn into images, and the test for images in which the sky need not be drawn."""
+"""Pose models that are drawn, add markers to images, and test whether the sky need not be drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import mujoco
 import numpy as np
 
-__all__ = ["Marker", "grounds", "sky_is_hidden"]
+from sim.model import SimModel
+from sim.state import whole_state
+
+__all__ = ["Marker", "grounds", "pose", "set_fields", "sky_is_hidden"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,31 @@ class Marker:
     position: Sequence[float]
     radius: float = 0.012
     rgba: tuple[float, float, float, float] = (0.10, 0.65, 0.35, 0.75)
+
+
+def set_fields(model: mujoco.MjModel, fields: Mapping[str, np.ndarray]) -> None:
+    """Set fields of a model, field -> values, in whatever shape."""
+    for name, values in fields.items():
+        field = getattr(model, name)
+        field[:] = np.reshape(values, field.shape)
+
+
+def pose(sim_model: SimModel, model: mujoco.MjModel, data: mujoco.MjData, state: np.ndarray) -> None:
+    """Put bodies, cameras and lights where a state has them.
+
+    Args:
+        sim_model: the robot that is drawn.
+        model: its model as it is drawn.
+        data: of ``model``.
+        state: as for `sim.rendering.camera.Camera.render`.
+
+    Raises:
+        RobotError: the state has another shape.
+    """
+    data.qpos[:] = whole_state(sim_model, state)
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    mujoco.mj_camlight(model, data)
 
 
 # -- Images that show nothing of the sky, which then need not be drawn -----------------------------------------

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 
 import mujoco
 import numpy as np
 
-from hal.robot import Actuation
+from hal.robot import Actuation, RobotSpec
 from hal.robots.so101 import CUBE_AREA, CUBE_HALF, JOINTS, SIDEWAYS, SO101, SO101_CUBE
-from sim.model import Columns, Indices, Reader, SimModel
+from sim.model import Columns, Indices, Reader, Scatter, SimModel
 from sim.robots.sts3215 import STS3215
 
 __all__ = [
     "CUBE_MASS", "LINKS", "NOMINAL_GAINS", "NOMINAL_SERVO", "REST", "STIFF_SERVO", "SUBSTEPS", "CubeScene", "Servo",
-    "addresses", "so101", "so101_cube", "so101_mjcf",
+    "addresses", "so101", "so101_cube", "so101_mjcf", "with_arm", "with_nominal_servos",
 ]  # fmt: skip
 
 SUBSTEPS = 8
@@ -113,30 +114,54 @@ def so101(cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO, 
         scene: the range of cubes, and other things on the table.
     """
     model = so101_mjcf(cube, looks, servo, scene.distractors).compile()
-    joints = addresses(model)
-    tip = 3 * model.site("tip").id
-    sensors: dict[str, Reader] = {
-        "joint_position": Columns("qpos", joints),
-        "joint_velocity": Columns("qvel", _velocities(model)),
-        "joint_goal": Columns("ctrl"),
-        # Equals forward_kinematics of the exact angles; a test compares the two to a micrometre.
-        "gripper_position": Columns("site_xpos", tuple(range(tip, tip + 3))),
-    }
-    if cube:
-        sensors |= _cube_sensors(model)
     spec = SO101_CUBE if cube else SO101
-    if servo == NOMINAL_SERVO:
-        spec = replace(spec, actuation=Actuation.for_all(spec.commands, NOMINAL_GAINS))
+    return with_arm(
+        spec if servo != NOMINAL_SERVO else with_nominal_servos(spec),
+        model,
+        _cube_sensors(model) if cube else {},
+        _CubeScatter(int(model.joint("cube").qposadr[0]), scene) if cube else None,
+        scene.draws if cube else None,
+    )
+
+
+def with_nominal_servos(spec: RobotSpec) -> RobotSpec:
+    """Return a spec whose commands have the gains of the nominal servos."""
+    return replace(spec, actuation=Actuation.for_all(spec.commands, NOMINAL_GAINS))
+
+
+def with_arm(
+    spec: RobotSpec,
+    model: mujoco.MjModel,
+    things: Mapping[str, Reader],
+    scatter: Scatter | None = None,
+    draws: Mapping[str, Mapping[str, object]] | None = None,
+) -> SimModel:
+    """Return the model of an SO-101 with things beside it: the arm's sensors, commands and starts, and those given.
+
+    Args:
+        spec: of the robot.
+        model: compiled from `so101_mjcf`, with the things.
+        things: sensor -> how it is read, beside the arm's.
+        scatter, draws: as for `sim.model.SimModel`.
+    """
+    joints, tip = addresses(model), 3 * model.site("tip").id
     return SimModel(
         spec=spec,
         model=model,
         substeps=SUBSTEPS,
-        sensors=sensors,
+        sensors={
+            "joint_position": Columns("qpos", joints),
+            "joint_velocity": Columns("qvel", _velocities(model)),
+            "joint_goal": Columns("ctrl"),
+            # Equals forward_kinematics of the exact angles; a test compares the two to a micrometre.
+            "gripper_position": Columns("site_xpos", tuple(range(tip, tip + 3))),
+            **things,
+        },
         commands={"joint_target": slice(0, 6)},
         start={"joint_target": joints},
         keyframe=0,
-        scatter=_CubeScatter(int(model.joint("cube").qposadr[0]), scene) if cube else None,
-        draws=scene.draws if cube else {},
+        scatter=scatter,
+        draws=draws or {},
     )
 
 

@@ -43,7 +43,7 @@ def so101_box(looks: bool = True, angle: tuple[float, float] = (0.0, 0.0)) -> Si
     if not 0 <= angle[0] <= angle[1] <= WIDEST:
         raise ValueError(f"angle is {angle}, it must be a range within 0 to {WIDEST} rad")
     model = so101_box_mjcf(looks).compile()
-    return with_part(SO101_BOX, model, "box", "lid", "lid_angle", BOX_AREA, BOX_TURN, angle, looks)
+    return with_part(SO101_BOX, model, "box", "lid", "lid_angle", BOX_AREA, BOX_TURN, angle)
 
 
 def so101_box_mjcf(looks: bool = True) -> mujoco.MjSpec:

@@ -33,9 +33,7 @@ def so101_cabinet(looks: bool = True, opening: tuple[float, float] = (0.0, 0.0))
     if not 0 <= opening[0] <= opening[1] <= TRAVEL:
         raise ValueError(f"opening is {opening}, it must be a range within 0 to {TRAVEL} m")
     model = so101_cabinet_mjcf(looks).compile()
-    return with_part(
-        SO101_CABINET, model, "cabinet", "drawer", "drawer_opening", CABINET_AREA, CABINET_TURN, opening, looks
-    )
+    return with_part(SO101_CABINET, model, "cabinet", "drawer", "drawer_opening", CABINET_AREA, CABINET_TURN, opening)
 
 
 def so101_cabinet_mjcf(looks: bool = True) -> mujoco.MjSpec:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import mujoco
 import numpy as np
 
-from hal.robot import Actuation, RobotSpec
-from hal.robots.so101 import CHAIN, SO101
+from hal.robot import RobotSpec
+from hal.robots.so101 import CHAIN
 from sim.model import Columns, Reader, SimModel
-from sim.robots.so101 import NOMINAL_GAINS, SUBSTEPS, addresses, so101
+from sim.robots.so101 import with_arm, with_nominal_servos
 
 __all__ = ["FixtureScatter", "add_board", "add_fixed_thing", "hold_still", "look_at", "with_part"]
 
@@ -93,7 +93,7 @@ def look_at(mjcf: mujoco.MjSpec, place: tuple[float, float, float], point: tuple
 
 def with_part(
     spec: RobotSpec, model: mujoco.MjModel, thing: str, part: str, place: str,
-    area: tuple[tuple[float, float], tuple[float, float]], turn: float, places: tuple[float, float], looks: bool,
+    area: tuple[tuple[float, float], tuple[float, float]], turn: float, places: tuple[float, float],
 ) -> SimModel:  # fmt: skip
     """Return the model of the arm before a clamped thing with one moving part, both of which a reset places.
 
@@ -104,27 +104,15 @@ def with_part(
         thing, part: names of the clamped thing and of its part's joint.
         place: the sensor of the part's place along its joint.
         area, turn, places: as for `FixtureScatter`.
-        looks: whether the model has its visual parts.
     """
-    arm = so101(looks=looks)
     first, moving = int(model.joint(f"{thing}_x").qposadr[0]), int(model.joint(part).qposadr[0])
-    sensors: dict[str, Reader] = {
-        **{name: arm.sensors[name] for name in SO101.sensors.names},
+    things: dict[str, Reader] = {
         f"{thing}_position": Columns("qpos", slice(first, first + 2)),
         f"{thing}_yaw": Columns("qpos", slice(first + 2, first + 3)),
         place: Columns("qpos", slice(moving, moving + 1)),
         f"{part}_velocity": Columns("qvel", (int(model.joint(part).dofadr[0]),)),
     }
-    return SimModel(
-        spec=replace(spec, actuation=Actuation.for_all(spec.commands, NOMINAL_GAINS)),
-        model=model,
-        substeps=SUBSTEPS,
-        sensors=sensors,
-        commands={"joint_target": slice(0, 6)},
-        start={"joint_target": addresses(model)},
-        keyframe=0,
-        scatter=FixtureScatter(first, moving, area, turn, places),
-    )
+    return with_arm(with_nominal_servos(spec), model, things, FixtureScatter(first, moving, area, turn, places))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import mujoco
 import numpy as np
 
-from hal.robot import Actuation
-from hal.robots.so101 import SO101
 from hal.robots.so101_peg import PEG_AREA, PEG_HALF, RIM_Z, SO101_PEG, SOCKET_AREA, SOCKET_TURN
 from sim.model import Columns, Reader, SimModel
-from sim.robots.so101 import NOMINAL_GAINS, REST, SUBSTEPS, addresses, so101, so101_mjcf
+from sim.robots.so101 import REST, so101_mjcf, with_arm, with_nominal_servos
 from sim.robots.so101_fixture import add_board, add_fixed_thing, look_at
 
 __all__ = ["PLAY_M", "so101_peg", "so101_peg_mjcf"]
@@ -37,26 +33,15 @@ def so101_peg(looks: bool = True, play_m: float = PLAY_M) -> SimModel:
     Raises:
         ValueError: the play is out of range.
     """
-    arm, model = so101(looks=looks), so101_peg_mjcf(looks, play_m).compile()
+    model = so101_peg_mjcf(looks, play_m).compile()
     first, peg = int(model.joint("socket_x").qposadr[0]), int(model.joint("peg").qposadr[0])
-    sensors: dict[str, Reader] = {
-        **{name: arm.sensors[name] for name in SO101.sensors.names},
+    things: dict[str, Reader] = {
         "peg_position": Columns("qpos", slice(peg, peg + 3)),
         "peg_orientation": Columns("qpos", slice(peg + 3, peg + 7)),
         "socket_position": Columns("qpos", slice(first, first + 2)),
         "socket_yaw": Columns("qpos", slice(first + 2, first + 3)),
     }
-    sensors["joint_position"] = Columns("qpos", addresses(model))
-    return SimModel(
-        spec=replace(SO101_PEG, actuation=Actuation.for_all(SO101_PEG.commands, NOMINAL_GAINS)),
-        model=model,
-        substeps=SUBSTEPS,
-        sensors=sensors,
-        commands={"joint_target": slice(0, 6)},
-        start={"joint_target": addresses(model)},
-        keyframe=0,
-        scatter=_PegScatter(first, peg),
-    )
+    return with_arm(with_nominal_servos(SO101_PEG), model, things, _PegScatter(first, peg))
 
 
 def so101_peg_mjcf(looks: bool = True, play_m: float = PLAY_M) -> mujoco.MjSpec:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import mujoco
 import numpy as np
 
-from hal.robots.so101 import CUBE_HALF, SO101
+from hal.robots.so101 import CUBE_HALF
 from hal.robots.so101_table import COLOURS, TABLE_AREA, TRAY_HALF_M, TRAYS, so101_table_spec
 from sim.model import Columns, Reader, SimModel
-from sim.robots.so101 import REST, SUBSTEPS, addresses, so101, so101_mjcf
+from sim.robots.so101 import REST, so101_mjcf, with_arm, with_nominal_servos
 
 __all__ = ["so101_table", "so101_table_mjcf"]
 
@@ -41,24 +39,13 @@ def so101_table(cubes: int, area: float = 1.0, looks: bool = True, trays: bool =
     Raises:
         ValueError: the number of cubes is out of range, or they have no room.
     """
-    plain = so101(looks=looks)
-    spec = replace(so101_table_spec(cubes), actuation=plain.spec.actuation)
     model = so101_table_mjcf(cubes, looks, trays).compile()
     first = [int(model.joint(f"{colour}_cube").qposadr[0]) for colour in COLOURS[:cubes]]
-    sensors: dict[str, Reader] = {name: plain.sensors[name] for name in SO101.sensors.names}
-    sensors["joint_position"] = Columns("qpos", addresses(model))
-    sensors["cube_positions"] = Columns("qpos", tuple(at + axis for at in first for axis in range(3)))
-    sensors["cube_orientations"] = Columns("qpos", tuple(at + 3 + axis for at in first for axis in range(4)))
-    return SimModel(
-        spec=spec,
-        model=model,
-        substeps=SUBSTEPS,
-        sensors=sensors,
-        commands={"joint_target": slice(0, 6)},
-        start={"joint_target": addresses(model)},
-        keyframe=0,
-        scatter=_Scatter(first, area),
-    )
+    things: dict[str, Reader] = {
+        "cube_positions": Columns("qpos", tuple(at + axis for at in first for axis in range(3))),
+        "cube_orientations": Columns("qpos", tuple(at + 3 + axis for at in first for axis in range(4))),
+    }
+    return with_arm(with_nominal_servos(so101_table_spec(cubes)), model, things, _Scatter(first, area))
 
 
 def so101_table_mjcf(cubes: int, looks: bool = True, trays: bool = False) -> mujoco.MjSpec:

@@ -69,11 +69,8 @@ class FieldEstimator(nn.Module):
         """
         measured = [fields[field.name].float() for field in self.landmarks.measured]
         batch = fields[self.images[0].name].shape[0]
-        known = (
-            torch.cat([torch.stack(measured, 1), self.still.expand(batch, -1, -1)], 1)
-            if measured
-            else (self.still.expand(batch, -1, -1))
-        )
+        still = self.still.expand(batch, -1, -1)
+        known = torch.cat([torch.stack(measured, 1), still], 1) if measured else still
         parts = [*measured]
         for field in self.images:
             image = fields[field.name].permute(0, 3, 1, 2).float() / 255.0
