@@ -1,7 +1,8 @@
 """Fit the repository's pages into the documentation site.
 
 Pages link to one another as files of the repository, so that they can be read there. The site holds the pages of
-`docs/` and three more; a link to any other file keeps its text and loses its target.
+`docs/` and three more; a link to any other file keeps its text and loses its target. A fence's word `no-run` is for the
+tests of the pages, and MkDocs would not take such a block as code.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def rewrite(markdown: str, source: str, page: str) -> str:
         file = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
         place = ADDED.get(file) or (file.removeprefix("docs/") if file.startswith("docs/") else None)
         if place is None:
-            return None
+            return None if (ROOT / file).exists() else link  # MkDocs reports what leads nowhere
         if (ROOT / file).is_dir():
             place = f"{place}/README.md"
         relative = posixpath.relpath(place, posixpath.dirname(page) or ".")
@@ -67,7 +68,10 @@ def rewrite(markdown: str, source: str, page: str) -> str:
         target = target_of(match[2])
         return match[1] if target is None else f"[{match[1]}]({target})"
 
+    def text(part: str) -> str:
+        return IMAGE.sub(lambda match: f"!{link(match)}", LINK.sub(link, part))
+
     parts = re.split(r"(^```.*?^```[^\n]*$)", markdown, flags=re.MULTILINE | re.DOTALL)
     return "".join(
-        part if part.startswith("```") else IMAGE.sub(lambda m: f"!{link(m)}", LINK.sub(link, part)) for part in parts
+        part.replace("```python no-run", "```python") if part.startswith("```") else text(part) for part in parts
     )

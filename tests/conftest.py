@@ -6,17 +6,20 @@ import functools
 import os
 import signal
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.tiers import TIERS, may_hold, tier_of
+
 ROOT = Path(__file__).resolve().parents[1]
 PROCESS_FOLDERS = (ROOT / "tests" / "system", ROOT / "tests" / "launch")
 PROCESS_FIXTURES = {"start", "start_command", "network"}
 PROVED = pytest.StashKey[dict[str, list[str]]]()
+LEFT = pytest.StashKey[Counter[str]]()
 
 # Other load on a machine is no failure: hypothesis keeps no time, and every run tries the same examples.
 settings.register_profile("house", deadline=None, derandomize=True, print_blob=True)
@@ -25,6 +28,7 @@ settings.load_profile("house")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=TIERS, help="run the tests of this tier alone (default: those of all)")
     parser.addoption("--soak", action="store_true", help="run the long tests too")
     parser.addoption("--kills", type=int, default=6, help="programs to kill in each test of killed logs (default 6)")
     parser.addoption("--mutations", type=int, default=150, help="damaged data sets to read (default 150)")
@@ -94,6 +98,12 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without a test of the chosen tier; None leaves the decision to pytest."""
+    tier = config.getoption("--tier")
+    return True if tier is not None and collection_path.is_file() and not may_hold(collection_path, tier) else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     proved: dict[str, list[str]] = defaultdict(list)
@@ -105,6 +115,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for requirement in marker.args:
                 proved[requirement].append(item.nodeid)
     config.stash[PROVED] = dict(proved)
+    _keep_tier(config, items)
+
+
+def _keep_tier(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests of all tiers but the chosen one; count them by tier."""
+    chosen = config.getoption("--tier")
+    if chosen is None:
+        return
+    tiers = [tier_of(item) for item in items]
+    config.stash[LEFT] = Counter(tier for tier in tiers if tier != chosen)
+    config.hook.pytest_deselected(items=[item for item, tier in zip(items, tiers, strict=True) if tier != chosen])
+    items[:] = [item for item, tier in zip(items, tiers, strict=True) if tier == chosen]
 
 
 def _mark_by_cost(item: pytest.Item) -> None:
@@ -125,6 +147,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if proved:
         counts = (f"{name} ({len(proved[name])})" for name in sorted(proved, key=_by_number))
         terminalreporter.write_line("requirements with a test here: " + ", ".join(counts))
+    left = config.stash.get(LEFT, Counter())
+    if left:
+        counts = (f"{name} ({number})" for name, number in sorted(left.items()))
+        terminalreporter.write_line("left to other tiers (launch/test --tier NAME): " + ", ".join(counts))
 
 
 def _by_number(requirement: str) -> tuple[int, ...]:

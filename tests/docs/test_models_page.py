@@ -16,7 +16,7 @@ from hal import ProfileError, SourceError, SpecError
 from rlenv_robot.cli.main import main
 from rlenv_robot.config.profile import load_profile
 from rlenv_robot.rendering.show import episode_frames
-from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.robot_models import load_robot_model
 from rlenv_robot.serving import build_robot
 from rlenv_robot.tasks.free import Free
 
@@ -70,7 +70,7 @@ def test_the_page_does_what_it_says(folder: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.requirement("R6.6")
 def test_the_profile_serves_it(folder: Path) -> None:
     robot = build_robot(load_profile("pendulum.toml"))
-    assert robot.spec.digest == find_robot_model("pendulum.xml").load_spec().digest, (
+    assert robot.spec.digest == load_robot_model("pendulum.xml").load_spec().digest, (
         "what a client that has the file expects"
     )
     robot.close()

@@ -14,6 +14,7 @@ FEWEST_LINES_FOR_ONE_IMPORTER = 80
 
 SMALL_FOR_A_REASON: dict[str, str] = {
     "real.telemetry.clock_stream": "a stream of its own, which telemetry does not need",
+    "recorder.table.comparison": "reads logs anew, which the table itself never does",
     "recorder.formats.lerobot.so101": "facts of one robot's data sets, apart from the format",
     "rlenv_robot.config.import_check": "runs before anything else is imported",
     "rlenv_robot.conformance.contract": "the test classes that users subclass",
@@ -24,6 +25,7 @@ SMALL_FOR_A_REASON: dict[str, str] = {
 
 TESTS_WITHOUT_A_MODULE: dict[str, str] = {
     "tests/hal/reset/test_giving_up.py": "every confirmation, and homing that asks it, when nobody wants the answer",
+    "tests/hal/reset/test_late_answers.py": "every confirmation, a stranger's too, that answers after the deadline",
     "tests/hal/robots/test_so101_official.py": "the maker's own numbers, apart from tests of our functions",
     "tests/sim/test_gymnasium_values.py": "the benchmarks' models against Gymnasium's, through all of sim",
 }

@@ -8,10 +8,13 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from tests.house.house import PAGES, PROJECT, ROOT, listing, run, shown
 
@@ -19,6 +22,10 @@ SCRIPTS = [
     ROOT / ".ci" / "run",
     *(ROOT / "launch" / name for name in ("demo", "docs", "pictures", "pin", "setup", "test")),
 ]
+PYTHONS = ("3.11.0", "3.11.2", "3.12.0", "3.13.0", "3.14.0")
+"""Versions of Python for which the pins are checked: the oldest promised, Debian 12's, and each newer one."""
+UNPINNED_EXTRAS = ("vision", "gpu", "filament")
+"""Extras without pins: headless is pinned instead of the first; the others bring another release of MuJoCo along."""
 OPEN: dict[str, str] = {
     "R6.4": "language models: preference pairs only; reward models and dialogues come after the first release",
     "R6.5": "sciences: nothing here hinders them, nothing proves them yet",
@@ -35,17 +42,46 @@ def test_the_changelog_has_this_version() -> None:
     assert next(heading for heading in headings if heading != "Unreleased") == PROJECT["project"]["version"]
 
 
-def test_every_dependency_is_pinned_within_its_range() -> None:
+def pins(python: str) -> dict[str, str]:
+    """Return the pinned version of each package on a version of Python."""
     lines = (ROOT / "launch" / "pins.txt").read_text().splitlines()
-    pins = dict(line.lower().split("==") for line in lines if "==" in line)
+    entries = [Requirement(line) for line in lines if not line.startswith("#")]
+    system = {"python_full_version": python, "python_version": ".".join(python.split(".")[:2])}
+    applying = [entry for entry in entries if entry.marker is None or entry.marker.evaluate(system)]
+    assert len({entry.name for entry in applying}) == len(applying), "two versions for one Python"
+    return {canonicalize_name(entry.name): str(entry.specifier).removeprefix("==") for entry in applying}
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_dependency_is_pinned_within_its_range(python: str) -> None:
+    assert python in SpecifierSet(PROJECT["project"]["requires-python"])
     extras = PROJECT["project"]["optional-dependencies"]
-    left_out = ("vision", "gpu", "filament")  # headless instead; the others bring another release of MuJoCo along
     entries = [*PROJECT["project"]["dependencies"]]
-    entries += [entry for name, listed in extras.items() if name not in left_out for entry in listed]
+    entries += [entry for name, listed in extras.items() if name not in UNPINNED_EXTRAS for entry in listed]
+    pinned = pins(python)
     offenders = [
-        str(entry) for entry in map(Requirement, entries) if pins.get(entry.name.lower(), "0") not in entry.specifier
+        str(entry)
+        for entry in map(Requirement, entries)
+        if pinned.get(canonicalize_name(entry.name), "0") not in entry.specifier
     ]
     assert not offenders, f"run launch/pin: {offenders}"
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_no_installed_pin_refuses_a_promised_python(python: str) -> None:
+    """Compare the installed packages alone; the tier `pins` asks the package index (tests/launch/test_pins.py)."""
+    pinned, installed = pins(python), {canonicalize_name(one.name): one for one in distributions()}
+    same = [name for name, version in pinned.items() if name in installed and installed[name].version == version]
+    assert {"numpy", "mujoco-core", "pyzmq", "pytest", "mypy"} <= set(same), "this environment has other versions"
+    ranges = {name: installed[name].metadata.get("Requires-Python") or "" for name in same}
+    offenders = [f"{name}: {allowed}" for name, allowed in ranges.items() if python not in SpecifierSet(allowed)]
+    assert not offenders, f"run launch/pin: {offenders}"
+
+
+def test_the_pins_name_no_index_and_no_build() -> None:
+    text = (ROOT / "launch" / "pins.txt").read_text()
+    assert not re.findall(r"^-|://|@|\+|--hash|^(?:nvidia|cuda|triton)", text, re.MULTILINE)
+    assert pins("3.11.0")["torch"] == "2.13.0"
 
 
 def test_the_commands_of_the_readme_exist() -> None:
@@ -107,7 +143,7 @@ def test_scripts_are_shell_and_executable() -> None:
 def test_setup_says_how_it_is_used() -> None:
     done = subprocess.run([ROOT / "launch" / "setup", "nonsense"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "usage: launch/setup demo|test" in done.stderr
+    assert "usage: launch/setup demo|test|docs|learning|browser" in done.stderr
 
 
 # -- requirements --------------------------------------------------------------------------------------------

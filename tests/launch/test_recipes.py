@@ -19,7 +19,11 @@ from rlenv_robot import registry as catalogue
 from rlenv_robot.policies.policy import load_policy
 from rlenv_robot.training.rollout import LearningCurve
 
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.tier("learning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.timeout(300),
+]
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = [
     ROOT / "launch" / f"train_{name}.py"
