@@ -303,7 +303,8 @@ class SimBatch(Simulations):
         """Step a batch with a `DelayModel` for one control period; `batch_state` returns its state.
 
         Args:
-            commands, ids: as for `step`; the commands are legal.
+            commands: as for `step`; they are legal.
+            ids: as for `step`.
             after_step: as for `advance`.
 
         Returns:

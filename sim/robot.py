@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +14,7 @@ from hal.clock import Rate
 from hal.errors import EpisodeError, RobotError, RobotStopped
 from hal.robot import CameraSpec, Image, RobotSpec, RobotState, SampleSink, StreamSpec
 from hal.spec import Spec
+from hal.stops.latch import check_clears
 from sim.batch import SimBatch
 from sim.latency.delays import DelayModel
 from sim.model import SimModel
@@ -76,6 +78,7 @@ class SimRobot:
         self._plain = self._is_plain()
         self._cameras: dict[str, Any] = {}
         self._batch: SimBatch | None = None
+        self._found: RobotState | None = None  # by a look before the first reset
         self._stopped: str | None = None
         self._closed = False
         self._blocked = True  # stopped, closed or never reset: one flag, as every step asks
@@ -112,8 +115,7 @@ class SimRobot:
         """
         if self._closed:
             raise EpisodeError("reset after close: make a new robot")
-        if self._stopped is not None and not str(options.get("clear_stop") or "").strip():
-            raise RobotStopped(self._stopped)
+        check_clears(self._stopped, options)
         starts, seeds = self._starts(options.get("start", {})), _seeds(options.get("seed"))
         self._stopped = None
         batch, is_first = self._batch, self._batch is None
@@ -230,6 +232,34 @@ class SimRobot:
         if self._plain and not batch.any_broken:
             return _new(RobotState, (self._read(), applied, stamp_ns, _NOTHING, _NOTHING, (), _NOTHING))
         return self._full_reading(applied, stamp_ns)
+
+    def read(self) -> RobotState | None:
+        """Read the sensors without running the physics: nothing moves, and no episode begins.
+
+        Returns:
+            The reading, without images; before the first reset that of the pose in which the first reset finds the
+            nominal robot; None after `close`.
+        """
+        if self._closed:
+            return None
+        stamp_ns = time.monotonic_ns() if self._rate is not None or self._batch is None else self._batch.stamp_ns
+        if self._batch is None:
+            self._found = self._found or self._look_first()
+            return self._found._replace(stamp_ns=stamp_ns)
+        shown = self._batch.batch_state()
+        sensors = {name: value[0] for name, value in shown.sensors.items()}
+        applied = {name: value[0] for name, value in shown.applied.items()}
+        ages = {name: int(age[0]) for name, age in shown.age_ns.items()} if self._timing is not None else _NOTHING
+        return RobotState(sensors, applied, stamp_ns, ages, faults=self._batch.faults(0))
+
+    def _look_first(self) -> RobotState:
+        """Return a reading of a copy of the simulation in its first pose; the simulation itself begins with a reset."""
+        with closing(SimBatch(self._sim_model, 1, 1, teleport=self._teleport)) as batch:
+            batch.reset(None, [0], {})
+            shown = batch.batch_state()
+            sensors = {name: value[0].copy() for name, value in shown.sensors.items()}
+            applied = {name: value[0].copy() for name, value in shown.applied.items()}
+        return RobotState(sensors, applied, 0)
 
     simulated = True
     """Whether nothing real moves: True."""

@@ -44,7 +44,8 @@ class Camera:
     Args:
         sim_model: the robot to draw.
         name: the name of a camera of the MJCF.
-        width, height: the size of the images, pixels.
+        width: of the images, pixels.
+        height: of the images, pixels.
         fine: whether to draw shadows, reflections, smooth edges and rounder parts; in software this takes many times
             as long.
 

@@ -33,7 +33,8 @@ def project_points(
     Args:
         sim_model: the robot.
         camera: the name of a camera of the MJCF; it may be fixed to the world or to a moving body.
-        width, height: the size of the images, pixels.
+        width: of the images, pixels.
+        height: of the images, pixels.
         qpos: the states of n simulations, (n, nq).
         points: in the frame of the world, metres, (n, k, 3).
         models: fields in which their models differ, name -> (n, ...), as `sim.batch.SimBatch.models` has them.
@@ -74,7 +75,8 @@ def pinhole_camera(sim_model: SimModel, name: str, width: int, height: int) -> P
     Args:
         sim_model: the model.
         name: of the camera.
-        width, height: size of its images, pixels.
+        width: of its images, pixels.
+        height: of its images, pixels.
 
     Raises:
         RobotError: there is no such camera.

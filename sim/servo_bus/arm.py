@@ -118,11 +118,21 @@ class ServoArm:
             self._step()
             self.time_ns += self._step_ns
 
-    def power_cycle(self) -> None:
-        """Have the supply fail and come back: all servos start anew, without torque."""
-        for servo in self.servos:
-            servo.power_cycle()
-        self._targets = [None] * len(self.servos)
+    def power_cycle(self, servo_id: int | None = None) -> None:
+        """Have the supply fail and come back: servos start anew, without torque.
+
+        Args:
+            servo_id: of the one whose plug is loose; None for all servos.
+
+        Raises:
+            ValueError: there is no such servo.
+        """
+        affected = [index for index, servo in enumerate(self.servos) if servo_id in (None, servo.servo_id)]
+        if not affected:
+            raise ValueError(f"there is no servo {servo_id}, there are {[servo.servo_id for servo in self.servos]}")
+        for index in affected:
+            self.servos[index].power_cycle()
+            self._targets[index] = None
         self._measure()
 
     def _step(self) -> None:

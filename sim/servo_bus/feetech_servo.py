@@ -43,12 +43,14 @@ class FeetechServo:
         temperature: degrees Celsius.
         turnaround_s: time between request and answer, seconds.
         kept_writes: how often a byte of EEPROM changed for good.
+        torque_on_goal: whether a goal puts the torque on, as users report of some firmware.
     """
 
     def __init__(self, servo_id: int, firmware: tuple[int, int] = (3, 10), volts: float = 7.4, **settings: int) -> None:
         self.memory = bytearray(_SIZE)
         self.encoder, self.speed, self.duty, self.current = STEPS / 2, 0.0, 0.0, 0.0
         self.volts, self.temperature = volts, _AMBIENT_C
+        self.torque_on_goal = False
         self.turnaround_s = 0.00014
         self.kept_writes = 0
         self._pending: tuple[int, bytes] | None = None
@@ -229,6 +231,8 @@ class FeetechServo:
                 return
             self._alarms &= ~_OVERLOAD
             self._overload_s = 0.0
+        elif name == "goal_position" and self.torque_on_goal and not self.memory[40]:
+            self.memory[40] = 1
         self.memory[address : address + len(data)] = data
         if register.kept and not self.memory[55]:
             if self._eeprom[address : address + len(data)] != data:

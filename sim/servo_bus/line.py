@@ -289,9 +289,10 @@ class VirtualPort:
 
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
-        self._pass_to(self._now_ns + round(max(seconds, 0.0) * 1e9))
+        self.pass_to(self._now_ns + round(max(seconds, 0.0) * 1e9))
 
-    def _pass_to(self, now_ns: int) -> None:
+    def pass_to(self, now_ns: int) -> None:
+        """Let time pass up to a time, nanoseconds; none where that is over."""
         self._now_ns = max(now_ns, self._now_ns)
         if self._on_time is not None:
             self._on_time(self._now_ns)
@@ -323,10 +324,10 @@ class VirtualPort:
         self._check()
         until_ns = self._now_ns + round(timeout_s * 1e9)
         if not self._arriving or self._arriving[0][0] > until_ns:
-            self._pass_to(until_ns)
+            self.pass_to(until_ns)
             return b""
         at_ns, _, data = heapq.heappop(self._arriving)
-        self._pass_to(at_ns)
+        self.pass_to(at_ns)
         return data
 
     def exchange(self, request: bytes, least: int, timeout_s: float) -> tuple[int, bytes]:

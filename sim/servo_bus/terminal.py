@@ -10,6 +10,7 @@ import itertools
 import os
 import pty
 import select
+import socket
 import struct
 import threading
 import time
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sim.servo_bus.line import ServoLine
+from sim.servo_bus.session import LineSession, listen
 
 __all__ = ["ServoTerminal"]
 
@@ -29,7 +31,9 @@ _IDLE_S = 0.004
 class ServoTerminal:
     """Serve a line of virtual servos on a pseudo-terminal, from a thread of its own.
 
-    A program sets its baud rate on the terminal as on any serial port; servos at another rate are silent.
+    A program sets its baud rate on the terminal as on any serial port; servos at another rate are silent. Programs see
+    this machine's clock. One that opens the terminal by `hal.drivers.simulated_port.open_port`, as this software does,
+    has the arm in a time that does not pass while either process waits for a processor (`LineSession`).
 
     Args:
         line: with the servos.
@@ -48,6 +52,8 @@ class ServoTerminal:
         self._on_time = on_time
         self._lock = threading.Lock()
         self._master: int | None = None
+        self._listener: socket.socket | None = None
+        self._session: LineSession | None = None
         self._ended = threading.Event()
         self._arriving: list[tuple[int, int, bytes]] = []
         self._number = itertools.count()
@@ -64,7 +70,7 @@ class ServoTerminal:
                 name = os.ttyname(slave)
                 os.close(slave)
                 os.set_blocking(master, False)
-                self._master, self.path = master, name
+                self._master, self.path, self._listener = master, name, listen(name)
                 if self._link is not None:
                     self._link.unlink(missing_ok=True)
                     self._link.symlink_to(name)
@@ -76,6 +82,10 @@ class ServoTerminal:
         with self._lock:
             master, self._master, self.path = self._master, None, ""
             self._arriving.clear()
+            self._end_session()
+            if self._listener is not None:
+                self._listener.close()
+                self._listener = None
             if self._link is not None:
                 self._link.unlink(missing_ok=True)
             if master is not None:
@@ -96,11 +106,34 @@ class ServoTerminal:
     def _serve(self) -> None:
         while not self._ended.is_set():
             with self._lock:
-                idle = self._turn()
+                self._begin_session()
+                if self._session is not None and not self._session.turn(_IDLE_S):
+                    self._end_session()
+                in_session = self._session is not None
+                idle = not in_session and self._turn()
             if idle:
                 time.sleep(_IDLE_S)
-            if self._on_time is not None:
+            if self._on_time is not None and not in_session:
                 self._on_time(time.monotonic_ns())
+
+    def _begin_session(self) -> None:
+        """Take a program that waits at the socket. A later one takes the place of an earlier one, which is gone."""
+        if self._listener is None:
+            return
+        with contextlib.suppress(OSError):  # nobody waits, or it is refused
+            connection = self._listener.accept()[0]
+            try:
+                session = LineSession(connection, self.line, self._on_time)
+            except BaseException:
+                connection.close()
+                raise
+            self._end_session()
+            self._session = session
+
+    def _end_session(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
     def _turn(self) -> bool:
         """Deliver what is due and take what has come; return whether nobody has the terminal open."""
@@ -112,7 +145,8 @@ class ServoTerminal:
             with contextlib.suppress(BlockingIOError):  # nobody reads: a real port loses bytes too
                 os.write(master, heapq.heappop(self._arriving)[2])
         wait_s = (self._arriving[0][0] - now_ns) / 1e9 if self._arriving else _IDLE_S
-        if not select.select([master], [], [], max(min(wait_s, _IDLE_S), 0.0))[0]:
+        descriptors = [master] if self._listener is None else [master, self._listener.fileno()]
+        if master not in select.select(descriptors, [], [], max(min(wait_s, _IDLE_S), 0.0))[0]:
             return False
         try:
             data = os.read(master, 4096)

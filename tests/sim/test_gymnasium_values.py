@@ -80,7 +80,7 @@ def test_a_batch_gives_gymnasiums_numbers(robot, size, monkeypatch):
     num = 6
     envs = VectorEnvironment(SimBatch(model, num, 2), task, seed=0, autoreset="disabled")
     table = envs.reset()
-    starts = envs._robot_state.sensors  # type: ignore[union-attr]
+    starts = envs._batch_state.sensors  # type: ignore[union-attr]
     starts = {name: value.copy() for name, value in starts.items()}
     actions = np.random.default_rng(1).uniform(-1, 1, (60, num, size)).astype(np.float32)
     seen, rewards, ended = [], [], np.zeros((60, num), bool)

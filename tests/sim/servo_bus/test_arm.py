@@ -103,6 +103,17 @@ def test_the_supply_sags_under_load_and_the_motors_warm() -> None:
     assert max(servo.temperature for servo in arm.servos) > 25.0
 
 
+def test_a_loose_plug_takes_the_torque_of_one_servo_away() -> None:
+    arm = arm_at()
+    hold(arm)
+    arm.servos[1].write(48, (300).to_bytes(2, "little"))
+    arm.power_cycle(2)
+    assert [servo.drive for servo in arm.servos] == ["on", "off", "on", "on", "on", "on"]
+    assert arm.servos[1].get("torque_limit") == 1000, "that of EEPROM"
+    with pytest.raises(ValueError, match="no servo 9"):
+        arm.power_cycle(9)
+
+
 def test_a_brown_out_takes_the_torque_away() -> None:
     arm = arm_at()
     hold(arm)
