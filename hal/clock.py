@@ -19,7 +19,8 @@ class Rate:
 
     Args:
         hz: periods a second, above 0.
-        now, sleep: the clock, seconds; tests hand in their own.
+        now: returns the time, seconds; tests pass their own clock.
+        sleep: waits for a number of seconds.
 
     Raises:
         ValueError: hz is not above 0.

@@ -79,7 +79,14 @@ class StopReason:
 
 
 class RobotError(Exception):
-    """The base class of every exception that this software raises on purpose."""
+    """The base class of every exception that this software raises on purpose.
+
+    Attributes:
+        stop_number: where the error says that a robot on a network was stopped, the number of its newest stop: with it
+            a reset clears this stop, and no later one. Otherwise None.
+    """
+
+    stop_number: int | None = None
 
 
 class SpecError(RobotError, ValueError):
@@ -99,7 +106,12 @@ class EpisodeError(RobotError):
 
 
 class RobotStopped(RobotError):
-    """The robot is stopped, and stays so until ``reset({"clear_stop": "<reason>"})`` clears the stop."""
+    """The robot is stopped, and stays so until ``reset({"clear_stop": "<reason>"})`` clears the stop.
+
+    Attributes:
+        reason: of the stop.
+        orderly: whether it ended the robot's work as planned (`StopReason`).
+    """
 
     def __init__(self, reason: str | StopReason, message: str = "") -> None:
         super().__init__(

@@ -13,10 +13,10 @@ from hal.errors import EpisodeError, RobotStopped, StaleReading, StopReason
 from hal.field import JsonObject
 from hal.guarding.command_limiter import CommandLimiter
 from hal.guarding.motion_check import ClearWay, MotionCheck
-from hal.guarding.reading_check import AppliedCheck, EffortCheck, FollowingError, ReadingCheck
+from hal.guarding.reading_check import AppliedCheck, EffortCheck, FollowingError, RateCheck, ReadingCheck
 from hal.limits import Limits
 from hal.robot import Robot, RobotSpec, RobotState
-from hal.stop_latch import StopLatch
+from hal.stops.latch import StopLatch
 from hal.wrapper import RobotWrapper, inner_robots
 
 __all__ = ["Guard", "check_fresh", "guarded", "innermost_guard"]
@@ -30,6 +30,9 @@ JITTER = 1.5
 
 REFRESH_S = 0.1
 """The time between two readings of a robot that is not stepped and offers them, seconds."""
+
+_RETRY_S = 1.0
+"""Time between two attempts to read a robot that could not be read before its first reset, seconds."""
 
 PAUSE = 4.0
 """Time without a command, in control periods, after which a command that is led along a trajectory begins at rest."""
@@ -60,10 +63,11 @@ class Guard(RobotWrapper):
     A reading with a value that is not a finite number, or outside the range of its field, stops the robot, and no
     caller gets it. So does an applied command that differs from its measurement by more than
     `Limits.max_following_error` for more than ``following_error_ticks`` readings in a row: the arm is blocked, pushed,
-    or measured wrongly. So does an effort beyond `Limits.max_effort` for longer than ``effort_s``. A simulation has its
-    own time and reports its failed physics as a fault instead, which ends the episode and needs nobody to clear a stop;
-    its following error is bounded only where its spec says so. Of several guards, the one next to the motors judges
-    time, acceleration, following error and effort.
+    or measured wrongly. So does a measurement that changes faster than the motors can move (``RobotSpec.max_rate``),
+    and an effort beyond `Limits.max_effort` for longer than ``effort_s``. A simulation has its own time and reports its
+    failed physics as a fault instead, which ends the episode and needs nobody to clear a stop; its following error is
+    bounded only where its spec says so. Of several guards, the one next to the motors judges time, acceleration, rate,
+    following error and effort.
 
     A `StaleReading` that the robot itself raises, as for a camera whose loss stops it, is latched as a stop.
 
@@ -74,15 +78,20 @@ class Guard(RobotWrapper):
         robot: the robot to guard; its ``spec`` holds the limits.
         limits: in place of those of the spec.
         check: knows the robot's shape; commands that it would not be clear in are held back (`ClearWay`).
+        holds_stopped: whether a robot that is stopped when it is closed stays held (`RobotWrapper.hold_on_close`); an
+            orderly stop does not count. False lets it down, as any other robot.
         now: monotonic clock, seconds; by default this machine's.
 
     Attributes:
+        stop_driver_again: called with the reason where a step or a reset overlapped with a stop, which the driver may
+            have undone then. By default it calls the driver's ``stop``; a control loop has it called on another thread.
         latch: of the robot's stop.
         now: the clock.
         called_s: ``now()`` when the driver was called for the step that it has not returned from; None between steps,
             and for a guard that does not watch (`watch_calls`).
         latest: the newest reading that passed, also of a reset's way home; None before the first.
         read_s: ``now()`` at that reading; kept where `called_s` is.
+        unread: why the robot could not be read before its first reset; None where it could, or nobody tried.
     """
 
     def __init__(
@@ -92,6 +101,7 @@ class Guard(RobotWrapper):
         *,
         limits: Limits | None = None,
         check: MotionCheck | None = None,
+        holds_stopped: bool = True,
     ) -> None:
         super().__init__(robot)
         spec = robot.spec
@@ -111,16 +121,21 @@ class Guard(RobotWrapper):
         self._way = None if check is None else ClearWay(check)
         self._effort = EffortCheck(self._spec) if self._spec.limits.max_effort and not inner_guard else None
         self._timed = not self._simulated and not inner_guard
+        self._rate = RateCheck(self._spec) if self._spec.max_rate and self._timed else None
         self._leads = self._limiter.leads and not self._simulated  # a simulation's delays may apply a command later
         self.now: Callable[[], float] = now or time.monotonic
         self._watches = self._timed
         self.called_s: float | None = None
         self.latest: RobotState | None = None
         self.read_s = 0.0
+        self.unread: str | None = None
+        self._was_reset, self._tries_s = False, -np.inf  # when the next look before the first reset may come
         self._stepped_s = self._credit_s = 0.0
         self._last: RobotState | None = None
         inner_guards = [inner for inner in (robot, *inner_robots(robot)) if isinstance(inner, Guard)]
         self._innermost = not inner_guards
+        self._holds_stopped = holds_stopped
+        self.stop_driver_again: Callable[[StopReason], object] = super().stop
         self.latch: StopLatch = StopLatch() if self._innermost else inner_guards[-1].latch
         self._stops = 0  # the latch's number at the last reset; after another stop that reset counts no more
 
@@ -150,7 +165,7 @@ class Guard(RobotWrapper):
                 value is not a finite number.
             StaleReading: a sensor's sample is older than the spec allows.
         """
-        with self.latch.resetting(options.get("clear_stop")) as clearance:
+        with self.latch.resetting(options) as clearance:
             self._last = None
             try:
                 clearance.check()
@@ -175,12 +190,15 @@ class Guard(RobotWrapper):
                 self._following.begin()
             if self._effort is not None:
                 self._effort.begin()
+            if self._rate is not None:
+                self._rate.begin(robot_state)
             self._limiter.begin(robot_state.applied)
             if self._way is not None:
                 self._way.begin(self._as_told(robot_state.applied))
             self._stepped_s = self.read_s = self.now()
             self._credit_s = self._spec.period_s
             self._last, self._stops, self.latest = last, clearance.number, robot_state
+            self._was_reset, self.unread = True, None
             return robot_state
 
     def _copied(self, robot_state: RobotState) -> RobotState:
@@ -201,7 +219,7 @@ class Guard(RobotWrapper):
         """Stop the driver where a stop is latched: a reset or a step that overlapped with it may have undone it."""
         reason = self.latch.reason
         if self._innermost and reason is not None:
-            super().stop(reason)
+            self.stop_driver_again(reason)
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """Validate the command, limit it as the class says, and have the robot carry it out.
@@ -223,11 +241,10 @@ class Guard(RobotWrapper):
         if self._limits:
             passed_s = self._passed_s() if self._timed else None
             if passed_s is not None or not self._limiter.is_within(values, last):
-                # In a new dictionary: the caller's own is what was asked for, and is recorded as such.
-                asked, values = values, self._limiter.apply(values, last, passed_s)
+                values = self._limiter.apply(values, last, passed_s)  # the caller's own dictionary stays as it is
                 for name in self._limits:
-                    if values[name] is not asked[name]:
-                        self._check_limited(name, values[name], last)
+                    if not _is_finite(values[name]):
+                        self._refuse(f"{name!r} can't be limited, the last reading holds a value that is not finite")
         if self._way is not None:
             values = self._clear(self._way, values)
         if latch.state[0] != stops:  # the last look before the driver moves anything
@@ -243,6 +260,8 @@ class Guard(RobotWrapper):
             check_fresh(self._spec, robot_state)
         if not self._simulated:
             self._check_values(robot_state)
+        if self._rate is not None:
+            self._refuse_if(self._rate.check(robot_state))
         if self._following is not None:
             self._refuse_if(self._following.check(robot_state))
         if self._effort is not None:
@@ -293,14 +312,12 @@ class Guard(RobotWrapper):
 
     def damp(self) -> bool:
         """Let the robot give way under damping, unless it is stopped; a stop that comes meanwhile is passed on."""
-        stops, stopped = self.latch.state
-        if stopped is not None:
+        if self.latch.reason is not None:
             return False
         try:
             return self._watched(super().damp)
         finally:
-            if self.latch.number != stops:
-                self._stop_driver_again()
+            self._stop_driver_again()
 
     def watch_calls(self) -> None:
         """Keep `called_s` from now on. A guard next to the motors of a robot does so from its beginning."""
@@ -323,16 +340,17 @@ class Guard(RobotWrapper):
     def read(self) -> RobotState | None:
         """Read the robot without a command, where it offers that, and take the reading as `latest`.
 
-        A wrong reading stops the robot, as that of a step; of a robot that is stopped already it is left out.
+        A wrong reading stops the robot, as that of a step; of a robot that is stopped already it is left out. So it is
+        before the first reset, when nothing moves and the reset will judge it; `unread` then says why.
 
         Returns:
-            The reading; None before the first reset, where the robot offers none, and where it is left out.
+            The reading; None where the robot offers none, and where it is left out.
 
         Raises:
             RobotStopped: the reading breaks the spec.
         """
-        if self.latest is None:
-            return None
+        if not self._was_reset:
+            return self._read_first()
         robot_state = self._watched(super().read)
         if robot_state is None:
             return None
@@ -340,12 +358,30 @@ class Guard(RobotWrapper):
             if self.latch.reason is not None and self._problem(robot_state.sensors) is not None:
                 return None
             self._check_values(robot_state)
+        if self._rate is not None and self.latch.reason is None:
+            self._refuse_if(self._rate.check(robot_state))
+        self.latest, self.read_s = robot_state, self.now()
+        return robot_state
+
+    def _read_first(self) -> RobotState | None:
+        """Read a robot before its first reset; whatever is wrong stops nothing, and is tried again a second later."""
+        if self.now() < self._tries_s:
+            return None
+        try:
+            robot_state = self._watched(super().read)
+            problem = None if robot_state is None else self._problem(robot_state.sensors)
+        except Exception as error:  # switched off, unplugged, not fit, or a driver that can't be read so early
+            robot_state, problem = None, f"{type(error).__name__}: {error}"
+        self.unread = problem
+        if robot_state is None or problem is not None:
+            self._tries_s = self.now() + _RETRY_S
+            return None
         self.latest, self.read_s = robot_state, self.now()
         return robot_state
 
     def refresh(self) -> None:
         """Read the robot as `read` where `latest` is older than `REFRESH_S`; for a thread that waits."""
-        if self.latest is not None and self.now() - self.read_s >= REFRESH_S:
+        if self.latest is None or self.now() - self.read_s >= REFRESH_S:
             self.read()
 
     def _passed_s(self) -> float | None:
@@ -365,11 +401,6 @@ class Guard(RobotWrapper):
         if problem is not None:
             self._refuse(problem)
 
-    def _check_limited(self, name: str, values: np.ndarray, last: RobotState) -> None:
-        sensor = self._spec.measured_by.get(name)
-        if not (_is_finite(values) and (sensor is None or _is_finite(last.sensors[sensor]))):
-            self._refuse(f"{name!r} can't be limited, the last reading holds a value that is not a finite number")
-
     def _check_values(self, robot_state: RobotState) -> None:
         """Stop a robot whose reading breaks its spec, before anybody computes with it."""
         problem = self._problem(robot_state.sensors) or self._applied_problem(robot_state.applied)
@@ -380,7 +411,7 @@ class Guard(RobotWrapper):
         """Stop a simulation that can't begin: its failed physics are a fault only within an episode."""
         for field in self._spec.sensors:
             values = robot_state.sensors.get(field.name)
-            if values is not None and field.numpy_dtype.kind == "f" and not _is_finite(values):
+            if values is not None and not _is_finite(values):
                 self._refuse(f"sensor {field.name!r} measured a value that is not a finite number")
 
     def _refuse(self, reason: str) -> NoReturn:
@@ -395,6 +426,13 @@ class Guard(RobotWrapper):
             super().stop(reason)
         finally:
             self.latch.log()
+
+    def close(self) -> None:
+        """Close the robot; one that is stopped stays held, unless ``holds_stopped`` is False."""
+        stopped = self.latch.reason
+        if self._innermost and self._holds_stopped and stopped is not None and not stopped.orderly:
+            self.hold_on_close()
+        super().close()
 
 
 def _is_finite(values: np.ndarray) -> bool:

@@ -65,6 +65,7 @@ class Homing(RobotWrapper):
         on_event: called with every transition as (state, detail), for logs, and at the end with ``("reset", <the
             record as JSON>)``.
         verdicts: whether each reset also asks for a verdict on the last episode, unless `judge` already got one.
+        now: the clock of the way home, seconds; that of a robot in virtual time.
     """
 
     def __init__(
@@ -75,13 +76,14 @@ class Homing(RobotWrapper):
         on_event: Callable[[str, str], None] | None = None,
         *,
         verdicts: bool = False,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         inner = guarded(robot)
         super().__init__(inner)
         self._guard = innermost_guard(inner)
         self._latch = self._guard.latch
         self._signal, self._verdicts = signal, verdicts
-        self._settings = settings or HomingSettings()
+        self._settings, self._now = settings or HomingSettings(), now
         self._on_event = on_event or (lambda state, detail: _log.info("reset %s: %s", state, detail))
         self._episode = 0
         self._begun: int | None = None  # the number of the episode that was begun last
@@ -112,7 +114,7 @@ class Homing(RobotWrapper):
         progress = ResetProgress(self._on_event, self._episode, self._begun)
         self._cancelled = None
         try:
-            with self._latch.resetting(options.get("clear_stop")) as clearance:
+            with self._latch.resetting(options) as clearance:
 
                 def check() -> None:
                     clearance.check()
@@ -207,14 +209,14 @@ class Homing(RobotWrapper):
         settings, period = self._settings, self.spec.period_s
         progress.go(ResetState.HOMING)
         command = {name: np.asarray(value) for name, value in robot_state.applied.items()}
-        now = began = time.monotonic()
+        now = began = self._now()
         end, began_ns, gone_s = now + settings.deadline_s, robot_state.stamp_ns, 0.0
         since, still_s, passed_s = robot_state, 0.0, period  # it has been still since then, and for so long
         while now < end:
             self._check_wanted()
             command = {name: towards(command[name], start[name], settings.velocity * passed_s) for name in start}
             robot_state = self._robot.step(command)
-            now = time.monotonic()
+            now = self._now()
             # A driver that does not wait for its period's end is given as much less of the way, not a faster one. The
             # time is counted from the beginning: single steps by two clocks would count a pause between them twice.
             total_s = max((robot_state.stamp_ns - began_ns) / 1e9, now - began, gone_s)

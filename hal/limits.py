@@ -111,7 +111,9 @@ class Limits:
 
         Args:
             name: the name of the command.
-            target, previous, measured: the new command, the command applied last, and the last measurement, (..., n).
+            target: the new command, (..., n).
+            previous: the command applied last, (..., n).
+            measured: the last measurement, (..., n).
             period_s: time between ``previous`` and now, seconds.
 
         Returns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -24,6 +25,9 @@ __all__ = [
 ]  # fmt: skip
 
 _NOTHING: Mapping[str, Never] = MappingProxyType({})
+_ROBOT_NAME = re.compile(r"\w[\w .+-]{0,99}")
+_MODEL_FILE = ".xml"
+"""The ending of a MuJoCo model's path, which a robot's name must not be taken for."""
 
 
 class Image(NamedTuple):
@@ -257,7 +261,8 @@ class RobotSpec:
     """The description of a kind of robot, readable before anything is opened.
 
     Attributes:
-        name: the kind of robot (``so101``).
+        name: the kind of robot (``so101``): at most 100 letters, digits, spaces and ``_ . + -``, so that it can be
+            taken neither for a path nor for code.
         sensors: fields that it measures.
         commands: fields that it can be commanded.
         rate_hz: control periods a second.
@@ -267,6 +272,9 @@ class RobotSpec:
         measured_by: command name -> name of the sensor that measures the same quantity, for hold and limits.
         max_age_s: sensor name -> oldest sample that counts as measured, seconds.
         actuation: gains and delays of its actuators, of this robot rather than of its kind; None where none is known.
+        max_rate: sensor name -> fastest change that the robot's motors can make, such as their no-load speed, in the
+            sensor's unit a second (one number, or one for each element). A measurement that changes faster by far
+            (`hal.guarding.reading_check.RATE_FACTOR`) is wrong, and stops the robot.
 
     Raises:
         SpecError: the parts contradict each other.
@@ -282,8 +290,14 @@ class RobotSpec:
     measured_by: Mapping[str, str] = field(default_factory=dict)
     max_age_s: Mapping[str, float] = field(default_factory=dict)
     actuation: Actuation | None = None
+    max_rate: Mapping[str, Bound] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not _ROBOT_NAME.fullmatch(self.name) or self.name.endswith(_MODEL_FILE):
+            raise SpecError(
+                f"robot name {self.name!r:.120} is not allowed: it has 1 to 100 letters, digits, spaces and _ . + -, "
+                f"begins with a letter, digit or _, and does not end in {_MODEL_FILE}"
+            )
         if not 0 < self.rate_hz < math.inf:
             raise self._wrong(f"rate_hz is {self.rate_hz}, it must be a number above 0")
         object.__setattr__(self, "rate_hz", float(self.rate_hz))  # 30 and 30.0 are one rate, and one digest
@@ -294,6 +308,10 @@ class RobotSpec:
             self.sensors[sensor]  # raises with the list of the sensors
             if not age_s > 0:
                 raise self._wrong(f"max_age_s.{sensor} is {age_s}, it must be above 0")
+        for sensor, rate in self.max_rate.items():
+            self._check_size("max_rate", sensor, rate, self.sensors[sensor])
+            if self.sensors[sensor].numpy_dtype.kind != "f" or not np.all(np.asarray(rate, float) > 0):
+                raise self._wrong(f"max_rate.{sensor} is {rate}, it must be above 0, for a sensor of a float type")
         for command, value in self.home.items():
             self._check_home(command, value)
         for command in dict.fromkeys((*self.limits.names, *self.limits.max_following_error)):
@@ -323,7 +341,7 @@ class RobotSpec:
 
     def _check_size(self, key: str, name: str, limit: Bound | None, field: Field) -> None:
         if isinstance(limit, tuple) and (len(limit),) != field.shape[-1:]:
-            kind = "sensor" if key == "max_effort" else "command"
+            kind = "sensor" if key in ("max_effort", "max_rate") else "command"
             raise self._wrong(f"{key}.{name} has {len(limit)} numbers, the {kind} has shape {field.shape}")
 
     @property
@@ -332,7 +350,7 @@ class RobotSpec:
         return 1.0 / self.rate_hz
 
     def to_dict(self) -> JsonDict:
-        """Return plain data, for the wire, the log and a policy's file; ``actuation`` only where it is known."""
+        """Return plain data, for the wire, the log and a policy's file; what is not known is left out."""
         plain: JsonDict = {
             "name": self.name,
             "sensors": self.sensors.to_dict(),
@@ -344,6 +362,8 @@ class RobotSpec:
             "measured_by": dict(self.measured_by),
             "max_age_s": dict(self.max_age_s),
         }
+        if self.max_rate:
+            plain["max_rate"] = {name: np.asarray(rate).tolist() for name, rate in self.max_rate.items()}
         return plain if self.actuation is None else plain | {"actuation": self.actuation.to_dict()}
 
     @staticmethod
@@ -361,12 +381,10 @@ class RobotSpec:
                 rate_hz=float(plain["rate_hz"]),
                 limits=Limits.from_dict(plain["limits"]),
                 cameras=tuple(CameraSpec(**camera) for camera in plain["cameras"]),
-                home={
-                    name: tuple(value) if isinstance(value, list | tuple) else value
-                    for name, value in plain["home"].items()
-                },
+                home=_bounds(plain["home"]),
                 measured_by=dict(plain["measured_by"]),
                 max_age_s=dict(plain["max_age_s"]),
+                max_rate=_bounds(plain.get("max_rate", {})),
                 actuation=Actuation.from_dict(plain["actuation"]) if plain.get("actuation") is not None else None,
             )
         except SpecError:
@@ -400,6 +418,15 @@ class RobotSpec:
         return lines
 
 
+CLOSE_S = 5.0
+"""Longest time that a robot's ``close`` may take, such as for letting an arm down, seconds. Every other deadline of a
+server's end is derived from this one; a robot that takes longer is taken for hung."""
+
+
+def _bounds(plain: JsonObject) -> dict[str, Bound]:
+    return {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in plain.items()}
+
+
 def check_reset_options(commands: Spec, options: Mapping[str, Any]) -> None:
     """Refuse options of a reset that break the description of `Robot.reset`; other options are the robot's own.
 
@@ -409,9 +436,9 @@ def check_reset_options(commands: Spec, options: Mapping[str, Any]) -> None:
 
     Raises:
         IllegalAction: ``start`` is no mapping, names an unknown command or breaks its field; or ``seed`` is no whole
-            number of at least 0.
+            number of at least 0, as ``stop_number`` must be.
     """
-    start, seed = options.get("start", {}), options.get("seed")
+    start = options.get("start", {})
     names = ", ".join(commands.names)
     if not isinstance(start, Mapping):
         text = f"reset option 'start' is {start!r:.80}, it must be a mapping from command to value, of {names}"
@@ -421,10 +448,12 @@ def check_reset_options(commands: Spec, options: Mapping[str, Any]) -> None:
             place = f"start.{name}"[:100]
             raise IllegalAction(Violation("unknown", place, (), f"{place} is no command, allowed are {names}"))
         commands[name].validate(value, "start")
-    is_whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
-    if seed is not None and not (is_whole and seed >= 0):
-        text = f"reset option 'seed' is {seed!r:.80}, it must be a whole number of at least 0"
-        raise IllegalAction(Violation("dtype", "seed", (), text))
+    for name in ("seed", "stop_number"):
+        value = options.get(name)
+        is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if value is not None and not (is_whole and value >= 0):
+            text = f"reset option {name!r} is {value!r:.80}, it must be a whole number of at least 0"
+            raise IllegalAction(Violation("dtype", name, (), text))
 
 
 @runtime_checkable
@@ -443,8 +472,9 @@ class Robot(Protocol):
         """Bring the robot to the start of an episode and read it. May wait for a person or a fixture.
 
         Args:
-            options: ``seed``; ``start``, a command to start from instead of ``spec.home``; and
-                ``clear_stop``, the reason why a latched stop may be cleared.
+            options: ``seed``; ``start``, a command to start from instead of ``spec.home``; ``clear_stop``, the reason
+                why a latched stop may be cleared; and, for a robot on a network, ``stop_number``, the number of the
+                newest stop that the person saw who clears it.
 
         Raises:
             RobotStopped: a stop is latched and the options don't clear it.
@@ -468,5 +498,9 @@ class Robot(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the robot. Calling it twice is allowed."""
+        """Release the robot, within `CLOSE_S`. Calling it twice is allowed.
+
+        A driver that can keep the motors holding without this process offers ``hold_on_close`` as well
+        (`hal.wrapper.RobotWrapper.hold_on_close`).
+        """
         ...

@@ -21,6 +21,7 @@ _REQUIRED_MEMBERS = ("spec", "reset", "step", "stop", "close")
 OPTIONAL_MEMBERS = (
     "streams", "stream_to", "about", "arm_watchdog", "disarm_watchdog", "simulated", "guarded", "last_reset",
     "cancel_reset", "judge", "cancel_judge", "damp", "read", "end_episode",
+    "hold_on_close",
 )  # fmt: skip
 """The members that a robot may offer beyond `hal.Robot`; `RobotWrapper` documents each and has its default."""
 
@@ -159,14 +160,26 @@ class RobotWrapper:
         damp = self._offered("damp")
         return damp is not None and bool(damp())
 
+    def hold_on_close(self) -> None:
+        """Let the next `close` leave the motors as they are, holding or damped, instead of letting the robot down.
+
+        A guard calls this before it closes a robot that is stopped: whoever stopped it may have a hand in the way. A
+        person must then cut the motors' power. Default: do nothing, for a robot whose ``close`` moves nothing.
+        """
+        hold_on_close = self._offered("hold_on_close")
+        if hold_on_close is not None:
+            hold_on_close()
+
     def read(self) -> RobotState | None:
         """Read the robot without commanding it: nothing moves, and a stop stays.
 
-        A server reads so ten times a second while no step does: after a stop, between episodes, and while a reset waits
-        for its confirmation. Called on the thread that steps, between two steps, and only after the first reset.
+        A server reads so ten times a second while no step does: before the first reset, after a stop, between episodes,
+        and while a reset waits for its confirmation. Called on the thread that steps, between two steps. Before the
+        first reset it opens what must be open for that, and enables no motor; what it raises then stops nothing.
 
         Returns:
-            A reading as of a step. Default: None, since the robot can be read by steps alone.
+            A reading as of a step; None where it can't be read now. Default: None, since the robot can be read by steps
+            alone.
         """
         read = self._offered("read")
         robot_state: RobotState | None = None if read is None else read()

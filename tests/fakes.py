@@ -5,6 +5,7 @@ Each fake is the least that the tested code accepts: no physics, no wall clock, 
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -68,6 +69,42 @@ def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < end, f"the condition did not hold within {seconds} s"
         time.sleep(0.005)
+
+
+# -- stops ---------------------------------------------------------------------------------------------------
+
+
+def looked(button: Any, **options: Any) -> dict[str, Any]:
+    """Return the options of a reset by a person who has just looked at the stop that a remote robot shows."""
+    return {"clear_stop": "looked", "stop_number": button.status()["stop_number"], **options}
+
+
+class WaitingQueue:
+    """Stand in for `queue.SimpleQueue`: never wait, and record how long a reader would have waited."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.waits: list[float | None] = []
+        self.put = self.items.append
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Return the first item, or raise `queue.Empty` at once."""
+        self.waits.append(timeout)
+        if not self.items:
+            raise queue.Empty
+        return self.items.pop(0)
+
+    def get_nowait(self) -> Any:
+        """Return the first item, as a reader that does not wait."""
+        return self.get(0)
+
+    def empty(self) -> bool:
+        """Return whether nothing waits."""
+        return not self.items
+
+    def qsize(self) -> int:
+        """Return how many items wait."""
+        return len(self.items)
 
 
 # -- robots --------------------------------------------------------------------------------------------------
@@ -289,6 +326,9 @@ class Everything:
 
     def end_episode(self, reason: str) -> None:
         self.calls.append(("end_episode", reason))
+
+    def hold_on_close(self) -> None:
+        self.calls.append(("hold_on_close",))
 
     def status(self) -> dict[str, Any]:
         """Return the status of a `RemoteRobot` without cameras; the call is not recorded."""

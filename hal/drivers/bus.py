@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from hal.drivers.packets import Codec
 from hal.errors import DeadlineExceeded, RobotError
 
-__all__ = ["LATE_NS", "BusCounts", "BusSettings", "GroupRead", "Port", "Reply", "ServoBus", "ServoRefused"]
+__all__ = ["LATE_NS", "BusCounts", "BusSettings", "Port", "Reply", "ServoBus", "ServoRefused"]
 
 LATE_NS = 100_000_000
 """Longest time after its transaction at which an answer that was given up may still come, nanoseconds."""
@@ -33,6 +33,9 @@ MOST_EXTRA = 4
 
 NOISY, QUIET = 0.15, 0.01
 """Shares of transactions with bytes outside packets: from the one on servos are asked one by one, up to the other."""
+
+_LATE_WAIT_NS = 5_000_000
+"""Time by which a wait ends too late where this process had no processor, nanoseconds; timers are good to a tenth."""
 
 _NOISE_WEIGHT = 0.02
 _MOST_REQUESTS = 256
@@ -195,9 +198,21 @@ class ServoBus:
         self._timings: dict[tuple[int, int, int], tuple[int, float]] = {}  # shape -> bytes of the answers, time allowed
         self._requests: dict[tuple[int, int, tuple[int, ...]], bytes] = {}  # grouped reads, as they are repeated
         self._suspects: dict[int, bytes] = {}  # servo -> its last answer that may be made of two
+        self._late_ns = 0  # by how much the newest wait without all answers ended after its deadline
         self._noise = 0.0  # share of recent transactions with bytes outside packets
         self._one_by_one = False
         self._lock = threading.Lock()
+
+    @property
+    def cure(self) -> str:
+        """Advice about silent servos, by the newest transaction that missed an answer."""
+        cables = "check the cables and the supply"
+        if self._late_ns < _LATE_WAIT_NS:
+            return cables
+        late_ms = self._late_ns / 1e6
+        return (
+            f"this process waited {late_ms:.0f} ms for a processor meanwhile: end what loads the machine, or {cables}"
+        )
 
     def wire_s(self, sent: int, answers: int, count: int) -> float:
         """Return the time of a transaction's bytes on the wire, seconds.
@@ -232,7 +247,7 @@ class ServoBus:
         if reply is None:
             raise DeadlineExceeded(
                 f"servo {servo} did not answer a read of register {address}", self._allowed_s(8, 1, count),
-                "check its cable, its power, its id and the baud rate",
+                f"{self.cure}, its id and the baud rate",
             )  # fmt: skip
         self._check(servo, address, reply)
         return reply._replace(data=reply.data[:count])
@@ -387,6 +402,8 @@ class ServoBus:
         now_ns = port.now_ns()
         if packets is None:
             replies = self._sort_out(data, servos, count)
+            if len(replies) < len(servos):
+                self._late_ns = now_ns - begun_ns - int(allowed_s * 1e9)
             self._expect(servos, count, replies, now_ns)
             return replies
         if self._noise:
@@ -554,47 +571,3 @@ class ServoBus:
         why = self.codec.refusal(reply.alarm)
         if why is not None:
             raise ServoRefused(f"servo {servo} refused to read register {address}: {why}")
-
-
-class GroupRead:
-    """The same registers of several servos, each with the newest answer and its age.
-
-    Args:
-        bus: the bus.
-        address: of the first register.
-        count: how many bytes.
-        servos: ids.
-
-    Attributes:
-        newest: the newest answer of each servo that ever answered.
-    """
-
-    def __init__(self, bus: ServoBus, address: int, count: int, servos: Sequence[int]) -> None:
-        self._bus, self._address, self._count, self._servos = bus, address, count, tuple(servos)
-        self.newest: dict[int, Reply] = {}
-
-    def refresh(self, attempts: int = 2) -> tuple[int, ...]:
-        """Read all servos with one request; ask those that did not answer again.
-
-        Returns:
-            The servos whose newest answer is an old one.
-
-        Raises:
-            ConnectionLost: the line is gone.
-        """
-        missing = self._servos
-        for _ in range(attempts):
-            replies = self._bus.sync_read(self._address, self._count, missing)
-            self.newest |= replies
-            missing = tuple(servo for servo in missing if servo not in replies)
-            if not missing:
-                break
-        return missing
-
-    def age_ns(self, servo: int) -> int:
-        """Return the age of a servo's newest answer, nanoseconds.
-
-        Raises:
-            KeyError: it never answered.
-        """
-        return self._bus.port.now_ns() - self.newest[servo].stamp_ns

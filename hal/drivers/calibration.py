@@ -28,6 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 FORMAT = "rlenv-robot calibration"
+_MOST_BYTES = 1 << 20
 _WHOLE_TURN = "wrist_roll"
 """The joint that LeRobot takes to have a whole turn, whatever its stops."""
 
@@ -182,7 +183,13 @@ def load_calibration(path: str | Path) -> Calibration:
         CalibrationError: the file is missing, is no JSON, or holds no calibration of an SO-101.
     """
     try:
-        plain = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+        with Path(path).expanduser().open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise CalibrationError(f"{path}: has more than {_MOST_BYTES >> 20} MiB, which no calibration needs")
+        plain = json.loads(text)
+    except CalibrationError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         raise CalibrationError(f"{path}: {error}; make one with rlenv-robot calibrate") from error
     if not isinstance(plain, dict):

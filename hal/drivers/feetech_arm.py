@@ -15,28 +15,31 @@ import numpy as np
 
 from hal.clock import Rate
 from hal.drivers import feetech
-from hal.drivers.bus import LATE_NS, BusSettings, GroupRead, Port, ServoBus
+from hal.drivers.bus import LATE_NS, BusSettings, Port, Reply, ServoBus
 from hal.drivers.calibration import STEP_RAD, Calibration, load_calibration
 from hal.drivers.fitness import FitnessSettings, ServoFacts, UnfitArm, check_arm
+from hal.drivers.group_read import GroupRead
 from hal.drivers.health import HealthSettings, HealthWatch
-from hal.drivers.serial_port import SerialPort
-from hal.drivers.sts3215 import FEEDBACK, STEPS, STIFFNESS, TABLE, Feedback, decode_feedback
+from hal.drivers.servo_settings import ServoSettings
+from hal.drivers.simulated_port import SimulatedPort, open_port
+from hal.drivers.sts3215 import SETTINGS, STATE, STEPS, STIFFNESS, TABLE, Feedback, decode_feedback
 from hal.drivers.torque import OFF, ON, damp, let_down, write_all
 from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, Fault, RobotError, RobotStopped, StopReason
 from hal.field import JsonDict
-from hal.robot import Actuation, Range, RobotSpec, RobotState
+from hal.robot import CLOSE_S, Actuation, Range, RobotSpec, RobotState
 from hal.robots.so101 import JOINTS, SO101, forward_kinematics
+from hal.stops.latch import check_clears
 
 __all__ = ["FeetechArm"]
 
 _log = logging.getLogger(__name__)
 
-_TORQUE, _GOAL, _LIMIT = TABLE["torque_enable"], TABLE["goal_position"], TABLE["torque_limit"]
+_TORQUE, _GOAL = TABLE["torque_enable"], TABLE["goal_position"]
 
 _HOLD_STEPS = 115
 """Farthest that a held goal lies from the position, steps (10 degrees): a servo carries a load by its error."""
 
-_SETTLE_S = 4.0
+_SETTLE_S = CLOSE_S - 1.0
 """Longest time for which damping may let the arm down; if it still moves then, it stays in damping, seconds."""
 
 _SILENT_NS = 60_000_000
@@ -53,11 +56,15 @@ class FeetechArm:
     (`hal.drivers.fitness`), writes the EEPROM registers that differ, and puts torque on with each goal at the measured
     position, so that nothing moves. A lost answer is asked for once more; a position that stays old carries its age. A
     blocked or hot joint stops the arm (`hal.drivers.health`) until a reset clears the stop. A gripper that closes on a
-    thing is no blocked one: after a second its torque limit falls to ``grip_torque``, until it opens.
+    thing is no blocked one: after a second its torque limit falls to ``grip_torque``, until a goal opens it.
+
+    Every reset writes the torque limits and reads them back. Each control period reads torque, limit and mode of every
+    servo (`hal.drivers.servo_settings`). A servo that holds something else, as after a brown-out, stops the arm; one
+    without torque is sent no goal until the next reset, since some firmware takes a goal for an order to put torque on.
 
     `close` lets the arm down by damping, a mode of the servo that needs no controller, and takes the torque away when
-    it has come to rest, never before. The STS3215 has no watchdog: if the process is killed, every servo holds its last
-    goal.
+    it has come to rest, never before. After `hold_on_close` it leaves the servos as they are. The STS3215 has
+    no watchdog: if the process is killed, every servo holds its last goal.
 
     Args:
         port: of the adapter, best as ``/dev/serial/by-id/...``; or a `hal.drivers.bus.Port` that is open.
@@ -75,7 +82,7 @@ class FeetechArm:
         rate_hz: control periods a second.
         travel_tolerance_deg: most difference between the calibration's travel and the model's.
         turnaround_s, latency_s: as for `hal.drivers.bus.BusSettings`.
-        now, sleep: the clock, seconds.
+        now, sleep: the clock, seconds; by default the port's, which is this machine's but for a virtual arm.
 
     Raises:
         CalibrationError: the calibration can't be used.
@@ -101,8 +108,8 @@ class FeetechArm:
         travel_tolerance_deg: float = 3.0,
         turnaround_s: float = 0.0005,
         latency_s: float = 0.004,
-        now: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] | None = None,
+        sleep: Callable[[float], None] | None = None,
     ) -> None:
         shares = {"torque_limit": torque_limit, "gripper_torque_limit": gripper_torque_limit}
         for name, value in {**shares, "grip_torque": grip_torque}.items():
@@ -119,17 +126,20 @@ class FeetechArm:
         self._spec = replace(SO101, rate_hz=rate_hz, actuation=_actuation(self._kept, volts, delay_s))
         self._fitness = FitnessSettings(travel_tolerance_deg=travel_tolerance_deg, volts=volts)
         self._bus_settings = BusSettings(turnaround_s, latency_s)
-        self._rate = Rate(rate_hz, now, sleep)
-        self._now, self._sleep = now, sleep
+        self._now, self._sleep = now or self._port_now, sleep or self._port_sleep
+        self._rate = Rate(rate_hz, self._now, self._sleep)
         self._health = HealthWatch(HealthSettings())
         self._bus: ServoBus | None = None
         self._group: GroupRead | None = None
         self._facts: dict[str, ServoFacts] = {}
         self._measured: dict[str, Feedback] = {}  # the newest of each joint
         self._names = dict(zip(self._calibration.ids, JOINTS, strict=True))
+        self._settings = ServoSettings(self._names, self._sleep)
         self._signs = np.array([-1.0 if joint.drive_mode else 1.0 for joint in self._calibration.joints.values()])
         self._stopped: str | None = None
-        self._is_reset = self._closed = False
+        self._is_reset = self._closed = self._holds_on_close = False
+        self._touched = False  # whether a reset or `lead` has written to the servos
+        self._configured = False  # whether the registers in EEPROM were compared since the port was opened
         self._changing = threading.Lock()  # between a stop from another thread and the goals of a step
         self.eeprom_writes = 0
 
@@ -151,20 +161,27 @@ class FeetechArm:
         Raises:
             RobotStopped: a stop is latched, and the options don't clear it.
             UnfitArm: the servos are not those of the calibration, or not fit.
+            ServoRefused: a servo does not keep a setting.
             ConnectionLost: the port can't be opened, or is lost.
             EpisodeError: after `close`.
         """
         if self._closed:
             raise EpisodeError("reset after close: make a new driver")
-        why = options.get("clear_stop")
         with self._changing:
             stopped = self._stopped
-            if stopped is not None and not (isinstance(why, str) and why.strip()):
-                raise RobotStopped(stopped)
+            check_clears(stopped, options)
             self._stopped, self._is_reset = None, False  # so that a stop during the reset is a new one
         try:
             if self._bus is None:
                 self._connect()
+            else:
+                if isinstance(self._bus.port, SimulatedPort):
+                    self._bus.port.catch_up()
+                if not self._configured:  # it was opened to be read
+                    self._configure(self._bus)
+                    self._configured = True
+            self._touched = True
+            self._write_settings()
             self._hold_here()
             self._rate.restart()
             self._rate.wait()
@@ -196,30 +213,49 @@ class FeetechArm:
                     raise RobotStopped(self._stopped)
                 self._write_goals(goals)
             self._rate.wait()
-            missing = self._refresh()
+            faults = self._judged(self._refresh())
         except ConnectionLost:
             self._disconnect()
             raise
-        faults = self._look(missing)
-        if self._health.verdict is not None and self._stopped is None:
-            self.stop(self._health.verdict)
-            raise RobotStopped(self._health.verdict)
         return self._state(target.copy(), faults)
 
     def read(self) -> RobotState | None:
-        """Read all servos and command nothing, also after a stop; None while the port is closed.
+        """Read all servos and command nothing, also after a stop; None where the port was lost since the last reset.
+
+        Before the first reset the port is opened for that. Nothing is written to the servos then, also by `stop`.
 
         Raises:
+            RobotStopped: a joint is blocked or hot, or a servo lost its settings, and the arm was not stopped before.
             ConnectionLost: the port is lost.
         """
-        if self._closed or self._bus is None:
+        if self._closed or (self._bus is None and self._touched):
             return None
+        if not self._touched:
+            return self._read_untouched()
         try:
-            missing = self._refresh()
+            faults = self._judged(self._refresh())
         except ConnectionLost:
             self._disconnect()
             raise
-        return self._state(self._calibration.angles(self._positions("goal")), self._look(missing))
+        return self._state(self._calibration.angles(self._positions("goal")), faults)
+
+    def _read_untouched(self) -> RobotState:
+        """Read an arm that no reset has touched yet; its faults are the first reset's to judge.
+
+        Raises:
+            UnfitArm: the servos are not those of the calibration, or not fit.
+            ConnectionLost: the port can't be opened, is lost, or a servo is silent.
+        """
+        try:
+            if self._bus is None:
+                self._connect(configure=False)
+            self._refresh()
+            if len(self._measured) < len(JOINTS):
+                raise ConnectionLost("not every servo answers; check the cables")
+        except ConnectionLost:
+            self._disconnect()
+            raise
+        return self._state(self._calibration.angles(self._positions("goal")), ())
 
     def lead(self) -> RobotState:
         """Take the torque away, so that a person can move the arm by hand and `read` measures it.
@@ -241,10 +277,11 @@ class FeetechArm:
         try:
             if self._bus is None:
                 self._connect(configure=False)
+            self._touched = True
             bus = self._opened()[1]
             torques = bus.sync_read(_TORQUE.address, _TORQUE.size, self._calibration.ids)
             if len(torques) < len(JOINTS) or self._refresh():
-                raise ConnectionLost("not every servo answers; check the cables, then try again")
+                raise ConnectionLost(f"not every servo answers; {bus.cure}, then try again")
             powered = any(torque.data != OFF for torque in torques.values())
             if powered and not let_down(bus, self._calibration.ids, self._sleep, _SETTLE_S):
                 raise RobotError("the torque is not off, since a joint still moves; hold the arm still and try again")
@@ -266,15 +303,16 @@ class FeetechArm:
                 return
             self._stopped = str(reason)
             bus = self._bus
-            if bus is None or len(self._measured) < len(JOINTS):
+            if bus is None or not self._touched or len(self._measured) < len(JOINTS):
                 return
             try:
                 if self._on_stop == "damp":
+                    self._settings.expect_torque(or_damping=True)
                     missed = damp(bus, self._calibration.ids)
                 else:
                     present, goals = self._positions("position"), self._positions("goal")
-                    held = present + np.clip(goals - present, -_HOLD_STEPS, _HOLD_STEPS)
-                    missed = write_all(bus, _GOAL.address, self._packed(held))
+                    held = self._packed(present + np.clip(goals - present, -_HOLD_STEPS, _HOLD_STEPS))
+                    missed = write_all(bus, _GOAL.address, held) if held else []
             except ConnectionLost as error:
                 _log.error("the arm could not be told to stop: %s", error)
                 return
@@ -289,15 +327,28 @@ class FeetechArm:
             self._is_reset = False
             return not damp(self._bus, self._calibration.ids)
 
+    def hold_on_close(self) -> None:
+        """Let `close` leave each servo holding its goal, or in damping, as a stop has left it."""
+        self._holds_on_close = True
+
     def close(self) -> None:
         """Let the arm down by damping, take the torque away, and release the port. Calling it twice is allowed.
 
+        The port of an arm that was only read is released, and nothing is written to its servos.
         An arm that still moves after 4 s stays in damping: its torque is never taken away in the midst of a motion.
+        After `hold_on_close` the servos stay as they are, with torque, until a person cuts their power.
         """
         if self._closed:
             return
         self._closed = True
         if self._bus is None:
+            return
+        if not self._touched:  # it was read alone
+            self._disconnect()
+            return
+        if self._holds_on_close:
+            _log.warning("the arm is stopped and keeps its torque; cut the servos' power when nobody is in its way")
+            self._disconnect()
             return
         try:
             let_down(self._bus, self._calibration.ids, self._sleep, _SETTLE_S)
@@ -319,27 +370,39 @@ class FeetechArm:
             "eeprom_writes": self.eeprom_writes,
         }  # fmt: skip
 
+    def now_ns(self) -> int:
+        """Return the clock of the readings' stamps, nanoseconds: that of the port while it is open."""
+        return time.monotonic_ns() if self._bus is None else self._bus.port.now_ns()
+
+    def _port_now(self) -> float:
+        return self.now_ns() / 1e9
+
+    def _port_sleep(self, seconds: float) -> None:
+        sleep = time.sleep if self._bus is None else self._bus.port.sleep
+        sleep(seconds)
+
     # -- connecting ------------------------------------------------------------------------------------------------
 
     def _connect(self, *, configure: bool = True) -> None:
-        port = SerialPort(self._port, self._baud) if isinstance(self._port, str | Path) else self._port
+        port = open_port(self._port, self._baud) if isinstance(self._port, str | Path) else self._port
         bus = ServoBus(port, feetech, self._bus_settings)
         try:
             facts, misfits = check_arm(bus, self._calibration, self._fitness)
             if misfits:
                 raise UnfitArm(misfits)
             self._facts, self._eased = facts, frozenset()
+            self._health.release()
             if configure:
                 self._configure(bus)
         except BaseException:
             bus.close()
             raise
-        self._bus = bus
-        self._group = GroupRead(bus, *FEEDBACK, self._calibration.ids)
+        self._bus, self._configured = bus, configure
+        self._group = GroupRead(bus, *STATE, self._calibration.ids)
         _log.info("opened %s: %d servos with firmware %s", self._port, len(facts), facts[JOINTS[0]].firmware)
 
     def _configure(self, bus: ServoBus) -> None:
-        """Write the EEPROM registers that differ, and the limits of this run."""
+        """Write the EEPROM registers that differ."""
         for name, servo in zip(JOINTS, self._calibration.ids, strict=True):
             registers = self._facts[name].registers
             changes = {key: value for key, value in self._kept.items() if registers[key] != value}
@@ -350,9 +413,13 @@ class FeetechArm:
                     self.eeprom_writes += 1
                     _log.info("%s: register %s written to EEPROM: %d in place of %d", name, key, value, registers[key])
                 bus.write(servo, TABLE["lock"].address, b"\x01")
-            bus.write(servo, TABLE["acceleration"].address, b"\xfe")
-            bus.write(servo, TABLE["goal_speed"].address, b"\x00\x00")
-            bus.write(servo, _LIMIT.address, _LIMIT.pack(round(self._limits[name] * 1000)))
+
+    def _write_settings(self) -> None:
+        """Write the settings of this run to all servos; a joint that holds a thing keeps the torque limit for that."""
+        limits = {servo: self._grip_torque if name in self._eased else self._limits[name]
+                  for servo, name in self._names.items()}  # fmt: skip
+        max_torque = {servo: self._facts[name].registers["max_torque"] for servo, name in self._names.items()}
+        self._settings.write(self._opened()[1], limits, max_torque)
 
     def _hold_here(self) -> None:
         """Put every goal at its joint's position, then the torque on, where it is not on already."""
@@ -361,16 +428,19 @@ class FeetechArm:
         while self._refresh():
             tries -= 1
             if not tries:
-                raise ConnectionLost("not every servo answers; check the cables, then reset again")
+                raise ConnectionLost(f"not every servo answers; {bus.cure}, then reset again")
             self._sleep(LATE_NS / 1e9)  # until no late answer can be taken for a new one
+        self._settings.require(bus, group.newest)  # before any torque: a servo in another mode would turn
         for servo in self._calibration.ids:
             held = _read(bus, servo, _TORQUE.address, _GOAL.address + _GOAL.size - _TORQUE.address)
             if held[0] == ON[0]:
                 continue  # it holds its goal already: another one would move it
-            position = _GOAL.pack(decode_feedback(group.newest[servo].data).position)
+            position = _GOAL.pack(_feedback(group.newest[servo].data).position)
             bus.write(servo, _GOAL.address, position)
             bus.write(servo, _TORQUE.address, ON)
-        self._refresh()
+        missing = self._refresh()
+        self._settings.expect_torque()
+        self._settings.require(bus, _without(group.newest, missing))
 
     def _disconnect(self) -> None:
         bus, self._bus, self._group, self._is_reset = self._bus, None, None, False
@@ -391,7 +461,7 @@ class FeetechArm:
         missing = group.refresh()
         for servo, reply in group.newest.items():
             if servo not in missing:
-                self._measured[self._names[servo]] = decode_feedback(reply.data)
+                self._measured[self._names[servo]] = _feedback(reply.data)
         return missing
 
     def _positions(self, key: str) -> np.ndarray:
@@ -402,38 +472,56 @@ class FeetechArm:
         self._opened()[1].sync_write(_GOAL.address, self._packed(goals))
 
     def _packed(self, goals: Sequence[int] | np.ndarray) -> dict[int, bytes]:
-        """Return the bytes of goals in steps, each within the range of its joint, by servo."""
-        packed = {}
+        """Return the bytes of goals in steps, each within the range of its joint, by servo; none for a limp one."""
+        packed, limp = {}, self._settings.limp
         for joint, goal in zip(self._calibration.joints.values(), goals, strict=True):
-            packed[joint.id] = _GOAL.pack(min(max(int(goal), joint.range_min), joint.range_max))
+            if joint.id not in limp:
+                packed[joint.id] = _GOAL.pack(min(max(int(goal), joint.range_min), joint.range_max))
         return packed
 
+    def _judged(self, missing: tuple[int, ...]) -> tuple[Fault, ...]:
+        """Return the faults of a reading; stop an arm that is driven where its servos give a reason.
+
+        Raises:
+            RobotStopped: the arm was not stopped before.
+        """
+        if self._is_reset:
+            group, bus = self._opened()
+            self._settings.look(bus, _without(group.newest, missing))
+        faults = self._look(missing)
+        reason = " / ".join(map(str, self._settings.lost)) or self._health.verdict
+        if reason and self._is_reset and self._stopped is None:
+            self.stop(reason)
+            raise RobotStopped(reason)
+        return faults
+
     def _look(self, missing: tuple[int, ...]) -> tuple[Fault, ...]:
-        group, _ = self._opened()
+        group, bus = self._opened()
         absent = {self._names[servo] for servo in missing}
         fresh = {name: measured for name, measured in self._measured.items() if name not in absent}
         limits = self._limits | dict.fromkeys(self._eased, self._grip_torque)
+        settings = tuple(Fault("servo_settings", lost.joint, str(lost)) for lost in self._settings.lost)
         closing = {name: -int(sign) for name, sign in zip(JOINTS, self._signs, strict=True)}
-        faults = self._health.look(self._now(), fresh, limits, closing)
+        faults = settings + self._health.look(self._now(), fresh, limits, closing)
         self._ease_grips()
         silent = [self._names[servo] for servo in missing if group.age_ns(servo) > _SILENT_NS]
         if silent:
-            faults += (Fault("servo_silent", silent[0], f"no answer from {', '.join(silent)}; check the cables"),)
+            faults += (Fault("servo_silent", silent[0], f"no answer from {', '.join(silent)}; {bus.cure}"),)
         return faults
 
     def _ease_grips(self) -> None:
-        """Lower the torque limit of a joint that holds a thing, and put it back when it lets go."""
+        """Lower the torque limit of a joint that holds a thing, and put it back when the joint is told to open."""
         now_s = self._now()
         eased = frozenset(joint for joint, since_s in self._health.grips.items() if now_s - since_s >= _GRIP_S)
-        changed = {
-            self._calibration.joints[joint].id: self._grip_torque if joint in eased else self._limits[joint]
-            for joint in eased ^ self._eased
-        }
-        if not changed:
+        changed = eased ^ self._eased
+        if not changed or not self._is_reset:
             return
-        packed = {servo: _LIMIT.pack(round(limit * 1000)) for servo, limit in changed.items()}
-        missed = {self._names[servo] for servo in write_all(self._opened()[1], _LIMIT.address, packed, attempts=1)}
-        self._eased = eased ^ (missed & (eased ^ self._eased))  # the next period repeats what did not arrive
+        limits = {
+            self._calibration.joints[joint].id: self._grip_torque if joint in eased else self._limits[joint]
+            for joint in changed
+        }
+        missed = {self._names[servo] for servo in self._settings.change_limits(self._opened()[1], limits)}
+        self._eased = eased ^ missed  # the next period repeats what did not arrive
 
     def _state(self, applied: np.ndarray, faults: tuple[Fault, ...]) -> RobotState:
         group, bus = self._opened()
@@ -482,6 +570,15 @@ def _read(bus: ServoBus, servo: int, address: int, count: int, attempts: int = 4
         with contextlib.suppress(DeadlineExceeded):
             return bus.read(servo, address, count).data
     return bus.read(servo, address, count).data
+
+
+def _feedback(state: bytes) -> Feedback:
+    """Return the measurements in the bytes of the block `STATE`."""
+    return decode_feedback(state[SETTINGS[1] :])
+
+
+def _without(answers: Mapping[int, Reply], missing: Sequence[int]) -> dict[int, Reply]:
+    return {servo: reply for servo, reply in answers.items() if servo not in missing}
 
 
 def _wrapped(angles: np.ndarray) -> np.ndarray:

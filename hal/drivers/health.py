@@ -26,7 +26,7 @@ class HealthSettings:
         resistance: of the motor's winding, ohm. Source: Rhoban's BAM.
         heating: rise of the case's temperature for each joule of heat, degrees; an estimate from users' reports
             (`sim.servo_bus.feetech_servo`).
-        gripping: joints that hold things by pushing towards lower steps; a standstill there is a grip.
+        gripping: joints that hold things by closing on them; a standstill there is a grip.
     """
 
     stall_s: float = 0.3
@@ -48,17 +48,24 @@ class HealthWatch:
 
     Attributes:
         verdict: why the arm must stop, with the joint's name; or None.
-        grips: joints that hold a thing, and since when, seconds.
+        grips: joints that hold a thing, and since when, seconds. A grip lasts until a goal opens the joint: until
+            the goal is no longer beyond the position at which the grip began. What is measured ends no grip, since a
+            springy thing moves a gripper whose torque is lowered.
     """
 
     def __init__(self, settings: HealthSettings | None = None) -> None:
         self._settings = settings or HealthSettings()
+        self.release()
         self.clear()
 
-    def clear(self) -> None:
-        """Forget everything: somebody looked at the arm."""
-        self.verdict: str | None = None
+    def release(self) -> None:
+        """Forget the grips: the arm is another one, or was switched on anew."""
         self.grips: dict[str, float] = {}
+        self._gripped_at: dict[str, int] = {}  # joint -> position at which its grip began, steps
+
+    def clear(self) -> None:
+        """Forget everything but the grips: somebody looked at the arm."""
+        self.verdict: str | None = None
         self._pushing: dict[str, float] = {}  # joint -> since when
         self._warming: dict[str, tuple[float, float]] = {}  # joint -> when, and how warm it was then
         self._losses: dict[str, tuple[float, float]] = {}  # joint -> when, and mean heat of its winding up to then, W
@@ -95,6 +102,11 @@ class HealthWatch:
 
     def _stall(self, now_s: float, joint: str, measured: Feedback, limit: float, closing: int) -> str | None:
         settings = self._settings
+        if joint in self.grips:
+            if (measured.goal - self._gripped_at[joint]) * closing > 0:
+                return None
+            del self.grips[joint], self._gripped_at[joint]
+            self._pushing.pop(joint, None)
         ahead = measured.goal - measured.position
         pushes = (
             abs(measured.load) >= settings.stall_load * limit
@@ -103,13 +115,12 @@ class HealthWatch:
         )
         if not pushes:
             self._pushing.pop(joint, None)
-            self.grips.pop(joint, None)
             return None
         since_s = self._pushing.setdefault(joint, now_s)
         if now_s - since_s < settings.stall_s:
             return None
         if ahead * closing > 0:
-            self.grips.setdefault(joint, since_s)
+            self.grips[joint], self._gripped_at[joint] = since_s, measured.position
             return None
         return (
             f"{joint} is blocked: it has pushed with {abs(measured.load):.0%} duty and {abs(measured.current):.2f} A "

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hal.drivers.bus import GroupRead, ServoBus
+from hal.drivers.bus import ServoBus
 from hal.drivers.calibration import STEP_RAD, CalibrationError
 from hal.drivers.feetech import alarm_names
 from hal.drivers.fitness import ServoFacts, UnfitArm, check_servos
+from hal.drivers.group_read import GroupRead
 from hal.drivers.sts3215 import FEEDBACK, STEPS, TABLE, Feedback, decode_feedback
 from hal.drivers.torque import ON, let_down, write_all
 from hal.errors import ConnectionLost
@@ -116,7 +117,7 @@ class MotorSweep:
         goals = {servo: TABLE["goal_position"].pack(self._present(name)) for name, servo in self._ids.items()}
         missed = write_all(self._bus, TABLE["goal_position"].address, goals)
         if missed:
-            raise ConnectionLost(f"servos {missed} do not answer; check the cables")
+            raise ConnectionLost(f"servos {missed} do not answer; {self._bus.cure}")
         self._goals = np.array([self._angle(name) for name in JOINTS])
         for servo in self._ids.values():
             self._bus.write(servo, TABLE["torque_enable"].address, ON)
@@ -253,7 +254,7 @@ class MotorSweep:
         missing = self._group.refresh(attempts=4)
         ages = [self._group.age_ns(servo) for servo in self._ids.values() if servo in self._group.newest]
         if len(ages) < len(JOINTS) or (missing and max(ages) > 0.3e9):
-            raise ConnectionLost(f"servos {list(missing)} do not answer; check the cables")
+            raise ConnectionLost(f"servos {list(missing)} do not answer; {self._bus.cure}")
 
     def _measured(self, name: str) -> Feedback:
         return decode_feedback(self._group.newest[self._ids[name]].data)

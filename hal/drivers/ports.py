@@ -11,7 +11,8 @@ from pathlib import Path
 
 from hal.drivers import feetech
 from hal.drivers.bus import BusSettings, ServoBus
-from hal.drivers.serial_port import SerialPort, port_holders
+from hal.drivers.serial_port import port_holders
+from hal.drivers.simulated_port import open_port
 from hal.drivers.sts3215 import MODEL, STEPS, TABLE
 from hal.errors import RobotError
 
@@ -106,7 +107,7 @@ def scan_servos(path: str | Path, baud: int = 1_000_000, highest: int = 20) -> l
         ConnectionLost: the port can't be opened.
     """
     found = []
-    port = SerialPort(path, baud)
+    port = open_port(path, baud)
     bus = ServoBus(port, feetech, BusSettings(latency_s=_PATIENCE_S))
     try:
         for servo in range(1, highest + 1):
@@ -193,7 +194,7 @@ def find_wiggle(
     with ExitStack() as ends:
         watched = []
         for path in paths:
-            bus = ServoBus(SerialPort(path, baud), feetech, BusSettings(latency_s=_PATIENCE_S))
+            bus = ServoBus(open_port(path, baud), feetech, BusSettings(latency_s=_PATIENCE_S))
             ends.callback(bus.close)
             watched.append(_Watched(path, bus, tuple(id_ for id_ in range(1, highest + 1) if bus.present(id_))))
         ready({port.name: len(port.servos) for port in watched})

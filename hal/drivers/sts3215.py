@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from hal.drivers import feetech
 
 __all__ = [
-    "BAUD_RATES", "CURRENT_A", "FEEDBACK", "MODEL", "STEPS", "STIFFNESS", "TABLE", "Feedback", "Register",
-    "decode_feedback",
+    "BAUD_RATES", "CURRENT_A", "FEEDBACK", "MODEL", "SETTINGS", "STATE", "STEPS", "STIFFNESS", "TABLE", "Feedback",
+    "Register", "decode_feedback",
 ]  # fmt: skip
 
 MODEL = 777
@@ -142,6 +142,13 @@ change of a kept register acts until the power goes. 44 is ignored in position m
 
 FEEDBACK = (56, 15)
 """Address and length of the block that holds every measurement, the goal's echo included: one read serves all."""
+
+SETTINGS = (33, 23)
+"""Address and length of the block before `FEEDBACK`, from ``mode`` to ``lock``: every setting that a loss of power or
+another program changes, such as torque and its limit."""
+
+STATE = (SETTINGS[0], SETTINGS[1] + FEEDBACK[1])
+"""Address and length of both blocks. Six servos answer it with 278 bytes: 2.8 ms at 1 Mbaud, in place of 1.4 ms."""
 
 
 @dataclass(frozen=True, slots=True)

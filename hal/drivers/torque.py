@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -78,12 +79,13 @@ def let_down(bus: ServoBus, servos: Sequence[int], sleep: Callable[[float], None
         _log.error("servos %s do not confirm damping; no torque is taken away", silent)
         return False
     register, before, rests_s, passed_s = TABLE["present_position"], None, 0.0, 0.0
+    began_s = time.monotonic()
     while rests_s < _REST_S:
         if passed_s > longest_s:
             _log.warning("the arm still moves after %.1f s; its servos stay in damping", passed_s)
             return False
         sleep(_PERIOD_S)
-        passed_s += _PERIOD_S
+        passed_s = max(passed_s + _PERIOD_S, time.monotonic() - began_s)  # a busy machine sleeps longer
         replies = bus.sync_read(register.address, register.size, servos)
         if len(replies) < len(servos):
             continue

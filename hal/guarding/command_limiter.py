@@ -37,7 +37,7 @@ class CommandLimiter:
         limits = spec.limits
         self._led = {name: _LedCommand(spec, name) for name in limits.max_acceleration} if leads else {}
         self._quick = tuple(
-            (name, spec.measured_by.get(name), _quick_test(spec, name))
+            (name, spec.measured_by[name] if name in limits.max_lead else None, _quick_test(spec, name))
             for name in limits.names
             if name not in limits.max_acceleration
         )
@@ -118,12 +118,11 @@ class CommandLimiter:
             measured = None if sensor is None else sensors[sensor]
             if passed_s is not None or quick is None or target.ndim != 1 or not quick(target, previous, measured):
                 limited[name] = self._limit(name, target, previous, measured, passed_s)
-        if self._led:
-            seconds = self._spec.period_s if passed_s is None else passed_s
-            for name, led in self._led.items():
-                sensor = self._spec.measured_by.get(name)
-                measured = None if sensor is None else last.sensors[sensor]
-                limited[name] = led.apply(limited[name], last.applied[name], measured, seconds)
+        seconds = self._spec.period_s if passed_s is None else passed_s
+        for name, led in self._led.items():
+            sensor = self._spec.measured_by.get(name)
+            measured = None if sensor is None else sensors[sensor]
+            limited[name] = led.apply(limited[name], applied[name], measured, seconds)
         return limited
 
     def _limit(
@@ -153,13 +152,13 @@ class _LedCommand:
 
     def __init__(self, spec: RobotSpec, name: str) -> None:
         self._spec, self._name, self._field = spec, name, spec.commands[name]
-        limits, size = spec.limits, self._field.size
+        limits = spec.limits
         bounds = limits.max_velocity[name], limits.max_acceleration[name], limits.max_jerk.get(name)
         each = element_limits(*bounds, self._field.shape)
         self.profile = MotionProfile(each)
         self._strides = [limit.velocity * spec.period_s for limit in each]
         self._low, self._high = (np.asarray(side, np.float64).ravel().tolist() for side in self._field.bounds)
-        self._told: list[float] = [0.0] * size
+        self._told: list[float] = []
 
     def begin(self, applied: np.ndarray) -> None:
         values = np.asarray(applied, np.float64).ravel().tolist()
@@ -211,36 +210,26 @@ def _quick_test(spec: RobotSpec, name: str) -> QuickTest | None:
 
     Six joints cost a microsecond this way, a tenth of `Limits.apply`: Python's floats are faster than short arrays.
     """
-    shape = spec.commands[name].shape
-    if len(shape) != 1:
+    field, limits = spec.commands[name], spec.limits
+    if len(field.shape) != 1:
         return None
-    strides = _per_element(spec.limits.max_velocity.get(name), shape[0], spec.period_s)
-    leads = _per_element(spec.limits.max_lead.get(name), shape[0], 1.0)
-    both = None if strides is None or leads is None else list(zip(strides, leads, strict=True))
+    strides = _per_element(limits.max_velocity.get(name), field.size, spec.period_s)
+    leads = _per_element(limits.max_lead.get(name), field.size, 1.0)
+    bounds = list(zip(strides, leads, strict=True))
 
     def is_within(target: np.ndarray, applied: np.ndarray, measured: np.ndarray | None) -> bool:
-        values = target.tolist()
-        if both is not None and measured is not None:  # in one loop, as for the joints of an arm
-            befores, positions = applied.tolist(), measured.tolist()
-            for value, before, position, (stride, lead) in zip(values, befores, positions, both, strict=True):
-                if not (-stride < value - before < stride and -lead < value - position < lead):  # true for NaN too
-                    return False
-            return True
-        if strides is not None:
-            for value, before, stride in zip(values, applied.tolist(), strides, strict=True):
-                if not -stride < value - before < stride:
-                    return False
-        if leads is not None and measured is not None:
-            for value, position, lead in zip(values, measured.tolist(), leads, strict=True):
-                if not -lead < value - position < lead:
-                    return False
+        values, befores = target.tolist(), applied.tolist()
+        positions = befores if measured is None else measured.tolist()
+        for value, before, position, (stride, lead) in zip(values, befores, positions, bounds, strict=True):
+            if not (-stride < value - before < stride and -lead < value - position < lead):  # true for NaN too
+                return False
         return True
 
     return is_within
 
 
-def _per_element(limit: float | tuple[float, ...] | None, size: int, scale: float) -> list[float] | None:
+def _per_element(limit: float | tuple[float, ...] | None, size: int, scale: float) -> list[float]:
     if limit is None:
-        return None
+        return [math.inf] * size
     limits = (limit,) * size if isinstance(limit, float) else limit
     return [value * scale * (1.0 - MARGIN) for value in limits]

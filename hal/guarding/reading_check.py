@@ -11,7 +11,15 @@ from hal.field import SHORT, Bound, Field
 from hal.robot import RobotSpec, RobotState
 from hal.spec import Spec
 
-__all__ = ["AppliedCheck", "EffortCheck", "FollowingError", "ReadingCheck"]
+__all__ = ["RATE_FACTOR", "AppliedCheck", "EffortCheck", "FollowingError", "RateCheck", "ReadingCheck"]
+
+RATE_FACTOR = 2.0
+"""Multiple of ``RobotSpec.max_rate`` from which on a change can't be the robot's. A load drives a motor beyond its
+no-load speed, and a busy machine takes a sample earlier or later than its stamp says: a real SO-101, recorded at 30 Hz
+on the grid of its periods, shows up to 1.1 times its servos' speed."""
+
+_TURNS = {"rad": 2 * np.pi, "deg": 360.0}
+"""A turn by the unit of a field: a change by whole turns is the wrap of an encoder."""
 
 ROUNDING = 1e-6
 """Share of an end of a sensor's range by which a reading may lie beyond it: rounding, such as of a unit quaternion."""
@@ -160,6 +168,54 @@ class FollowingError:
                     f"following error: command {_element(field, flat)} is {errors[flat]:+.3g} {field.unit} from its "
                     f"measurement, allowed are {bound[flat]:.3g}; look whether the arm is blocked or its encoder wrong"
                 )
+        return None
+
+
+class RateCheck:
+    """Find measurements that change faster than the robot can move, such as those of an encoder that jumps.
+
+    The time of a change is the longest that the stamps and ages of two readings allow, and at least a period, so that
+    samples that were lost, and those that a busy machine took late, are no jump. For one thread.
+
+    Args:
+        spec: of the robot, with ``max_rate``.
+    """
+
+    def __init__(self, spec: RobotSpec) -> None:
+        self._period_s = spec.period_s
+        self._limits = tuple(
+            (spec.sensors[name], RATE_FACTOR * np.broadcast_to(rate, spec.sensors[name].shape).ravel().astype(float))
+            for name, rate in spec.max_rate.items()
+        )
+        self._last: list[tuple[np.ndarray, int]] = []  # of each sensor: its values, and the earliest time of them
+
+    def begin(self, robot_state: RobotState) -> None:
+        """Begin anew with a reading."""
+        self._last = []
+        for field, _ in self._limits:
+            values = np.array(robot_state.sensors[field.name], np.float64).ravel()
+            self._last.append((values, robot_state.stamp_ns - robot_state.age_ns.get(field.name, 0)))
+
+    def check(self, robot_state: RobotState) -> str | None:
+        """Return why the robot is to be stopped after this reading, or None.
+
+        Args:
+            robot_state: a reading whose values are legal.
+        """
+        for (field, rate), (before, before_ns) in zip(self._limits, self._last, strict=True):
+            passed_s = max((robot_state.stamp_ns - before_ns) / 1e9, self._period_s)
+            changes = np.asarray(robot_state.sensors[field.name], np.float64).ravel() - before
+            if field.unit in _TURNS:
+                changes -= _TURNS[field.unit] * np.rint(changes / _TURNS[field.unit])
+            if (abs(changes) <= rate * passed_s).all():
+                continue
+            flat = int(np.argmax(abs(changes) / (rate * passed_s)))
+            return (
+                f"implausible: sensor {_element(field, flat)} changed by {changes[flat]:+.3g} {field.unit} in "
+                f"{1000 * passed_s:.0f} ms, at most {rate[flat]:.3g} {field.unit}/s are possible; its encoder or its "
+                "cable is faulty, or something struck the robot"
+            )
+        self.begin(robot_state)
         return None
 
 

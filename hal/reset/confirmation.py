@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from hal.errors import ResetFailed
+from hal.errors import DeadlineExceeded, ResetFailed
 from hal.field import JsonDict
 
 __all__ = [
@@ -96,7 +96,7 @@ class ResetConfirmation(Protocol):
     """Ask a person or a machine to reset the scene, and wait for the answer. For one thread at a time."""
 
     def ask(self, request: ResetRequest) -> Answer:
-        """Return the answer once the scene is ready.
+        """Return the answer once the scene is ready. An answer after ``request.deadline_s`` counts as none.
 
         Raises:
             DeadlineExceeded: no answer within ``request.deadline_s``.
@@ -132,21 +132,25 @@ def ask_until(
 ) -> Answer:
     """Ask on another thread, and give the request up as soon as nobody wants its answer any more.
 
-    An answer that comes after that is dropped.
+    This function owns the request's deadline: it measures it on this process's monotonic clock from the call on, and
+    refuses an answer that it takes later, whoever gives the answer. A confirmation's own deadline only gives a better
+    error. An answer to a request that was given up is dropped.
 
     Args:
         confirmation: asked; where it is `Cancellable`, its request is ended too.
         request: to be asked.
-        lock: held while the confirmation is asked.
+        lock: held while the confirmation is asked; the wait for it counts.
         check: raises where the answer is no longer wanted; called every `CHECK_S`, and after the answer.
 
     Raises:
-        DeadlineExceeded, ResetFailed: as `ResetConfirmation.ask`.
+        DeadlineExceeded: no answer was taken within ``request.deadline_s``.
+        ResetFailed: as `ResetConfirmation.ask`.
         Exception: whatever ``check`` raises.
     """
-    if isinstance(confirmation, Automatic):
+    if type(confirmation) is Automatic:  # a class derived from it may wait
         check()
         return confirmation.ask(request)
+    end = time.monotonic() + request.deadline_s
     outcomes: SimpleQueue[Answer | BaseException] = SimpleQueue()
     given_up, asked = threading.Event(), threading.Event()
 
@@ -168,11 +172,14 @@ def ask_until(
             with contextlib.suppress(Empty):
                 outcome = outcomes.get(timeout=CHECK_S)
                 break
+            if time.monotonic() > end + _CANCEL_S:  # until then the confirmation's own error may come
+                outcome = DeadlineExceeded("no answer came", request.deadline_s, "reset again when somebody is there")
+                break
         check()
     finally:
         given_up.set()
-        end = time.monotonic() + _CANCEL_S
-        while asked.is_set() and thread.is_alive() and time.monotonic() < end:
+        cancelled_by = time.monotonic() + _CANCEL_S
+        while asked.is_set() and thread.is_alive() and time.monotonic() < cancelled_by:
             if isinstance(confirmation, Cancellable):
                 confirmation.cancel()
             else:
@@ -180,6 +187,9 @@ def ask_until(
             thread.join(CHECK_S)
     if isinstance(outcome, BaseException):
         raise outcome
+    if time.monotonic() > end:
+        hint = f"the answer of {outcome.by!r} came too late and moves nothing; reset again"
+        raise DeadlineExceeded("the reset was not confirmed", request.deadline_s, hint)
     return outcome
 
 

@@ -64,5 +64,6 @@ GO2 = RobotSpec(
     home={"joint_target": STANCE},
     measured_by={"joint_target": "joint_position"},
     max_age_s={"joint_position": 0.04, "joint_velocity": 0.04, "angular_velocity": 0.04, "orientation": 0.04},
+    max_rate={"joint_position": 30.1},
 )  # fmt: skip
 """The robot at 50 Hz, as walking policies are commonly run. 25 rad/s is under the motors' no-load speed of 30.1."""

@@ -69,5 +69,6 @@ SO101_PAIR = RobotSpec(
     home={f"{side}_joint_target": HOME for side in SIDES},
     measured_by={f"{side}_joint_target": f"{side}_joint_position" for side in SIDES},
     max_age_s={f"{side}_{name}": age for side in SIDES for name, age in SO101.max_age_s.items()},
+    max_rate={f"{side}_{name}": rate for side in SIDES for name, rate in SO101.max_rate.items()},
 )  # fmt: skip
 """One robot with two arms on one clock. A simulation knows the pose of the bar; real arms need a tracker for it."""

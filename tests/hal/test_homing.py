@@ -58,6 +58,23 @@ def test_it_asks_then_moves_home_at_the_speed_allowed_and_settles(puppet: Any) -
     assert signal.asked[1].episode == 1
 
 
+def test_the_way_home_goes_by_the_clock_that_was_given(puppet: Any) -> None:
+    """A virtual arm keeps a time of its own: how long this machine takes for a step changes nothing on its way."""
+
+    def way(pause_s: float) -> list[Any]:
+        class Virtual(puppet):  # type: ignore[misc]
+            def _robot_state(self) -> Any:
+                time.sleep(pause_s if len(self.told) < 3 else 0.0)
+                return super()._robot_state()._replace(stamp_ns=len(self.told) * 100_000_000)
+
+        robot = Virtual(at=(0.9, -0.5))
+        now = lambda: len(robot.told) * 0.1  # noqa: E731
+        Homing(Guard(robot, now=now), Automatic(), HomingSettings(deadline_s=2.0), now=now).reset({})
+        return robot.told
+
+    np.testing.assert_array_equal(way(0.0), way(0.7))
+
+
 def test_a_given_start_replaces_home(puppet: Any) -> None:
     homing = Homing(puppet(), Automatic(), QUICK)
     robot_state = homing.reset({"start": {"target": (0.3, -0.3)}})

@@ -72,6 +72,15 @@ def test_parts_that_contradict_each_other_are_refused(wrong: dict[str, Any], mes
         robot(**wrong)
 
 
+@pytest.mark.parametrize("name", ["os:abort", "notes:arm", "../arm", "/arm", "arm.xml", "", " arm", "arm\n", "a" * 101])
+def test_a_name_that_may_be_taken_for_a_path_or_for_code_is_refused(name: str) -> None:
+    with pytest.raises(SpecError, match="robot name"):
+        robot(name=name)
+    with pytest.raises(SpecError, match="robot name"):
+        RobotSpec.from_dict(robot().to_dict() | {"name": name})
+    assert robot(name="unitree go2 v1.1").name == "unitree go2 v1.1"
+
+
 @pytest.mark.parametrize(
     "change", [{"rate_hz": "fast"}, {"sensors": 1}, {"limits": {"speed": 1}}, {"cameras": [{}]}, {"home": 3}]
 )

@@ -20,6 +20,7 @@ from hal.cameras.tag_wrapper import WithCubeTags
 from hal.cameras.tags import CubePose, TagDetector
 from hal.wrapper import OPTIONAL_MEMBERS, RobotWrapper, inner_robots, pass_on, streams_of
 from real.client.cameras import RemoteCameras
+from rlenv_robot.cli.demo.virtual_time import VirtualTime
 from rlenv_robot.conformance.robot_probe import BoundedRobot, MotionBounds
 from rlenv_robot.recording.controller_log import LoggedRobot
 from rlenv_robot.teleop.latency.chain import StampedDriver
@@ -70,6 +71,7 @@ WRAPPERS: dict[type[RobotWrapper], Callable[[Any], RobotWrapper]] = {
     BoundedRobot: lambda robot: BoundedRobot(robot, MotionBounds()),
     StampedDriver: StampedDriver,
     WithImageSensors: lambda robot: WithImageSensors(robot, ()),
+    VirtualTime: VirtualTime,
     WithCubeTags: lambda robot: WithCubeTags(
         robot, cast(TagDetector, Steady()), _with_cube(robot.spec), background=False
     ),
@@ -82,6 +84,7 @@ OVERRIDDEN = {
     *((kind, "guarded") for kind in (Guard, Homing)),
     *((LoggedRobot, name) for name in ("streams", "stream_to")),
     *((WithCubeTags, name) for name in ("about", "read")),  # what it measured itself is added
+    *((VirtualTime, name) for name in ("read", "simulated")),  # a simulation that is read by its steps alone
 }
 """(wrapper, member) that the wrapper implements itself instead of passing the call on."""
 
@@ -105,12 +108,13 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "cancel_judge": lambda robot: robot.cancel_judge(),
     "judge": lambda robot: robot.judge("is it in the box?", 5.0),
     "end_episode": lambda robot: robot.end_episode("done"),
+    "hold_on_close": lambda robot: robot.hold_on_close(),
 }
 DEFAULTS = {
     "streams": (), "stream_to": None, "arm_watchdog": False, "disarm_watchdog": None, "simulated": False,
     "damp": False,
     "guarded": False, "last_reset": None, "cancel_reset": None, "judge": None, "cancel_judge": None,
-    "end_episode": None,
+    "end_episode": None, "hold_on_close": None,
 }  # fmt: skip
 """The answers for a robot without optional members."""
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hal.drivers import dynamixel, feetech
-from hal.drivers.bus import GroupRead, ServoBus, ServoRefused
+from hal.drivers.bus import ServoBus, ServoRefused
+from hal.drivers.group_read import GroupRead
 from hal.errors import ConnectionLost, DeadlineExceeded
 from sim.servo_bus.feetech_servo import FeetechServo
 from sim.servo_bus.line import LineFaults, ServoLine, VirtualPort
@@ -334,3 +335,29 @@ def test_no_wrong_value_is_accepted_in_many_faulty_transactions(transactions: in
         accepted += len(replies)
         line.port.sleep(float(random.choice([0.0, 0.001, 0.03])))
     assert accepted > 0.5 * line.asked, "most answers were right, and were taken"
+
+
+def test_silence_while_this_process_had_no_processor_names_the_busy_machine() -> None:
+    """As on a real port: the deadline passed, but this process came to look 45 ms later."""
+
+    class Starved(VirtualPort):
+        late_s = 0.0
+
+        def receive(self, timeout_s: float) -> bytes:
+            data = super().receive(timeout_s)
+            if not data:
+                self.sleep(self.late_s)
+            return data
+
+    port = Starved(ServoLine([Memory(1)], faults=LineFaults(silent={1})))
+    bus = ServoBus(port, feetech)
+    with pytest.raises(DeadlineExceeded, match=r"register 56 .*; check the cables and the supply, its id"):
+        bus.read(1, 56, 2)
+    port.late_s = 0.045
+    with pytest.raises(
+        DeadlineExceeded, match=r"; this process waited 45 ms for a processor meanwhile: end what loads"
+    ):
+        bus.read(1, 56, 2)
+    port.late_s = 0.0
+    assert bus.sync_read(56, 2, (1,)) == {}
+    assert bus.cure == "check the cables and the supply", "the newest silence had no such cause"

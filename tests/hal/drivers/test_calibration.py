@@ -155,3 +155,8 @@ def test_repeated_sweeps_agree_within_half_a_degree(virtual_arm: Callable) -> No
         assert np.abs(found).max() < 0.5, "degrees from the true zero; the ends were off by 0.35"
     with pytest.raises(UnfitArm):
         virtual_arm(calibrated=False).driver().reset({})
+
+
+def test_a_file_without_an_end_is_no_calibration() -> None:
+    with pytest.raises(CalibrationError, match="more than 1 MiB"):
+        load_calibration("/dev/zero")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import rlenv_robot as rr
+from hal.drivers.bus import ServoRefused
 from hal.drivers.feetech_arm import FeetechArm
 from hal.drivers.fitness import UnfitArm
 from hal.errors import ConnectionLost, EpisodeError, IllegalAction, RobotStopped
@@ -256,7 +258,6 @@ def test_an_arm_that_still_moves_stays_in_damping(virtual_arm: Make) -> None:
 def test_a_read_commands_nothing(virtual_arm: Make) -> None:
     world = virtual_arm()
     robot = world.driver()
-    assert robot.read() is None
     move(robot, UP, 60)
     robot.stop("test")
     memories = [bytes(servo.memory[40:56]) for servo in world.arm.servos]
@@ -267,6 +268,40 @@ def test_a_read_commands_nothing(virtual_arm: Make) -> None:
     with pytest.raises(ConnectionLost):
         robot.read()
     assert robot.read() is None
+
+
+@pytest.mark.parametrize("end", ["stop", "close"])
+@pytest.mark.parametrize("holds", [False, True], ids=["limp", "held"])
+def test_an_arm_is_read_before_the_first_reset_and_nothing_is_written(virtual_arm: Make, holds: bool, end: str) -> None:
+    world = virtual_arm()
+    if holds:  # by a process that has ended
+        for servo in world.arm.servos:
+            servo.write(40, b"\x01")
+    world.pass_time(1.0)
+    memories = [bytes(servo.memory[:56]) for servo in world.arm.servos]
+    robot = world.driver()
+    for _ in range(3):
+        state = robot.read()
+        np.testing.assert_allclose(state.sensors["joint_position"], world.arm.joints, atol=0.01)
+    if end == "stop":
+        robot.stop("a hand")
+        assert robot.read() is not None
+    else:
+        robot.close()
+        assert robot.read() is None
+    world.pass_time(1.0)
+    assert [bytes(servo.memory[:56]) for servo in world.arm.servos] == memories
+    assert robot.eeprom_writes == 0
+
+
+def test_the_first_reset_after_a_reading_writes_the_limits(virtual_arm: Make) -> None:
+    world = virtual_arm(p=32)
+    robot = world.driver(torque_limit=0.4)
+    robot.read()
+    state = move(robot, UP, 60)
+    np.testing.assert_allclose(state.sensors["joint_position"], UP, atol=0.3)
+    assert world.arm.servos[0].get("torque_limit") == 400
+    assert robot.eeprom_writes == 6
 
 
 def test_a_loop_of_200_periods_a_second_keeps_its_period(virtual_arm: Make) -> None:
@@ -287,6 +322,186 @@ def test_a_servo_that_gets_hot_stops_the_arm(virtual_arm: Make) -> None:
     world.arm.servos[1].temperature = 66.0
     with pytest.raises(RobotStopped, match="shoulder_lift is hot"):
         repeat(robot, target, 3)
+
+
+LIMITS = {"torque_limit": 0.4, "gripper_torque_limit": 0.3}
+
+
+def settings_of(world: object) -> list[tuple[int, ...]]:
+    names = ("mode", "torque_enable", "acceleration", "goal_speed", "torque_limit", "lock")
+    return [tuple(servo.get(name) for name in names) for servo in world.arm.servos]
+
+
+@pytest.mark.parametrize("servo", [None, 2, 6])
+def test_a_brown_out_stops_the_arm_by_name_and_a_reset_restores_its_limits(
+    virtual_arm: Make, servo: int | None
+) -> None:
+    world = virtual_arm()
+    robot = world.driver(**LIMITS)
+    move(robot, UP, 60)
+    driven = settings_of(world)
+    assert driven == [(0, 1, 254, 0, 400, 1)] * 5 + [(0, 1, 254, 0, 300, 1)]
+    world.arm.power_cycle(servo)
+    browned_out = JOINTS if servo is None else (JOINTS[servo - 1],)
+    with pytest.raises(RobotStopped, match=r"torque_enable \(40\) is 0, expected 1.*brown-out") as stopped:
+        robot.step({"joint_target": UP})
+    assert [name in str(stopped.value) for name in JOINTS] == [name in browned_out for name in JOINTS]
+    for name in browned_out:
+        assert world.arm.servos[JOINTS.index(name)].drive == "off", "no goal is sent to it"
+    faults = robot.read().faults
+    assert {fault.subject for fault in faults if fault.code == "servo_settings"} == set(browned_out)
+    with pytest.raises(RobotStopped, match="brown-out"):
+        robot.step({"joint_target": UP})
+    robot.reset({"clear_stop": "the plug was loose"})
+    assert settings_of(world) == driven
+    assert robot.read().faults == ()
+
+
+@pytest.mark.parametrize("after_the_read", [False, True])
+def test_firmware_that_takes_a_goal_for_torque_is_sent_none_after_a_brown_out(
+    virtual_arm: Make, after_the_read: bool
+) -> None:
+    world = virtual_arm()
+    robot = world.driver(**LIMITS)
+    move(robot, UP, 60)
+    gripper, goals = world.arm.servos[5], []
+    gripper.torque_on_goal = True
+    write = gripper.write
+    gripper.write = lambda address, data: goals.append(address) or write(address, data)
+    if after_the_read:  # the goal of the next period puts the torque on before anything is read
+        world.arm.power_cycle(6)
+    else:
+        on_time, at_ns = world.port._on_time, world.port.now_ns() + 15_000_000
+
+        def brown_out(now_ns: int) -> None:
+            world.port._on_time = on_time
+            on_time(at_ns)
+            world.arm.power_cycle(6)
+
+        world.port._on_time = brown_out
+    with pytest.raises(RobotStopped, match=r"gripper lost its settings: .*brown-out"):
+        robot.step({"joint_target": UP})
+    assert gripper.get("torque_limit") == 300, "it does not push with its full duty"
+    goals.clear()
+    if not after_the_read:
+        assert gripper.drive == "off"
+        robot.stop("once more")
+        robot.read()
+        assert (42 not in goals, gripper.drive) == (True, "off")
+    robot.reset({"clear_stop": "looked at it"})
+    assert (gripper.get("torque_limit"), gripper.drive) == (300, "on")
+
+
+@pytest.mark.parametrize(
+    ("register", "value"), [("torque_limit", 900), ("mode", 1), ("lock", 0), ("goal_speed", 100), ("acceleration", 10)]
+)
+def test_a_setting_that_another_program_writes_stops_the_arm(virtual_arm: Make, register: str, value: int) -> None:
+    world = virtual_arm()
+    robot = world.driver()
+    move(robot, UP, 60)
+    world.arm.servos[3].set(register, value)
+    with pytest.raises(RobotStopped, match=f"wrist_flex lost its settings: {register} .* is {value}.*another program"):
+        robot.step({"joint_target": UP})
+
+
+def test_a_servo_in_another_mode_gets_no_torque_from_a_reset(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    robot = world.driver()
+    robot.reset({})
+    world.arm.servos[4].set("mode", 1)
+    world.arm.servos[4].set("torque_enable", 0)
+    with pytest.raises(ServoRefused, match=r"wrist_roll lost its settings: mode \(33\) is 1, expected 0"):
+        robot.reset({})
+    assert world.arm.servos[4].drive == "off"
+
+
+def test_a_brown_out_between_two_episodes_stops_the_arm_too(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    robot = world.driver()
+    move(robot, UP, 60)
+    world.arm.power_cycle(2)
+    with pytest.raises(RobotStopped, match="shoulder_lift"):
+        robot.read()
+    assert [fault.subject for fault in robot.read().faults] == ["shoulder_lift"]
+
+
+def test_one_damaged_answer_is_no_brown_out(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    robot = world.driver()
+    move(robot, UP, 60)
+    gripper, read = world.arm.servos[5], world.arm.servos[5].read
+
+    def damaged(address: int, count: int) -> tuple[int, bytes]:
+        """Answer once with a torque of 0, as where two damaged bytes keep the checksum."""
+        gripper.read = read
+        error, data = read(address, count)
+        at = 40 - address
+        return error, data[:at] + b"\0" + data[at + 1 :]
+
+    gripper.read = damaged
+    state = robot.step({"joint_target": UP})
+    assert (state.faults, gripper.read) == ((), read)
+
+
+@pytest.mark.slow
+def test_a_springy_thing_is_held_at_the_hold_limit_until_the_gripper_is_told_to_open(virtual_arm: Make) -> None:
+    """150 s of holding: the spring pushes the gripper open whenever its limit falls, and lets it close again."""
+    world = virtual_arm()
+    robot = world.driver()
+    state = robot.reset({})
+    target, joint = state.applied["joint_target"].copy(), world.arm.model.joint("gripper")
+    target[5] = 1.0
+    repeat(robot, target, 60)
+    world.arm.model.jnt_stiffness[joint.id] = 2.0  # N m/rad
+    world.arm.model.qpos_spring[joint.qposadr[0]] = world.arm.joints[5]
+    limits = []
+
+    def hold(seconds: float) -> None:
+        for _ in range(round(seconds * 30)):
+            assert robot.step({"joint_target": target}).faults == ()
+            limits.append(world.arm.servos[5].get("torque_limit"))
+
+    target[5] = -0.1
+    hold(150.0)
+    assert (limits[0], limits[-1], len(limits)) == (500, 250, 4500)
+    assert sum(a != b for a, b in itertools.pairwise(limits)) == 1, "it is lowered once, and never put back"
+    target[5] = 1.0
+    hold(2.0)
+    assert limits[-1] == 500
+    assert world.arm.joints[5] == pytest.approx(1.0, abs=0.1), "it opened"
+    target[5] = -0.1
+    hold(4.0)
+    assert limits[-1] == 250, "it grips again"
+
+
+@pytest.mark.parametrize("degrees", [26.0, -26.0, 40.0])
+def test_an_encoder_that_jumps_within_a_period_stops_the_arm_by_name(virtual_arm: Make, degrees: float) -> None:
+    """Such as a magnet that slips: 26 degrees in a period are 14 rad/s, where the servo makes 5."""
+    world = virtual_arm()
+    guard = Guard(world.driver(), now=lambda: world.port.now_ns() / 1e9)
+    target = move(guard, UP, 60).applied["joint_target"]
+    zeros = list(world.arm._zeros)
+    zeros[3] += round(degrees / 360 * 4096)
+    world.arm._zeros = tuple(zeros)
+    with pytest.raises(RobotStopped, match=r"implausible: sensor 'joint_position' \[wrist_flex\] changed by"):
+        guard.step({"joint_target": target})
+    guard.reset({"clear_stop": "looked at it"})
+
+
+@pytest.mark.parametrize(("rate_hz", "lose"), [(30, 0.0), (30, 0.05), (200, 0.0)])
+def test_no_motion_that_the_guard_allows_is_taken_for_a_jump(virtual_arm: Make, rate_hz: int, lose: float) -> None:
+    """To and fro between the ends of the gripper, wrist and pan at 4 rad/s, with answers that are lost."""
+    world = virtual_arm(pose=tuple(UP))
+    guard = Guard(world.driver(rate_hz=rate_hz), now=lambda: world.port.now_ns() / 1e9)
+    state = guard.reset({})
+    world.faults.lose = lose
+    fastest = 0.0
+    for step in range(10 * rate_hz):
+        side = np.where(np.array([1, 0, 0, 1, 1, 1], bool), 1.0 if step // (rate_hz * 2 // 3) % 2 else -1.0, 0.0)
+        target = np.clip(UP + 0.8 * side, LOW, HIGH).astype(np.float32)
+        state = guard.step({"joint_target": target})
+        fastest = max(fastest, np.abs(state.sensors["joint_velocity"]).max())
+    assert fastest > 3.0, "rad/s"
 
 
 def test_an_alarm_is_a_fault_that_names_the_joint(virtual_arm: Make) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hal import Guard, Limits, RobotSpec, RobotState, SpecError
+from hal import Field, Guard, Limits, RobotSpec, RobotState, Spec, SpecError
 from hal.guarding.command_limiter import CommandLimiter
 from tests.fakes import TWO_JOINTS, ManualClock, Puppet
 
@@ -219,6 +219,134 @@ def test_what_is_within_the_limits_is_not_changed(
         assert made.apply(told, last)["target"] is told["target"]
     elif not spec.limits.names:
         pytest.fail("nothing is limited")
+
+
+sixteenths = st.integers(-20, 20).map(lambda number: number / 16)
+"""Places a fraction of a stride apart, so that limits are met exactly, missed by little, and exceeded to both sides."""
+
+pairs = st.tuples(sixteenths, sixteenths)
+limit = st.sampled_from([None, 0.25, (0.25, 0.5)])
+
+
+def nearest(spec: RobotSpec, goal: Any, applied: Any, measured: Any, passed_s: float | None) -> np.ndarray:
+    """Return the command that the limits ask for: by the lead, then by the speed, then by the range."""
+    limits, goal = spec.limits, np.asarray(goal)
+    if "target" in limits.max_lead and measured is not None:
+        lead = np.asarray(limits.max_lead["target"])
+        goal = np.clip(goal, np.minimum(measured - lead, applied), np.maximum(measured + lead, applied))
+    if "target" in limits.max_velocity:
+        stride = np.asarray(limits.max_velocity["target"]) * (1.0 if passed_s is None else min(passed_s, 1.0))
+        goal = np.clip(goal, applied - stride, applied + stride)
+    return np.clip(goal, -1, 1) if limits.names else goal
+
+
+@given(limit, limit, pairs, pairs, pairs, st.booleans(), st.booleans(), st.sampled_from([None, 0.0, 0.5, 1.0, 2.0]))
+def test_each_command_goes_to_the_nearest_place_that_its_limits_allow(
+    velocity: Any, lead: Any, goal: Any, applied: Any, measured: Any, is_measured: bool, alone: bool, passed_s: Any
+) -> None:
+    """Of a robot of two joints or one, at 1 Hz; the command asked for stays as it is."""
+    names = {"max_velocity": velocity, "max_lead": lead if is_measured else None}
+    if alone:
+        goal, applied, measured = goal[0], applied[0], measured[0]
+        names = {name: value[0] if isinstance(value, tuple) else value for name, value in names.items()}
+    shape = np.shape(goal)
+    spec = replace(
+        TWO_JOINTS,
+        sensors=Spec("sensors", (Field("angle", shape, "float32", -10, 10),)),
+        commands=Spec("commands", (Field("target", shape, "float32", -1, 1),)),
+        rate_hz=1.0,
+        limits=Limits(**{name: {"target": value} for name, value in names.items() if value is not None}),
+        home={},
+        measured_by={"target": "angle"} if is_measured else {},
+    )
+    last = RobotState({"angle": np.asarray(measured, np.float32)}, {"target": np.asarray(applied, np.float32)}, 0)
+    asked = {"target": np.clip(np.asarray(goal, np.float32), -1, 1)}
+    kept = asked["target"].copy()
+    made = CommandLimiter(spec)
+    place = last.sensors["angle"] if is_measured else None
+    expected = nearest(spec, asked["target"], last.applied["target"], place, passed_s)
+    np.testing.assert_array_equal(made.apply(asked, last, passed_s)["target"], expected)
+    np.testing.assert_array_equal(asked["target"], kept)
+    if made.is_within(asked, last):
+        np.testing.assert_array_equal(nearest(spec, kept, last.applied["target"], place, None), kept)
+
+
+@pytest.mark.parametrize("velocity", [None, (0.25, 0.375)])
+@pytest.mark.parametrize("lead", [None, (0.25, 0.375)])
+@pytest.mark.parametrize("moving", [0, 1])
+def test_no_goal_wherever_the_arm_is_gets_through_unlimited(velocity: Any, lead: Any, moving: int) -> None:
+    """Every goal, last command and measurement on a grid, to both sides of zero, where the other joint rests."""
+    names = {"max_velocity": velocity, "max_lead": lead}
+    limits = Limits(**{name: {"target": value} for name, value in names.items() if value is not None})
+    spec = replace(TWO_JOINTS, rate_hz=1.0, limits=limits)
+    grid = np.linspace(-0.625, 0.625, 11)
+    rows = np.zeros((len(grid) ** 3, 3, 2), np.float32)
+    rows[:, :, moving] = np.stack(np.meshgrid(grid, grid, grid), -1).reshape(-1, 3)
+    expected = nearest(spec, rows[:, 0], rows[:, 1], rows[:, 2], None)
+    made = CommandLimiter(spec)
+    for (goal, applied, measured), legal in zip(rows, expected, strict=True):
+        last = RobotState({"angle": measured}, {"target": applied}, 0)
+        assert made.apply({"target": goal}, last)["target"].tolist() == legal.tolist(), (goal, applied, measured)
+        assert not made.is_within({"target": goal}, last) or goal.tolist() == legal.tolist()
+
+
+@pytest.mark.parametrize("beyond", [-5e-4, 5e-4])
+@pytest.mark.parametrize("side", [-1.0, 1.0])
+@pytest.mark.parametrize("kind", ["max_velocity", "max_lead"])
+def test_a_limit_is_kept_to_less_than_a_thousandth(kind: str, side: float, beyond: float) -> None:
+    spec = replace(TWO_JOINTS, rate_hz=1.0, limits=Limits(**{kind: {"target": 0.25}}))
+    goal, still = np.float32([side * 0.25 * (1 + beyond), 0.0]), np.zeros(2, np.float32)
+    last = RobotState({"angle": still}, {"target": still}, 0)
+    expected = nearest(spec, goal, still, still, None)
+    np.testing.assert_array_equal(CommandLimiter(spec).apply({"target": goal}, last)["target"], expected)
+    assert beyond < 0 or not CommandLimiter(spec).is_within({"target": goal}, last)
+
+
+def test_rows_of_a_command_of_one_number_are_limited() -> None:
+    one = Spec("commands", (Field("target", (), "float32", -1, 1),))
+    angle = Spec("sensors", (Field("angle", (), "float32", -10, 10),))
+    spec = replace(TWO_JOINTS, sensors=angle, commands=one, limits=Limits({"target": 2.0}), home={})
+    goals, still = np.linspace(-1, 1, 5, dtype=np.float32), np.zeros(5, np.float32)
+    last = RobotState({"angle": still}, {"target": still}, 0)
+    told = CommandLimiter(spec).apply({"target": goals}, last)["target"]
+    np.testing.assert_allclose(told, np.clip(goals, -0.2, 0.2))
+
+
+def test_a_goal_equal_to_the_last_command_stops_an_arm_without_turning_back() -> None:
+    """As the loop commands where nobody else does."""
+    step = Steps()
+    for _ in range(20):
+        step(np.float32([0.9, -0.9]))
+    (stop,) = step.limiter.stop_values().values()
+    for _ in range(60):
+        step(step.told[-1])
+    way = np.diff(np.array(step.told), axis=0)
+    assert (way[:, 0] >= 0).all()
+    assert (way[:, 1] <= 0).all()
+    np.testing.assert_allclose(step.told[-1], stop, atol=1e-6)
+
+
+def test_the_way_of_braking_is_not_longer_than_the_detours_say() -> None:
+    rng, step, turned = np.random.default_rng(0), Steps(), set()
+    for _ in range(60):
+        goal = rng.uniform(-1, 1, 2).astype(np.float32)
+        for _ in range(rng.integers(1, 12)):
+            step(goal)
+            detours = step.limiter.detour_values()
+            detour = detours.get("target", np.zeros(2))
+            places = np.array([step.limiter.braking_values(share)["target"] for share in np.linspace(0, 1, 40)])
+            length = np.abs(np.diff(places, axis=0)).sum(0)
+            straight = np.abs(step.limiter.stop_values()["target"] - places[0])
+            assert (length <= straight + detour + 1e-5).all()
+            turned.add(tuple(detour > 0))
+    assert turned >= {(False, False), (True, False), (False, True)}, "the test saw both kinds of braking"
+
+
+def test_an_arm_that_measures_nothing_is_led_too() -> None:
+    step = Steps(replace(ARM, measured_by={}, home={}, limits=replace(LIMITS, max_lead={})))
+    for _ in range(300):
+        step(np.float32([0.9, -0.3]))
+    np.testing.assert_array_equal(step.told[-1], np.float32([0.9, -0.3]))
 
 
 def test_a_led_command_is_never_within_the_limits_at_once() -> None:

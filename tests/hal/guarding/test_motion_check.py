@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hal import Automatic, Guard, Homing, HomingSettings, Limits, ResetFailed
+from hal import Automatic, Guard, Homing, HomingSettings, Limits, ResetFailed, RobotStopped
 from hal.guarding.motion_check import MOST_LOOKS, ClearWay
 from real.control.driver import park
 from tests.fakes import TWO_JOINTS, ManualClock, Puppet
@@ -186,3 +186,37 @@ def test_a_guard_without_a_check_says_nothing_of_it(puppet: Any) -> None:
     guard = Guard(puppet())
     assert guard.about() == {}
     assert guard.held_back is None
+    assert guard.blocked_by == ""
+
+
+def test_a_command_whose_speed_is_free_goes_to_the_last_clear_place_at_once(puppet: Any) -> None:
+    arm = puppet(replace(TWO_JOINTS, limits=Limits()))
+    guard = Guard(arm, check=Corner())
+    guard.reset({})
+    guard.step(target(1.0, 0.0))
+    assert 0.45 <= arm.told[-1][0] <= 0.5
+
+
+@pytest.mark.parametrize("clears", [False, True])
+def test_a_stop_while_a_way_is_looked_at_keeps_the_command_from_the_driver(puppet: Any, clears: bool) -> None:
+    """Even a stop that somebody clears meanwhile: the arm may be elsewhere now."""
+
+    class Interrupted(Corner):
+        stops = False
+
+        def pose(self, commands: Mapping[str, np.ndarray]) -> np.ndarray:
+            if self.stops:
+                guard.stop("a hand in the way")
+                if clears:
+                    guard.latch.clear("it is gone", guard.latch.number)
+            return super().pose(commands)
+
+    arm, check = puppet(), Interrupted()
+    guard = Guard(arm, check=check)
+    guard.reset({})
+    check.stops = True
+    with pytest.raises(RobotStopped) as stopped:
+        guard.step(target(0.1, 0.0))
+    assert ("a hand in the way" in str(stopped.value)) == (not clears)
+    assert "None" not in str(stopped.value)
+    assert arm.told == []

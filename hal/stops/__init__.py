@@ -1,0 +1,1 @@
+"""The latched stop, and the file in which it outlives the process."""

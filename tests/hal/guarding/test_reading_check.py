@@ -1,0 +1,151 @@
+"""A measurement that changes faster than the motors can move stops a robot by name; lost ones and wraps do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import Guard, RobotSpec, RobotState, RobotStopped, SpecError
+from hal.guarding.reading_check import RATE_FACTOR, RateCheck
+from hal.robots.go2 import GO2
+from hal.robots.so101 import HIGH, LOW, SO101
+from hal.robots.so101_pair import SO101_PAIR
+from sim.robot import SimRobot
+from sim.robots.go2 import go2
+from sim.robots.so101 import so101
+from sim.robots.twin import so101_twin
+from tests.fakes import TWO_JOINTS
+
+FAST = replace(TWO_JOINTS, max_rate={"angle": (4.0, 2.0)})  # at 10 Hz twice that is 0.8 and 0.4 rad a period
+MS = 1_000_000
+REAL_ARM = Path(__file__).parents[4] / "shared/data/so101-pick-place"
+
+
+def reading(angle: tuple[float, float], at_ms: float, age_ms: float = 0.0) -> RobotState:
+    sensors = {"angle": np.float32(angle)}
+    return RobotState(sensors, {"target": np.zeros(2, np.float32)}, round(at_ms * MS), {"angle": round(age_ms * MS)})
+
+
+def verdicts(*readings: RobotState, spec: RobotSpec = FAST) -> list[str | None]:
+    check = RateCheck(spec)
+    check.begin(readings[0])
+    return [check.check(robot_state) for robot_state in readings[1:]]
+
+
+def test_a_jump_is_named_with_its_joint_its_time_and_what_is_possible() -> None:
+    (problem,) = verdicts(reading((0.0, 0.0), 0), reading((0.0, 0.45), 100))
+    assert problem is not None
+    for part in ("'angle' [knee] changed by +0.45 rad in 100 ms", "at most 4 rad/s"):
+        assert part in problem
+
+
+def test_the_fastest_that_is_possible_is_no_jump_in_either_direction() -> None:
+    assert verdicts(reading((0.0, 0.0), 0), reading((0.79, -0.39), 100), reading((0.0, 0.0), 200)) == [None, None]
+
+
+@pytest.mark.parametrize("second", [-0.81, 0.81])
+def test_each_element_has_its_own_rate(second: float) -> None:
+    assert verdicts(reading((0.0, 0.0), 0), reading((second, 0.0), 100)) != [None]
+    one = replace(TWO_JOINTS, max_rate={"angle": 5.0})
+    assert verdicts(reading((0.0, 0.0), 0), reading((second, second), 100), spec=one) == [None]
+
+
+def test_the_time_is_that_of_the_stamps_and_of_what_was_lost() -> None:
+    assert verdicts(reading((0.0, 0.0), 0), reading((0.0, 0.7), 200)) == [None], "a period was left out"
+    assert verdicts(reading((0.0, 0.0), 0, age_ms=90), reading((0.0, 0.7), 100)) == [None], "an old one before"
+    assert verdicts(reading((0.0, 0.0), 0), reading((0.0, 0.35), 20)) == [None], "two late readings one after another"
+    assert verdicts(reading((0.0, 0.0), 0), reading((0.0, 0.45), 20)) != [None]
+
+
+@pytest.mark.parametrize(("unit", "turn"), [("rad", 2 * np.pi), ("deg", 360.0), ("m", None)])
+def test_the_wrap_of_an_angle_is_no_jump(unit: str, turn: float | None) -> None:
+    field = replace(FAST.sensors["angle"], unit=unit, low=-1000, high=1000)
+    spec = replace(FAST, sensors=replace(FAST.sensors, fields=(field,)))
+    wrapped = verdicts(reading((0.0, 0.1), 0), reading((0.0, 0.2 - (turn or 6.28)), 100), spec=spec)
+    assert (wrapped == [None]) is (turn is not None)
+
+
+def test_a_rate_needs_a_sensor_of_floats_and_a_number_above_0() -> None:
+    for rate in ({"angle": 0.0}, {"angle": (1.0, 2.0, 3.0)}, {"angle": float("nan")}):
+        with pytest.raises(SpecError, match="max_rate"):
+            replace(TWO_JOINTS, max_rate=rate)
+    assert RobotSpec.from_dict(FAST.to_dict()) == FAST
+    assert FAST.digest == TWO_JOINTS.digest, "policies and logs stay valid"
+    assert "max_rate" not in TWO_JOINTS.to_dict()
+
+
+def test_a_guard_stops_a_robot_whose_encoder_jumps_also_between_two_commands(puppet: Any) -> None:
+    class Jumping(puppet):  # type: ignore[misc]
+        def read(self) -> RobotState:
+            return self._robot_state()
+
+    inner = Jumping(FAST, follows=0.0)
+    guard = Guard(inner)
+    target, jumped = {"target": np.zeros(2, np.float32)}, r"implausible: sensor 'angle' \[knee\] changed by \+0.45"
+    guard.reset({})
+    guard.step(target)
+    inner.angle = np.float32([0.0, 0.45])
+    with pytest.raises(RobotStopped, match=jumped):
+        guard.step(target)
+    with pytest.raises(RobotStopped, match=jumped):
+        guard.step(target)
+    guard.reset({"clear_stop": "looked at the encoder"})
+    guard.step(target)
+    inner.angle = np.float32([0.0, 0.9])
+    with pytest.raises(RobotStopped, match=jumped):
+        guard.read()
+    assert guard.read() is not None, "a robot that is stopped may be moved, and is shown"
+
+
+@pytest.mark.parametrize("spec", [SO101, SO101_PAIR, GO2], ids=lambda spec: spec.name)
+def test_the_guard_lets_no_command_ask_for_more_than_the_motors_make(spec: RobotSpec) -> None:
+    for command, velocity in spec.limits.max_velocity.items():
+        assert velocity <= spec.max_rate[spec.measured_by[command]]
+
+
+@pytest.mark.parametrize(
+    ("make", "low", "high", "steps"),
+    [(so101, LOW, HIGH, 300), (so101_twin, LOW, HIGH, 300), (go2, None, None, 100)],
+    ids=["so101", "twin", "go2"],
+)
+def test_a_simulation_driven_to_and_fro_as_fast_as_its_guard_allows_shows_no_jump(
+    make: Callable[[], Any], low: Any, high: Any, steps: int
+) -> None:
+    guard, random = Guard(SimRobot(make())), np.random.default_rng(1)
+    check = RateCheck(guard.spec)
+    state = guard.reset({"seed": 1})
+    check.begin(state)
+    (command,) = guard.spec.commands
+    ends = [np.broadcast_to(end, command.shape) for end in (command.bounds if low is None else (low, high))]
+    target = state.applied[command.name]
+    for step in range(steps):
+        if step % 15 == 0:
+            target = random.uniform(*ends).astype(np.float32)
+        state = guard.step({command.name: target})
+        assert check.check(state) is None
+
+
+def test_a_real_arm_shows_no_jump() -> None:
+    """The recording has stamps on the grid of its periods: one period shows 5.8 rad/s, 1.1 times the servos' speed."""
+    if not REAL_ARM.is_dir():
+        pytest.skip(f"no recording at {REAL_ARM}")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(sorted(REAL_ARM.glob("data/**/*.parquet"))[0]).to_pydict()
+    half = np.array([HIGH[joint] - LOW[joint] for joint in range(6)]) / 2  # 100 units; the gripper's are 0 to 100
+    units = np.array(table["observation.state"]) * [*[0.01] * 5, 0.02]
+    fastest = 0.0
+    for episode in set(table["episode_index"]):
+        rows = [row for row, number in enumerate(table["episode_index"]) if number == episode]
+        readings = [
+            RobotState({"joint_position": (units[row] * half).astype(np.float32)}, {}, round(at * 1e9 / 30))
+            for at, row in enumerate(rows)
+        ]
+        assert verdicts(*readings, spec=SO101) == [None] * (len(rows) - 1)
+        fastest = max(fastest, float(np.abs(np.diff(units[rows] * half, axis=0)).max()) * 30)
+    assert fastest == pytest.approx(5.83, abs=0.05)
+    assert fastest < 0.6 * RATE_FACTOR * SO101.max_rate["joint_position"]
