@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,7 @@ import numpy as np
 import zmq
 
 from hal.clock import OffsetEstimator
-from hal.errors import ConnectionLost, EpisodeError, RobotStopped, SpecMismatch, WireError
+from hal.errors import ConnectionLost, EpisodeError, SpecMismatch, WireError
 from hal.guarding.manifest_check import compare_manifests
 from hal.robot import RobotSpec
 from real.client.datagrams import DatagramPath
@@ -27,7 +27,7 @@ from real.protocol.handshake import ClientKeys, Handshake
 from real.protocol.messages import Message, MessageKind, receive_frames, send_frames
 from real.protocol.sockets import notice_vanished_peers
 
-__all__ = ["ClientSettings", "Connection", "Delays", "ServedManifest", "server_spec", "stop_number"]
+__all__ = ["ClientSettings", "Connection", "Delays", "ServedManifest", "server_spec"]
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +96,8 @@ class Connection:
             when its answer left (the server's clock), and when the answer came (our clock); nanoseconds.
         wanted_by: the name of another client that asks for the robot, until this client has answered; or None.
         no_datagrams: why steps go by ZeroMQ; None: they go by datagrams.
-        stop_number: of the newest stop when the server last answered that the robot is stopped; None before.
+        stop_number: of the newest stop that the server told of, by an error or by the answer to a stop of this client;
+            None where it told of none since the last reset.
     """
 
     def __init__(
@@ -174,8 +175,8 @@ class Connection:
                 self._offset.add(*self.exchange)
             if message.kind is MessageKind.ERROR:
                 error = error_from_list(message.detail)
-                if isinstance(error, RobotStopped):
-                    self.stop_number = stop_number(message.detail[3])
+                if error.stop_number is not None:
+                    self.stop_number = error.stop_number
                 raise error
             if message.kind is not MessageKind.EVENT:
                 return True
@@ -332,12 +333,6 @@ class Connection:
         self._socket.close()
         if self._path is not None:
             self._path.close()
-
-
-def stop_number(values: Any) -> int | None:
-    """Return the number of the newest stop from a status or an error's values; None: an older server gives none."""
-    number = values.get("stop_number") if isinstance(values, Mapping) else None
-    return number if type(number) is int else None
 
 
 def server_spec(message: Message) -> RobotSpec:

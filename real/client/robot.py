@@ -19,8 +19,11 @@ from hal.errors import ConnectionLost, EpisodeError, RobotError, RobotStopped, S
 from hal.guard import check_fresh
 from hal.reset.confirmation import Answer
 from hal.reset.record import ResetRecord
-from hal.robot import RobotSpec, RobotState, SampleSink, StreamSpec
-from real.client.connection import ClientSettings, Connection, Delays, ServedManifest, server_spec, stop_number
+from hal.robot import RobotSpec, RobotState, SampleSink, StreamSpec, check_reset_options
+from hal.spec import Spec
+from hal.stops.latch import StopLatch, gives_reason
+from real.client.connection import ClientSettings, Connection, Delays, ServedManifest, server_spec
+from real.protocol.errors import stop_number
 from real.protocol.handshake import load_keys
 from real.protocol.messages import Message, MessageKind, address_at_host, answer_from_list, check_address
 from real.protocol.rows import RobotStateCodec, RowCodec
@@ -56,6 +59,7 @@ class RemoteRobot:
 
     Attributes:
         last_reset: the record of the last reset, where the server's robot keeps one.
+        last_stop: the number of the last stop that was asked for here and confirmed; None before.
 
     Raises:
         WireError: the address is not understood, or is not loopback and there are no keys.
@@ -79,14 +83,13 @@ class RemoteRobot:
         self._on_event, self._on_wanted = on_event, on_wanted
         self._offset, self._delays, self._clocks = OffsetEstimator(), Delays(), ClockStream()
         self.last_reset: ResetRecord | None = None
+        self.last_stop: int | None = None
         self._connection: Connection | None = None
         self._lost: str | None = None
         self._returned: dict[str, str] | None = None
-        self._stopped: StopReason | None = None  # asked for here and not cleared since
-        self._stops = 0  # how many were asked for here
-        self._seen_stop: int | None = None
-        self._stopped_lock = threading.RLock()  # a signal handler may stop the robot in the midst of this
+        self._latch = StopLatch()  # of the stops that were asked for here
         self._sequence = 0  # of the last request before the connection was lost
+        self._told_stop: int | None = None  # as `Connection.stop_number` of the connection that was lost
         self._session = 0  # outlives its connection, so that this client can take the robot back from itself
         self._closed = False
         self._lock = threading.Lock()
@@ -147,23 +150,25 @@ class RemoteRobot:
     def reset(self, options: Mapping[str, Any]) -> RobotState:
         """Reset as `Robot.reset` does; connect, or connect again, if need be.
 
-        An interruption (Ctrl-C) while the robot moves home stops it. A reset with ``clear_stop`` clears the stop that
-        this client was told of, and none that came after it; where it was told of none, the newest one at the call.
+        An interruption (Ctrl-C) while the robot moves home stops it. A reset with ``clear_stop`` clears the stop with
+        the number ``stop_number`` and those before it: pass the number that the person saw who looked at the robot. By
+        default it is that of the last `RobotStopped` that this client raised, or of its own `stop`.
 
         Raises:
-            RobotStopped: the robot is stopped, and the options do not clear that; or another stop has come since this
-                client was told of one: it stays, and the next reset may clear it.
+            RobotStopped: the robot is stopped, and the options do not clear that; or a stop has come of which this
+                client was not told. It stays, and the next reset may clear it.
             ConnectionLost: the server does not answer or refuses this key, or another client holds the robot.
             SpecMismatch: the server's robot is another than expected, with a line for every difference.
             DeadlineExceeded: the reset took too long; the robot was stopped.
             RobotError: whatever the server's robot raised.
         """
-        with self._lock:
-            stops = self._check_clears(options.get("clear_stop"))
+        check_reset_options(Spec("commands", ()), {"stop_number": options.get("stop_number")})
+        with self._lock, self._latch.resetting(options) as clearance:
             self._returned = None
             connection = self._connected()
-            detail: dict[str, Any] = {"options": dict(options), "deadline_s": float(self.settings.reset_timeout_s)}
-            if options.get("clear_stop") and (number := self._known_stop(connection)) is not None:
+            passed = {name: value for name, value in options.items() if name != "stop_number"}
+            detail: dict[str, Any] = {"options": passed, "deadline_s": float(self.settings.reset_timeout_s)}
+            if (number := self._stop_to_clear(connection, options)) is not None:
                 detail["stop_number"] = number
             self.last_reset = None
             try:
@@ -172,39 +177,35 @@ class RemoteRobot:
                 with contextlib.suppress(RobotError):
                     self.stop("its client was interrupted during a reset")
                 raise
-            self._clear_stop(stops)
-            connection.stop_number = self._seen_stop = None
+            clearance.use()
+            connection.stop_number = None
             return robot_state
 
-    def see_stop(self, number: int) -> None:
-        """Name the newest stop that a person has seen, by its ``stop_number``: resets clear no later one."""
-        self._seen_stop = number
+    def _stop_to_clear(self, connection: Connection, options: Mapping[str, Any]) -> int | None:
+        """Return the number of the newest stop that a reset may clear; None where it clears none.
 
-    def _known_stop(self, connection: Connection) -> int | None:
-        """Return the number of the newest stop that a reset may clear; None where the server gives no numbers.
-
-        That is the stop that this client was told of. Where it was told of none, it is the newest one by now.
+        Raises:
+            RobotStopped: the robot is stopped, and this client was not told of it before.
         """
-        if self._seen_stop is not None:
-            return self._seen_stop
-        if connection.stop_number is None:
-            status = self._ask(connection, MessageKind.STATUS, None, (), self.settings.connect_timeout_s).detail
-            return stop_number(status)
-        return connection.stop_number
-
-    def _check_clears(self, why: Any) -> int:
-        """Refuse a reset that does not clear the stop; return how many stops were asked for until now."""
-        with self._stopped_lock:
-            if self._stopped is not None and not (isinstance(why, str) and why.strip()):
-                raise RobotStopped(self._stopped)
-            return self._stops
-
-    def _clear_stop(self, stops: int) -> None:
-        """Forget the stop after a reset that has succeeded, unless another stop was asked for meanwhile."""
-        with self._stopped_lock:
-            if self._stops != stops and self._stopped is not None:
-                raise RobotStopped(self._stopped)
-            self._stopped = None
+        if not gives_reason(options):
+            return None
+        if options.get("stop_number") is not None:
+            return int(options["stop_number"])
+        if connection.stop_number is not None:
+            return connection.stop_number
+        status = self._ask(connection, MessageKind.STATUS, None, (), self.settings.connect_timeout_s).detail
+        number = stop_number(status)
+        if number is not None and status.get("state") == "stopped":
+            connection.stop_number = number  # from here on this client knows
+            why = str(status.get("why"))
+            stopped = RobotStopped(
+                why,
+                f"the robot is stopped: {why}. This client was not told so before, so the stop was not cleared. "
+                f"Look at the robot, then reset again, or name the stop: stop_number {number} (--stop-number {number})",
+            )
+            stopped.stop_number = number
+            raise stopped
+        return number
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """Step as `Robot.step` does: send the command, and wait for the reading at the end of the period.
@@ -221,8 +222,8 @@ class RemoteRobot:
             connection = self._connection
             if connection is None:
                 raise self._not_connected()
-            if self._stopped is not None:
-                raise RobotStopped(self._stopped)
+            if (stopped := self._latch.reason) is not None:
+                raise RobotStopped(stopped)
             row = self._commands.pack_command(command)
             try:
                 try:
@@ -367,19 +368,28 @@ class RemoteRobot:
 
         Raises:
             ConnectionLost: the server did not confirm. Use the robot's own stop button.
-            RobotError: the server commands nothing any more, but its driver did not confirm. Use that button as well.
+            RobotError: the server commands nothing any more, but its driver did not confirm: use that button as well.
+                Or the stop is not in the file that keeps it, and would be lost if the server were killed.
         """
-        stop = StopReason.of(reason)
-        with self._stopped_lock:
-            self._stopped, self._stops = self._stopped or stop, self._stops + 1
-        if (connection := self._connection) is not None:
-            connection.stop_number = None  # the next reset may clear this stop too
+        stop, connection = StopReason.of(reason), self._connection
+        self._latch.stop(stop)
         try:
-            done = self._ask_to_stop({"reason": encodable(stop.text, 1000), "orderly": stop.orderly})
+            done = self._ask_to_stop(
+                {"reason": encodable(stop.text, 1000), "orderly": stop.orderly, "numbered": True}
+            ).detail
         except ConnectionLost as error:
             raise ConnectionLost(f"the stop was NOT confirmed, use the robot's own stop button: {error}") from None
-        if done.detail is not None:
-            raise RobotError(f"the stop is latched, and nothing is commanded any more, but {done.detail}")
+        trouble = done.get("trouble") if isinstance(done, Mapping) else done
+        self.last_stop = number = stop_number(done)
+        told = self._told_stop if connection is None else connection.stop_number
+        # A stop that came between is one that nobody here has seen.
+        if number is not None and (done.get("first") or (told is not None and number == told + 1)):
+            if connection is None:
+                self._told_stop = number  # for the connection that the next reset makes
+            else:
+                connection.stop_number = number
+        if trouble is not None:
+            raise RobotError(f"the stop is latched, and nothing is commanded any more, but {trouble}")
 
     def _ask_to_stop(self, detail: dict[str, Any]) -> Message:
         timeout_s = self.settings.connect_timeout_s
@@ -475,7 +485,9 @@ class RemoteRobot:
         return self._connection
 
     def _new_connection(self) -> Connection:
-        return Connection(self.address, self._take_event, self._keys, self._offset)
+        connection = Connection(self.address, self._take_event, self._keys, self._offset)
+        connection.stop_number = self._told_stop
+        return connection
 
     def _take_event(self, state: str, detail: str) -> None:
         if state == "reset":
@@ -549,8 +561,8 @@ class RemoteRobot:
     def _not_connected(self) -> RobotError:
         if self._closed:
             return EpisodeError("this remote robot is closed; make a new one")
-        if self._stopped is not None:
-            return RobotStopped(self._stopped)
+        if (stopped := self._latch.reason) is not None:
+            return RobotStopped(stopped)
         if self._lost is not None:
             return ConnectionLost(f"the connection was lost ({self._lost}); call reset to connect again")
         return EpisodeError("step before reset: call reset first, it connects and reads where the robot is")
@@ -567,6 +579,6 @@ class RemoteRobot:
 
     def _drop(self, why: str) -> None:
         if self._connection is not None:
-            self._sequence = self._connection.sequence
+            self._sequence, self._told_stop = self._connection.sequence, self._connection.stop_number
             self._connection.close()
         self._connection, self._lost = None, why

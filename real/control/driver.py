@@ -6,19 +6,23 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from hal.errors import EpisodeError, RobotStopped, StopReason
 from hal.homing import HomingSettings, towards
-from hal.robot import RobotSpec, RobotState
-from hal.stop_latch import StopLatch
+from hal.robot import CLOSE_S, RobotSpec, RobotState
+from hal.stops.latch import StopLatch
 from hal.wrapper import RobotWrapper
 from real.control.lifecycle import Lifecycle
 from real.protocol.errors import stopped_by
 from real.protocol.text import error_text, printable
 
-__all__ = ["DEAF_S", "HANGS_S", "STOP_S", "DriverStopper", "DriverWatch", "WayHome", "park", "stop_faulty"]
+__all__ = [
+    "END_S", "HANGS_S", "STOP_S", "DriverStopper", "DriverWatch", "Stopped", "WayHome", "check_fallback",
+    "park", "stop_faulty",
+]  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
@@ -29,9 +33,22 @@ any pause that a busy machine makes."""
 STOP_S = 0.1
 """Longest time for which a stop waits for its driver, seconds; a later return is still taken up."""
 
-DEAF_S = 0.5
-"""Longest silence of the thread that reads stops, seconds, in which a robot without a client may still move: ten of its
-ticks."""
+END_S = CLOSE_S + 3.0
+"""Longest end of a control loop, seconds: a step and a ``stop`` that are under way, then the driver's ``close``."""
+
+
+class Stopped(NamedTuple):
+    """The outcome of a stop.
+
+    Attributes:
+        number: of the stop.
+        is_first: whether no other stop was latched before it.
+        trouble: why the driver's ``stop`` is not known to have worked, or None.
+    """
+
+    number: int
+    is_first: bool
+    trouble: str | None
 
 
 class DriverStopper:
@@ -113,11 +130,17 @@ class DriverStopper:
                 self._failure, self._answered = failure, number
                 self._changed.notify_all()
 
-    def close(self, timeout_s: float) -> str | None:
+    def settle(self) -> str | None:
+        """Wait until no ``stop`` is under way, for at most `HANGS_S`; return why one still is, or None."""
+        with self._changed:
+            has_settled = self._changed.wait_for(lambda: self._called_s is None, HANGS_S)
+        return None if has_settled else self.trouble or _not_returned(HANGS_S)
+
+    def close(self, end_s: float) -> str | None:
         """Close the robot.
 
         Args:
-            timeout_s: longest wait for a ``stop`` under way, and then for the ``close``, seconds.
+            end_s: until when to wait for a ``stop`` under way and for the ``close``, seconds of the monotonic clock.
 
         Returns:
             Why the robot is left alone, or None.
@@ -126,8 +149,8 @@ class DriverStopper:
             Exception: whatever the robot's ``close`` raises.
         """
         with self._changed:
-            if not self._changed.wait_for(lambda: self._called_s is None, timeout_s):
-                return f"the robot's driver did not return within {timeout_s:g} s from its stop(); it is left alone"
+            if not self._changed.wait_for(lambda: self._called_s is None, max(0.0, end_s - CLOSE_S - time.monotonic())):
+                return "the robot's driver did not return in time from its stop(); it is left alone"
         errors: list[BaseException] = []
 
         def close() -> None:
@@ -138,9 +161,9 @@ class DriverStopper:
 
         thread = threading.Thread(target=close, name="rlenv-robot close", daemon=True)
         thread.start()
-        thread.join(timeout_s)
+        thread.join(max(0.0, end_s - time.monotonic()))
         if thread.is_alive():
-            return f"the robot's driver did not return within {timeout_s:g} s from its close(); it is left alone"
+            return "the robot's driver did not return in time from its close(); it is left alone"
         if errors:
             raise errors[0]
         return None
@@ -221,7 +244,20 @@ def stop_faulty(
     _log.error("the robot failed in %s", where, exc_info=error)
     reason = own.reason if own is not None else f"fault in {where}: {type(error).__name__}: {error_text(error)}"
     stop(printable(reason, 8000))
-    return stopped_by(error) if own is None else own
+    return stopped_by(error, latch.number) if own is None else own
+
+
+def check_fallback(robot: RobotWrapper, on_silence: str) -> None:
+    """Refuse a way to end a silence that a robot does not have.
+
+    Raises:
+        ValueError: the driver has no ``damp``, or the spec no home.
+    """
+    name = robot.spec.name
+    if on_silence == "damp" and not hasattr(robot.unwrapped, "damp"):
+        raise ValueError(f"on_silence is 'damp', and the driver of {name!r} has no damp(); allowed: 'hold', 'park'")
+    if on_silence == "park" and not robot.spec.home:
+        raise ValueError(f"on_silence is 'park', and {name!r} has no home in its spec; allowed: 'hold'")
 
 
 class WayHome:

@@ -95,13 +95,16 @@ class RateLimiter:
     @property
     def spent(self) -> bool:
         """Whether the next message has to wait, for at most the time of one token."""
-        if self._tokens < 1.0:
-            now = self._now()
-            self._tokens = min(self._tokens + (now - self._at) * self._per_s, float(self._burst))
-            self._at = now
+        self._refill()
         return self._tokens < 1.0
 
     def take(self) -> bool:
         """Count a message that was read, and return whether the next one has to wait."""
+        self._refill()  # first: what came in while there were enough is not kept beyond the burst
         self._tokens -= 1.0
-        return self._tokens < 1.0 and self.spent
+        return self._tokens < 1.0
+
+    def _refill(self) -> None:
+        now = self._now()
+        self._tokens = min(self._tokens + (now - self._at) * self._per_s, float(self._burst))
+        self._at = now

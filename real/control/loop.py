@@ -18,11 +18,11 @@ from hal.clock import LoopTiming, Watchdog
 from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped, StaleReading, StopReason
 from hal.field import JsonObject
 from hal.guard import REFRESH_S, guarded, innermost_guard
-from hal.robot import Robot, RobotSpec, RobotState, check_reset_options
-from hal.stop_latch import StopFile
+from hal.robot import CLOSE_S, Robot, RobotSpec, RobotState, check_reset_options
+from hal.stops.file import StopFile
 from hal.wrapper import robot_that_steps
 from real.control.commands import Command, CommandQueue, Finish, Park, Quit, Reset, Step
-from real.control.driver import DEAF_S, DriverStopper, DriverWatch, WayHome, park, stop_faulty
+from real.control.driver import END_S, DriverStopper, DriverWatch, Stopped, WayHome, check_fallback, park, stop_faulty
 from real.control.heartbeat import Heartbeat
 from real.control.interpolation import SetpointInterpolator, check_watched, ticks_of
 from real.control.lifecycle import Lifecycle, State
@@ -30,7 +30,7 @@ from real.control.limits import MaxAge
 from real.control.observer import ServerObserver
 from real.control.pacing import pacing_for
 from real.control.realtime import RealTime, ask_real_time
-from real.control.settings import LoopSettings
+from real.control.settings import DEAF_S, LoopSettings
 from real.protocol.text import printable
 
 __all__ = ["Answerer", "ControlLoop"]
@@ -97,7 +97,7 @@ class ControlLoop:
         self.spec: RobotSpec = spec if ticks == 1 else replace(spec, rate_hz=spec.rate_hz / ticks)
         check_watched(self._robot, self.spec, None if settings.lockstep else settings.watchdog_s)
         self._on_silence, self._park_velocity = settings.on_silence, settings.park_velocity
-        self._check_silence_setting()
+        check_fallback(self._robot, self._on_silence)
         self._way_home: WayHome | None = None  # after a silence
         self._damped = False
         self._looked_s: float | None = None  # when the thread that reads stops last looked after the driver
@@ -123,6 +123,7 @@ class ControlLoop:
         self._interpolator = SetpointInterpolator(spec.commands, ticks, spec.limits.max_acceleration)
         self._driver = DriverWatch(lambda: self._guard.called_s, self._guard.now)
         self._stopper = DriverStopper(self._robot, self._latch)
+        self._guard.stop_driver_again = self._stopper.call_stop  # a stop that blocks must not block the control thread
         self.heartbeat = Heartbeat(
             lambda: self._guard.called_s, lambda: self._latch.reason is not None, self._guard.now
         )
@@ -133,15 +134,9 @@ class ControlLoop:
         self._priority = settings.priority
         self.real_time = RealTime(False, "not asked for")
         self.abandoned: str | None = None
+        self._ended_in_order = False
         self._episode_stops = 0  # the latch's number when the episode began; another stop ends the episode for good
         self._thread = threading.Thread(target=self._run, name="rlenv-robot control", daemon=True)
-
-    def _check_silence_setting(self) -> None:
-        name = self._robot.spec.name
-        if self._on_silence == "damp" and not hasattr(self._robot.unwrapped, "damp"):
-            raise ValueError(f"on_silence is 'damp', and the driver of {name!r} has no damp(); allowed: 'hold', 'park'")
-        if self._on_silence == "park" and not self._robot.spec.home:
-            raise ValueError(f"on_silence is 'park', and {name!r} has no home in its spec; allowed: 'hold'")
 
     # -- from any thread ---------------------------------------------------------------------------------
 
@@ -164,8 +159,15 @@ class ControlLoop:
 
     @property
     def reading_age_s(self) -> float | None:
-        """The time since the newest reading, seconds; None before the first."""
-        return None if self._guard.latest is None else self._guard.now() - self._guard.read_s
+        """The time since the newest reading, seconds; None before the first. In lockstep time stands still: 0."""
+        if self._guard.latest is None:
+            return None
+        return self._guard.now() - self._guard.read_s if self._pacing.real_time else 0.0
+
+    @property
+    def unread(self) -> str | None:
+        """The reason for which the robot could not be read before its first reset, or None."""
+        return self._guard.unread
 
     @property
     def held_back(self) -> JsonObject | None:
@@ -173,10 +175,10 @@ class ControlLoop:
         return self._guard.held_back
 
     def keep_stops(self, folder: str | Path) -> None:
-        """Keep every stop in a folder until it is cleared, and begin stopped where an earlier process left a stop.
+        """Keep every stop in a folder until it is cleared, and begin stopped as `StopLatch.keep_in` does.
 
         Raises:
-            RobotError: the folder can't be made.
+            RobotError: the folder can't be made, another server uses it, or somebody else can change it.
         """
         self._latch.keep_in(StopFile(folder, self.spec.name))
         stopped = self._latch.reason
@@ -189,9 +191,10 @@ class ControlLoop:
         """The number of the newest stop, which grows with each (`StopLatch.number`)."""
         return self._latch.state.number
 
-    def wait_until_kept(self, seconds: float) -> bool:
-        """Wait until the newest stop is in its file, and return whether it is; without a file return at once."""
-        return self._latch.file is None or self._latch.file.wait(seconds)
+    def wait_until_kept(self, seconds: float) -> str | None:
+        """Wait until the newest stop is in its file; return why it would be lost, or None. Without a file: None."""
+        why = None if self._latch.file is None else self._latch.file.lost_by_kill(seconds)
+        return None if why is None else f"this stop would be lost if its server were killed: {why}"
 
     @property
     def stop_file(self) -> dict[str, str | None] | None:
@@ -240,12 +243,18 @@ class ControlLoop:
         Returns:
             Why the driver's ``stop`` is not known to have worked, or None.
         """
-        self._latch.stop(reason)
-        call = self._stopper.call_stop(reason)
-        self.lifecycle.stop(reason)
+        return self.latch_stop(reason).trouble
+
+    def latch_stop(self, reason: str | StopReason) -> Stopped:
+        """Stop the robot as `stop` does, and return the stop's number too."""
+        stop = StopReason.of(reason)
+        number = self._latch.stop(stop)
+        is_first = self._latch.reason is stop
+        call = self._stopper.call_stop(stop)
+        self.lifecycle.stop(stop)
         trouble = self._stopper.wait(call)
         self._latch.log()  # here too: the driver's stop may not return
-        return trouble
+        return Stopped(number, is_first, trouble)
 
     @property
     def driver_trouble(self) -> str | None:
@@ -284,35 +293,39 @@ class ControlLoop:
             self._commands.put(Park(deadline_s, done, velocity))
             done.wait(deadline_s + 1.0)
 
-    def close(self, timeout_s: float = 3.0) -> None:
+    def close(self, timeout_s: float = END_S) -> None:
         """Stop the robot, end the thread and close the robot. Calling it twice is allowed.
 
         A driver that does not return from a step, its ``stop`` or its ``close`` is left alone, and `abandoned` says so.
 
         Args:
-            timeout_s: longest wait for the thread, and then for the driver's ``close``, seconds.
+            timeout_s: longest time for all of it, seconds. `hal.robot.CLOSE_S` of it are for the driver's ``close``.
 
         Raises:
             Exception: whatever the driver's ``close`` raises.
         """
-        self.abandoned = self._end(timeout_s)
+        self.abandoned = self._end(time.monotonic() + timeout_s)
         if self.abandoned is not None:
             _log.error("%s", self.abandoned)
+        self._ended_in_order = self.abandoned is None
 
-    def _end(self, timeout_s: float) -> str | None:
+    def _end(self, end_s: float) -> str | None:
         """Return why the driver is left alone, or None."""
         if self._thread.is_alive():
             self.stop(StopReason("the server was closed", orderly=True))
             self._commands.put(Quit())
-            self._thread.join(timeout_s)
+            self._thread.join(max(0.0, end_s - CLOSE_S - time.monotonic()))
             if self._thread.is_alive():
-                return f"the robot's driver did not return within {timeout_s:g} s of its stop; it is left alone"
-        return self._stopper.close(timeout_s)
+                return "the robot's driver did not return in time from a step or a reset; it is left alone"
+        return self._stopper.close(end_s)
 
     def close_stop_file(self) -> None:
-        """Write the stop that waits for the disk, and end the thread that writes. Calling it twice is allowed."""
+        """Write the stop that waits for the disk, and end the thread that writes. Calling it twice is allowed.
+
+        If the driver did not close in order, the next server begins stopped.
+        """
         if self._latch.file is not None:
-            self._latch.file.close()
+            self._latch.file.close(orderly=self._ended_in_order)
 
     # -- on the loop's own thread ------------------------------------------------------------------------
 
@@ -502,8 +515,12 @@ class ControlLoop:
             return
         self._quiet()
         self._let_device_rest()  # a reset may wait for a person
+        trouble = self._stopper.settle()
+        if trouble is not None:
+            self._tell(reset.request_id, RobotError(f"nothing was reset: {trouble}, and start the server again"))
+            return
         try:
-            with self._latch.resetting(reset.options.get("clear_stop"), reset.stops):
+            with self._latch.resetting(reset.options, reset.stops):
                 self._held = None
                 after = State.RESETTING if self.lifecycle.armed else State.ARMING
                 self.lifecycle.go(after, "a reset was asked for", clears=reset.stops)

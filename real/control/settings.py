@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["LoopSettings", "check_above_zero", "check_choice"]
+__all__ = ["DEAF_S", "LoopSettings", "check_above_zero", "check_choice"]
+
+DEAF_S = 0.5
+"""Longest silence of the thread that reads stops, seconds, in which a robot without a client may still move: ten of its
+ticks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from hal.errors import (
 )
 from real.protocol.text import encodable, error_text
 
-__all__ = ["error_from_list", "error_to_list", "stopped_by"]
+__all__ = ["error_from_list", "error_to_list", "stop_number", "stopped_by"]
 
 _LONGEST = 8000
 """Characters of a message; a driver's text can be anything."""
@@ -40,9 +40,16 @@ def error_to_list(error: BaseException) -> list[Any]:
     """Return an exception as ``[code, subject, message, values]``.
 
     ``code`` is the name of the class in `hal.errors`, ``subject`` the sensor or field that is concerned (or empty),
-    ``values`` the other attributes. Any exception that is not one of ours becomes a `RobotError` that names its class.
-    Whatever the exception is, this function raises nothing.
+    ``values`` the other attributes, and ``stop_number`` where it is known. Any exception that is not one of ours
+    becomes a `RobotError` that names its class. Whatever the exception is, this function raises nothing.
     """
+    described = _describe(error)
+    if isinstance(error, RobotError) and error.stop_number is not None:
+        described[3]["stop_number"] = error.stop_number
+    return described
+
+
+def _describe(error: BaseException) -> list[Any]:
     message = encodable(error_text(error), _LONGEST)
     match error:
         case CommandTooOld():
@@ -87,13 +94,27 @@ def error_from_list(data: Any) -> RobotError:
     try:
         code, subject, message, values = data
         if code in _MESSAGE_ONLY:
-            return _MESSAGE_ONLY[code](str(message))
-        return _MAKERS[code](str(subject), str(message), values)
+            error = _MESSAGE_ONLY[code](str(message))
+        else:
+            error = _MAKERS[code](str(subject), str(message), values)
+        error.stop_number = stop_number(values)
+        return error
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as problem:
         return WireError(f"the server answered with an error that can't be read: {problem!r}")
 
 
-def stopped_by(error: Exception) -> RobotError:
-    """Return the error for the client of a robot that was stopped because of it: the same, and what to do."""
+def stop_number(values: Any) -> int | None:
+    """Return the ``stop_number`` of a status, of an error's values or of a stop's answer; None where there is none."""
+    number = values.get("stop_number") if isinstance(values, Mapping) else None
+    return number if type(number) is int else None
+
+
+def stopped_by(error: Exception, number: int) -> RobotError:
+    """Return the error for the client of a robot that was stopped because of it: the same, and what to do.
+
+    Args:
+        error: what the robot raised.
+        number: of the stop.
+    """
     code, subject, message, values = error_to_list(error)
-    return error_from_list([code, subject, f"{message}; {_HINT}", values])
+    return error_from_list([code, subject, f"{message}; {_HINT}", {**values, "stop_number": number}])

@@ -154,6 +154,8 @@ def allow(
     name: str,
     until: datetime | None = None,
     now: Callable[[], float] = time.time,
+    *,
+    unique: bool = False,
 ) -> None:
     """Let a client in, or change its role, name and end. A running server takes it up at once.
 
@@ -166,9 +168,11 @@ def allow(
         name: for messages: Latin letters, digits and ``. _ @ -``, at most 64.
         until: when its rights end, with a time zone; None: never.
         now: this machine's time of day, seconds since 1970.
+        unique: whether to refuse a name that another key has.
 
     Raises:
-        ValueError: key, name or end are wrong, the list in the folder is damaged, or others can write it.
+        ValueError: key, name or end are wrong, another key has the name, the list in the folder is damaged, or others
+            can write it.
     """
     _checked(key, "the public key")
     if not _NAME.fullmatch(name):
@@ -180,6 +184,11 @@ def allow(
         raise ValueError(f"the end {_time_text(until)} has passed; allowed are times after {_time_text(since)}")
     entry = Entry(key, role, name, since, until)
     with _changing(folder) as lines:
+        others = _entries(lines, Path(folder) / ALLOWED).values() if unique else ()
+        if any(other.name == name and other.key != key for other in others):
+            raise ValueError(
+                f"the list of {folder} has a {name!r} already; choose another name, or revoke that one first"
+            )
         at = next((number for number, line in enumerate(lines) if line.split()[:1] == [key]), len(lines))
         lines[at : at + 1] = [_line(entry)]
 

@@ -12,14 +12,15 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
 from real.control.limits import RateLimiter
-from real.protocol.keys import CONTROL, STOPS, TELEMETRY, Allowed, Entry, Role, load_pair, note_seen
+from real.protocol.access import ACCESS
+from real.protocol.keys import CONTROL, STOPS, TELEMETRY, Allowed, Entry, load_pair, note_seen
 from real.server.connections import IO_THREADS
 
 __all__ = ["Authenticator"]
 
 _log = logging.getLogger(__name__)
 
-_MAY_ENTER = {CONTROL: frozenset(Role), STOPS: frozenset(Role), TELEMETRY: frozenset(Role) - {Role.STOP}}
+_MAY_ENTER = {CONTROL: ACCESS["STATUS"].roles, STOPS: ACCESS["STOP"].roles, TELEMETRY: ACCESS["telemetry"].roles}
 _REFRESH_S = 0.1
 _LINES_PER_S, _LINES_AT_ONCE = 2.0, 50
 """Bounds on log lines about handshakes, so that nobody fills a disk by connecting again and again."""

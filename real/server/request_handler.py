@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +13,13 @@ import zmq
 
 from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, RobotError, RobotStopped, WireError
 from hal.reset.confirmation import Answer
-from hal.robot import Robot, RobotSpec, RobotState
+from hal.robot import RobotSpec, RobotState
+from hal.stops.latch import gives_reason
 from real.control.limits import RateLimiter
 from real.control.loop import ControlLoop
 from real.protocol import messages as wire
+from real.protocol.access import ACCESS, Owner, may, role_refusal
 from real.protocol.errors import error_to_list
-from real.protocol.keys import Role
 from real.protocol.messages import (
     Message,
     MessageKind,
@@ -29,9 +29,10 @@ from real.protocol.messages import (
     send_frames,
 )
 from real.protocol.rows import RobotStateCodec, RowCodec
-from real.protocol.text import error_text, printable
+from real.protocol.text import printable
 from real.server.connections import ConnectionLimiter, wire_bytes
 from real.server.datagrams import Channel, DatagramServer
+from real.server.judging import Judging
 from real.server.lease import Lease, LeaseTransfer, RequestId
 from real.server.stop_endpoint import stop_robot
 from real.server.turns import Turns
@@ -39,7 +40,7 @@ from real.server.turns import Turns
 if TYPE_CHECKING:
     from real.server.authenticator import Authenticator
 
-__all__ = ["BEAT_S", "Judging", "RequestHandler"]
+__all__ = ["BEAT_S", "RequestHandler"]
 
 _log = logging.getLogger(__name__)
 
@@ -71,15 +72,6 @@ _A_LOOK = 8
 _LONGEST_RESET_S = 86400.0
 _LONGEST_VERDICT_S = 3600.0
 
-_MOVERS = frozenset({Role.MOVE, Role.OPERATE})
-_ROLES: Mapping[MessageKind, frozenset[Role]] = {
-    MessageKind.HELLO: frozenset({Role.WATCH}) | _MOVERS, MessageKind.RESET: _MOVERS, MessageKind.STEP: _MOVERS,
-    MessageKind.RELEASE: _MOVERS, MessageKind.END: _MOVERS,
-    MessageKind.STOP: frozenset(Role), MessageKind.CONSENT: _MOVERS, MessageKind.JUDGE: _MOVERS,
-    MessageKind.STATUS: frozenset(Role),
-}  # fmt: skip
-"""The roles that may send each kind. Asking for the lease in a HELLO needs `move`; taking it by force, `operate`."""
-
 
 class _Pending(NamedTuple):
     """The reset under way."""
@@ -97,7 +89,6 @@ class _Received(NamedTuple):
     came_ns: int
     parts: list[bytes]
     channel: Channel | None = None
-    stops: int | None = None
 
 
 class RequestHandler:
@@ -144,8 +135,6 @@ class RequestHandler:
         self._floods: Counter[object] = Counter()  # messages that were dropped, by client
         self._floods_s = 0.0
         self._mover_key: str | None = None
-        self._known_stops: int | None = None  # the newest stop when no message waited; None: as of each message
-        self._message_stops: int | None = None  # the same for the message that is being handled
         self._authenticator, self._status, self._judging = authenticator, status, judging
         self._router, self._spec, self._loop, self._lease = router, spec, loop, lease
         self._transfer: LeaseTransfer | None = None
@@ -181,7 +170,7 @@ class RequestHandler:
         # The key is the authenticator's note of the handshake: a property of the connection, not of what is sent.
         key = None if self._authenticator is None else str(first.get("User-Id"))
         parts = receive_frames(self._router, wire.MAX_FRAMES)  # a ROUTER's peer sends one frame at least
-        received = _Received(first.bytes, key, time.monotonic_ns(), parts, stops=self._known_stops)
+        received = _Received(first.bytes, key, time.monotonic_ns(), parts)
         if len(parts) > wire.MAX_FRAMES and time.thread_time_ns() - began_ns > _LONGEST_READ_NS:
             self._limiter.cut_off(descriptor, "too many frames")
             self._shut_out(key)
@@ -219,13 +208,6 @@ class RequestHandler:
         if key is not None and self._authenticator is not None and key != self._mover_key:
             self._authenticator.shut_out(key, _SHUT_OUT_S)
 
-    def note_stops(self) -> None:
-        """Take up that no message waited just now: what is read next came after every stop so far.
-
-        Stops are read on another thread. A reset that waits here while a stop comes must not clear that stop.
-        """
-        self._known_stops = self._loop.latch.state.number
-
     def serve_waiting(self) -> bool:
         """Handle some of the messages that wait for their turn; return whether more of them wait."""
         turns = self._turns
@@ -251,7 +233,7 @@ class RequestHandler:
             self._handle(_Received(channel.peer, channel.key, time.monotonic_ns(), [message], channel))
 
     def _handle(self, received: _Received) -> None:
-        peer, self._key, self._came_ns, _, self._channel, self._message_stops = received
+        peer, self._key, self._came_ns, _, self._channel = received
         session = sequence = 0
         channel = received.channel
         try:
@@ -269,8 +251,7 @@ class RequestHandler:
             handler = self._handlers.get(message.kind)
             if handler is None:
                 raise WireError(f"a client does not send {message.kind.name}")
-            if self._key is not None and self._authenticator is not None:
-                self._check_role(self._authenticator, self._key, message)
+            self._check_access(message)
             handler(peer, message)
         except RobotError as error:
             self._refuse(RequestId(peer, session, sequence, self._came_ns, channel), error)
@@ -278,19 +259,22 @@ class RequestHandler:
             _log.exception("a message could not be handled")
             self._refuse(RequestId(peer, session, sequence, self._came_ns, channel), error)
 
-    def _check_role(self, authenticator: Authenticator, key: str, message: Message) -> None:
-        entry = authenticator.entry(key)
-        if entry is None:
-            raise ConnectionLost(f"this key {authenticator.refusal(key)}")
-        kind = message.kind
-        roles = _ROLES[kind]
-        if kind is MessageKind.HELLO and detail_value(message, "move", bool):
-            roles = _MOVERS if detail_value(message, "take", str) != "force" else frozenset({Role.OPERATE})
-        if entry.role not in roles:
-            raise ConnectionLost(
-                f"{entry.name} has the role {entry.role} here, which does not allow {kind.name.lower()}; "
-                f"allowed with {', '.join(sorted(roles))}. `rlenv-robot keys allow` on the server changes it"
-            )
+    def _check_access(self, message: Message) -> None:
+        """Refuse a message that its sender's role, or the session that it names, does not allow (`ACCESS`).
+
+        Raises:
+            ConnectionLost: saying what is not allowed, and who may do it.
+        """
+        kind = message.kind.name if message.kind is not MessageKind.HELLO else _access_kind(message)
+        if self._key is not None and self._authenticator is not None:
+            entry = self._authenticator.entry(self._key)
+            if entry is None:
+                raise ConnectionLost(f"this key {self._authenticator.refusal(self._key)}")
+            if (why := role_refusal(kind, entry.role)) is not None:
+                raise ConnectionLost(f"{entry.name} {why}. `rlenv-robot keys allow` on the server changes it")
+        if ACCESS[kind].owner is Owner.HOLDER:
+            resumes = message.kind is MessageKind.HELLO
+            self._lease.check(detail_value(message, "replaces", int) if resumes else message.session, self._key)
 
     def _hello(self, peer: bytes, message: Message) -> None:
         digest, name = detail_value(message, "digest", str), printable(detail_value(message, "name", str), 200)
@@ -335,7 +319,6 @@ class RequestHandler:
 
     def _consent(self, peer: bytes, message: Message) -> None:
         yes, transfer = detail_value(message, "yes", bool), self._transfer
-        self._lease.check(message.session, self._key)
         if transfer is None:
             raise WireError("nobody asks for the robot (any more)")
         self._transfer = None
@@ -354,7 +337,7 @@ class RequestHandler:
         status = dict(self._status())
         if self._key is not None and self._authenticator is not None:
             entry = self._authenticator.entry(self._key)
-            if entry is None or entry.role is Role.STOP:  # a stop button needs to know where to send its stops
+            if entry is None or not may(entry.role, "STATUS in full"):  # a stop button needs to know where stops go
                 status = {"stop": status.get("stop")}
         self._send(self._request_id(peer, message), MessageKind.DONE, status)
 
@@ -376,9 +359,7 @@ class RequestHandler:
         options, deadline_s = detail_value(message, "options", dict), detail_value(message, "deadline_s", float)
         if not 0 < deadline_s <= _LONGEST_RESET_S:
             raise WireError(f"a reset's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_RESET_S:g}")
-        stops = self._message_stops
-        if "stop_number" in message.detail:  # the client says which stops it knows of: surer than when it was read
-            stops = detail_value(message, "stop_number", int)
+        stops = _stop_to_clear(message, options)
         self._lease.order(message.session, message.sequence, self._key)
         self._holder = peer
         request_id, now = self._request_id(peer, message), time.monotonic()
@@ -483,7 +464,7 @@ class RequestHandler:
         if key is None or self._authenticator is None:
             return
         entry = self._authenticator.entry(key)
-        if entry is None or entry.role not in _MOVERS:
+        if entry is None or not may(entry.role, "STEP"):
             lost = self._authenticator.refusal(key) if entry is None else f"has only the role {entry.role} now"
             why = f"the key of {self._lease.holder!r} {lost}"
             self._lease.revoke(why)
@@ -505,9 +486,11 @@ class RequestHandler:
         now = time.monotonic()
         if now > pending.deadline:
             self._pending = None
-            self._loop.stop(f"the reset took longer than {pending.deadline_s:g} s")
+            stopped = self._loop.latch_stop(f"the reset took longer than {pending.deadline_s:g} s")
             hint = 'the robot was stopped; look at it, then reset({"clear_stop": "<what you found>"})'
-            self._refuse(pending.request_id, DeadlineExceeded("the reset did not end", pending.deadline_s, hint))
+            late = DeadlineExceeded("the reset did not end", pending.deadline_s, hint)
+            late.stop_number = stopped.number
+            self._refuse(pending.request_id, late)
         elif now > self._beat:
             self.tell("alive", "")
 
@@ -554,47 +537,35 @@ class RequestHandler:
             self._judging.cancel()
 
 
-# -- The question how an episode went -------------------------------------------------------------------------
+def _access_kind(message: Message) -> str:
+    """Return the row of `ACCESS` that a HELLO has.
 
-
-class Judging:
-    """Ask the person at the robot how an episode went, on a thread of its own: the loop holds on, and stops are read.
-
-    Args:
-        robot: answers by its method ``judge``, if it has one (`hal.homing.Homing.judge`); ``cancel_judge`` ends that.
-        answer: takes the request id and the outcome; called on another thread.
+    Raises:
+        WireError: the detail of a HELLO is damaged.
     """
+    if not detail_value(message, "move", bool):
+        return message.kind.name
+    if detail_value(message, "resume", bool):
+        return "HELLO resume"
+    return "HELLO take" if detail_value(message, "take", str) == "force" else "HELLO move"
 
-    def __init__(self, robot: Robot, answer: Callable[[Any, Answer | Exception], None]) -> None:
-        self._judge: Callable[[str, float], Answer | None] | None = getattr(robot, "judge", None)
-        self._cancel: Callable[[], None] | None = getattr(robot, "cancel_judge", None)
-        self._answer = answer
-        self._asks = threading.Lock()
 
-    def ask(self, request_id: Any, message: str, deadline_s: float) -> None:
-        """Ask, and return at once.
+def _stop_to_clear(message: Message, options: Mapping[str, Any]) -> int | None:
+    """Return the number of the newest stop that a reset may clear; None where it clears none.
 
-        Raises:
-            EpisodeError: a question is open; a person answers one at a time.
-        """
-        if not self._asks.acquire(blocking=False):
-            raise EpisodeError("the person at the robot is being asked already, and has not answered yet")
-        threading.Thread(
-            target=self._ask, args=(request_id, message, deadline_s), name="rlenv-robot verdict", daemon=True
-        ).start()
+    Stops are read on another thread and overtake the resets that wait. So a reset that clears must name the stop that a
+    person has seen: no order of arrival could tell which one that was.
 
-    def cancel(self) -> None:
-        """Give up the question that is open: nobody waits for its answer any more."""
-        if self._cancel is not None:
-            self._cancel()
-
-    def _ask(self, request_id: Any, message: str, deadline_s: float) -> None:
-        try:
-            answer = None if self._judge is None else self._judge(message, deadline_s)
-        except Exception as error:  # whatever a confirmation raises, the client waits for an answer
-            _log.warning("the question how the episode went was not answered: %s", printable(error_text(error), 1000))
-            outcome: Answer | Exception = error
-        else:
-            outcome = Answer("nobody") if answer is None else answer
-        self._asks.release()
-        self._answer(request_id, outcome)
+    Raises:
+        WireError: the reset is to clear a stop and names none.
+    """
+    if "stop_number" in message.detail:
+        number: int = detail_value(message, "stop_number", int)
+        return number
+    if gives_reason(options):
+        raise WireError(
+            "RESET: clear_stop needs stop_number beside options: the number of the stop that was looked at. It is the "
+            "stop_number of the STATUS, of the ERROR RobotStopped, or of the DONE to a numbered STOP, that showed this "
+            "stop; a number that is read just before the reset would clear stops that nobody has seen. Nothing moved"
+        )
+    return None

@@ -38,8 +38,9 @@ from real.server.connections import (
     raise_descriptor_limit,
 )
 from real.server.datagrams import DatagramServer, latest_resend, why_no_datagrams
+from real.server.judging import Judging
 from real.server.lease import Lease
-from real.server.request_handler import Judging, RequestHandler
+from real.server.request_handler import RequestHandler
 from real.server.stop_endpoint import LARGEST_STOP, StopEndpoint
 from real.server.transport import LockstepTransport, ThreadTransport, Transport
 from real.server.turns import MOST_MESSAGES
@@ -84,8 +85,9 @@ class ServerSettings(LoopSettings):
         address: endpoint of the control socket; without keys a loopback one. Port ``*`` is any free port.
         keys: folder of the server's keys and of its list of clients (`real.protocol.keys`). Every connection is then
             encrypted, and each client may do what its role allows. None: no keys.
-        latch: folder in which a stop outlives this process: a server that starts after a crash is stopped until a
-            reset clears the stop. None: the folder of the keys, if there is one.
+        latch: folder in which a stop outlives this process. A server that starts after one that was stopped, or that
+            did not end in good order, is stopped until a reset clears the stop. Nobody else may be able to write to
+            the folder. None: the folder of the keys, if there is one.
         lease_s: silence of the lease's holder after which another client may take the robot, seconds.
         telemetry: endpoint at which watchers are sent what the robot does (`real.telemetry.state`); None: no telemetry.
         telemetry_hz: messages of telemetry a second.
@@ -278,6 +280,7 @@ class Server:
             undo.callback(self._limiter.close)  # undone first: see SocketMonitor
             self._stop_address = stops.getsockopt_string(zmq.LAST_ENDPOINT)
             self._publish()
+            self._loop.latch.count_from(time.time_ns() // 1_000_000)  # above those of an earlier server, kept or not
             if (folder := self.settings.latch or self.settings.keys) is not None:
                 self._loop.keep_stops(folder)
             self._datagrams = self._open_datagrams(address)
@@ -329,12 +332,13 @@ class Server:
         """Return the robot's status as plain data; from any thread.
 
         Keys: ``manifest`` (`RobotSpec.manifest_digest`), ``state`` and ``why`` (`Lifecycle`), ``holder`` of the lease,
-        ``cadence`` (`hal.clock.LoopTiming`), ``reading_age_s`` (of the newest reading, or None), ``real_time``,
-        ``late_commands``, ``descriptors`` (files and connections that the process may open), ``cut_off`` (connections
-        that were ended, by reason), ``dropped`` (messages of clients that send without waiting), ``datagrams``
-        (`DatagramServer.to_dict`, or None), ``stop`` (endpoint for stops alone), ``stop_number`` (of the newest stop;
-        it grows with each), ``telemetry`` (its endpoint, or None), ``pictures`` (endpoint and health of the cameras, or
-        None), ``recording`` (`ServerObserver.to_dict`, or None), where stops are kept, ``stop_file`` (its path, and the
+        ``cadence`` (`hal.clock.LoopTiming`), ``reading_age_s`` (of the newest reading, or None), ``unread`` (why there
+        is none before the first reset, if that is known), ``real_time``, ``late_commands``, ``descriptors`` (files and
+        connections that the process may open), ``cut_off`` (connections that were ended, by reason), ``dropped``
+        (messages of clients that send without waiting), ``datagrams`` (`DatagramServer.to_dict`, or None), ``stop``
+        (endpoint for stops alone), ``stop_number`` (of the newest stop; it grows with each, also across restarts),
+        ``telemetry`` (its endpoint, or None), ``pictures`` (endpoint and health of the cameras, or None),
+        ``recording`` (`ServerObserver.to_dict`, or None), where stops are kept, ``stop_file`` (its path, and the
         failure to write it, or None), and ``guard`` where motion is checked (how many commands were ``held_back``, and
         by what the ``last`` one).
         """
@@ -358,6 +362,7 @@ class Server:
             "datagrams": None if self._datagrams is None else self._datagrams.to_dict(),
             **({} if loop.stop_file is None else {"stop_file": loop.stop_file}),
             "reading_age_s": loop.reading_age_s,
+            **({} if loop.unread is None else {"unread": printable(loop.unread, 1000)}),
             **({} if loop.held_back is None else {"guard": loop.held_back}),
         }
 

@@ -50,19 +50,23 @@ _MOST_PEERS = 1024
 _REPORT_S = 1.0
 
 
-def stop_robot(loop: ControlLoop, message: Message) -> str | None:
+def stop_robot(loop: ControlLoop, message: Message) -> dict[str, Any] | str | None:
     """Stop the robot for the reason that a STOP gives, and wait a little for the file that keeps the stop.
 
     Returns:
-        Why the driver's ``stop`` is not known to have worked, or None.
+        The detail of the answer: where the message has ``numbered``, a mapping with the stop's number; otherwise why
+        the stop is not known to have reached the driver or the disk, or None.
 
     Raises:
         WireError: the message gives no reason; nothing was stopped.
     """
     text, orderly = detail_value(message, "reason", str), detail_value(message, "orderly", bool)
-    trouble = loop.stop(StopReason(printable(text, 1000), orderly))
-    loop.wait_until_kept(KEPT_S)  # the robot is stopped already
-    return trouble
+    stopped = loop.latch_stop(StopReason(printable(text, 1000), orderly))
+    lost = None if orderly else loop.wait_until_kept(KEPT_S)  # the robot is stopped already
+    trouble = "; ".join(filter(None, (stopped.trouble, lost))) or None
+    if message.detail.get("numbered") is not True:
+        return trouble
+    return {"stop_number": stopped.number, "first": stopped.is_first, "trouble": trouble}
 
 
 class StopEndpoint:

@@ -179,12 +179,7 @@ class ThreadTransport:
             while not self._over.is_set():
                 wait_ms = PAUSE_MS if self._waits or flooded else int(TICK_S * 1e3)
                 poller = answers_only if flooded else both
-                ready = dict(poller.poll(0))
-                if router not in ready and not flooded:
-                    ready = ready or dict(poller.poll(wait_ms))
-                    handler.note_stops()
-                elif not ready:
-                    ready = dict(poller.poll(wait_ms))
+                ready = dict(poller.poll(wait_ms))
                 if flooded:
                     flooded = rate_limiter.spent or datagram_limiter.spent
                 if router in ready:

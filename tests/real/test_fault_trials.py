@@ -41,7 +41,7 @@ from real import Connection, ControlLoop, LoopSettings, MessageKind, RemoteRobot
 from real.control.lifecycle import State
 from real.protocol.messages import encode, send_frames
 from real.server import request_handler
-from tests.fakes import INTEGRATOR, TWO_JOINTS, Integrator, ManualClock, Puppet, until
+from tests.fakes import INTEGRATOR, TWO_JOINTS, Integrator, ManualClock, Puppet, looked, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), pytest.mark.requirement("R6.6")]
 
@@ -172,7 +172,7 @@ def test_texts_and_exceptions(repeats: int, monkeypatch: pytest.MonkeyPatch) -> 
                 raise fault
 
             try:
-                remote.reset({"clear_stop": "the next trial"})
+                remote.reset(looked(button))
                 remote.judge(_text(trial + 1).encode(errors="replace").decode(), 5.0)
                 robot.on_step = lost
                 remote.step({"target": np.float32((0.1, 0))})
@@ -305,7 +305,8 @@ def test_a_reset_that_is_refused(trials: int) -> None:
 
 KILLED = """
 import os, random, signal, sys, time
-from hal.stop_latch import StopFile, StopLatch
+from hal.stops.file import StopFile
+from hal.stops.latch import StopLatch
 
 folder, trials, lost = sys.argv[1], int(sys.argv[2]), []
 dice = random.Random(4)
@@ -327,7 +328,8 @@ for trial in range(trials):
     os.close(heard)
     os.close(told)
     file = StopFile(folder, "arm")
-    reason = file.read()
+    reason = file.open().reason
+    file.close(orderly=False)
     if reason is None or f"smoke {trial}." not in reason.text:
         lost.append((trial, reason))
 print(len(lost), lost[:3])

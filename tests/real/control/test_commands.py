@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from real.control.commands import CommandQueue, Finish, Step
+from tests.fakes import WaitingQueue
 
 
 @pytest.fixture
@@ -59,6 +60,38 @@ def test_a_closed_queue_still_takes_items(pollable):
 def test_a_queue_that_is_not_pollable_says_so():
     with pytest.raises(ValueError, match="pollable=True"):
         CommandQueue().fileno()
+
+
+def test_a_wake_brings_a_reader_out_of_its_poll_without_an_item(pollable):
+    pollable.wake()
+    assert select.select([pollable], [], [], 5)[0]
+    assert pollable.collect() == []
+    assert not select.select([pollable], [], [], 0)[0]
+
+
+def test_a_queue_that_nobody_polls_is_woken_and_closed_without_harm():
+    commands = CommandQueue()
+    commands.wake()
+    for number in range(3):
+        assert commands.count() == number
+        commands.put(number)
+    assert commands.collect() == [0, 1, 2]
+    commands.close()
+
+
+def test_a_reader_waits_as_long_as_it_says_and_once_it_has_a_step_no_more(monkeypatch):
+    waiting = WaitingQueue()
+    monkeypatch.setattr("real.control.commands.SimpleQueue", lambda: waiting)
+    commands = CommandQueue()
+    for wait_s in (0, 0.5, 1, None):
+        with pytest.raises(queue.Empty):
+            commands.get(wait_s)
+    assert waiting.waits == [0, 0.5, 1, None]
+    waiting.waits.clear()
+    commands.put(Step(1, {}))
+    assert commands.newest(0.5, lambda step: None) == Step(1, {})
+    assert commands.newest(0.0, lambda step: None) is None
+    assert waiting.waits == [0.5, 0, 0]
 
 
 def test_get_waits_no_longer_than_it_may():

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hal import Automatic, Guard, Homing, HomingSettings
+from hal import Automatic, Guard, Homing, HomingSettings, RobotState
 from real import Server
-from real.control.driver import HANGS_S, DriverWatch
+from real.control.driver import HANGS_S, DriverWatch, park
 from real.control.lifecycle import State
-from tests.fakes import ManualClock, Puppet, until
+from tests.fakes import Integrator, ManualClock, Puppet, until
 
 
 def look_for(watch: DriverWatch, clock: ManualClock, seconds: float) -> str | None:
@@ -102,3 +104,15 @@ def test_a_driver_that_hangs_while_it_is_parked_is_stopped(arm: Hanging) -> None
         arm.release.set()
         closing.join(20)
         assert not closing.is_alive()
+
+
+@given(st.floats(0.1, 20.0), st.floats(0.01, 0.5))
+def test_parking_lasts_until_its_deadline_and_a_period_longer_at_most(deadline_s: float, period_s: float) -> None:
+    clock, robot = ManualClock(0.0), Integrator()
+
+    def step(command: Any) -> RobotState:
+        clock.advance(period_s)
+        return robot.step(command)
+
+    park(robot.spec, step, {"target": np.ones(2, np.float32)}, deadline_s, velocity=1e-3, now=clock)
+    assert deadline_s <= clock.now < deadline_s + period_s

@@ -14,7 +14,8 @@ from hal import Answer, Automatic, Guard, Homing, HomingSettings, ResetFailed, R
 from real import RemoteRobot, Server
 from real.control.lifecycle import State
 from real.telemetry.state import Watcher
-from tests.fakes import Integrator, until
+from rlenv_robot.robot_models import find_robot_model
+from tests.fakes import Integrator, ManualClock, until
 
 QUICK = HomingSettings(settle_s=0.02)
 
@@ -102,6 +103,65 @@ def test_while_a_person_is_asked_readings_are_fresh(arm: Readable) -> None:
         person.answers.set()
 
 
+def test_a_robot_is_read_before_its_first_reset_and_nothing_moves_or_is_begun(arm: Readable) -> None:
+    arm.hand = np.float32([0.3, 0.0])
+    with Server(Homing(Guard(arm), Automatic(), QUICK), telemetry="tcp://127.0.0.1:*") as server:
+        until(lambda: server._loop.latest is not None and measured(server) == pytest.approx(0.3))
+        arm.hand = np.float32([0.5, 0.0])
+        with Watcher(server.telemetry, arm.spec) as watcher:
+            until(lambda: watcher.next().sensors["position"][0] == pytest.approx(0.5))
+        assert server.lifecycle.state is State.DISARMED
+        assert (arm.resets, arm.commands) == ([], [])
+        remote = RemoteRobot(server.address)
+        remote.stop("a hand in the way")  # also then
+        arm.hand = np.float32([0.7, 0.0])
+        until(lambda: measured(server) == pytest.approx(0.7))
+        assert (arm.resets, arm.commands) == ([], [])
+        remote.close()
+
+
+@pytest.mark.parametrize("what", ["raises", "measures NaN"])
+def test_a_robot_that_can_not_be_read_yet_is_not_stopped_for_that_and_is_tried_again(arm: Readable, what: str) -> None:
+    clock = ManualClock()
+    guard = Guard(arm, clock)
+    if what == "raises":
+        arm.on_read = _switched_off
+    else:
+        arm.hand = np.float32([np.nan, 0.0])
+    guard.refresh()
+    guard.refresh()
+    assert guard.latest is None
+    assert guard.stopped is None
+    assert ("switched off" if what == "raises" else "finite") in str(guard.unread)
+    arm.on_read, arm.hand = lambda: None, np.zeros(2, np.float32)
+    reads = arm.reads
+    guard.refresh()
+    assert arm.reads == reads, "not at once"
+    clock.advance(1.0)
+    guard.refresh()
+    assert guard.latest is not None
+    assert guard.unread is None
+
+
+def _switched_off() -> None:
+    raise OSError("switched off")
+
+
+@pytest.mark.parametrize("where", ["sim", "twin"])
+def test_a_served_simulation_is_read_when_nothing_steps_it(where: str) -> None:
+    robot = find_robot_model("so101").make_served_simulation(where)
+    with Server(Homing(Guard(robot), Automatic(), QUICK), paced_by_robot=True) as server:
+        until(lambda: server._loop.latest is not None)
+        lying = server._loop.latest.sensors["joint_position"]
+        until(lambda: server.about()["reading_age_s"] < 0.5)
+        remote = RemoteRobot(server.address, reset_timeout_s=60)
+        remote.stop("enough")
+        time.sleep(1.0)
+        until(lambda: server.about()["reading_age_s"] < 0.5)
+        np.testing.assert_array_equal(server._loop.latest.sensors["joint_position"], lying)
+        remote.close()
+
+
 def test_a_robot_that_can_not_be_read_has_its_age_said(robot: Integrator, target: Callable[..., Any]) -> None:
     with Server(robot) as server:
         assert server.about()["reading_age_s"] is None
@@ -115,8 +175,6 @@ def test_a_robot_that_can_not_be_read_has_its_age_said(robot: Integrator, target
 
 def test_a_wrong_reading_of_a_stopped_robot_is_left_out_and_others_stop_it(arm: Readable) -> None:
     guard = Guard(arm)
-    assert guard.read() is None, "nothing was opened yet"
-    assert arm.reads == 0
     guard.reset({})
     arm.hand = np.float32([np.nan, 0.0])
     guard.stop("enough")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hal import Field, IllegalAction, RobotState, Spec
 from real.control.commands import Step
-from real.control.interpolation import SetpointInterpolator, ticks_of
+from real.control.interpolation import SetpointInterpolator, check_watched, ticks_of
 
 COMMANDS = Spec("commands", (Field("joint", (2,), "float32", -3, 3), Field("gear", (), "int8", 0, 5)))
 
@@ -97,6 +97,48 @@ def test_an_illegal_command_changes_nothing(interpolator):
     assert run(way, 3)[1][-1] is first
 
 
+@pytest.mark.parametrize("ticks", [1, 4])
+def test_the_step_under_way_is_handed_back(interpolator, ticks):
+    fresh = SetpointInterpolator(COMMANDS, ticks)
+    assert (fresh.applied, fresh.step) == (None, None)
+    for end in ("give_up", "end", "follow"):
+        way, order, later = interpolator(ticks), Step(1, command(1.0)), Step(2, command(0.5))
+        assert way.follow(order) is None
+        assert (way.follow(later) if end == "follow" else getattr(way, end)()) is order
+        assert way.step is (later if end == "follow" else None)
+        assert (way.applied is None) == (end == "end")
+
+
+def test_one_tick_a_period_leaves_the_check_to_the_guard(interpolator):
+    way = interpolator(1)
+    illegal = Step(1, command(9.0))
+    way.follow(illegal)
+    assert way.next() is illegal.command
+
+
+def test_a_newer_command_over_a_late_one_has_a_whole_period(interpolator):
+    way = interpolator(4)
+    way.follow(Step(1, command(0.5)))
+    run(way, 5)
+    way.follow(Step(2, command(1.0)))  # has three ticks
+    way.follow(Step(3, command(1.5)))
+    told, _ = run(way, 4)
+    assert [values["joint"][0] for values in told] == [0.75, 1.0, 1.25, 1.5]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@given(st.floats(-3, 3, width=32), st.floats(-3, 3), st.integers(1, 9))
+def test_every_tick_goes_the_same_way_and_the_last_one_arrives(dtype, start, goal, ticks):
+    way = SetpointInterpolator(Spec("commands", (Field("joint", (1,), dtype, -3, 3),)), ticks)
+    goals, starts = np.array([goal], dtype), np.array([start], dtype)
+    way.begin({"joint": starts})
+    way.follow(Step(1, {"joint": goals}))
+    told, _ = run(way, ticks)
+    places = np.array([starts, *(values["joint"] for values in told)])[:, 0]
+    np.testing.assert_allclose(np.diff(places), [(goal - start) / ticks] * ticks, atol=1e-6)
+    assert places[-1] == goals[0]
+
+
 def test_one_tick_a_period_goes_through_as_it_is(interpolator):
     way = interpolator(1)
     order = Step(1, command(1.0))
@@ -121,9 +163,22 @@ def test_no_tick_leaves_the_line(start, goal, ticks):
 def test_rates_that_do_not_go_into_each_other_are_refused_with_near_ones(robot):
     assert ticks_of(replace(robot.spec, rate_hz=240.0), 30.0) == 8
     assert ticks_of(robot.spec, None) == 1
+    assert [ticks_of(robot.spec, hz) for hz in (50.0, 25.0, 1.0, 0.5)] == [1, 2, 50, 100]
     for control_hz in (30.0, 100.0, 0.0, -5.0, float("nan")):
         with pytest.raises(ValueError, match=r"integrator runs at 50 Hz, which is no whole multiple"):
             ticks_of(robot.spec, control_hz)
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_a_watchdog_outlasts_two_periods_and_only_a_simulation_has_none(robot, simulated):
+    robot.simulated = simulated
+    period_s = 1 / robot.spec.rate_hz
+    for watchdog_s, legal in ((2 * period_s, True), (3 * period_s, True), (1.9 * period_s, False), (None, simulated)):
+        if legal:
+            check_watched(robot, robot.spec, watchdog_s)
+        else:
+            with pytest.raises(ValueError, match="watchdog"):
+                check_watched(robot, robot.spec, watchdog_s)
 
 
 def test_a_command_that_lags_goes_on_along_its_line() -> None:
@@ -139,6 +194,19 @@ def test_a_command_that_lags_goes_on_along_its_line() -> None:
     assert told == [1.25, None, 1.5]
     way.follow(Step(3, command(1.0)))  # a newer command, in mid-way
     assert way.next()["joint"][0] == 1.375
+
+
+@pytest.mark.parametrize(("late", "begins"), [(0, 1.0), (1, 1.0), (2, 1.0), (3, 0.2)])
+def test_a_lagging_command_goes_on_where_its_line_ended_for_half_a_period(late: int, begins: float) -> None:
+    way = SetpointInterpolator(COMMANDS, 4, led={"joint"})
+    way.begin(command(0.0))
+    way.follow(Step(1, command(1.0)))
+    for _ in range(4 + late):
+        way.next()
+        way.went(robot_state(command(0.2)))
+    way.follow(Step(2, command(2.0)))
+    ticks = 4 - late if late < 3 else 4
+    assert way.next()["joint"][0] == pytest.approx(begins + (2.0 - begins) / ticks)
 
 
 @pytest.mark.parametrize("end", ["give_up", "silence", "begin"])

@@ -71,6 +71,19 @@ def test_holds_what_was_applied_last_at_the_robots_rate(make_loop, robot, answer
     assert set(robot.commands[at - 1 :]) == {(0.5, -0.5)}
 
 
+def test_a_way_home_is_waited_for_until_its_deadline(make_loop, robot, answers, target):
+    """An arm whose torque goes while it is on its way falls."""
+    loop = make_loop(watchdog_s=100)
+    loop.reset(0, {})
+    answers.next(0)
+    loop.step(1, target(1.0, 0))
+    answers.next(1)
+    began = time.monotonic()
+    loop.park(0.8, velocity=0.01)  # a way of 100 s
+    assert time.monotonic() - began >= 0.8
+    assert 0.9 < robot.commands[-1][0] < 1.0
+
+
 @pytest.mark.requirement("R6.6")
 def test_silence_breaks_the_episode_and_a_reset_mends_it(make_loop, robot, answers, target, until, caplog):
     loop = make_loop(watchdog_s=0.1)

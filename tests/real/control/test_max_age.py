@@ -31,6 +31,26 @@ def test_the_wait_for_the_loops_own_period_is_no_lateness():
     assert "allowed are 300 ms" in str(limit.refusal(699_999_999))
 
 
+def test_the_age_of_the_last_command_is_known_where_it_counts():
+    limit = MaxAge(0.1, now_ns=lambda: 1_000_000_000)
+    ages = [limit.age_s]
+    for sent_ns in (950_000_000, None, 940_000_000, 1_050_000_000, 960_000_000, 0):
+        limit.refusal(sent_ns)
+        ages.append(limit.age_s)
+    assert ages == pytest.approx([0.0, 0.05, 0.0, 0.06, 0.0, 0.04, 0.04]), "one that was refused has none"
+
+
+def test_a_pause_of_the_loop_is_as_long_as_a_command_may_be_old():
+    limit = MaxAge(0.25, 0.5, lambda: 0)
+    assert [limit.refusal_after(pause_s) for pause_s in (0.0, 0.3, 0.75)] == [None] * 3
+    for count, pause_s in enumerate((0.7500001, 60.0), 1):
+        refusal = limit.refusal_after(pause_s)
+        assert isinstance(refusal, CommandTooOld)
+        assert (refusal.age_s, limit.refused) == (pause_s, count)
+        assert "750 ms" in str(refusal)
+    assert MaxAge(None).refusal_after(1e9) is None
+
+
 def test_a_slow_robot_takes_the_commands_of_a_fast_network(make_robot, robot, target):
     from dataclasses import replace
 

@@ -15,8 +15,8 @@ import pytest
 
 from hal import Automatic, EpisodeError, Guard, Homing, HomingSettings, RobotState
 from real import ControlLoop, LoopSettings, RemoteRobot, Server
-from real.control.driver import DEAF_S
 from real.control.lifecycle import State
+from real.control.settings import DEAF_S
 from tests.fakes import Integrator, LatchingPuppet, until
 
 AWAY = (0.9, -0.9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import time
 from dataclasses import replace
 from typing import Any
@@ -16,8 +17,8 @@ from hal.robots.so101 import SO101
 from real import ControlLoop, LoopSettings
 from real.control.commands import CommandQueue, Reset, Step
 from real.control.lifecycle import State
-from real.control.pacing import RobotPacing
-from tests.fakes import INTEGRATOR, Integrator, ManualClock, until
+from real.control.pacing import Pacing, RobotPacing, pacing_for
+from tests.fakes import INTEGRATOR, Integrator, ManualClock, WaitingQueue, until
 
 
 def paced(hurry_s: float, seconds: float, jitter: tuple[float, ...] = (0.0,)) -> tuple[int, ManualClock]:
@@ -47,6 +48,91 @@ def test_a_robot_that_keeps_its_period_is_not_waited_for(caplog: pytest.LogCaptu
             ticks, clock = paced(0.1, 20.0, jitter)
             assert clock.now == pytest.approx(100 + ticks * (0.1 + sum(jitter) / len(jitter)), abs=0.11)
     assert not caplog.records
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> WaitingQueue:
+    """The queue of every `CommandQueue` that the test makes."""
+    waiting = WaitingQueue()
+    monkeypatch.setattr("real.control.commands.SimpleQueue", lambda: waiting)
+    return waiting
+
+
+def pacing_at_10_hz(clock: ManualClock, ticks: int = 1, fetch: Any = None, **settings: Any) -> Pacing:
+    return pacing_for(LoopSettings(**settings), 10.0, ticks, fetch, clock, clock.advance)
+
+
+@pytest.mark.parametrize("by_command", [False, True])
+def test_the_clock_gives_each_period_its_tick(waiting: WaitingQueue, by_command: bool) -> None:
+    clock, commands = ManualClock(0.0), CommandQueue[Any]()
+    pacing = pacing_at_10_hz(clock)
+    assert pacing.real_time
+    times = []
+    for number in range(8):
+        if number == 5:
+            pacing.restart()
+        if by_command:
+            commands.put(Step(number, {}))
+            assert pacing.next_tick(commands, lambda _: None) == Step(number, {})
+        else:
+            pacing.wait_for_period()
+        times.append(clock.now)
+        clock.advance(0.03)
+    assert times == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4, 0.43, 0.53, 0.63])
+    assert set(waiting.waits) <= {0}
+
+
+@pytest.mark.parametrize("by_robot", [False, True])
+def test_an_idle_loop_shows_twice_a_second_that_it_lives(waiting: WaitingQueue, by_robot: bool) -> None:
+    commands = CommandQueue[Any]()
+    pacing = pacing_at_10_hz(ManualClock(), paced_by_robot=by_robot)
+    assert pacing.wait_for_command(commands) is None
+    commands.put(Reset(0, {}, 0))
+    assert pacing.wait_for_command(commands) == Reset(0, {}, 0)
+    assert waiting.waits == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(("ticks", "window_s"), [(1, 0.05), (2, 0), (4, 0)])
+def test_a_robots_own_period_waits_half_of_it_for_an_answer(waiting: WaitingQueue, ticks: int, window_s: float) -> None:
+    clock, commands, times = ManualClock(0.0), CommandQueue[Any](), []
+    pacing = pacing_at_10_hz(clock, ticks, paced_by_robot=True)
+    assert pacing.real_time
+    for number in range(5):
+        if number == 3:
+            pacing.restart()
+        assert pacing.next_tick(commands, lambda _: None) is None
+        times.append(clock.now)
+    assert times == pytest.approx([0.0, 0.095, 0.19, 0.19, 0.285])
+    assert waiting.waits == [window_s] * 5
+
+
+def test_in_lockstep_time_stands_still_and_the_reader_fetches(waiting: WaitingQueue) -> None:
+    clock, commands, fetched = ManualClock(0.0), CommandQueue[Any](), []
+
+    def fetch() -> None:
+        fetched.append(len(fetched))
+        if len(fetched) == 3:
+            commands.put(Step(1, {}))
+
+    pacing = pacing_at_10_hz(clock, fetch=fetch, lockstep=True)
+    assert not pacing.real_time
+    assert pacing.wait_for_command(commands) == Step(1, {})
+    assert fetched == [0, 1, 2]
+    commands.put(Step(2, {}))
+    assert pacing.wait_for_command(commands) == Step(2, {})
+    assert len(fetched) == 3, "what waits already is taken first"
+    commands.put(Step(3, {}))
+    assert pacing.next_tick(commands, lambda _: None) == Step(3, {})
+    assert pacing.next_tick(commands, lambda _: None) is None
+    pacing.wait_for_period()
+    pacing.restart()
+    assert clock.now == 0.0
+    assert waiting.waits == [None, None, 0, 0, 0]
+    alone = pacing_at_10_hz(clock, lockstep=True)
+    with pytest.raises(queue.Empty):
+        alone.wait_for_command(commands)
+    commands.put(Step(4, {}))
+    assert alone.wait_for_command(commands) == Step(4, {})
 
 
 class ReturnsAtOnce:

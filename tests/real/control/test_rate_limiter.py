@@ -4,12 +4,14 @@ import statistics
 import time
 
 import zmq
+from hypothesis import given
+from hypothesis import strategies as st
 
 from real import MessageKind, RemoteRobot, Server
 from real.control.limits import BURST, RateLimiter
 from real.protocol import messages as wire
 from real.server import turns
-from tests.fakes import until
+from tests.fakes import ManualClock, until
 
 FLOOD = """
 import sys, zmq
@@ -43,6 +45,21 @@ def test_a_burst_and_then_one_by_one():
         rate_limiter.take()
         read += 1
     assert read == 3, "a pause saves up a burst, and no more"
+
+
+@given(st.integers(1, 5), st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, 3.0]), min_size=1, max_size=40))
+def test_at_every_time_as_many_are_read_as_have_come(burst: int, pauses: list[float]) -> None:
+    """Tokens that are a power of two of a second apart, so that none is lost in rounding; the reader never waits."""
+    clock = ManualClock(0.0)
+    rate_limiter = RateLimiter(4.0, burst, clock)
+    tokens = float(burst)
+    for pause_s in pauses:
+        clock.advance(pause_s)
+        tokens = min(tokens + 4.0 * pause_s, float(burst))
+        assert rate_limiter.spent == (tokens < 1.0)
+        if tokens >= 1.0:
+            tokens -= 1.0
+            assert rate_limiter.take() == (tokens < 1.0)
 
 
 def test_no_more_is_answered_than_is_allowed(robot):

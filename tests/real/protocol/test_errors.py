@@ -61,7 +61,7 @@ def test_a_drivers_endless_text_is_cut():
 
 @pytest.mark.parametrize(("error", "attributes"), ERRORS)
 def test_the_client_of_a_stopped_robot_gets_the_same_error_and_what_to_do(error, attributes):
-    there = stopped_by(error)
+    there = stopped_by(error, 7)
     assert type(there) is type(error)
     assert str(there).startswith(str(error))
     assert "clear_stop" in str(there)

@@ -76,6 +76,43 @@ def test_a_stop_that_blocks_is_latched_and_everybody_is_answered(hanging: Hangin
     assert (server.abandoned, hanging.closed) == (None, 1)
 
 
+def test_a_step_under_way_is_answered_although_the_drivers_stop_blocks(hanging: Hanging, target: Target) -> None:
+    """And no reset begins before the driver's stop has returned."""
+    began, goes_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        began.set()
+        goes_on.wait(30)
+
+    answers: list[object] = []
+    with Server(hanging, watchdog_s=60.0, max_command_age_s=None) as server:
+        mover = RemoteRobot(server.address, step_timeout_s=20.0, connect_timeout_s=20.0)
+        button = RemoteRobot(server.address, connect_timeout_s=20.0)
+        button.stand_by()
+        mover.reset({})
+        hanging.on_step, hanging.hangs_in = wait, "stop"
+        thread = threading.Thread(target=lambda: answers.append(mover.step(target(0.1, 0))))
+        thread.start()
+        assert began.wait(20)
+        with pytest.raises(RobotError, match="has not returned"):
+            button.stop("a hand in the way")
+        hanging.on_step = lambda: None
+        goes_on.set()
+        thread.join(20)
+        assert len(answers) == 1, "the step's answer waits for the driver's stop"
+        with pytest.raises(RobotStopped):
+            mover.step(target(0.2, 0))
+        with pytest.raises(RobotError, match=r"nothing was reset.*has not returned"):
+            mover.reset({"clear_stop": "looked"})
+        assert server.stopped is not None
+        hanging.hangs_in = ""
+        hanging.released.set()
+        until(lambda: not hanging.waiting)
+        mover.reset({"clear_stop": "looked"})
+        mover.close()
+        button.close()
+
+
 def test_a_stop_that_raises_is_latched_and_reported(robot: Integrator) -> None:
     def broken(reason: str) -> None:
         raise OSError("the port is gone")

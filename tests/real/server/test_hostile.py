@@ -99,12 +99,8 @@ def test_well_formed_headers_with_random_contents_are_answered(peer):
         ([b"x" * (wire.MAX_HEADER_BYTES + 1)], "a header of 65537 bytes"),
         ([b"x"] * 40, "frames, allowed are 1 to 18"),
         (wire.encode(MessageKind.READING, 0, 1), "a client does not send READING"),
-        (wire.encode(MessageKind.STEP, 1, 1, None, [bytes(7)]), "has 7 bytes, it must have 8"),
-        (wire.encode(MessageKind.STEP, 1, 1), "a step has one row, got 0"),
         (wire.encode(MessageKind.STEP, 1, 1, None, [bytes(8)]), "does not hold the robot"),
         (wire.encode(MessageKind.RESET, 0, 1, {"options": {}, "deadline_s": 1.0}), "does not hold the robot"),
-        (wire.encode(MessageKind.RESET, 0, 1, {"options": [], "deadline_s": 1.0}), r"options is \[\], expected a dict"),
-        (wire.encode(MessageKind.RESET, 0, 1, {"options": {}, "deadline_s": float("nan")}), "deadline of nan"),
         (wire.encode(MessageKind.STOP, 0, 1, 5), "reason is None, expected a str"),
     ],
 )
@@ -113,6 +109,25 @@ def test_each_malformed_message_is_told_what_is_wrong(peer, frames, problem):
     assert answer.kind is MessageKind.ERROR
     with pytest.raises(AssertionError, match=problem):
         raise AssertionError(answer.detail[2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail", "frames", "problem"),
+    [
+        (MessageKind.STEP, None, [bytes(7)], "has 7 bytes, it must have 8"),
+        (MessageKind.STEP, None, [], "a step has one row, got 0"),
+        (MessageKind.RESET, {"options": [], "deadline_s": 1.0}, [], r"options is \[\], expected a dict"),
+        (MessageKind.RESET, {"options": {}, "deadline_s": float("nan")}, [], "deadline of nan"),
+    ],
+)
+def test_the_holder_is_told_what_is_wrong_with_its_message(peer, kind, detail, frames, problem):
+    session = peer.hello(replaces=0).session
+    assert "does not hold the robot" in peer.ask(kind, 0, 1, detail, frames).detail[2], "rights come first"
+    answer = peer.ask(kind, session, 1, detail, frames)
+    assert answer.kind is MessageKind.ERROR
+    with pytest.raises(AssertionError, match=problem):
+        raise AssertionError(answer.detail[2])
+    peer.ask(MessageKind.RELEASE, session)
 
 
 @pytest.mark.usefixtures("still_serves")

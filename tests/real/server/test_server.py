@@ -25,6 +25,7 @@ from hal import (
 )
 from hal.reset.confirmation import Automatic
 from real import RemoteRobot, Server
+from tests.fakes import looked
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ def test_anyone_may_stop_but_only_one_may_move(server, remote, robot, target):
     with pytest.raises(RobotStopped, match="over there"):
         remote.step(target(0, 0))
     remote.close()
-    with_other.reset({"clear_stop": "looked"})  # given back, so free now
+    with_other.reset(looked(with_other))  # given back, so free now
     with_other.close()
 
 

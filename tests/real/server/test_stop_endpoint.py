@@ -19,7 +19,7 @@ from real.protocol.handshake import load_keys
 from real.protocol.messages import receive_frames, send_frames
 from real.server import stop_endpoint
 from real.server.request_handler import RequestHandler
-from tests.fakes import Integrator, until
+from tests.fakes import Integrator, looked, until
 from tests.real.server.test_connections import raw_peer
 
 STOP = {"reason": "a test", "orderly": False}
@@ -99,7 +99,7 @@ def test_where_the_endpoint_cannot_be_reached_stops_go_to_the_control_socket(
         assert button._stop_connection.address == server.address
         button.stop("the old way")
     with closing(RemoteRobot(server.address)) as remote:
-        remote.reset({"clear_stop": "again"})
+        remote.reset(looked(remote))
         remote.stop("before anything stands")
     assert robot.stops[:2] == ["the old way", "before anything stands"]
 
@@ -279,10 +279,11 @@ def test_a_reset_that_waited_to_be_read_while_a_stop_came_does_not_clear_it(
         mover.session = mover.ask(MessageKind.HELLO, hello, (), 5).session
         button.stand_by()
         button.stop("an older stop")
+        older = button.status()["stop_number"]
         monkeypatch.setattr(RequestHandler, "tick", blocked)
         try:
             assert busy.wait(10)
-            detail = {"options": {"clear_stop": "looked"}, "deadline_s": 5.0}
+            detail = {"options": {"clear_stop": "looked"}, "deadline_s": 5.0, "stop_number": older}
             send_frames(mover._socket, wire.encode(MessageKind.RESET, mover.session, 5, detail))
             time.sleep(0.1)  # it waits at the control socket
             button.stop("EMERGENCY")
@@ -293,5 +294,5 @@ def test_a_reset_that_waited_to_be_read_while_a_stop_came_does_not_clear_it(
         assert server.stopped is not None
         assert not robot.commands
         with closing(RemoteRobot(server.address, take="force")) as other:
-            other.reset({"clear_stop": "looked again"})
+            other.reset(looked(other))
     assert robot.resets

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hal import RobotStopped, WireError
+from hal import IllegalAction, RobotStopped, WireError
 from real import Connection, MessageKind, RemoteRobot, Server
 from real.client import connection as client_connection
 from real.control.lifecycle import State
@@ -66,12 +66,40 @@ def test_a_reset_says_which_stop_it_clears(server: Server, robot: Integrator) ->
         assert robot.resets == []
         reset(stop_number=second)
         assert server.stopped is None
-        stop("third")
-        for _ in range(20):  # a client of an older version may be refused where its reset comes at once
-            with suppress(RobotStopped):
-                reset()
-                break
+        with pytest.raises(WireError, match="stop_number"):  # also where nothing is stopped just now
+            reset()
+        third = stop("third")
+        with pytest.raises(WireError, match="ERROR RobotStopped"):
+            reset()
+        assert server.lifecycle.state is State.STOPPED
+        assert len(robot.resets) == 1
+        for blank in ("", "  ", None):  # a reset that clears nothing needs no number
+            with pytest.raises(RobotStopped, match="third"):
+                reset(options={"clear_stop": blank})
+        reset(stop_number=third)
         assert server.stopped is None
+
+
+def test_a_stop_answers_its_number_where_it_is_asked_for(server: Server) -> None:
+    with closing(Connection(server.address)) as one, closing(Connection(server.address)) as other:
+
+        def stop(connection: Connection, **detail: Any) -> Any:
+            return connection.ask(MessageKind.STOP, {"reason": "x", "orderly": False, **detail}, (), 10.0).detail
+
+        assert stop(one) is None, "a client that does not ask for the number gets none"
+        number = one.ask(MessageKind.STATUS, None, (), 10.0).detail["stop_number"]
+        assert stop(other, numbered=True) == {"stop_number": number + 1, "first": False, "trouble": None}
+        assert stop(other, numbered=False) is None
+
+
+def test_numbers_of_a_new_server_are_above_those_of_an_earlier_one(robot: Integrator) -> None:
+    numbers = []
+    for _ in range(3):
+        with Server(Integrator()) as server, closing(RemoteRobot(server.address, connect_timeout_s=20.0)) as remote:
+            numbers.append(remote.status()["stop_number"])
+            remote.stop("smoke")
+            numbers.append(remote.status()["stop_number"])
+    assert numbers == sorted(set(numbers))
 
 
 def test_a_stop_that_a_mover_was_not_told_of_stays(server: Server, connect: Callable[[], RemoteRobot]) -> None:
@@ -84,22 +112,44 @@ def test_a_stop_that_a_mover_was_not_told_of_stays(server: Server, connect: Call
     with pytest.raises(RobotStopped):
         mover.reset(CLEARS)
     assert server.stopped is not None
-    mover.reset(CLEARS)  # it was told of that one now
+    mover.reset(CLEARS)  # it was told of both now
     assert server.stopped is None
 
 
-def test_a_mover_clears_the_newest_stop_where_it_was_told_of_none(
+def test_a_mover_clears_no_stop_of_which_nobody_told_it(server: Server, connect: Callable[[], RemoteRobot]) -> None:
+    mover, button = connect(), connect()
+    button.stop("before the mover connects")
+    for reason in ("before the mover connects", "in an episode"):
+        with pytest.raises(RobotStopped, match=reason) as told:
+            mover.reset(CLEARS)
+        assert told.value.stop_number == button.status()["stop_number"]
+        assert server.lifecycle.state is State.STOPPED
+        mover.reset(CLEARS)  # it was told now
+        assert server.stopped is None
+        button.stop("in an episode")
+    mover.reset({**CLEARS, "stop_number": button.status()["stop_number"]})
+    assert server.stopped is None
+
+
+def test_a_mover_knows_its_own_stop_unless_another_one_was_latched_before(
     server: Server, connect: Callable[[], RemoteRobot]
 ) -> None:
     mover, button = connect(), connect()
-    button.stop("before the mover connects")
-    mover.reset(CLEARS)
-    button.stop("in an episode")
-    button.stop("and again")
-    mover.reset(CLEARS)
+    mover.reset({})
     mover.stop("its own")
     mover.reset(CLEARS)
+    button.stop("another one")
+    mover.stop("its own")
+    with pytest.raises(RobotStopped, match="another one"):
+        mover.reset(CLEARS)
+    mover.reset(CLEARS)
     assert server.stopped is None
+
+
+@pytest.mark.parametrize("number", ["7", 1.5, True, -1])
+def test_a_number_that_is_none_is_refused_here(connect: Callable[[], RemoteRobot], number: Any) -> None:
+    with pytest.raises(IllegalAction, match="stop_number"):
+        connect().reset({**CLEARS, "stop_number": number})
 
 
 def test_a_stop_that_overtakes_a_reset_on_its_way_stays(
@@ -121,13 +171,15 @@ def test_a_stop_that_overtakes_a_reset_on_its_way_stays(
     undone = []
     for trial in range(repeats):
         button.stop("older")
+        with pytest.raises(RobotStopped):
+            mover.reset(CLEARS)  # and so it is told of the older one
         resets = len(robot.resets)
         presses.append(f"newer {trial}")
         with pytest.raises(RobotStopped):
             mover.reset(CLEARS)
         if server.stopped is None or len(robot.resets) > resets:
             undone.append(trial)
-        mover.reset(CLEARS)
+        mover.reset({**CLEARS, "stop_number": button.status()["stop_number"]})
     print(f"a stop that overtakes a reset: {len(undone)} of {repeats} undone")
     assert not undone
 
@@ -139,10 +191,8 @@ def test_a_client_clears_the_stop_that_its_person_has_seen_and_no_later_one(
     button.stop("first")
     seen = button.status()["stop_number"]
     button.stop("second")
-    mover.see_stop(seen)
     with pytest.raises(RobotStopped):
-        mover.reset(CLEARS)
+        mover.reset({**CLEARS, "stop_number": seen})
     assert server.lifecycle.state is State.STOPPED
-    mover.see_stop(button.status()["stop_number"])
-    mover.reset(CLEARS)
+    mover.reset({**CLEARS, "stop_number": button.status()["stop_number"]})
     assert server.lifecycle.state is State.READY
