@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = [
-    "CAMERA_TOPIC", "CHAIN", "COPY", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT", "FRAME_TOPIC",
-    "JOINT_TOPIC", "LABELS", "LOG_NAME", "PREFERENCES", "SENSOR_TOPIC", "STREAM", "TABLE_FOLDER", "TAIL_NAME",
-    "TORN_SUFFIX", "file_stamps", "files_of", "log_files", "segment_name",
+    "ANNOTATIONS", "CAMERA_TOPIC", "CHAIN", "COPY", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT",
+    "FRAME_TOPIC", "JOINT_TOPIC", "LABELS", "LOG_NAME", "PREFERENCES", "SENSOR_TOPIC", "SIGNATURES", "STREAM",
+    "TABLE_FOLDER", "TAIL_NAME", "TORN_SUFFIX", "file_stamps", "files_of", "log_files", "segment_name",
 ]  # fmt: skip
 
 FORMAT = 1
@@ -21,6 +21,10 @@ LABELS = "labels.jsonl"
 """The file of labels that people gave the episodes afterwards, beside the log."""
 PREFERENCES = "preferences.jsonl"
 """The file of people's preferences between two episodes, beside the log of the left one."""
+ANNOTATIONS = (LABELS, PREFERENCES)
+"""The files beside the log that people write afterwards. They decide with which rewards and choices is trained."""
+SIGNATURES = "signatures.jsonl"
+"""The file of signatures over the annotations, beside them."""
 CHAIN = "chain.jsonl"
 """The file of digests that shows later changes of the log, beside it."""
 TORN_SUFFIX = ".torn"
@@ -57,7 +61,7 @@ def log_files(folder: Path) -> dict[int, Path]:
     files = {0: folder / LOG_NAME} if (folder / LOG_NAME).is_file() else {}
     for path in folder.glob("log-*.mcap"):
         match = _SEGMENT.fullmatch(path.name)
-        if match:
+        if match and path.name == segment_name(int(match[1])):  # no second file has the same number
             files[int(match[1])] = path
     return dict(sorted(files.items()))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hal import EpisodeError, Fault, RobotSpec, RobotState, RobotStopped, SourceError
+from hal.stops.latch import check_clears
 from recorder.json_data import JsonObject
 from recorder.table.table import Table
 
@@ -51,8 +52,7 @@ class ReplayRobot:
         Raises:
             SourceError: there is no such episode.
         """
-        if self._stopped is not None and not str(options.get("clear_stop") or "").strip():
-            raise RobotStopped(self._stopped)
+        check_clears(self._stopped, options)
         self._stopped = None
         count = len(self._table.starts)
         episode = int(options.get("episode", self._next % count))

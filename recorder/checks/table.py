@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from hal import Field
+from hal.guarding.limit_cycle import LARGEST_DEG, SLOWEST_HZ, WINDOW_S, joint_targets, limit_cycle
 from recorder.json_data import JsonDict, JsonObject
 from recorder.table.pairing import UNPAIRED, pair_elements
 from recorder.table.table import Table
@@ -77,13 +78,16 @@ class DataSet:
         return any((rows[field.name][1:] != rows[field.name][:1]).any() for rows in self.episodes())
 
     @cached_property
-    def command(self) -> Field | None:
+    def commands(self) -> list[Field]:
         """The commands: those that were applied if recorded, otherwise the actions."""
-        for group in ("applied", "action"):
-            for field in self.spec:
-                if field.name in self.spread and group_of(field) == group:
-                    return field
-        return None
+        fields = [field for field in self.spec if field.name in self.spread]
+        applied = [field for field in fields if group_of(field) == "applied"]
+        return applied or [field for field in fields if group_of(field) == "action"]
+
+    @property
+    def command(self) -> Field | None:
+        """The first of the commands; None where there are none."""
+        return self.commands[0] if self.commands else None
 
 
 def group_of(field: Field) -> str:
@@ -137,6 +141,7 @@ ADVICE: Mapping[str, str] = {
     "frozen": "look at the sensor, its cable and its driver; leave the episode out",
     "clipped": "a policy learns the limit here; widen it, or ask for less",
     "limited": "what was asked for was not what was done; train on applied_*, or ask for less",
+    "limit_cycle": "this wears gears: train the policy again, with a price on unsteady targets; leave the episode out",
     "duplicate": "something answers with an old value; look at the sensor's rate and at caches in its driver",
     "short": "leave it out: rlenv-robot data cut, or label it discard",
     "no_end": "it counts as truncated; label it, or leave it out",
@@ -187,7 +192,7 @@ def check_table(table: Table) -> list[Finding]:
     findings = [Finding("lost", -1, "", -1, -1, note) for note in table.notes if _is_loss(note)]
     for number in range(len(table.starts)):
         rows = table.rows[table.starts[number] : table.stops[number]]
-        for check in (_timing, _values, _frozen, _duplicates, _actions):
+        for check in (_timing, _values, _frozen, _duplicates, _actions, _limit_cycles):
             findings += check(data_set, number, rows)
         findings += _ends(data_set, number, rows, table.episodes[number])
     return findings
@@ -328,6 +333,27 @@ def _often(kind: str, field: Field, number: int, flags: np.ndarray, what: str) -
         more = f" (and of {others} more elements)" if others else ""
         yield Finding(kind, number, element_of(field, worst), int(where[0]), int(where[-1]),
                       f"{share[worst]:.0%} of the {what}{more}")  # fmt: skip
+
+
+def _limit_cycles(data_set: DataSet, number: int, rows: np.ndarray) -> Iterator[Finding]:
+    """Find joint targets that go to and fro in any `WINDOW_S` of an episode; half of a window lies in the next one."""
+    period = data_set.period_s
+    if period is None:
+        return
+    window = round(WINDOW_S / period)
+    for field in joint_targets(data_set.commands):
+        targets = values_of(rows, field)[1:]  # row 0 has no command
+        end = max(0, len(targets) - window)
+        starts = np.append(np.arange(0, end, max(1, window // 2)), end)
+        cycles = np.degrees([limit_cycle(targets[start : start + window], period) for start in starts])
+        worst = np.unravel_index(np.argmax(cycles), cycles.shape)
+        if cycles[worst] > LARGEST_DEG:
+            element = int(worst[1])
+            ill = starts[cycles[:, element] > LARGEST_DEG]
+            last = min(int(ill[-1]) + window, len(targets))
+            yield Finding("limit_cycle", number, element_of(field, element), int(ill[0]) + 1, last,
+                          f"the target goes to and fro by {cycles[worst]:.1f} degrees to either side, at "
+                          f"{SLOWEST_HZ:g} Hz or faster")  # fmt: skip
 
 
 # ---- episodes ----

@@ -20,7 +20,10 @@ from recorder.log.image_codec import decode_bytes
 from recorder.log.ros2 import HEADER, read_compressed_image
 from recorder.names import CAMERA_TOPIC, FRAME_TOPIC, LOG_NAME, TABLE_FOLDER, file_stamps, log_files
 from recorder.read.mcap_reader import ChunkMessages, McapReader, open_files
+from recorder.read.npz import read_npz
 from recorder.read.reader import LogReader
+from recorder.read.verify import claims_signature
+from recorder.table.proven import known_proof
 from recorder.table.table import MISSING, ImageSource, Table
 
 __all__ = ["ByTime", "ImageIndex", "ImageSources", "LogImages", "Place", "load", "save"]
@@ -51,16 +54,25 @@ class ImageIndex:
     def load_or_build(run: Path) -> ImageIndex:
         """Load the index beside the log's table, or build it and save it there if it is missing or out of date.
 
+        That of a signed run lies with its proven table (`recorder.table.proven`), or is built anew without one.
+
         Raises:
             LogError: there is no log, or it can't be read.
         """
-        files = log_files(LogReader(run).path.parent)
-        places = load(files)
+        folder = LogReader(run).path.parent
+        files = log_files(folder)
+        place: Path | None = folder / TABLE_FOLDER
+        if claims_signature(folder):
+            proof = known_proof(folder, files, None)
+            place = None if proof is None else proof.place
+        if place is None:
+            return ImageIndex.build(run)
+        places = load(files, place)
         if places is not None:
             return ImageIndex(dict(open_files(files)), places)
         stamps = file_stamps(files)
         index = ImageIndex.build(run)
-        save(files, stamps, index.places)
+        save(files, stamps, index.places, place)
         return index
 
     @staticmethod
@@ -119,14 +131,16 @@ class _ImageFinder:
         return {camera: rows[np.lexsort((rows["stamp_ns"], rows["episode"]))] for camera, rows in places.items()}
 
 
-def load(files: Mapping[int, Path]) -> dict[str, np.ndarray] | None:
+def load(files: Mapping[int, Path], folder: Path) -> dict[str, np.ndarray] | None:
     """Return camera -> (N,) of `Place` as saved for these files as they are now; None if nothing of the kind was saved.
 
     Args:
         files: the log's files, by number.
+        folder: of the index.
     """
     try:
-        with np.load(_path(files), allow_pickle=False) as arrays:
+        with (folder / _NAME).open("rb") as file:
+            arrays = read_npz(file)
             about = json.loads(bytes(arrays[_ABOUT]))
             if about["format"] != _FORMAT or about["files"] != file_stamps(files):
                 return None
@@ -136,7 +150,7 @@ def load(files: Mapping[int, Path]) -> dict[str, np.ndarray] | None:
     return places if all(rows.dtype == Place and rows.ndim == 1 for rows in places.values()) else None
 
 
-def save(files: Mapping[int, Path], stamps: JsonObject, places: Mapping[str, np.ndarray]) -> None:
+def save(files: Mapping[int, Path], stamps: JsonObject, places: Mapping[str, np.ndarray], folder: Path) -> None:
     """Save an index; its file appears complete, or not at all where nothing can be written.
 
     Args:
@@ -144,10 +158,11 @@ def save(files: Mapping[int, Path], stamps: JsonObject, places: Mapping[str, np.
         stamps: `recorder.names.file_stamps` of the files from before they were read, so that an index of a log that
             grew meanwhile is out of date.
         places: as `load` returns them.
+        folder: of the index.
     """
     about = json.dumps({"format": _FORMAT, "files": stamps, "cameras": list(places)}).encode()
     arrays = {f"camera{number}": rows for number, rows in enumerate(places.values())}
-    path = _path(files)
+    path = folder / _NAME
     part = path.with_name(f".pictures-{os.getpid()}.npz")
     try:
         path.parent.mkdir(exist_ok=True)
@@ -157,10 +172,6 @@ def save(files: Mapping[int, Path], stamps: JsonObject, places: Mapping[str, np.
     except OSError:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
-
-
-def _path(files: Mapping[int, Path]) -> Path:
-    return next(iter(files.values())).parent / TABLE_FOLDER / _NAME
 
 
 # -- sources --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ The file ``chain.jsonl`` in a run's folder has one JSON object a line, each in c
 - a link for each piece of a file that reached the disk: its file, its place, and the SHA-256 of its bytes;
 - an entry for each file that was written anew after a kill, whose links are of the file that is kept beside it;
 - an end, once the log was closed: how many links and bytes there are;
-- a signature over the end's digest for each key that signed.
+- a signature over the end's digest for each key that signed. Nothing but signatures follows an end.
 
 Each line but a signature has the digest ``chain``: the SHA-256 of the line's other content and of the digest before
 it. So no line can be changed, removed or moved without a change of all that follow. The reader is
@@ -155,10 +155,14 @@ def signed_content(digest: str) -> bytes:
     return f"{CHAIN_FORMAT}\n{digest}".encode()
 
 
-def add_recovered(run: Path, files: Sequence[Path]) -> None:
-    """Add files that a recovery wrote anew to a run's chain, and an end. A run without a chain is left alone.
+def add_recovered(run: Path, files: Sequence[Path]) -> bool:
+    """Add files that a recovery wrote anew to a run's chain, and an end.
 
-    A last line that the kill cut short is removed.
+    A last line that the kill cut short is removed. A run without a chain is left alone, and so is a chain that has its
+    end: its log was closed, so that what was repaired is a later damage.
+
+    Returns:
+        Whether the chain covers what was written anew, or there is none.
 
     Raises:
         LogError: the chain can't be read or written.
@@ -167,8 +171,10 @@ def add_recovered(run: Path, files: Sequence[Path]) -> None:
     try:
         content = path.read_bytes()
         lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
-        last = json.loads(lines[-1])
-        links = [link for link in map(json.loads, lines) if "at" in link]
+        known = [json.loads(line) for line in lines]
+        if any("end" in line for line in known):
+            return False
+        last, links = known[-1], [line for line in known if "at" in line]
         entries: list[dict[str, Any]] = [
             {"bytes": file.stat().st_size, "recovered": file.name, "sha256": _sha256(file)} for file in files
         ]
@@ -179,8 +185,9 @@ def add_recovered(run: Path, files: Sequence[Path]) -> None:
         fresh = path.with_suffix(".new")
         fresh.write_bytes(b"".join(lines))
         os.replace(fresh, path)
+        return True
     except FileNotFoundError:
-        return
+        return True
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise LogError(f"{path} can't take the recovered files: {error!r}; the run itself is repaired") from error
 

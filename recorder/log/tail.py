@@ -137,6 +137,8 @@ def read_tail(run: Path) -> list[TailMessage]:
         if not _try_lock(descriptor):
             raise LogError(f"{run} is being recorded; end that program first")
         data = file.read()
+    if not data.strip(b"\0"):
+        return []  # killed before the first line was written, so before any message
     if not data.startswith(_MAGIC):
         raise LogError(f"{link} is no tail of a log; remove it if it is not needed")
     half = (len(data) - _HEAD_BYTES) // 2

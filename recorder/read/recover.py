@@ -92,8 +92,8 @@ def recover(path: Path | str) -> Recovered:
     after = _summary(LogReader(run), before.rows)[0] if repaired else before
     if after.rows != before.rows + added or after.checksum != before.checksum:
         raise LogError(f"{run}: the repaired log differs from the torn one, which is still there, ending in .torn")
-    if repaired:
-        add_recovered(run, repaired)
+    if repaired and not add_recovered(run, repaired):
+        lost += ("the chain of digests ended before the damage, so `data verify` goes on to report a change",)
     remove_tail(run)
     return Recovered(run, after.rows, after.episodes, tuple(file.name for file in repaired), lost, added)
 

@@ -3,28 +3,38 @@
 A chain (`recorder.log.chain`) shows a change by somebody without its key. It proves nothing against the owner of the
 key, who could record and sign anything; a time stamp of a third party over the chain's digest (`timestamp_request`)
 shows at least since when the chain has been as it is.
+
+Labels and preferences are written after the log. ``signatures.jsonl`` has a line for each time that somebody signed one
+of these files: the file's name, its SHA-256, the digest of the run's chain, and the signature over these three. A line
+counts while the file is as it was signed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hal import LogError
+from recorder.json_data import JsonDict, append_lines, read_lines
 from recorder.log import signing
 from recorder.log.chain import CHAIN_FORMAT, linked, signed_content
-from recorder.names import CHAIN, TORN_SUFFIX, log_files
+from recorder.names import ANNOTATIONS, CHAIN, SIGNATURES, TORN_SUFFIX, log_files
 
-__all__ = ["Verification", "add_signature", "timestamp_request", "verify_run"]
+__all__ = ["Verification", "add_signature", "annotation_keys", "claims_signature", "timestamp_request", "verify_run"]
 
 _BLOCK = 1 << 20
 _LONGEST = 4096
 """Bytes of the longest line that a chain has: a link, with room to spare."""
+_SIGNATURE = b'{"signature":'
+_ANNOTATION_FORMAT = b"rlenv_robot annotation 1\n"
+"""The beginning of an annotation's signed bytes, so that its signature fits nothing else."""
 
 
 @dataclass(frozen=True)
@@ -33,31 +43,42 @@ class Verification:
 
     Attributes:
         run: the run's folder.
+        identifier: of the run, as its chain's first line has it. A run that was put in this one's place has another.
         digest: of the chain's last line that has one, 64 hexadecimal digits; it stands for all bytes that are covered.
         covered, uncovered: bytes of the files that the chain covers, and that it does not.
         ended: whether the chain has its end, as the chain of a log that was closed.
-        keys: public keys whose owners signed the end, 64 hexadecimal digits each.
+        keys: public keys whose owners signed the digest, 64 hexadecimal digits each.
         findings: every difference, a sentence each.
+        recovered: names of the files that were written anew after a kill, before the end.
+        annotations: each file of labels or preferences in the run -> public keys whose owners signed it as it is.
     """
 
     run: Path
+    identifier: str
     digest: str
     covered: int
     uncovered: int
     ended: bool
     keys: tuple[str, ...]
     findings: tuple[str, ...]
+    recovered: tuple[str, ...] = ()
+    annotations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def is_signed_by(self, key: str) -> bool:
+        """Return whether the run is unchanged and a key's owner signed it, its labels and preferences included."""
+        signed = all(key in keys for keys in self.annotations.values())
+        return self.unchanged and key in self.keys and signed
 
     @property
     def unchanged(self) -> bool:
-        """Whether each byte is as it was recorded."""
+        """Whether each byte of the log is as it was recorded."""
         return self.ended and not self.uncovered and not self.findings
 
 
 def verify_run(run: Path, report: Callable[[int, int], None] = lambda done, total: None) -> Verification:
     """Compare the files of a run with its chain.
 
-    Labels, which people add later, and what is made from the log are not covered.
+    What is made from the log (``table/``) is not compared here, see `recorder.table.comparison`.
 
     Args:
         run: the run's folder.
@@ -93,16 +114,18 @@ def verify_run(run: Path, report: Callable[[int, int], None] = lambda done, tota
         covered += end
         if path == run / name:
             uncovered += size - end
+    keys = () if lines.findings else tuple(lines.keys)  # of a chain with a wrong line nobody knows what they signed
     return Verification(
-        run, lines.digest, covered, uncovered, lines.ended, tuple(lines.keys), tuple(findings)
+        run, lines.identifier, lines.digest, covered, uncovered, lines.ended, keys, tuple(findings),
+        tuple(sorted(lines.recovered)), annotation_keys(run, lines.digest),
     )  # fmt: skip
 
 
 def add_signature(run: Path, key: Path) -> str:
-    """Sign the end of a run's chain with a further key, and return the public key.
+    """Sign the end of a run's chain, and its labels and preferences as they are. Return the public key.
 
     Args:
-        run: the run's folder, unchanged since it was recorded.
+        run: the run's folder, whose log is unchanged since it was recorded.
         key: file of the private key, see `recorder.log.signing.sign`.
 
     Raises:
@@ -117,7 +140,61 @@ def add_signature(run: Path, key: Path) -> str:
     if signature["key"] not in verification.keys:
         with (run / CHAIN).open("ab") as file:
             file.write(signing.canonical({"signature": signature}) + b"\n")
+    for name, keys in verification.annotations.items():
+        if signature["key"] not in keys:
+            line = _annotation(run / name, verification.digest)
+            signed = signing.sign(_ANNOTATION_FORMAT + signing.canonical(line), key)
+            append_lines(run / SIGNATURES, [{**line, "signature": signed}])
     return signature["key"]
+
+
+def annotation_keys(run: Path, digest: str) -> dict[str, tuple[str, ...]]:
+    """Return each file of labels or preferences in a run, and the public keys whose owners signed it as it is.
+
+    Args:
+        run: the run's folder.
+        digest: of the end of its chain.
+
+    Raises:
+        LogError: a file can't be read.
+    """
+    files = [run / name for name in ANNOTATIONS if (run / name).exists()]
+    lines = read_lines(run / SIGNATURES) if files else []
+    found = {}
+    for file in files:
+        expected = _annotation(file, digest)
+        content = _ANNOTATION_FORMAT + signing.canonical(expected)
+        keys: dict[str, None] = {}
+        for line in lines:
+            signature = line.get("signature")
+            if isinstance(signature, dict) and line == {**expected, "signature": signature}:
+                with suppress(ValueError):
+                    keys[signing.verify(content, signature)] = None
+        found[file.name] = tuple(keys)
+    return found
+
+
+def _annotation(file: Path, digest: str) -> JsonDict:
+    """Return what a signature over a file of annotations covers."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise LogError(f"{file} can't be read: {error}") from error
+    return {"chain": digest, "file": file.name, "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def claims_signature(run: Path) -> bool:
+    """Return whether the last line of a run's chain is a signature, valid or not."""
+    try:
+        descriptor = os.open(f"{run}/{CHAIN}", os.O_RDONLY)  # joining paths would be half of the time
+    except OSError:
+        return False
+    try:
+        size = os.fstat(descriptor).st_size
+        end = os.pread(descriptor, _LONGEST, max(size - _LONGEST, 0))
+    finally:
+        os.close(descriptor)
+    return end[end.rfind(b"\n", 0, -1) + 1 :].startswith(_SIGNATURE)
 
 
 def timestamp_request(verification: Verification) -> bytes:
@@ -143,10 +220,11 @@ class _Lines:
     Attributes:
         links: length in bytes and SHA-256 of each piece of a file, in order, by the file's name.
         recovered: length and SHA-256 of each file that a recovery wrote anew, by name.
-        digest, ended, keys, findings: as `Verification` has them.
+        identifier, digest, ended, keys, findings: as `Verification` has them.
     """
 
     def __init__(self, run: Path) -> None:
+        self.identifier = ""
         self.links: dict[str, list[tuple[int, str]]] = defaultdict(list)
         self.recovered: dict[str, tuple[int, str]] = {}
         self.digest, self.ended = "", False
@@ -180,6 +258,8 @@ class _Lines:
                 return "was changed"
             if "signature" in content:
                 return self._signature(content["signature"])
+            if self.ended:  # so each key signed the digest of the last line
+                return "follows the end, and nothing but signatures may"
             before, self.digest = self.digest, str(content.pop("chain"))
             if linked(content, before)["chain"] != self.digest:
                 return "was changed, or the line before it"
@@ -199,6 +279,7 @@ class _Lines:
     def _content(self, content: dict[str, Any], first: bool) -> str | None:
         if first or "format" in content:
             known = first and content["format"] == CHAIN_FORMAT
+            self.identifier = str(content.get("run", ""))
             return None if known else f"names the format {content.get('format')!r}, known is {CHAIN_FORMAT!r}"
         if "recovered" in content:
             self.recovered[str(content["recovered"])] = (int(content["bytes"]), str(content["sha256"]))
@@ -212,7 +293,6 @@ class _Lines:
                 return f"is a link at byte {content['at']}, the link before it ends elsewhere"
             links.append((length, str(content["sha256"])))
             self._count, self._bytes = self._count + 1, self._bytes + length
-            self.ended = False
         return None
 
 

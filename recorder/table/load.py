@@ -18,9 +18,11 @@ from hal.frame_layout import FrameLayout
 from recorder.log.labels import labelled
 from recorder.names import LOG_NAME, TABLE_FOLDER
 from recorder.read.reader import LogReader
+from recorder.read.verify import claims_signature
 from recorder.table.cache import TableCache, load_or_build
 from recorder.table.episodes import Segments, split_copy
 from recorder.table.memory import concatenated
+from recorder.table.proven import known_proof, prove, save_proof
 from recorder.table.run_index import INDEX_NAME, IndexedRun, RunIndex, stamps_of
 from recorder.table.spool import RowSpool
 from recorder.table.table import StoredRows, Table
@@ -40,7 +42,8 @@ _INDEXED = 32
 def build(run_folder: Path | str, cache: Path | None = None) -> Table:
     """Return the table of one run, from the cache beside its log if that is up to date.
 
-    If the log has grown, only its new part is read.
+    If the log has grown, only its new part is read. The table of a signed run comes from its log, which is verified
+    first, and is kept in a folder of this user (`recorder.table.proven`).
 
     Args:
         run_folder: the folder with the ``log.mcap``, or that file.
@@ -56,16 +59,41 @@ def build(run_folder: Path | str, cache: Path | None = None) -> Table:
 def _built(run_folder: Path | str, cache: Path | None = None) -> tuple[FrameLayout, Path, TableCache | Segments]:
     reader = LogReader(run_folder)
     files, run = reader.files, reader.path.parent
+    if claims_signature(run):
+        return _built_signed(reader, run, cache)
     place = run / TABLE_FOLDER if cache is None else cache / f"{run.name}-{_digest(run)}"
     cached = load_or_build(files, reader.layout, place)
     if cached is not None:
         return reader.layout, run, cached
+    return reader.layout, run, _built_anew(reader)
+
+
+def _built_signed(reader: LogReader, run: Path, cache: Path | None) -> tuple[FrameLayout, Path, TableCache | Segments]:
+    """Return the table of a run that claims a signature: one that is proven to be of the signed log, or one made anew.
+
+    Notes say where the log is not the signed one, and which annotations no signature covers.
+    """
+    files = reader.files
+    earlier = known_proof(run, files, cache)
+    proof = prove(run, files, cache) if earlier is None else earlier
+    if isinstance(proof, str):
+        built = _built_anew(reader)
+        return reader.layout, run, built._replace(notes=((proof,) if proof else ()) + built.notes)
+    cached = load_or_build(files, reader.layout, proof.place)
+    if cached is None or not (earlier == proof or save_proof(proof, run, files)):
+        built = _built_anew(reader)
+        return reader.layout, run, built._replace(notes=(*proof.notes(run), *built.notes))
+    return reader.layout, run, replace(cached, notes=[*proof.notes(run), *cached.notes])
+
+
+def _built_anew(reader: LogReader) -> Segments:
+    files = reader.files
     with tempfile.TemporaryDirectory(prefix="rlenv-robot-table-") as folder:  # beside the log nothing can be written
         built = load_or_build(files, reader.layout, Path(folder))
         if built is not None:
-            return reader.layout, run, built.segments()
+            return built.segments()
     segments = split_copy(reader.layout, reader.frames(), reader.episodes())
-    return reader.layout, run, segments._replace(notes=reader.notes + segments.notes)
+    return segments._replace(notes=reader.notes + segments.notes)
 
 
 def _digest(run: Path) -> str:
@@ -117,6 +145,8 @@ def load_runs(
     table, key = _joined(runs, str(root), notes), _key(runs)
     if key is None or (len(runs) > 1 and table.rows.nbytes <= _COPY_BYTES):  # these rows are a copy in memory
         return table
+    if any(run.signed for run in runs):
+        return table  # beside the runs anybody could change what is kept of them
     place = _beside(root.parent if root.is_file() else root, cache, _TRANSITIONS)
     return replace(table, stored=StoredRows(table.rows, place, key))
 
@@ -139,11 +169,12 @@ def _beside(root: Path, cache: Path | None, name: str) -> Path:
 
 
 class _Run(NamedTuple):
-    """One run: the layout of its rows, its folder, and its table, in a file or in memory."""
+    """One run: the layout of its rows, its folder, its table in a file or in memory, and if it claims a signature."""
 
     layout: FrameLayout
     folder: Path
     table: IndexedRun | Segments
+    signed: bool
 
     @property
     def world(self) -> str:
@@ -160,17 +191,20 @@ class _Run(NamedTuple):
 
 
 def _opened(log: Path, cache: Path | None, index: RunIndex | None) -> _Run:
+    signed = claims_signature(log.parent)
+    if signed:
+        index = None  # it lies beside the runs, where others may write
     known = None if index is None else index.get(log)
     if known is not None:
-        return _Run(known[0], log.parent, known[1])
+        return _Run(known[0], log.parent, known[1], signed)
     stamps = stamps_of(log) if index is not None else {}
     layout, folder, table = _built(log, cache)
     if not isinstance(table, TableCache):
-        return _Run(layout, folder, table)
+        return _Run(layout, folder, table, signed)
     run = IndexedRun.of(table)
     if index is not None:
         index.put(log, layout, run, stamps)
-    return _Run(layout, folder, run)
+    return _Run(layout, folder, run, signed)
 
 
 def _of_world(runs: list[_Run], root: Path, world: str | None, preferred: str | None, notes: list[str]) -> list[_Run]:
@@ -197,8 +231,8 @@ def _of_world(runs: list[_Run], root: Path, world: str | None, preferred: str | 
 
 
 def _check_layouts(runs: Sequence[_Run]) -> None:
-    first, origin, _ = runs[0]
-    for layout, run, _ in runs[1:]:
+    first, origin = runs[0].layout, runs[0].folder
+    for layout, run, *_ in runs[1:]:
         if layout is first:
             continue
         difference = first.spec.difference(layout.spec)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from recorder.read.npz import read_npz
 from recorder.table.table import Table
 
 __all__ = ["Stretches", "episode_groups", "rows_of_episodes", "stretches_of"]
@@ -68,7 +69,8 @@ def stretches_of(table: Table) -> Stretches:
         return Stretches.of(table)
     key = f"{stored.key} {zlib.crc32(table.starts.tobytes())} {zlib.crc32(table.stops.tobytes())}"
     try:
-        with stored.place.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with stored.place.open("rb") as file:
+            arrays = read_npz(file)
             if str(arrays["key"]) == key:
                 return Stretches(*(arrays[name] for name in Stretches._fields))
             if not str(arrays["key"]).startswith(stored.key):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from recorder.checks.table import ADVICE, Finding, check_table
 from recorder.log.mcap_writer import McapWriter
 from recorder.table.load import build
 from recorder.table.table import Table
+from rlenv_robot.data.folder import read_folder
 
 PERIOD_NS = 20_000_000
 FRAMES = 200
@@ -55,6 +58,9 @@ def spoil(name: str, rows: np.ndarray) -> None:
         ill["stamp_ns"] = ill["stamp_ns"][0] + np.arange(FRAMES) * PERIOD_NS * 1.2
     elif name == "frozen":
         ill["sensor_joint_position"][50:150, 1] = ill["sensor_joint_position"][50, 1]
+    elif name == "limit_cycle":
+        ill["action_joint_target"][100:180, 0] += 0.06 * (-1.0) ** np.arange(80)
+        ill["applied_joint_target"] = ill["action_joint_target"]
     elif name == "duplicate":
         for frame in range(50, 80, 5):
             ill["sensor_joint_position"][frame] = ill["sensor_joint_position"][frame - 1]
@@ -73,6 +79,7 @@ EXPECTED = {
     "clock": ("stamp_ns", 80, 81, "1 stamps do not rise"),
     "rate": ("", -1, -1, "41.67 Hz, the data set has "),
     "frozen": ("sensor_joint_position[lift]", 50, 149, "for 2.0 s while it is commanded to move"),
+    "limit_cycle": ("applied_joint_target[pan]", 76, 199, "degrees to either side, at 4 Hz or faster"),
     "duplicate": ("", 50, 75, "6 of 200 frames repeat the one before"),
     "clipped": ("action_joint_target[pan]", 50, 99, "25% of the actions are at the limit"),
     "limited": ("action_joint_target[pan]", 50, 99, "25% of the actions were limited"),
@@ -116,6 +123,30 @@ def test_a_joint_at_its_stop_or_at_rest_is_not_frozen() -> None:
     assert check_table(table) == []
     ill["sensor_joint_position"][50:150, 1] = 0
     assert check_table(table) == []
+
+
+@pytest.mark.parametrize(("name", "unit_deg"), [("so101-pick-place", 1.0), ("g1-pick-bottle", math.degrees(1))])
+def test_a_person_who_moves_a_robot_makes_no_limit_cycle(shared_data: Path, name: str, unit_deg: float) -> None:
+    """The G1's targets are in rad, the SO-101's in hundredths of half a joint's range, about a degree."""
+    pytest.importorskip("pyarrow")
+    table = read_folder(shared_data / name)
+    action = Spec("action", tuple(replace(field, unit="rad") for field in table.layout.action))
+    layout = replace(table.layout, action=action)
+    angles = Table(layout, table.rows.copy(), table.starts, table.stops, table.episodes)
+    (field,) = angles.layout.action
+    angles.rows[f"action_{field.name}"] *= math.radians(unit_deg)
+    assert "limit_cycle" not in {each.kind for each in check_table(angles)}
+    buzz = 0.02 * (-1.0) ** np.arange(len(angles.rows))
+    angles.rows[f"action_{field.name}"] += buzz[:, None]  # so these data are looked at
+    assert "limit_cycle" in {each.kind for each in check_table(angles)}
+
+
+def test_a_target_in_other_units_than_rad_has_no_limit_cycle() -> None:
+    unit = replace(LAYOUT.action["joint_target"], unit="1")
+    layout = replace(LAYOUT, action=Spec("a", (unit,)), applied=Spec("p", (unit,)))
+    table = healthy()
+    spoil("limit_cycle", table.rows)
+    assert check_table(Table(layout, table.rows, table.starts, table.stops, table.episodes)) == []
 
 
 def test_data_without_a_clock_and_empty_data() -> None:

@@ -104,6 +104,24 @@ def test_a_tail_that_no_run_knows_any_more_is_removed_and_others_stay(
     newest.remove()
 
 
+@pytest.mark.parametrize("size", [0, 4096, 20_000])
+def test_a_tail_without_its_first_line_holds_nothing(tmp_path: Path, size: int) -> None:
+    """A writer that was killed between making its file and writing the file's first line had recorded nothing."""
+    run, memory = tmp_path / "run", tmp_path / "memory"
+    with LogWriter(run, LAYOUT) as log:
+        log.begin({})
+        log.end({})
+    memory.write_bytes(bytes(size))
+    (run / "log.tail").symlink_to(memory)
+    assert read_tail(run) == []
+    assert recover(run).repaired == ()
+    assert not (run / "log.tail").is_symlink()
+    memory.write_bytes(b"x" * 5000)
+    (run / "log.tail").symlink_to(memory)
+    with pytest.raises(LogError, match="no tail of a log"):
+        read_tail(run)
+
+
 def test_of_many_killed_runs_the_newest_can_be_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = tmp_path / "shm"
     shared.mkdir()

@@ -1,0 +1,160 @@
+"""Keep the table of a signed run where its signature holds: in a folder of this user, made from a verified log.
+
+Whoever can write to a run's folder can change the table beside its log, and no signature covers that table. So the
+table of a run whose chain ends with a signature is never read from there. It lies in this user's cache, under the
+SHA-256 of the whole chain, and ``proof.json`` beside it has size, times and inode of the log's files as they were when
+they were verified. While these are the same, the log is not read again: nobody but the administrator can set the time
+of an inode's change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hal import LogError
+from recorder.names import CHAIN
+from recorder.read.verify import annotation_keys, verify_run
+
+__all__ = ["BYTES", "Proof", "known_proof", "own_folder", "prove", "save_proof", "stamps_of"]
+
+BYTES = 10 << 30
+"""Bytes of all tables in the cache; beyond it, those that were not used for longest are removed."""
+_PROOF = "proof.json"
+_UNUSED_NS = 24 * 3600 * 10**9
+"""Age of a proof at which a use is noted by its time."""
+
+Stamps = dict[str, list[int]]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The facts that were proved of a signed run.
+
+    Attributes:
+        place: the folder of its table.
+        stamps: of the log's files when they were verified.
+        digest: of the end of its chain.
+        keys: public keys whose owners signed it.
+    """
+
+    place: Path
+    stamps: Stamps
+    digest: str
+    keys: tuple[str, ...]
+
+    def notes(self, run: Path) -> tuple[str, ...]:
+        """Return a sentence for each file of labels or preferences that none of the keys covers."""
+        signed = annotation_keys(run, self.digest)
+        uncovered = [name for name, keys in signed.items() if not set(keys) & set(self.keys)]
+        return tuple(f"{name}: no owner of a key that signed the run signed this file as it is" for name in uncovered)
+
+
+def own_folder(cache: Path | None) -> Path | None:
+    """Return a folder that this user alone can write to, made if it is missing; None where there is none.
+
+    Args:
+        cache: the folder for tables that a person named; None is this user's, by the XDG Base Directory Specification.
+    """
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlenv-robot" if cache is None else cache
+    folder = root / "signed"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat(follow_symlinks=False)
+    except (OSError, RuntimeError):  # no home
+        return None
+    owned = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    return folder if owned else None
+
+
+def stamps_of(run: Path, files: Mapping[int, Path]) -> Stamps:
+    """Return size, times and inode of a run's log files and chain: they differ once somebody wrote to one of them."""
+    found = {}
+    for path in (*files.values(), run / CHAIN):
+        status = path.stat()
+        found[path.name] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev]
+    return found
+
+
+def known_proof(run: Path, files: Mapping[int, Path], cache: Path | None) -> Proof | None:
+    """Return what was proven of a run earlier; None if nothing was, or if a file was written to since.
+
+    Raises:
+        LogError: the chain can't be read.
+    """
+    place = _place(run, cache)
+    if place is None:
+        return None
+    path = place / _PROOF
+    try:
+        status, known = path.stat(), json.loads(path.read_text(encoding="utf-8"))
+        proof = Proof(place, dict(known["stamps"]), str(known["digest"]), tuple(known["keys"]))
+        if proof.stamps != stamps_of(run, files):
+            return None
+        if os.stat(place).st_mtime_ns - status.st_mtime_ns > _UNUSED_NS:
+            path.touch()
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return proof
+
+
+def prove(run: Path, files: Mapping[int, Path], cache: Path | None) -> Proof | str:
+    """Verify the log of a run that claims a signature. Return what is proven, or why nothing is, as a sentence.
+
+    Raises:
+        LogError: the chain can't be read.
+    """
+    place = _place(run, cache)
+    if place is None:
+        return ""
+    stamps, verification = stamps_of(run, files), verify_run(run)
+    if not verification.unchanged or not verification.keys:
+        reason = "; ".join(verification.findings) or "its chain does not cover all of it"
+        return f"the run claims a signature, and is not as it was signed: {reason}; see `rlenv-robot data verify`"
+    return Proof(place, stamps, verification.digest, verification.keys)
+
+
+def save_proof(proof: Proof, run: Path, files: Mapping[int, Path]) -> bool:
+    """Keep a proof, once the table lies in its place; return whether the log stayed the same until now."""
+    if stamps_of(run, files) != proof.stamps:
+        shutil.rmtree(proof.place, ignore_errors=True)
+        return False
+    plain = {"stamps": proof.stamps, "digest": proof.digest, "keys": list(proof.keys)}
+    fresh = proof.place / f".proof-{os.getpid()}"
+    with contextlib.suppress(OSError):  # without it the log is verified again
+        fresh.write_text(json.dumps(plain), encoding="utf-8")
+        os.replace(fresh, proof.place / _PROOF)
+    _evict(proof.place)
+    return True
+
+
+def _place(run: Path, cache: Path | None) -> Path | None:
+    root = own_folder(cache)
+    try:
+        digest = hashlib.sha256(os.fsencode(run.resolve()) + b"\0" + (run / CHAIN).read_bytes()).hexdigest()
+    except OSError as error:
+        raise LogError(f"{run / CHAIN} can't be read: {error}") from error
+    return None if root is None else root / digest
+
+
+def _evict(spared: Path) -> None:
+    """Remove the tables that were not used for longest, while all together have more than `BYTES`."""
+    entries = []
+    for place in spared.parent.iterdir():
+        with contextlib.suppress(OSError):
+            size = sum(file.stat().st_size for file in place.iterdir())
+            entries.append(((place / _PROOF).stat().st_mtime_ns, size, place))
+    total = sum(size for _, size, _ in entries)
+    for _, size, place in sorted(entries):
+        if total <= BYTES:
+            return
+        if place != spared:
+            shutil.rmtree(place, ignore_errors=True)
+            total -= size
