@@ -16,7 +16,7 @@ from rlenv_robot.conformance.instances import Factory, Leftovers, factory_of, in
 from rlenv_robot.conformance.ownership import ownership_checks
 from rlenv_robot.conformance.probe import Probe, StandardEnvironment, Table, error_of, is_over
 from rlenv_robot.conformance.report import Failed, NotTried, Report
-from rlenv_robot.conformance.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor
+from rlenv_robot.conformance.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness
 from rlenv_robot.conformance.tables import check_observation, difference
 
 __all__ = ["check_environment"]
@@ -31,6 +31,7 @@ def check_environment(
     name: str = "",
     deadlines: Deadlines | None = None,
     only: int = 0,
+    witness: Witness | None = None,
 ) -> Report:
     """Test an environment against its contract.
 
@@ -46,6 +47,7 @@ def check_environment(
         name: of the environment in the report; by default its env_id.
         deadlines: of single calls, and of the whole run.
         only: the number of the only check to make, counted from 1; 0 makes all.
+        witness: gets the course of the run, for another process.
 
     Returns:
         The report of all checks. A broken environment raises nothing.
@@ -54,25 +56,33 @@ def check_environment(
         KeyboardInterrupt: as it came, after the environment was stopped and closed.
     """
     began = time.monotonic()
-    with Leftovers() as left:
-        subject, factory = _opened(env)
-        log = CallLog(deadlines or Deadlines())
+    log, probes = CallLog(deadlines or Deadlines(), witness), list[Probe]()
+    supervisor = Supervisor(log)
+
+    def prepare() -> list[PlannedCheck]:
+        subject, factory = _opened(env, log)
+        supervisor.stop, supervisor.close = getattr(subject, "stop", None), subject.close
         probe = Probe(subject, steps, seed, repeatable, log=log)
-        plan = [*_plan(probe), *instance_checks(probe, factory), *_last(probe, left)]
-        supervisor = Supervisor(log, getattr(subject, "stop", None), subject.close)
-        checks = supervisor.run(plan, only)
-        for text in getattr(getattr(subject, "world", None), "remarks", ()):
-            probe.note("R6.5", text)
-    return Report(f"environment {name or subject.env_id}", checks, probe.notes, time.monotonic() - began)
+        probes.append(probe)
+        return [*_plan(probe), *instance_checks(probe, factory), *_last(probe, left)]
+
+    with Leftovers() as left:
+        checks = supervisor.run(prepare, only)
+    if not probes:  # making it hung, or ended the process
+        return Report(f"environment {name or 'that was not made'}", checks, (), time.monotonic() - began)
+    (probe,) = probes
+    for text in getattr(getattr(probe.env, "world", None), "remarks", ()):
+        probe.note("R6.5", text)
+    return Report(f"environment {name or probe.env_id}", checks, probe.notes, time.monotonic() - began)
 
 
-def _opened(env: StandardEnvironment | Factory) -> tuple[StandardEnvironment, Factory | None]:
+def _opened(env: StandardEnvironment | Factory, log: CallLog) -> tuple[StandardEnvironment, Factory | None]:
     """Return an environment, and how another one is made, if that is known."""
     if hasattr(env, "reset") and not isinstance(env, type):
         made = cast("StandardEnvironment", env)
         return made, factory_of(made)
     factory = cast("Factory", env)
-    return factory(), factory
+    return log.call("make", factory), factory
 
 
 def _plan(probe: Probe) -> Iterator[PlannedCheck]:

@@ -131,13 +131,13 @@ class _Episodes:
 
     def _checked(self, seed: int, choose: Chooser | None = None, frames: int = MAX_FRAMES) -> list[Frame]:
         """Walk through an episode and check each frame as it comes."""
-        probe, spec, end = self._probe, self._probe.env.observation, time.monotonic() + 6.0
+        probe, spec, end = self._probe, self._probe.env.observation, self._probe.clock() + 6.0
         rng, first = np.random.default_rng(seed), probe.reset(seed)
         check_observation(first, spec, probe.note)
         table, walked = first, list[Frame]()
         kept_first = frame_of({}, first, {"reward": 0.0}).kept
         for step in range(frames):
-            if is_over(table) or time.monotonic() > end:
+            if is_over(table) or probe.clock() > end:
                 break
             frame = probe.legal_step(table, rng, step) if choose is None else probe.legal_step(table, rng, step, choose)
             check_tables(probe, frame, table, spec)
@@ -308,7 +308,7 @@ class _Episodes:
             "right after": tuple,
             "in the middle of an episode": partial(probe.walk, 7, seed=probe.seed + 1),
             "after a reset without options": probe.reset_with,
-            "after an episode of another seed": partial(probe.walk, MAX_FRAMES, seed=probe.seed + 2, seconds=5),
+            "after an episode of another seed": partial(probe.walk, MAX_FRAMES, seed=probe.seed + 2, budget_s=5),
         }
         for when, history in histories.items():
             history()

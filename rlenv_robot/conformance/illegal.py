@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -350,13 +349,13 @@ class _Refusals:
     def at_frames(self) -> None:
         """Check values out of range, each at another frame, up to the end of an episode."""
         probe, problems, how, tried = self._probe, [], "", 0
-        end = time.monotonic() + 10.0
+        end = probe.clock() + 10.0
         rng = np.random.default_rng(probe.seed)
         frames = probe.walk()
         marks = set(np.unique(np.linspace(0, len(frames) - 1, _FRAMES).astype(int)).tolist())
         table = probe.reset()
         for number, frame in enumerate(frames):
-            if number in marks and time.monotonic() < end:
+            if number in marks and probe.clock() < end:
                 cases = list(illegal_tables(probe.env.action, frame.action, probe.env.env_id, table["frame_no"]))
                 before = frame_of(frame.action, table, {"reward": frame.kept_reward})
                 for index in rng.permutation(len(cases))[:16]:

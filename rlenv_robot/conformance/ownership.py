@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -241,10 +240,10 @@ class _Ownership:
             if not modes:
                 raise NotTried("nothing can be rendered here")
 
-            end = time.monotonic() + _RENDER_S
+            end = probe.clock() + _RENDER_S
 
             def draw(table: Table) -> None:
-                if time.monotonic() < end:
+                if probe.clock() < end:
                     modes[table["frame_no"] % len(modes)]()
 
             probe.compare(first, probe.repeat(first, draw), "with renderings between the steps")

@@ -155,6 +155,14 @@ class Probe:
         entries = getattr(getattr(self.env, "description", None), key, {})
         return entries if isinstance(entries, Mapping) else {}
 
+    def clock(self) -> float:
+        """Return the time by which walks are cut short, seconds.
+
+        That is the processor's time of this process, so that a busy machine cuts no walk shorter than a quiet one. A
+        real machine moves by the clock, so its walks end by it.
+        """
+        return time.process_time() if self.repeatable else time.monotonic()
+
     # -- calls ---------------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None) -> Table:
@@ -237,7 +245,7 @@ class Probe:
         *,
         seed: int | None = None,
         choose: Chooser = _at_random,
-        seconds: float = 20.0,
+        budget_s: float = 20.0,
     ) -> list[Frame]:
         """Reset, and carry out legal actions until the episode ends.
 
@@ -246,13 +254,13 @@ class Probe:
             between: called with each table before the next action, to disturb the episode.
             seed: of the reset and the actions; by default the probe's.
             choose: the actions.
-            seconds: after which the walk is cut short.
+            budget_s: time of `clock` after which the walk is cut short, seconds.
         """
         seed = self.seed if seed is None else seed
-        end = time.monotonic() + seconds
+        end = self.clock() + budget_s
         rng, table, frames = np.random.default_rng(seed), self.reset(seed), []
         for step in range(self.steps if steps is None else steps):
-            if is_over(table) or time.monotonic() > end:
+            if is_over(table) or self.clock() > end:
                 break
             between(table)
             frames.append(self.legal_step(table, rng, step, choose))

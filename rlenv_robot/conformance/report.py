@@ -121,8 +121,8 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
-        return not self.failures
+        """Whether all checks were reached, and none failed."""
+        return not self.failures and not self.unreached
 
     @property
     def failures(self) -> tuple[Check, ...]:

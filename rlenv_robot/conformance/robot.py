@@ -33,7 +33,7 @@ from rlenv_robot.conformance.robot_stops import (
     stop_early,
 )  # fmt: skip
 from rlenv_robot.conformance.robot_streams import stream_checks
-from rlenv_robot.conformance.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor
+from rlenv_robot.conformance.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness
 from rlenv_robot.conformance.tables import check_structure, difference
 
 __all__ = ["check_robot"]
@@ -62,6 +62,7 @@ def check_robot(
     bounds: MotionBounds | None = None,
     deadlines: Deadlines | None = None,
     only: int = 0,
+    witness: Witness | None = None,
 ) -> Report:
     """Test a robot against its contract. The robot moves by small steps around its start.
 
@@ -77,6 +78,7 @@ def check_robot(
         bounds: on all motions; by default slow and small, and wider for a robot that says it is ``simulated``.
         deadlines: of single calls, and of the whole run.
         only: the number of the only check to make, counted from 1; 0 makes all.
+        witness: gets the course of the run, for another process.
 
     Returns:
         The report of all checks. A broken robot raises nothing.
@@ -85,19 +87,29 @@ def check_robot(
         KeyboardInterrupt: as it came, after the robot was stopped and closed.
     """
     began = time.monotonic()
-    with Leftovers() as left:
-        made = hasattr(robot, "reset") and not isinstance(robot, type)
-        subject = cast("Robot", robot) if made else cast("Callable[[], Robot]", robot)()
+    made = hasattr(robot, "reset") and not isinstance(robot, type)
+    make = None if made else cast("Callable[[], Robot]", robot)
+    log, probes = CallLog(deadlines or Deadlines(), witness), list[RobotProbe]()
+    supervisor = Supervisor(log)
+
+    def prepare() -> list[PlannedCheck]:
+        subject = cast("Robot", robot) if make is None else log.call("make", make)
+        supervisor.stop, supervisor.close = subject.stop, subject.close
         simulated = is_simulated(subject)
-        log = CallLog(deadlines or Deadlines(reset=30.0 if simulated else 120.0))
+        supervisor.cautious = not simulated
         probe = RobotProbe(
             subject, steps, seed, repeatable, log, bounds or (SIMULATED if simulated else MotionBounds())
         )
-        checks = Supervisor(log, subject.stop, subject.close, cautious=not simulated).run(
-            list(_plan(probe, left, None if made else cast("Callable[[], Robot]", robot))), only
-        )
-    name, seconds = f"robot {type(subject).__name__}", time.monotonic() - began
-    return Report(name, checks, probe.notes, seconds, _digest(subject))
+        probes.append(probe)
+        return list(_plan(probe, left, make))
+
+    with Leftovers() as left:
+        checks = supervisor.run(prepare, only)
+    seconds = time.monotonic() - began
+    if not probes:  # making it hung, or ended the process
+        return Report("robot that was not made", checks, (), seconds)
+    (probe,) = probes
+    return Report(f"robot {type(probe.robot).__name__}", checks, probe.notes, seconds, _digest(probe.robot))
 
 
 def _digest(robot: Robot) -> str:

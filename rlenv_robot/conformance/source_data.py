@@ -14,7 +14,7 @@ from rlenv_robot.conformance.report import Failed, NotTried, Report
 from rlenv_robot.conformance.source_draws import Draws
 from rlenv_robot.conformance.source_probe import BATCH, Refused, SourceProbe, StandardSource
 from rlenv_robot.conformance.source_tables import Trajectory, packed, read_actions, read_steps, read_trajectory
-from rlenv_robot.conformance.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor
+from rlenv_robot.conformance.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness
 from rlenv_robot.conformance.tables import Unchecked, copied_values, deep_difference
 
 __all__ = ["check_source"]
@@ -35,6 +35,7 @@ def check_source(
     name: str = "",
     deadlines: Deadlines | None = None,
     only: int = 0,
+    witness: Witness | None = None,
 ) -> Report:
     """Test a source-data environment against its contract.
 
@@ -44,23 +45,29 @@ def check_source(
         name: of the source in the report; by default that of its class.
         deadlines: of single calls, and of the whole run.
         only: the number of the only check to make, counted from 1; 0 makes all.
+        witness: gets the course of the run, for another process.
 
     Returns:
         The report of all checks. A broken source raises nothing.
     """
     began = time.monotonic()
-    subject = cast("StandardSource", source if hasattr(source, "sample_steps") and not isinstance(source, type)
-                   else cast("Callable[[], StandardSource]", source)())  # fmt: skip
-    log = CallLog(deadlines or Deadlines())
-    probe = SourceProbe(subject, seed, log)
-    supervisor = Supervisor(log, None, getattr(subject, "close", _nothing))
-    checks = supervisor.run(list(_plan(probe)), only)
-    notes = tuple(probe.notes.values())
-    return Report(f"source data {name or type(subject).__name__}", checks, notes, time.monotonic() - began)
+    log, probes = CallLog(deadlines or Deadlines(), witness), list[SourceProbe]()
+    supervisor = Supervisor(log)
 
+    def prepare() -> list[PlannedCheck]:
+        made = hasattr(source, "sample_steps") and not isinstance(source, type)
+        subject = cast("StandardSource", source) if made else log.call(
+            "make", cast("Callable[[], StandardSource]", source)
+        )  # fmt: skip
+        supervisor.close = getattr(subject, "close", supervisor.close)
+        probe = SourceProbe(subject, seed, log)
+        probes.append(probe)
+        return list(_plan(probe))
 
-def _nothing() -> None:
-    """Close a source that has nothing to close."""
+    checks = supervisor.run(prepare, only)
+    notes = tuple(probes[0].notes.values()) if probes else ()
+    shown = name or (type(probes[0].source).__name__ if probes else "that was not made")
+    return Report(f"source data {shown}", checks, notes, time.monotonic() - began)
 
 
 def _plan(probe: SourceProbe) -> Iterator[PlannedCheck]:

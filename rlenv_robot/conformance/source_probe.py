@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -20,9 +19,6 @@ BATCH = 64
 
 _MOST_STEPS = 3000
 """Steps of a data set up to which all of them are compared one by one."""
-
-_SECONDS = 10.0
-"""Longest time of collecting all trajectories."""
 
 
 class StandardSource(Protocol):
@@ -129,15 +125,15 @@ class SourceProbe:
             raise NotTried(self._too_many)
         self.init()
         known: dict[tuple[str, int], Trajectory] = {}
-        end, idle, size = time.monotonic() + _SECONDS, 0, 8
+        idle, size = 0, 8
         while idle < 4:
             before = len(known)
             for one in self.trajectories(size):
                 self._add(known, one)
             idle = 0 if len(known) > before else idle + 1
             size = min(256, max(size, 12 * len(known)))  # four such rounds miss one but for one case in e**48
-            if sum(len(one.steps) for one in known.values()) > _MOST_STEPS or time.monotonic() > end:
-                self._too_many = f"there are more than {len(known) - 1} trajectories; not all were compared"
+            if sum(len(one.steps) for one in known.values()) > _MOST_STEPS:
+                self._too_many = f"there are more than {_MOST_STEPS} steps; not all trajectories were compared"
                 raise NotTried(self._too_many)
         return known
 

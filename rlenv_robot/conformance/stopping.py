@@ -64,7 +64,8 @@ def certify(
 
     Raises:
         ValueError: fewer than 1 trial, a profile or a report that can't be read, or a report on another robot.
-        RobotError: the robot refused a reset, or did not confirm a stop.
+        RobotError: the robot refused a reset, such as one that is stopped already or was stopped by somebody else
+            meanwhile; or it did not confirm a stop.
     """
     if trials < 1:
         raise ValueError(f"trials is {trials}, it must be at least 1")
@@ -178,7 +179,8 @@ class _Bench:
         return time.monotonic() - last
 
     def _reset(self) -> RobotState:
-        return self._mover.reset({"clear_stop": _REASON})
+        number = self._button.last_stop  # of the certificate's own stops: one of anybody else ends it
+        return self._mover.reset({} if number is None else {"clear_stop": _REASON, "stop_number": number})
 
     def _stop(self) -> float:
         began = time.monotonic()

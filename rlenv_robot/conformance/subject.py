@@ -19,7 +19,7 @@ from rlenv_robot.conformance.robot import check_robot
 from rlenv_robot.conformance.robot_probe import BoundedRobot, MotionBounds, is_simulated
 from rlenv_robot.conformance.source_data import check_source
 from rlenv_robot.conformance.source_probe import StandardSource
-from rlenv_robot.conformance.supervisor import Deadlines
+from rlenv_robot.conformance.supervisor import Deadlines, Witness
 from rlenv_robot.conformance.vector import check_vector
 from rlenv_robot.conformance.vector_probe import StandardVector
 from rlenv_robot.env import Environment
@@ -67,7 +67,8 @@ class Subject:
 
     def check(
         self, *, steps: int, seed: int, bounds: MotionBounds, part: str = "", only: int = 0,
-        time_limit_s: float = math.inf,
+        time_limit_s: float = math.inf, witness: Witness | None = None,
+        begins: Callable[[str], None] = lambda part: None, ended: Callable[[Report], None] = lambda report: None,
     ) -> list[Report]:  # fmt: skip
         """Check the robot, if there is one, then the environment, the batch, and the source data.
 
@@ -76,32 +77,37 @@ class Subject:
             bounds: on the motions of what is real.
             part: ``robot``, ``environment``, ``batch`` or ``source`` checks that alone.
             only: the number of the only check to make; without a part, of the environment's, else of what there is.
-            time_limit_s: of all parts together; checks after it are in the reports as not reached.
+            time_limit_s: of all parts together. The check in which it is reached fails, and those after it are in the
+                reports as not reached.
+            witness: gets the course of each part.
+            begins: called with the name of each part before it.
+            ended: called with each report.
         """
         end_s = time.monotonic() + time_limit_s
 
-        def deadlines(reset: float = Deadlines.reset) -> Deadlines:
-            return Deadlines(reset=reset, total=max(end_s - time.monotonic(), 0.0))
+        def told(part: str) -> dict[str, Any]:
+            begins(part)
+            total = max(end_s - time.monotonic(), 0.0)
+            return {"deadlines": Deadlines.of_subject(self.is_real, total), "witness": witness, "only": only}
+
+        def add(report: Report) -> None:
+            reports.append(report)
+            ended(report)
 
         if only and not part:
             part = "environment" if self.make_environment else "source" if self.make_source else "robot"
-        reports = []
+        reports: list[Report] = []
         if self.make_robot is not None and part in ("", "robot"):
-            reports.append(
-                check_robot(self.make_robot, steps=min(steps, 10), seed=seed, repeatable=not self.is_real,
-                            bounds=bounds if self.is_real else None, only=only,
-                            deadlines=deadlines() if self.is_real else deadlines(reset=30.0))
-            )  # fmt: skip
+            add(check_robot(self.make_robot, steps=min(steps, 10), seed=seed, repeatable=not self.is_real,
+                            bounds=bounds if self.is_real else None, **told("robot")))  # fmt: skip
         if self.make_environment is not None and part in ("", "environment"):
-            reports.append(
-                check_environment(self.make_environment, steps=steps, seed=seed, repeatable=not self.is_real,
-                                  name=self.name, only=only, deadlines=deadlines())
-            )  # fmt: skip
+            add(check_environment(self.make_environment, steps=steps, seed=seed, repeatable=not self.is_real,
+                                  name=self.name, **told("environment")))  # fmt: skip
         if self.make_batch is not None and part in ("", "batch"):
-            reports.append(check_vector(self.make_batch, self.make_environment, num_envs=self.num_envs, steps=steps,
-                                        seed=seed, name=self.name, only=only, deadlines=deadlines()))  # fmt: skip
+            add(check_vector(self.make_batch, self.make_environment, num_envs=self.num_envs, steps=steps, seed=seed,
+                             name=self.name, **told("batch")))  # fmt: skip
         if self.make_source is not None and part in ("", "source"):
-            reports.append(check_source(self.make_source, seed=seed, name=self.name, only=only, deadlines=deadlines()))
+            add(check_source(self.make_source, seed=seed, name=self.name, **told("source")))
         return reports
 
 

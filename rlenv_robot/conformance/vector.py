@@ -9,7 +9,7 @@ import numpy as np
 
 from rlenv_robot.conformance.probe import StandardEnvironment
 from rlenv_robot.conformance.report import Failed, NotTried, Report
-from rlenv_robot.conformance.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor
+from rlenv_robot.conformance.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness
 from rlenv_robot.conformance.tables import (
     Unchecked,
     check_keys,
@@ -49,6 +49,7 @@ def check_vector(
     name: str = "",
     deadlines: Deadlines | None = None,
     only: int = 0,
+    witness: Witness | None = None,
 ) -> Report:
     """Test a batch of environments against its contract.
 
@@ -62,6 +63,7 @@ def check_vector(
         name: of the batch in the report; by default that of its class.
         deadlines: of single calls, and of the whole run.
         only: the number of the only check to make, counted from 1; 0 makes all.
+        witness: gets the course of the run, for another process.
 
     Returns:
         The report of all checks. A broken batch raises nothing.
@@ -72,13 +74,18 @@ def check_vector(
     if num_envs < 2:
         raise ValueError(f"num_envs is {num_envs}, it must be at least 2")
     began = time.monotonic()
-    envs, log = make(num_envs), CallLog(deadlines or Deadlines())
-    probe = VectorProbe(envs, steps, seed, log)
-    others = _Others(probe, make, single)
-    supervisor = Supervisor(log, None, envs.close)
-    checks = supervisor.run([*_plan(probe, others)], only)
-    notes = tuple(probe.notes.values())
-    return Report(f"batch {name or type(envs).__name__}", checks, notes, time.monotonic() - began)
+    log, probes = CallLog(deadlines or Deadlines(), witness), list[VectorProbe]()
+    supervisor = Supervisor(log)
+
+    def prepare() -> list[PlannedCheck]:
+        envs = log.call("make", make, num_envs)
+        supervisor.close = envs.close
+        probes.append(VectorProbe(envs, steps, seed, log))
+        return [*_plan(probes[0], _Others(probes[0], make, single))]
+
+    checks = supervisor.run(prepare, only)
+    shown = name or (type(probes[0].envs).__name__ if probes else "that was not made")
+    return Report(f"batch {shown}", checks, tuple(probes[0].notes.values()) if probes else (), time.monotonic() - began)
 
 
 def _plan(probe: VectorProbe, others: _Others) -> Iterator[PlannedCheck]:
@@ -88,13 +95,11 @@ def _plan(probe: VectorProbe, others: _Others) -> Iterator[PlannedCheck]:
     owned = (*apart, "ownership")
     yield PlannedCheck("too early", "a step before the first reset is refused", "R1.4", rows.too_early)
     yield PlannedCheck("reset", "reset returns Table 1 of all environments", "R2", rows.reset)
-    yield PlannedCheck("frames", "each row keeps Tables 1 and 3 up to the end of an episode", "R2", rows.frames,
-                       ("reset",))  # fmt: skip
+    yield PlannedCheck("frames", "each row keeps Tables 1 and 3 up to an episode's end", "R2", rows.frames, ("reset",))
     yield PlannedCheck("equal episodes", "equal seeds give equal episodes, and rows differ", "R1.3", rows.equal, form)
     yield PlannedCheck("rows apart", "an action moves its own row alone", "R6.2", rows.apart, equal)
-    yield PlannedCheck(
-        "unknown option", "an unknown reset option is refused, or noted", "R1.3", rows.unknown_option, ("reset",)
-    )
+    yield PlannedCheck("unknown option", "an unknown reset option is refused, or noted", "R1.3", rows.unknown_option,
+                       ("reset",))  # fmt: skip
     yield PlannedCheck("refusals", "an illegal action is refused in its own row, and the others move", "R1.2",
                        rows.refusals, (*equal, "rows apart"))  # fmt: skip
     yield PlannedCheck("malformed", "a malformed batch raises, and nobody moves", "R1.2", rows.malformed, equal)
@@ -387,10 +392,8 @@ class _Rows:
             yield f"{name} without the leading axis", {**request, "action": {**action, name: value[0]}}
             yield f"without {name}", {**request, "action": {k: v for k, v in action.items() if k != name}}
             yield f"{name} as text", {**request, "action": {**action, name: value.astype(str)}}
-        yield (
-            "an unknown field",
-            {**request, "action": {**request["action"], "no_such_field": np.zeros(self._probe.num)}},
-        )
+        unknown = {**request["action"], "no_such_field": np.zeros(self._probe.num)}
+        yield "an unknown field", {**request, "action": unknown}
 
     def ownership(self) -> None:
         probe = self._probe
@@ -492,6 +495,8 @@ class _Rows:
             return
         if row not in (after.get("extra_info", {}).get("error") or {}):
             raise Failed(f"a step of row {row} after its end has no error", "with disabled it has to be reset first")
+        if not after["terminated"][row] and not after["truncated"][row]:
+            raise Failed(f"both flags of row {row} are 0 after its end", "with disabled one stands until its reset")
         problem = difference({name: value[row] for name, value in table["observation"].items()},
                              {name: value[row] for name, value in after["observation"].items()})  # fmt: skip
         if problem:
@@ -578,9 +583,8 @@ class _Others:
         ended = bool(one["terminated"] or one["truncated"])
         for key in ("terminated", "truncated"):
             if int(table[key][0]) != int(one[key]):
-                raise Failed(
-                    f"frame {number}: {key} of row 0 is {int(table[key][0])}, of a single environment {one[key]}"
-                )
+                shown = int(table[key][0])
+                raise Failed(f"frame {number}: {key} of row 0 is {shown}, of a single environment {one[key]}")
         final = table.get("extra_info", {}).get("final")
         if ended and isinstance(final, Mapping):
             place = np.asarray(final["index"]).tolist().index(0)

@@ -142,6 +142,11 @@ class SledRowsNextStep(SledRows):
 
 
 class SledRowsThatStay(SledRows):
-    """Leaves an ended row where it is until it is reset."""
+    """Leaves an ended row where it is, with its flag, until it is reset."""
 
     autoreset = "disabled"
+
+    def answer(self, terminated: Any, truncated: Any, extra: dict[str, Any]) -> Any:
+        for row in np.flatnonzero(self.over):
+            terminated[row], truncated[row] = (self.tables[row][key] for key in ("terminated", "truncated"))
+        return super().answer(terminated, truncated, extra)

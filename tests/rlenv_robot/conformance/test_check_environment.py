@@ -12,6 +12,7 @@ import pytest
 from hal import EpisodeError, Spec
 from rlenv_robot.conformance import EnvironmentContract, check_environment
 from rlenv_robot.env import Environment
+from tests.rlenv_robot.conformance.subjects_that_end import ExitsInClose, KeepsStateInSqlite
 
 pytestmark = pytest.mark.requirement("R4.3", "R1.2")
 
@@ -409,3 +410,14 @@ def test_one_check_can_be_made_again_by_its_number(make: Callable[..., Environme
     (finding,) = check_environment(make(Clips)).failures
     again = check_environment(make(Clips), only=finding.number)
     assert [(check.number, check.message) for check in again.checks] == [(finding.number, finding.message)]
+
+
+def test_a_subject_is_made_used_and_closed_on_one_thread() -> None:
+    """State in SQLite, as graphics contexts and serial ports, belongs to the thread that made it."""
+    check_environment(KeepsStateInSqlite).raise_if_failed()
+
+
+def test_an_exit_of_a_subject_in_this_process_is_a_finding() -> None:
+    report = check_environment(ExitsInClose)
+    assert not report.passed
+    assert "raised SystemExit(0), which would have ended the process" in str(report)

@@ -16,7 +16,7 @@ from rlenv_robot.cli.main import main
 from rlenv_robot.conformance.formats import write_report
 from rlenv_robot.conformance.report import Check, Report
 from rlenv_robot.conformance.stopping import certify, sign, spread_ms, verify
-from tests.fakes import Integrator
+from tests.fakes import Integrator, looked
 
 CERTIFICATE: dict[str, Any] = {
     "format": "a test", "stops": {"running": spread_ms([0.001, 0.002])}, "profile_sha256": None,
@@ -39,7 +39,7 @@ def test_every_stop_and_silence_of_a_served_robot_is_in_it(tmp_path: Path, capsy
                      "--conformance", str(checked)]) == 0  # fmt: skip
         assert server.about()["state"] == "stopped"
         mover = RemoteRobot(server.address)
-        mover.reset({"clear_stop": "the certificate is finished"})
+        mover.reset(looked(mover))
         mover.close()
     certificate = json.loads(out.read_text())
     assert {state: times["number"] for state, times in certificate["stops"].items()} == {

@@ -158,9 +158,12 @@ def test_after_the_time_limit_the_robot_is_stopped_and_closed_and_the_report_nam
     report = check_robot(robot, deadlines=Deadlines(step=10.0, total=0.3))
     assert robot.calls[-2:] == ["stop", "close"]
     assert robot.steps <= robot.at, "a step came after the time limit"
-    assert report.passed, "a call that began before the time limit has its own deadline"
+    (finding,) = report.failures
+    assert "the run reached its time limit of 0.3 s, in this check" in finding.message
+    assert not report.passed
+    assert "did not return" not in str(report), "a call that began before the time limit has its own deadline"
     numbers = [check.number for check in report.unreached]
-    assert numbers == [*range(numbers[0], len(report.checks) + 1)], "all that follow, and no other"
+    assert numbers == [*range(finding.number + 1, len(report.checks) + 1)], "all that follow, and no other"
     assert f"{len(numbers)} not reached" in report.summary
     (line,) = (line for line in report.lines(verbose=False) if line.startswith("unreached"))
     assert all(f"#{check.number} {check.name}" in line for check in report.unreached)
@@ -170,7 +173,14 @@ def test_no_step_is_made_when_the_time_is_over_before() -> None:
     robot = Watched()
     report = check_robot(robot, deadlines=Deadlines(total=0.0))
     assert (robot.steps, robot.calls) == (0, ["stop", "close"])
-    assert len(report.unreached) == len(report.checks)
+    assert [check.passed for check in report.checks[:2]] == [False, None]
+    assert len(report.unreached) == len(report.checks) - 1
+
+
+def test_a_subject_that_is_not_made_in_time_is_a_finding() -> None:
+    report = check_robot(Watched, deadlines=Deadlines(total=0.0))
+    assert not report.passed
+    assert "before the subject was made" in str(report)
 
 
 def test_a_check_that_makes_no_calls_is_left_after_the_time_limit() -> None:
@@ -181,5 +191,5 @@ def test_a_check_that_makes_no_calls_is_left_after_the_time_limit() -> None:
 
     plan = [PlannedCheck("waits", "it waits", "R1", waits)]
     (check,) = Supervisor(CallLog(Deadlines(step=0.1, total=0.1)), None, freed.set).run(plan)
-    assert not check.reached
-    assert check.passed is None
+    assert check.passed is False
+    assert "reached its time limit" in check.message

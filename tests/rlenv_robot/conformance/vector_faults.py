@@ -408,6 +408,12 @@ class EndedRowBeginsAnew(SledRowsThatStay):
 
 
 @fault("ends")
+class EndedRowLosesItsFlag(SledRowsThatStay):
+    def answer(self, *arguments: Any) -> Any:
+        return SledRows.answer(self, *arguments)
+
+
+@fault("ends")
 class EndedRowIsSilent(SledRowsThatStay):
     def answer(self, terminated: Any, truncated: Any, extra: Any) -> Any:
         over = any(self.over)
