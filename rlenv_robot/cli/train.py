@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rlenv_robot.data.relabel import Goal
     from rlenv_robot.policies.feedback import SearchedPolicy
     from rlenv_robot.source import SourceData
+    from rlenv_robot.tasks.task import Task
     from rlenv_robot.training.evolution import Generation
     from rlenv_robot.training.learner import Retraining
     from rlenv_robot.training.rollout import Outcome, Point
@@ -28,6 +29,8 @@ __all__ = ["add", "add_retrain", "add_track", "checked_output", "run", "run_retr
 _EVALUATED, _TEST_SEED = 200, 7_000_000
 _EVOLUTION_STEPS = 1_500_000
 """Budget of an evolution for which the user gives none, control steps."""
+_RETRAINING_STEPS = 2_000_000
+"""Likewise of a retraining, control steps in the learned model."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -75,9 +78,7 @@ def add_track(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train, save, and say how the policy does on episodes that it was not trained on."""
     method = args.method or ("ppo" if find_spec("torch") else "evolution")
-    out = checked_output(args.out, args.seconds, (".npz", ".onnx") if method == "ppo" else (".npz",))
-    if args.steps is not None and args.steps < 1:
-        raise ValueError(f"--steps is {args.steps}, it must be at least 1")
+    out = checked_output(args.out, args.seconds, (".npz", ".onnx") if method == "ppo" else (".npz",), args.steps)
     if args.demos is not None and method != "ppo":
         raise ValueError("--demos is given, but evolution can't begin from demonstrations: take --method ppo")
     return (_train_by_ppo if method == "ppo" else _train_by_evolution)(args, out)
@@ -90,7 +91,7 @@ def _train_by_ppo(args: argparse.Namespace, out: Path) -> int:
     settings = task_settings(args.profile, args.name)
     shown = None if args.demos is None else _demonstrations(args, settings)
     with progress_bars() as bars:
-        advance = bars.begin("train by PPO in simulation")
+        advance = bars.begin("train by PPO")
 
         def progress(done: int, total: int, point: Point | None) -> None:
             remark = "" if point is None else f"success {point.success:.0%}, mean return {point.returns:.1f}"
@@ -134,11 +135,11 @@ def _train_by_evolution(args: argparse.Namespace, out: Path) -> int:
     steps = _EVOLUTION_STEPS if args.steps is None and args.seconds is None else args.steps
     about = {"task": args.name, "seed": args.seed, "method": "evolution"}
     with progress_bars() as bars, closing(open_tracker(args.track, args.name, about)) as tracker:
-        advance = bars.begin("train by evolution in simulation")
+        bar = search_bar(bars, "train by evolution")
 
         def progress(generation: Generation) -> None:
             tracker.add(generation.number + 1, generation.figures)
-            advance(generation.number + 1, f"generation {generation.number + 1}, median return {generation.median:.1f}")
+            bar(generation)
 
         trained = train_in_simulation(args.name, seconds, args.seed, progress, settings, steps)
     trained.policy.save(out, {"trained": "evolution", "steps": trained.steps, "seed": args.seed})
@@ -184,16 +185,19 @@ def task_settings(profile_file: str | None, name: str) -> dict[str, Any]:
     return {**profile.task.options, "profile": profile}
 
 
-def checked_output(name: str, seconds: float | None, endings: tuple[str, ...] = (".npz",)) -> Path:
+def checked_output(
+    name: str, seconds: float | None, endings: tuple[str, ...] = (".npz",), steps: int | None = None
+) -> Path:
     """Return the file to write; a wrong one is refused before an hour of training rather than after.
 
     Args:
         name: as the user wrote it.
         seconds: wall time of the training; None is no limit.
         endings: those that are allowed.
+        steps: of the training; None is no limit.
 
     Raises:
-        ValueError: a wrong ending, a missing folder, or no time to search.
+        ValueError: a wrong ending, a missing folder, or no time or steps to search.
     """
     path = Path(name)
     if path.suffix not in endings:
@@ -202,6 +206,8 @@ def checked_output(name: str, seconds: float | None, endings: tuple[str, ...] = 
         raise ValueError(f"--out is {name!r}, but there is no folder {str(path.parent)!r}; make it first")
     if seconds is not None and not seconds > 0:
         raise ValueError(f"--seconds is {seconds}, it must be above 0")
+    if steps is not None and steps < 1:
+        raise ValueError(f"--steps is {steps}, it must be at least 1")
     return path
 
 
@@ -219,7 +225,13 @@ def add_retrain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", required=True, help="the policy to improve, an .npz file of `rlenv-robot train`")
     parser.add_argument("--out", required=True, help="the policy file to write, ending in .npz")
     parser.add_argument("--task", metavar="NAME", help="the task (default: the one that the policy was trained for)")
-    parser.add_argument("--seconds", type=float, default=15.0, help="wall time of the search (default: 15)")
+    parser.add_argument(
+        "--steps", type=int,
+        help="control steps of all candidates in the model together (default: 2,000,000)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seconds", type=float, help="end after this wall time in any case; what it ends can't be repeated"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of all randomness (default: 0)")
     parser.add_argument("--profile", metavar="FILE", help="a profile: its task's settings")
     parser.add_argument(
@@ -261,22 +273,24 @@ def run_retrain(args: argparse.Namespace) -> int:
     from rlenv_robot.training.learner import retrain_from_record
     from rlenv_robot.training.trackers import open_tracker
 
-    out, start = checked_output(args.out, args.seconds), _policy_to_improve(args.policy)
+    out, start = checked_output(args.out, args.seconds, steps=args.steps), _policy_to_improve(args.policy)
     name = args.task or start.task
     settings = task_settings(args.profile, name)
     settings.pop("profile", None)
-    chosen = task(name, **settings)
+    chosen = task(args.task, **settings) if args.task else _task_of(start, args.policy, settings)
     about = {"task": name, "seed": args.seed, "runs": str(args.runs)}
     with progress_bars() as bars, closing(open_tracker(args.track, name, about)) as tracker:
-        bar = search_bar(bars, "retrain from the record", args.seconds)
+        bar = search_bar(bars, "retrain from the record")
 
         def progress(generation: Generation) -> None:
             bar(generation)
             tracker.add(generation.number + 1, generation.figures)
 
         retrained = retrain_from_record(
-            args.runs, start, chosen, args.seconds, args.seed, progress, args.goal, **reading_options(args)
-        )
+            args.runs, start, chosen, math.inf if args.seconds is None else args.seconds, args.seed, progress,
+            args.goal, _RETRAINING_STEPS if args.steps is None and args.seconds is None else args.steps,
+            **reading_options(args),
+        )  # fmt: skip
     about = {"trained": str(args.runs), "episodes": retrained.episodes[0], "seed": args.seed}
     retrained.training.policy.save(out, about)
     for note in retrained.notes:
@@ -290,6 +304,16 @@ def run_retrain(args: argparse.Namespace) -> int:
             "but the policy's own. Record more episodes, and other actions (a script, a person, another policy)"
         )
     return 0
+
+
+def _task_of(policy: SearchedPolicy, file: str, settings: Mapping[str, Any]) -> Task:
+    """Return the registered task that a policy's file names."""
+    from rlenv_robot.registry import find_task
+
+    try:
+        return find_task(policy.task, **settings)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}. If you know where its task is, name it: --task NAME") from error
 
 
 def _policy_to_improve(name: str) -> SearchedPolicy:

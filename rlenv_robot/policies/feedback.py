@@ -8,12 +8,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 from zipfile import BadZipFile
+from zlib import error as ZlibError
 
 import numpy as np
 
 from hal import RobotError, RobotSpec, Spec, SpecMismatch
 from hal.field import JsonDict, JsonObject
+from recorder.read.npz import BudgetError, read_npz
 from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.policies.budget import HEADER_BYTES, budget_bytes, check_specs, over_budget
 from rlenv_robot.policies.deployment import robot_entries, robot_of
 from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.tasks.flat_hints import Difference
@@ -24,6 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 _HIDDEN = 8
+_DAMAGED = (BadZipFile, NotImplementedError, ZlibError)
 _KIND = "feedback"
 _REACH_KIND = "so101-reach-feedback"
 """Kind of the files that were written before every task could be trained; their vectors are `ReachVectors`."""
@@ -92,6 +96,10 @@ class SearchedPolicy(Protocol):
         """Return an action for observations with any leading axes."""
         ...
 
+    def action_vector(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the action as the vector that `vectors` convert, within -1 and 1, shape (..., A)."""
+        ...
+
     def check(self, observation: Spec, action: Spec) -> None:
         """Refuse to run where an observation or an action means something else."""
         ...
@@ -152,12 +160,15 @@ class FeedbackPolicy:
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return an action by the names of the action spec, with the leading axes of the observation."""
+        return self.vectors.act(self.action_vector(observation), observation)
+
+    def action_vector(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the action as a vector within -1 and 1, shape (..., A)."""
         first, bias, second, direct, offset = self._weights
         inputs = self.vectors.observe(observation)
         rows = inputs.reshape(*self.parameters.shape[:-1], -1, self.vectors.size)
         change = np.tanh(rows @ first + bias) @ second + rows @ direct + offset
-        change = change.reshape(*inputs.shape[:-1], self.vectors.action_size)
-        return self.vectors.act(np.tanh(change), observation)
+        return np.asarray(np.tanh(change.reshape(*inputs.shape[:-1], self.vectors.action_size)))
 
     def check(self, observation: Spec, action: Spec) -> None:
         """Refuse to run where an observation or an action means something else.
@@ -196,7 +207,7 @@ class FeedbackPolicy:
             if kind == _REACH_KIND:
                 return FeedbackPolicy(arrays["parameters"], ReachVectors(), "so101-reach")
             return FeedbackPolicy(arrays["parameters"], vectors_of(header), str(header["task"]), robot_of(header))
-        except (ValueError, KeyError, TypeError, RobotError) as error:
+        except (ValueError, KeyError, TypeError, MemoryError, RecursionError, RobotError) as error:
             raise RobotError(f"{path}: the policy's description is damaged: {error}; train it again") from error
 
 
@@ -239,21 +250,28 @@ def save_arrays(path: str | Path, header: JsonObject, arrays: Mapping[str, np.nd
 
 
 def load_arrays(path: str | Path) -> tuple[JsonDict, dict[str, np.ndarray]]:
-    """Read what `save_arrays` wrote; no code is ever run from a file.
+    """Read what `save_arrays` wrote; no code is ever run from a file, and its arrays stay within the budget.
 
     Raises:
-        RobotError: the file is missing, or no policy file.
+        RobotError: the file is missing, no policy file, or larger than `rlenv_robot.policies.budget` allows.
     """
     try:
-        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        header = json.loads(arrays.pop("header").tobytes())
+        with open(path, "rb") as stream:
+            arrays = read_npz(stream, budget_bytes())
+        text = arrays.pop("header").tobytes()
+        if len(text) > HEADER_BYTES:
+            raise RobotError(f"{path}: its header has {len(text)} bytes, allowed are {HEADER_BYTES}")
+        header = json.loads(text)
         if not isinstance(header, dict):
             raise ValueError("the header is not a mapping")
         return header, arrays
     except FileNotFoundError:
         raise RobotError(f"{path}: there is no such policy file") from None
-    except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, BadZipFile) as error:
+    except BudgetError as error:
+        raise over_budget(path, "its arrays", error.size) from None
+    except MemoryError:
+        raise RobotError(f"{path}: this machine has too little memory left for its arrays") from None
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, RecursionError, *_DAMAGED) as error:
         raise RobotError(f"{path}: not a policy file as `rlenv-robot train` writes it, or a damaged one") from error
 
 
@@ -289,6 +307,7 @@ def vectors_of(header: JsonObject) -> Vectors:
     if settings["kind"] != "flat":
         raise ValueError(f"vectors are of kind {settings['kind']!r}, allowed are 'flat' and 'so101-reach'")
     specs = {name: Spec.from_dict(header[name]) for name in ("observation", "action")}
+    check_specs("the policy's file", *specs.values())
     for name, spec in specs.items():
         if spec.digest != header["digests"][name]:
             raise ValueError(f"the {name} spec does not match its digest")

@@ -66,7 +66,8 @@ def export_onnx(
     Args:
         graph: takes every observation field in the order of its spec, (batch, ...) in the field's dtype, and returns
             every action field likewise.
-        observation, action: the specs.
+        observation: the spec of observations.
+        action: the spec of actions.
         path: of the file.
         text: its metadata (`rlenv_robot.policies.onnx.metadata`).
         history: (H,) where the graph takes (batch, H, ...).

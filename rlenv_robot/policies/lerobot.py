@@ -11,6 +11,7 @@ import numpy as np
 
 from hal import Field, RobotError, Spec, SpecError, SpecMismatch
 from recorder.json_data import JsonDict
+from rlenv_robot.policies.budget import HEADER_BYTES, budget_bytes, over_budget
 
 __all__ = ["LeRobotPolicy"]
 
@@ -52,6 +53,10 @@ class LeRobotPolicy:
         self._images = {
             name: seen[name].name if name in seen else f"{name.removeprefix(_IMAGES)}_image" for name in cameras
         }
+        size = (folder / _WEIGHTS).stat().st_size
+        if size > budget_bytes():
+            raise over_budget(path, f"its {_WEIGHTS}", size)
+        _refuse_classes(folder)
         self._model, self._before, self._after = _load(folder, str(config.get("type")))
         self.reset()
 
@@ -110,8 +115,10 @@ class LeRobotPolicy:
 
 def _read(path: Path) -> JsonDict:
     try:
+        if path.stat().st_size > HEADER_BYTES:
+            raise RobotError(f"{path}: has {path.stat().st_size} bytes, a description may have {HEADER_BYTES}")
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise RobotError(f"{path}: can't be read as a description of LeRobot: {error}") from error
 
 
@@ -147,6 +154,24 @@ def _spec(features: JsonDict, name: str, path: str) -> Spec:
         return Spec(name, tuple(Field.from_dict(plain) for plain in fields))
     except (SpecError, TypeError) as error:
         raise RobotError(f"{path}: the fields of {name} can't be read: {error}") from error
+
+
+def _refuse_classes(folder: Path) -> None:
+    """Refuse a policy whose processors name Python classes, which LeRobot would import.
+
+    LeRobot writes the registered name of each of its own steps, and a class's place for a step that nobody registered.
+
+    Raises:
+        RobotError: a step has no registered name, or a description can't be read.
+    """
+    for path in sorted(folder.glob("*.json")):
+        steps = _read(path).get("steps")
+        for step in steps if isinstance(steps, list) else ():
+            if not isinstance(step, dict) or not isinstance(step.get("registry_name"), str):
+                raise RobotError(
+                    f"{path}: a step names the code {str(step)[:100]}, and files of a policy run no code here; allowed "
+                    "are steps that LeRobot registers (registry_name)"
+                )
 
 
 def _load(folder: Path, kind: str) -> tuple[Any, Any, Any]:

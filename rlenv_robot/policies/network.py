@@ -80,6 +80,10 @@ class NetworkPolicy:
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return an action by the names of the action spec, with the leading axes of the observation."""
+        return self.vectors.act(self.action_vector(observation), observation)
+
+    def action_vector(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the action as a vector within -1 and 1, shape (..., A)."""
         value = np.asarray(self.vectors.observe(observation), np.float32)
         if self._gaps:
             closer = np.tanh(np.float32(self.magnified) * value[..., -self._gaps :])
@@ -89,8 +93,7 @@ class NetworkPolicy:
             value = np.tanh(value) if self.activation == "tanh" else np.maximum(value, 0.0)
         weights, bias = self.layers[-1]
         rows = value.reshape(*weights.shape[:-2], -1, value.shape[-1]) @ weights + bias[..., None, :]
-        chosen = rows.reshape(*value.shape[:-1], bias.shape[-1])
-        return self.vectors.act(np.clip(chosen, -1.0, 1.0), observation)
+        return np.asarray(np.clip(rows.reshape(*value.shape[:-1], bias.shape[-1]), -1.0, 1.0))
 
     def check(self, observation: Spec, action: Spec) -> None:
         """Refuse to run where an observation or an action means something else.
@@ -151,5 +154,5 @@ class NetworkPolicy:
             magnified, activation = float(header.get("magnified", 0.0)), header.get("activation", "tanh")
             vectors, task = vectors_of(header), str(header["task"])
             return NetworkPolicy(layers, vectors, task, robot_of(header), magnified, activation)
-        except (ValueError, KeyError, TypeError, RobotError) as error:
+        except (ValueError, KeyError, TypeError, MemoryError, RecursionError, RobotError) as error:
             raise RobotError(f"{path}: the policy's description is damaged: {error}; train it again") from error

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping
+import math
+import threading
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hal import Field, RobotError, RobotSpec, Spec, SpecMismatch
 from hal.field import JsonObject
+from rlenv_robot.policies.budget import HEADER_BYTES, budget_bytes, check_specs, over_budget, read_within
 from rlenv_robot.policies.chunks import ChunkExecution, ChunkPolicy
 from rlenv_robot.policies.deployment import robot_entries, robot_of
 
 if TYPE_CHECKING:
+    import onnx
     import onnxruntime
 
 __all__ = ["METADATA", "OnnxPolicy", "metadata"]
@@ -25,6 +30,15 @@ METADATA = "rlenv_robot"
 
 _TYPES = {"float32": "float", "float64": "double"}
 """NumPy's name -> ONNX's, where they differ."""
+
+_TRIAL_S = 30.0
+"""Longest time of the first run, in which a graph without an end is found."""
+_ARENA = "BFCArena"
+"""The word by which onnxruntime's message tells that its limited memory is used up."""
+_LARGEST_ITEM = 8
+"""Bytes of the largest element of a tensor."""
+_NODE_BYTES = 4096
+"""Memory of a node in onnxruntime, about."""
 
 
 def metadata(
@@ -64,14 +78,15 @@ class OnnxPolicy:
         execution: of chunks; None for a policy without a memory.
 
     Raises:
-        RobotError: the file is missing or no policy of ours, its graph does not fit what it says of itself, or
-            onnxruntime is missing.
+        RobotError: the file is missing or no policy of ours, its graph does not fit what it says of itself, needs more
+            memory than `rlenv_robot.policies.budget` allows, or onnxruntime is missing.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path, self._session = str(path), _session(Path(path))
         self._read_metadata(self._session.get_modelmeta().custom_metadata_map)
         self._check_graph()
+        self._try_graph()
         self._chunks: ChunkPolicy | None = None
         if self.execution is not None:
             self._chunks = ChunkPolicy(self._answer, Spec("inputs", self._inputs), self.action, self.execution)
@@ -82,13 +97,17 @@ class OnnxPolicy:
                 f"{self.path}: is ONNX without the specs of its observations and actions; save the "
                 "policy with rlenv_robot.policies.flat.FlatPolicy.save_onnx (docs/trainers.md)"
             )
+        if len(entries[METADATA]) > HEADER_BYTES:
+            size = len(entries[METADATA])
+            raise RobotError(f"{self.path}: its metadata has {size} characters, allowed are {HEADER_BYTES}")
         try:
             plain = json.loads(entries[METADATA])
             self.observation = Spec.from_dict(plain["observation"])
             self.action = Spec.from_dict(plain["action"])
             self.task, self.about, self.robot = str(plain["task"]), dict(plain["about"]), robot_of(plain)
             self.execution = ChunkExecution.from_dict(plain["chunk"]) if "chunk" in plain else None
-        except (ValueError, KeyError, TypeError, AttributeError, RobotError) as error:
+            check_specs(self.path, self.observation, self.action)
+        except (ValueError, KeyError, TypeError, AttributeError, MemoryError, RecursionError, RobotError) as error:
             raise RobotError(f"{self.path}: its metadata is damaged: {error!r}") from error
 
     def _check_graph(self) -> None:
@@ -130,9 +149,42 @@ class OnnxPolicy:
         answers = self._answer(feed)
         return {part.name: answers[part.name].reshape((*leading, *part.shape)) for part in self._outputs}
 
-    def _answer(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _try_graph(self) -> None:
+        """Run the graph once on zeros, so that one that needs too much is refused before a robot moves.
+
+        Raises:
+            RobotError: it can't run, needs more than the budget, or does not end in time.
+        """
+        from onnxruntime import RunOptions
+
+        history = () if self.execution is None else (self.execution.history,)
+        size = sum(field.size * field.numpy_dtype.itemsize for field in self._inputs) * math.prod(history)
+        if size > budget_bytes():
+            raise over_budget(self.path, "one input of its graph", size)
+        feed = {field.name: np.zeros((1, *history, *field.shape), field.numpy_dtype) for field in self._inputs}
+        options = RunOptions()
+        clock = threading.Timer(_TRIAL_S, setattr, (options, "terminate", True))
+        clock.daemon = True
+        clock.start()
+        try:
+            self._answer(feed, options)
+        finally:
+            clock.cancel()
+
+    def _answer(
+        self, feed: Mapping[str, np.ndarray], options: onnxruntime.RunOptions | None = None
+    ) -> dict[str, np.ndarray]:
         """Return the outputs of the graph by their names, in the dtypes of the action."""
-        outputs = self._session.run(None, feed)
+        try:
+            outputs = self._session.run(None, feed, options)
+        except Exception as error:  # onnxruntime's classes of errors have no common one
+            if options is not None and options.terminate:
+                raise RobotError(
+                    f"{self.path}: its graph did not end within {_TRIAL_S:g} s on an input of zeros"
+                ) from error
+            if _ARENA in str(error) or "bad_alloc" in str(error):
+                raise over_budget(self.path, "its graph") from error
+            raise RobotError(f"{self.path}: its graph can't be run: {error}") from error
         return {
             part.name: np.asarray(value, part.numpy_dtype) for part, value in zip(self._outputs, outputs, strict=True)
         }
@@ -146,21 +198,96 @@ class OnnxPolicy:
 def _session(path: Path) -> onnxruntime.InferenceSession:
     """Return the graph, ready to run; a missing file is reported before a missing package."""
     try:
-        content = path.read_bytes()  # from memory, so that a file can't name others to be read
+        content = read_within(path)  # from memory, so that a file can't name others to be read
     except FileNotFoundError:
         raise RobotError(f"{path}: there is no such policy file") from None
     except OSError as error:
         raise RobotError(f"{path}: can't be read: {error.strerror}") from error
     try:
+        import onnx
         import onnxruntime
     except ImportError as error:
         raise RobotError("a policy in ONNX needs onnxruntime: pip install 'rlenv-robot[onnx]'") from error
+    try:
+        model = onnx.load_from_string(content)
+    except Exception as error:  # protobuf's errors have no common class either
+        raise RobotError(f"{path}: not a readable ONNX file: {error}") from error
+    _check_sizes(path, model)
+    del model
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.use_env_allocators", "1")
     try:
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        _limit_memory(budget_bytes())
+        # Folding would compute constants of any size while loading, in memory that has no limit.
+        return onnxruntime.InferenceSession(
+            content, options, providers=["CPUExecutionProvider"], disabled_optimizers=["ConstantFolding"]
+        )
     except Exception as error:  # onnxruntime has a class for every kind of damage, under no common one
         raise RobotError(f"{path}: not a readable ONNX file: {error}") from error
+
+
+@functools.cache
+def _limit_memory(most: int) -> None:
+    """Limit the memory of all graphs in this process together, values of any step included. The first call counts."""
+    import onnxruntime as ort
+
+    memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    arena = ort.OrtArenaCfg({"max_mem": most, "arena_extend_strategy": 1})  # 1: no more than is asked for
+    ort.create_and_register_allocator(memory, arena)
+
+
+def _check_sizes(path: Path, model: onnx.ModelProto) -> None:
+    """Refuse what onnxruntime would expand while it loads a graph, before a limit holds.
+
+    These are sparse tensors, which become dense; functions, which are copied to each of their calls; and tensors whose
+    data lie outside the file.
+
+    Raises:
+        RobotError: they would be larger than the budget.
+    """
+    import onnx
+
+    dense, most = 0, budget_bytes()
+    for part in _parts(model):
+        if isinstance(part, onnx.TensorProto) and part.data_location == onnx.TensorProto.EXTERNAL:
+            raise RobotError(f"{path}: its tensor {part.name!r:.80} lies outside the file; save it in one piece")
+        if isinstance(part, onnx.SparseTensorProto):
+            dense += math.prod(part.dims) * _LARGEST_ITEM
+    if dense > most:
+        raise over_budget(path, "a dense copy of its sparse tensors", dense)
+    nodes = _expanded_nodes(model)
+    if nodes * _NODE_BYTES > most:
+        raise over_budget(path, "its graph with a copy of each function at each call", nodes * _NODE_BYTES)
+
+
+def _parts(message: Any) -> Iterator[Any]:
+    """Yield a message of protobuf and all messages in it, at any depth."""
+    waiting = [message]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        for descriptor, value in part.ListFields():
+            if descriptor.message_type is not None:
+                waiting += value if hasattr(value, "append") or hasattr(value, "add") else [value]
+
+
+def _expanded_nodes(model: onnx.ModelProto) -> int:
+    """Return how many nodes a graph has once its functions, which may call each other, are copied to each call."""
+    import onnx
+
+    bodies = {(function.domain, function.name): function for function in model.functions}
+    calls = {
+        key: [(part.domain, part.op_type) for part in _parts(body) if isinstance(part, onnx.NodeProto)]
+        for key, body in bodies.items()
+    }
+    sizes: dict[tuple[str, str], int] = {}
+    for _ in bodies:  # a function is counted once all that it calls are: at most as many rounds as functions
+        for key, called in calls.items():
+            if key not in sizes and all(name in sizes or name not in calls for name in called):
+                sizes[key] = sum(sizes.get(name, 1) for name in called)
+    nodes = [(part.domain, part.op_type) for part in _parts(model.graph) if isinstance(part, onnx.NodeProto)]
+    return sum(sizes.get(name, 1) for name in nodes)
 
 
 def _check_part(path: str, part: onnxruntime.NodeArg, field: Field, along: tuple[int, ...]) -> None:

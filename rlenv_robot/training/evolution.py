@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,27 +25,36 @@ class SearchSettings:
     Attributes:
         population: candidates a generation.
         sigma: first step size, in units of the parameters.
-        seconds: wall time after which no further generation begins.
         generations: at most so many.
+        seconds: wall time after which no further generation begins; what it ends can't be repeated.
         seed: of the search's own randomness.
     """
 
     population: int = 48
     sigma: float = 0.3
-    seconds: float = 60.0
     generations: int = 400
+    seconds: float = math.inf
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One generation: its number, the best and the middle score, the search's mean, and seconds since the start."""
+    """One generation of a search.
+
+    Attributes:
+        number: counted from 0.
+        best, median: the best and the middle score.
+        mean: the search's, shape (n,).
+        elapsed_s: time since the start, seconds.
+        share: the share of the search that is done, 0 to 1, by its generations or by its seconds.
+    """
 
     number: int
     best: float
     median: float
     mean: np.ndarray
     elapsed_s: float
+    share: float
 
     @property
     def figures(self) -> dict[str, float]:
@@ -85,7 +95,8 @@ def search(
         scores = score(candidates, number)
         optimizer.tell([(candidate, -value) for candidate, value in zip(candidates, scores, strict=True)])
         elapsed = time.monotonic() - begun
-        last = elapsed >= settings.seconds or number + 1 == settings.generations
+        share = min(1.0, max((number + 1) / settings.generations, elapsed / settings.seconds))
+        last = share == 1.0
         varied = varied or float(np.ptp(scores)) > 0
         if not varied and (last or number + 1 == _FLAT):
             raise RobotError(
@@ -93,6 +104,6 @@ def search(
                 "search has nothing to climb. To train, choose a reward that varies in a profile's [task.options]: "
                 "rewards = 'dense', or reward_from for a MuJoCo model. To retrain, record more varied episodes"
             )
-        yield Generation(number, float(scores.max()), float(np.median(scores)), optimizer.mean.copy(), elapsed)
+        yield Generation(number, float(scores.max()), float(np.median(scores)), optimizer.mean.copy(), elapsed, share)
         if last:
             return

@@ -63,6 +63,8 @@ class Recipe:
         sigma: the search's first step size in simulation.
         horizon_s: how much of an episode each candidate is tried on, seconds.
         model_horizon_s: likewise, inside a model learned from a record.
+        smoothness: what the squared difference between the action vectors of two successive steps costs, in the unit of
+            the reward (`population_returns`).
     """
 
     vectors: Vectors
@@ -70,6 +72,13 @@ class Recipe:
     sigma: float = 0.1
     horizon_s: float = 3.0
     model_horizon_s: float = 1.0
+    smoothness: float = 0.0
+
+
+_SMOOTHNESS = 0.1
+"""Price of unsteady targets where a step earns at most about 1: as much as PPO's (`PpoSettings.calm`). Without it,
+policies of `so101-reach` moved their targets to and fro by 4 degrees at 15 Hz, which the lag of the arm hid from the
+reward; five times as much cost a third of the successes on other arms."""
 
 
 def recipe_for(task: Task) -> Recipe:
@@ -80,8 +89,11 @@ def recipe_for(task: Task) -> Recipe:
     """
     if isinstance(task, Reach) and task.name == Reach.name:
         # What is not near its target after 1.3 s is a bad candidate already.
-        return Recipe(ReachVectors(), population=48, sigma=0.3, horizon_s=40 / 30, model_horizon_s=2.0)
-    return Recipe(flat_for(task))
+        return Recipe(ReachVectors(), population=48, sigma=0.3, horizon_s=40 / 30, model_horizon_s=2.0,
+                      smoothness=_SMOOTHNESS)  # fmt: skip
+    vectors = flat_for(task)
+    # Only targets that move by strides have a scale on which every task's price is alike.
+    return Recipe(vectors, smoothness=_SMOOTHNESS if vectors.held else 0.0)
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,7 @@ def improve(
     settings: SearchSettings,
     horizon_s: float,
     progress: Progress = lambda generation: None,
+    smoothness: float = 0.0,
 ) -> Training:
     """Search for a better policy.
 
@@ -115,12 +128,13 @@ def improve(
         settings: of the search.
         horizon_s: how much of an episode counts, seconds.
         progress: called after every generation.
+        smoothness: as for `Recipe`.
     """
     steps = _horizon_steps(envs.task, horizon_s, envs.batch.spec.period_s)
 
     def score(candidates: np.ndarray, generation: int) -> np.ndarray:
-        population = start.with_parameters(candidates)
-        returns = population_returns(envs, population, 1_000_000 * (settings.seed + 1) + generation, steps)
+        population, seed = start.with_parameters(candidates), 1_000_000 * (settings.seed + 1) + generation
+        returns = population_returns(envs, population, seed, steps, smoothness)
         # A candidate whose physics failed is as bad as the worst.
         lowest = returns[np.isfinite(returns)].min(initial=0.0)
         return np.where(np.isfinite(returns), returns, lowest)
@@ -166,11 +180,10 @@ def train_in_simulation(
     streams = np.tile(np.arange(_EPISODES), recipe.population)
     with make_vector(task, len(streams), streams=streams, **vector_options) as envs:
         start = FeedbackPolicy.zeros(recipe.vectors, name, envs.batch.spec)
-        search_settings = SearchSettings(recipe.population, recipe.sigma, seconds, seed=seed)
-        if steps is not None:
-            horizon = _horizon_steps(envs.task, recipe.horizon_s, envs.batch.spec.period_s)
-            search_settings = replace(search_settings, generations=max(1, steps // (len(streams) * horizon)))
-        return improve(envs, start, search_settings, recipe.horizon_s, progress)
+        search_settings = _within(
+            SearchSettings(recipe.population, recipe.sigma, seconds=seconds, seed=seed), steps, envs, recipe.horizon_s
+        )
+        return improve(envs, start, search_settings, recipe.horizon_s, progress, recipe.smoothness)
 
 
 # -- Improves a policy from recorded episodes alone, through the source-data adapter -------------------------
@@ -213,7 +226,8 @@ class Retraining:
         error, unchanged: after 1, 2, ... steps, shape (H,): root mean square of the model's prediction, and of the
             prediction that nothing moves.
         unit: of both: ``degrees`` of the joints, or ``standard deviations`` of the sensors.
-        gain: by how much the return inside the model rose, over the recipe's horizon.
+        gain: by how much the return inside the model rose over the recipe's horizon, less the price of unsteady targets
+            (`Recipe.smoothness`).
         return_error: how far the model is off in that return. A smaller gain may be the model's error, which a search
             exploits: then the policy of the training is the one that it began with.
         runs: number of the episodes that were used, by the run that they are from.
@@ -244,6 +258,7 @@ def retrain_from_record(
     seed: int,
     progress: Progress,
     goal: Goal = "recorded",
+    steps: int | None = None,
     **reading: Any,
 ) -> Retraining:
     """Improve a policy by model-based offline learning (clause B.2.2.3).
@@ -256,10 +271,12 @@ def retrain_from_record(
         runs: a folder of recorded runs of the task, in simulation or on any robot of the kind.
         start: the policy to improve.
         task: computes the reward.
-        seconds: of search.
+        seconds: wall time of the search, `math.inf` for a search of so many steps alone. Only then the same seed and
+            record give the same policy.
         seed: of the split, the model's ensemble and the search.
         progress: called after every generation.
         goal: that the episodes are rewarded for; see `rlenv_robot.data.relabel.Goal`.
+        steps: control steps in the model of all candidates together; at least one generation is made. None is no limit.
         reading: how the runs are read, such as ``units`` and ``cache``; see `rlenv_robot.source.open_source`.
 
     Raises:
@@ -276,14 +293,14 @@ def retrain_from_record(
     episodes = data.split(held_out=0.2, seed=seed)
     learn = _learn_arm if task.robot == "so101" else _learn_sensors
     model = learn(data, task, episodes, seed)
-    settings = SearchSettings(seconds=seconds, seed=seed + 1, sigma=0.05, population=32)
+    settings, recipe = SearchSettings(seconds=seconds, seed=seed + 1, sigma=0.05, population=32), recipe_for(task)
     streams = np.tile(np.arange(8), settings.population)
     batch = model.make_batch(len(streams))
     with VectorEnvironment(batch, task, seed=settings.seed, autoreset="disabled", streams=streams) as envs:
-        horizon_s = recipe_for(task).model_horizon_s
-        training = improve(envs, start, settings, horizon_s, progress)
+        settings = _within(settings, steps, envs, recipe.model_horizon_s)
+        training = improve(envs, start, settings, recipe.model_horizon_s, progress, recipe.smoothness)
         training = replace(training, policy=model.restrict(start, training.policy))
-        gain = _gain(envs, start, training.policy, settings, _horizon_steps(task, horizon_s, envs.batch.spec.period_s))
+        gain = _gain(envs, start, training.policy, settings, recipe)
     if gain <= model.return_error:
         training = replace(training, policy=start)
     used = Counter(str(data.table.episodes[number].get("run", runs)) for number in (*episodes[0], *episodes[1]))
@@ -293,14 +310,26 @@ def retrain_from_record(
 
 
 def _gain(
-    envs: VectorEnvironment, start: SearchedPolicy, policy: SearchedPolicy, settings: SearchSettings, steps: int
+    envs: VectorEnvironment, start: SearchedPolicy, policy: SearchedPolicy, settings: SearchSettings, recipe: Recipe
 ) -> float:
-    """Return how much more the policy earns than the one it began with, on episodes that the search has not seen."""
+    """Return how much more the policy earns than the one it began with, on episodes that the search has not seen.
+
+    As in the search, unsteady targets cost.
+    """
+    steps = _horizon_steps(envs.task, recipe.model_horizon_s, envs.batch.spec.period_s)
     half = settings.population // 2
     parameters = np.concatenate([np.tile(candidate.parameters, (half, 1)) for candidate in (start, policy)])
     population = start.with_parameters(parameters)
-    returns = [population_returns(envs, population, seed, steps) for seed in range(_TRIALS)]
+    returns = [population_returns(envs, population, seed, steps, recipe.smoothness) for seed in range(_TRIALS)]
     return float(np.mean([row[half:].mean() - row[:half].mean() for row in returns]))
+
+
+def _within(settings: SearchSettings, steps: int | None, envs: VectorEnvironment, horizon_s: float) -> SearchSettings:
+    """Return the settings of a search that ends after so many control steps; None leaves them as they are."""
+    if steps is None:
+        return settings
+    horizon = _horizon_steps(envs.task, horizon_s, envs.batch.spec.period_s)
+    return replace(settings, generations=max(1, steps // (envs.num_envs * horizon)))
 
 
 def _horizon_steps(task: Task, horizon_s: float, period_s: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,18 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from hal import IllegalAction, Violation
+from hal import IllegalAction, RobotSpec, Violation
 from hal.field import JsonObject
+from hal.guarding.limit_cycle import WINDOW_S, joint_targets, limit_cycle
 from rlenv_robot.env import Environment
 from rlenv_robot.policies.feedback import SearchedPolicy
 from rlenv_robot.policies.policy import Policy, StochasticPolicy, begin_episode
 from rlenv_robot.registry import make_vector
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.agents import mean_reward
+from rlenv_robot.tasks.task import task_world
 from rlenv_robot.training.trackers import open_tracker
 from rlenv_robot.vector.env import VectorEnvironment
 
-__all__ = ["LearningCurve", "Outcome", "Point", "evaluate", "limit_cycle", "population_returns", "run_episode"]
+__all__ = ["LearningCurve", "Outcome", "Point", "evaluate", "population_returns", "run_episode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class Outcome:
         frames: how many steps it took.
         end: why it ended.
         illegal: the share of the policy's actions that were refused.
+        limit_cycle_deg: how far the applied joint targets went to and fro in the last second
+            (`hal.guarding.limit_cycle`), of the joint that did so most, degrees; NaN where no command is in rad.
     """
 
     total: float
@@ -45,6 +50,7 @@ class Outcome:
     frames: int
     end: str
     illegal: float = 0.0
+    limit_cycle_deg: float = math.nan
 
     @property
     def distance_mm(self) -> float:
@@ -52,14 +58,18 @@ class Outcome:
         return self.metrics.get("distance_mm", math.nan)
 
 
-def population_returns(envs: VectorEnvironment, population: SearchedPolicy, seed: int, steps: int) -> np.ndarray:
-    """Return the mean return of each candidate over the same episodes.
+def population_returns(
+    envs: VectorEnvironment, population: SearchedPolicy, seed: int, steps: int, smoothness: float = 0.0
+) -> np.ndarray:
+    """Return the mean return of each candidate over the same episodes, less what its unsteadiness costs.
 
     Args:
         envs: of size candidates x episodes, without automatic resets.
         population: its parameters have the shape (candidates, parameters).
         seed: of the episodes.
         steps: how many steps of an episode count, at most.
+        smoothness: what the squared difference between the action vectors of two successive steps costs, in the unit of
+            the reward. A robot's lag hides from the reward that its targets go to and fro.
 
     Returns:
         Shape (candidates,); several agents: of their mean reward.
@@ -67,13 +77,20 @@ def population_returns(envs: VectorEnvironment, population: SearchedPolicy, seed
     count = len(population.parameters)
     table = envs.reset({"seed": seed})
     total, over = np.zeros(envs.num_envs), np.zeros(envs.num_envs, bool)
+    before: np.ndarray | None = None
     for _ in range(steps):
         folded = {name: value.reshape(count, -1, *value.shape[1:]) for name, value in table["observation"].items()}
+        vector = population.action_vector(folded)
         action = {
-            name: value.reshape(envs.num_envs, *value.shape[2:]) for name, value in population.act(folded).items()
+            name: value.reshape(envs.num_envs, *value.shape[2:])
+            for name, value in population.vectors.act(vector, folded).items()
         }
         table, reward = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
         total += mean_reward(reward["reward"])
+        vector = vector.reshape(envs.num_envs, -1)
+        if smoothness and before is not None:
+            total -= smoothness * np.where(over, 0.0, np.square(vector - before).sum(axis=1))
+        before = vector
         over |= (table["terminated"] | table["truncated"]).astype(bool)
         if over.all():
             break
@@ -86,13 +103,16 @@ def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome
     table = envs.reset({"seed": seed})
     begin_episode(policy)
     total, outcomes = np.zeros(envs.num_envs), {}
+    targets = _RecentTargets(envs.batch.spec)
     for _ in range(envs.task.steps):
         action = policy.act(table["observation"])
         table, reward = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
         total += mean_reward(reward["reward"])
+        targets.add(table["extra_info"]["applied"])
         final = table["extra_info"].get("final")
         if final is None:
             continue
+        limit_cycles = np.broadcast_to(targets.limit_cycle_deg(), envs.num_envs)
         for place, env in enumerate(final["index"].tolist()):
             outcomes[env] = Outcome(
                 float(total[env]),
@@ -101,35 +121,33 @@ def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome
                 int(final["frame_no"][place]),
                 "terminated" if table["terminated"][env] else "time",
                 float(final["refusals"][place] / max(1, final["refusals"][place] + final["frame_no"][place])),
+                float(limit_cycles[env]),
             )
     return [outcomes[env] for env in sorted(outcomes)]
 
 
-def limit_cycle(envs: VectorEnvironment, policy: Policy, seed: int, last_s: float = 1.0) -> np.ndarray:
-    """Return how far a policy moves its commands to and fro at the end of an episode, where a robot should be at rest.
+class _RecentTargets:
+    """The joint targets that were applied in the last second of an episode, or of a batch of episodes.
 
     Args:
-        envs: without automatic resets; an episode is longer than ``last_s``.
-        policy: to judge.
-        seed: of the episodes.
-        last_s: the time at the end of an episode that counts, seconds.
-
-    Returns:
-        Half the distance between the largest and the smallest applied command after its steady drift (a straight line
-        through it) is taken off, of the element that moves most, shape (N,), in the command's unit.
+        spec: of the robot; None for a world without one.
     """
-    count = round(last_s * envs.batch.spec.rate_hz)
-    table, recent = envs.reset({"seed": seed}), []
-    begin_episode(policy)
-    for step in range(envs.task.steps):
-        request = {"env_id": table["env_id"], "frame_no": table["frame_no"]}
-        table, _ = envs.step({**request, "action": policy.act(table["observation"])})
-        if step >= envs.task.steps - count:
-            applied = table["extra_info"]["applied"].values()
-            recent.append(np.concatenate([value.reshape(envs.num_envs, -1) for value in applied], axis=1))
-    moved, time_s = np.array(recent), np.arange(len(recent)) - (len(recent) - 1) / 2
-    slope = np.tensordot(time_s, moved, 1) / np.square(time_s).sum()
-    return np.asarray(np.ptp(moved - time_s[:, None, None] * slope, axis=0).max(axis=1) / 2)
+
+    def __init__(self, spec: RobotSpec | None) -> None:
+        self._names = [] if spec is None else [field.name for field in joint_targets(spec.commands)]
+        self._period_s = 0.0 if spec is None else spec.period_s
+        self._recent: deque[np.ndarray] = deque(maxlen=1 if spec is None else round(WINDOW_S * spec.rate_hz))
+
+    def add(self, applied: Mapping[str, np.ndarray]) -> None:
+        """Add the commands of one step, each of shape (..., n)."""
+        if self._names:
+            self._recent.append(np.concatenate([np.array(applied[name]) for name in self._names], axis=-1))
+
+    def limit_cycle_deg(self) -> np.ndarray:
+        """Return the largest limit cycle of each robot's joints, degrees, of the leading axes' shape."""
+        if not self._recent:
+            return np.array(math.nan)
+        return np.asarray(np.degrees(limit_cycle(np.array(self._recent), self._period_s).max(axis=-1)))
 
 
 def run_episode(env: Environment, policy: Policy, options: Options) -> Iterator[Outcome | None]:
@@ -143,7 +161,8 @@ def run_episode(env: Environment, policy: Policy, options: Options) -> Iterator[
     """
     table = env.reset(options)
     begin_episode(policy)
-    total = 0.0
+    inner = task_world(env.world)
+    total, targets = 0.0, _RecentTargets(None if inner is None else inner.robot.spec)
     while not (table["terminated"] or table["truncated"]):
         extra_info: dict[str, object] = {}
         if isinstance(policy, StochasticPolicy):
@@ -157,10 +176,12 @@ def run_episode(env: Environment, policy: Policy, options: Options) -> Iterator[
         if "error" in table["extra_info"]:
             raise _refused(table["extra_info"]["error"], table["frame_no"])
         total += float(mean_reward(reward["reward"]))
+        targets.add(table["extra_info"].get("applied", {}))
         yield None
     extra = table["extra_info"]
     end = "terminated" if table["terminated"] else str(extra.get("truncated_by", "truncated"))
-    yield Outcome(total, extra.get("metrics", {}), bool(extra.get("success", False)), table["frame_no"], end)
+    success, turned_deg = bool(extra.get("success", False)), float(targets.limit_cycle_deg())
+    yield Outcome(total, extra.get("metrics", {}), success, table["frame_no"], end, limit_cycle_deg=turned_deg)
 
 
 def _refused(error: JsonObject, frame_no: int) -> IllegalAction:

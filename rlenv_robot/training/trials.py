@@ -85,7 +85,9 @@ def success_rates(
     """Return the share of new episodes that succeed: on the nominal robot, on twin 0, and drawn as in training.
 
     Args:
-        name, nominal, settings: as for `conditions`.
+        name: as for `conditions`.
+        nominal: as for `conditions`.
+        settings: as for `conditions`.
         policy: to judge.
         episodes: how many on each.
         seed: of the episodes.

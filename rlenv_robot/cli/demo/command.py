@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import queue
 import re
 import subprocess
@@ -20,8 +21,10 @@ import numpy as np
 
 from hal import DeadlineExceeded, RobotError, RobotStopped, StaleReading
 from hal.robots.so101 import SO101
+from real.client.connection import ClientSettings
+from real.client.robot import RemoteRobot
 from rlenv_robot.cli.demo.report import HEAD, Row, cells, html_report, write_figures
-from rlenv_robot.cli.output import ProgressBars, counted, print_table, progress_bars, search_bar
+from rlenv_robot.cli.output import ProgressBars, counted, print_table, progress_bars, search_bar, warn_of_limit_cycles
 from rlenv_robot.env import Environment
 from rlenv_robot.policies.deployment import check_deployment, deployed_spec
 from rlenv_robot.policies.feedback import SearchedPolicy
@@ -83,14 +86,15 @@ class FixtureStandIn:
 
 
 class ServingProcess:
-    """Run a verb of ``rlenv-robot`` that serves as a child process.
+    """Run a module that serves as a child process.
 
     Args:
-        words: the verb and its arguments.
+        words: the module's name and its arguments.
         pattern: matches the line that says where it serves; its first group is the address.
         log: the file for the process's output.
 
     Attributes:
+        words: as given.
         address: where it serves, once it does.
 
     Raises:
@@ -98,7 +102,7 @@ class ServingProcess:
     """
 
     def __init__(self, words: Sequence[str], pattern: str, log: Path) -> None:
-        self._words, self._pattern, self._log = tuple(words), re.compile(pattern), log
+        self.words, self._pattern, self._log = tuple(words), re.compile(pattern), log
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._addresses: queue.Queue[str] = queue.Queue()
@@ -107,7 +111,7 @@ class ServingProcess:
     def __enter__(self) -> ServingProcess:
         # In a session of its own, so that Ctrl-C reaches only the demonstration, which then ends it properly.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "rlenv_robot", *self._words],
+            [sys.executable, "-m", *self.words],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True,
         )  # fmt: skip
@@ -118,10 +122,10 @@ class ServingProcess:
             self.address = self._addresses.get(timeout=30)
         except queue.Empty:
             self.__exit__()
-            raise DeadlineExceeded(f"rlenv-robot {self._words[0]} did not start", 30, f"see {self._log}") from None
+            raise DeadlineExceeded(f"{' '.join(self.words[:2])} did not start", 30, f"see {self._log}") from None
         if not self.address:
             self.__exit__()
-            raise RobotError(f"rlenv-robot {self._words[0]} ended before it served: {_tail(self._log)}")
+            raise RobotError(f"{' '.join(self.words[:2])} ended before it served: {_tail(self._log)}")
         return self
 
     def _read(self, stream: IO[str]) -> None:
@@ -162,24 +166,27 @@ class DemoSettings:
     Attributes:
         folder: for all results.
         seed: of everything random.
-        train_s, retrain_s: wall time of the two searches, seconds.
+        train_steps, retrain_steps: control steps of the two searches.
         episodes: the number in each deployment.
         simulated: the number of episodes of each evaluation in simulation.
         robot: ``bus``, a virtual arm behind a serial bus and the driver of a real one; or ``twin``, without these.
+        real_time: whether the arm moves at its own rate, rather than in virtual time.
     """
 
     folder: Path
     seed: int = 0
-    train_s: float = 50.0
-    retrain_s: float = 12.0
+    train_steps: int = 1_500_000
+    retrain_steps: int = 2_000_000
     episodes: int = 20
     simulated: int = 200
     robot: str = "bus"
+    real_time: bool = False
 
     @property
     def place(self) -> str:
         """The robot's name in the table of results."""
-        return {"bus": "virtual arm, over the network", "twin": "twin, over the network"}[self.robot]
+        arm = {"bus": "virtual arm", "twin": "twin"}[self.robot]
+        return f"{arm}, over the network" + (" in real time" if self.real_time else "")
 
 
 @dataclass(frozen=True)
@@ -199,7 +206,7 @@ class Deployment:
 
 def train(settings: DemoSettings, progress: Progress) -> Training:
     """Stage 1: train in simulation, many environments at once."""
-    return train_in_simulation("so101-reach", settings.train_s, settings.seed, progress)
+    return train_in_simulation("so101-reach", math.inf, settings.seed, progress, steps=settings.train_steps)
 
 
 def simulate(settings: DemoSettings, policy: SearchedPolicy) -> list[Outcome]:
@@ -235,13 +242,29 @@ def write_robot_profile(settings: DemoSettings, fixture: str) -> Path:
 def virtual_arm(settings: DemoSettings, name: str) -> ServingProcess:
     """Return the process of a virtual arm behind the serial port ``arm`` in the folder, not yet started."""
     port, calibration = (str(settings.folder.resolve() / file) for file in ("arm", "arm.json"))
-    words = ("twin", "so101", "--bus", "--link", port, "--calibration", calibration, "--seed", str(settings.seed))
+    words = (
+        "rlenv_robot",
+        "twin",
+        "so101",
+        "--bus",
+        "--link",
+        port,
+        "--calibration",
+        calibration,
+        "--seed",
+        str(settings.seed),
+    )
     return ServingProcess(words, r"^virtual so101 at (\S+):", settings.folder / f"{name}-arm.log")
 
 
-def serving(profile: Path, log: Path) -> ServingProcess:
-    """Return the process of ``rlenv-robot serve`` on a free port of loopback, not yet started."""
-    return ServingProcess(("serve", str(profile), "--address", "tcp://127.0.0.1:*"), r"at (tcp://\S+)", log)
+def serving(settings: DemoSettings, profile: Path, log: Path) -> ServingProcess:
+    """Return the process that serves the arm on a free port of loopback, not yet started."""
+    if settings.real_time:
+        words: tuple[str, ...] = ("rlenv_robot", "serve", str(profile), "--address", "tcp://127.0.0.1:*")
+    else:
+        seed = ("--seed", str(settings.seed))
+        words = ("rlenv_robot.cli.demo.virtual_time", str(profile), "--robot", settings.robot, *seed)
+    return ServingProcess(words, r"at (tcp://\S+)", log)
 
 
 def deploy(
@@ -252,14 +275,15 @@ def deploy(
     outcomes: list[Outcome] = []
     with FixtureStandIn() as fixture, ExitStack() as ends:
         profile = write_robot_profile(settings, fixture.address)
-        if settings.robot == "bus":
+        if settings.robot == "bus" and settings.real_time:
             ends.enter_context(virtual_arm(settings, name))
         with (
-            serving(profile, settings.folder / f"{name}-server.log") as server,
+            serving(settings, profile, settings.folder / f"{name}-server.log") as server,
             make(
-                "so101-reach", server.address, mode="inference", record=folder, info={"policy": name, "source": name}
+                "so101-reach", _client(settings, server.address), mode="inference", record=folder,
+                info={"policy": name, "source": name},
             ) as env,
-        ):
+        ):  # fmt: skip
             check_deployment(policy, deployed_spec(env.world))
             for episode in range(settings.episodes):
                 options = {"seed": held_out_seed(settings)} if episode == 0 else {}
@@ -268,6 +292,12 @@ def deploy(
                 progress(outcome)
         asked = fixture.asked
     return Deployment(outcomes, folder, asked)
+
+
+def _client(settings: DemoSettings, address: str) -> RemoteRobot:
+    """Return the client of a served arm. In virtual time an answer may take as long as a busy machine needs."""
+    patience = ClientSettings() if settings.real_time else ClientSettings(step_timeout_s=60.0, connect_timeout_s=60.0)
+    return RemoteRobot(address, expect=SO101, settings=patience)
 
 
 def _run_episode(env: Environment, policy: SearchedPolicy, options: Options, resets: int = 5) -> Outcome:
@@ -288,7 +318,7 @@ def _run_episode(env: Environment, policy: SearchedPolicy, options: Options, res
 
 def retrain(settings: DemoSettings, start: SearchedPolicy, runs: Path, progress: Progress) -> Retraining:
     """Stage 3: improve the policy from the record alone, through the source-data adapter."""
-    return retrain_from_record(runs, start, Reach(), settings.retrain_s, settings.seed, progress)
+    return retrain_from_record(runs, start, Reach(), math.inf, settings.seed, progress, steps=settings.retrain_steps)
 
 
 # -- command ---------------------------------------------------------------------------------------------------------
@@ -298,11 +328,16 @@ def run(args: argparse.Namespace) -> int:
     """Run all stages, then print the table and write the report."""
     if args.episodes < LEAST_EPISODES:
         raise ValueError(f"--episodes is {args.episodes}, a model of the arm needs at least {LEAST_EPISODES}")
-    if not (args.train_s > 0 and args.retrain_s > 0):
-        raise ValueError("--train-s and --retrain-s must be above 0")
+    for name, steps in (("train", args.train_steps), ("retrain", args.retrain_steps)):
+        if getattr(args, f"{name}_s") is not None:
+            raise ValueError(f"--{name}-s is no option any more, as its result depended on this machine's load: "
+                             f"say --{name}-steps, such as {steps}")  # fmt: skip
+        if steps < 1:
+            raise ValueError(f"--{name}-steps is {steps}, it must be at least 1")
     settings = DemoSettings(
-        fresh_folder(Path(args.out)), args.seed, args.train_s, args.retrain_s, args.episodes, robot=args.robot
-    )
+        fresh_folder(Path(args.out)), args.seed, args.train_steps, args.retrain_steps, args.episodes,
+        robot=args.robot, real_time=args.real_time,
+    )  # fmt: skip
     started = time.monotonic()
     with progress_bars() as bars:
         trained = _train(settings, bars)
@@ -313,6 +348,7 @@ def run(args: argparse.Namespace) -> int:
     print()
     print_table("Results", HEAD, map(cells, rows))
     print(flush=True)
+    warn_of_limit_cycles([outcome.limit_cycle_deg for row in rows for outcome in row.outcomes])
     _report(settings, rows, trained, retrained, (deployed, redeployed), time.monotonic() - started)
     return 0
 
@@ -328,7 +364,7 @@ def fresh_folder(folder: Path) -> Path:
 
 
 def _train(settings: DemoSettings, bars: ProgressBars) -> Training:
-    training = train(settings, search_bar(bars, "1 train in simulation", settings.train_s))
+    training = train(settings, search_bar(bars, "1 train in simulation"))
     training.policy.save(settings.folder / "policy-1.npz", {"trained": "simulation", "steps": training.steps})
     return training
 
@@ -358,7 +394,7 @@ def _deploy_first(settings: DemoSettings, trained: Training, bars: ProgressBars)
 
 
 def _retrain(settings: DemoSettings, trained: Training, deployed: Deployment, bars: ProgressBars) -> Retraining:
-    progress = search_bar(bars, "3 retrain from the record alone", settings.retrain_s)
+    progress = search_bar(bars, "3 retrain from the record alone")
     retrained = retrain(settings, trained.policy, deployed.run, progress)
     metadata = {"trained": "from the record", "episodes": retrained.episodes[0]}
     retrained.training.policy.save(settings.folder / "policy-2.npz", metadata)
@@ -400,7 +436,14 @@ def _report(
         ("Where every episode ended", folder / "distances.png", "All rows over the network have the same targets.")
     ]
     before, after = (deployment.run for deployment in deployments)
-    notes = [f"{trained.steps:,} simulated control steps in {trained.elapsed_s[-1]:.0f} s of training.",
+    repeats = (
+        "The arm moved in real time: its rows, and what was retrained from them, depend on this machine's load."
+        if settings.real_time
+        else "The arm kept a time of its own: the same seed gives the same table, however busy the machine is."
+    )
+    notes = [f"{trained.steps:,} simulated control steps in {trained.elapsed_s[-1]:.0f} s of training, "
+             f"{retrained.training.steps:,} in the learned model in {retrained.training.elapsed_s[-1]:.0f} s.",
+             repeats,
              f"The fixture was asked for {sum(d.fixture_asked for d in deployments)} resets.",
              f"The model was fitted to {len(retrained.episodes[0])} recorded episodes. On the "
              f"{counted(len(retrained.episodes[1]), 'other')}, after {len(retrained.error)} steps without "
@@ -419,7 +462,7 @@ def _report(
             "Learning",
             folder / "learning.png",
             "The return of each search's median candidate, with the search's noise; the table has the policies' own. "
-            "The second search moves a learned model of the robot.",
+            "The second search moves a learned model of the robot. Targets that turn round cost return.",
         ),
         ("The learned model", folder / "model.png", "On episodes that were held back from the fit."),
         (f"Episode {number} before", folder / "episode-before.png", f"The first policy on the {settings.place}."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,11 +46,12 @@ def plot_distances(path: Path, rows: Sequence[Row], tolerance_mm: float) -> None
 
 
 def plot_learning(path: Path, trainings: Sequence[tuple[str, Training]]) -> None:
-    """Plot the return of the median candidate over wall time."""
+    """Plot the return of the median candidate over the steps of each search."""
     figure, (axis,) = sheet(1, 1, 9, 3.4)
     for index, (name, training) in enumerate(trainings):
-        axis.plot(training.elapsed_s, training.median, linewidth=1.8, **series(index), label=name)
-    axis.set_xlabel("wall time of the search, s")
+        steps = np.linspace(0, training.steps / 1e6, len(training.median) + 1)[1:]
+        axis.plot(steps, training.median, linewidth=1.8, **series(index), label=name)
+    axis.set_xlabel("control steps of the search, millions")
     axis.set_ylabel("return of the median candidate")
     axis.legend(frameon=False, loc="lower right")
     saved(figure, path)
@@ -89,8 +91,16 @@ class Row:
         """Return a quantile of the final distances, millimetres."""
         return float(np.quantile([outcome.distance_mm for outcome in self.outcomes], quantile))
 
+    def limit_cycle_deg(self, quantile: float) -> float:
+        """Return a quantile of the targets' limit cycles, degrees (`hal.guarding.limit_cycle`); NaN without any."""
+        cycles = [outcome.limit_cycle_deg for outcome in self.outcomes if np.isfinite(outcome.limit_cycle_deg)]
+        return float(np.quantile(cycles, quantile)) if cycles else math.nan
 
-HEAD = ("policy", "where", "episodes", "seed", "success", "final distance, mm: median", "quartiles", "return")
+
+HEAD = (
+    "policy", "where", "episodes", "seed", "success", "final distance, mm: median", "quartiles", "return",
+    "limit cycle, degrees: median", "largest",
+)  # fmt: skip
 """The columns of the table."""
 
 
@@ -100,6 +110,7 @@ def cells(row: Row) -> tuple[str, ...]:
         row.policy, row.place, str(len(row.outcomes)), str(row.seed), f"{row.success:.0%}",
         f"{row.distance_mm(0.5):.1f}", f"{row.distance_mm(0.25):.1f} to {row.distance_mm(0.75):.1f}",
         f"{np.mean([outcome.total for outcome in row.outcomes]):.1f}",
+        f"{row.limit_cycle_deg(0.5):.2f}", f"{row.limit_cycle_deg(1.0):.2f}",
     )  # fmt: skip
 
 
@@ -108,7 +119,8 @@ def write_figures(path: Path, rows: Sequence[Row], more: dict[str, Any]) -> None
     plain = [
         {
             "policy": row.policy, "where": row.place, "seed": row.seed, "episodes": len(row.outcomes),
-            "success": row.success, "median_mm": row.distance_mm(0.5), "outcomes": [asdict(o) for o in row.outcomes],
+            "success": row.success, "median_mm": row.distance_mm(0.5),
+            "median_limit_cycle_deg": row.limit_cycle_deg(0.5), "outcomes": [asdict(o) for o in row.outcomes],
         }
         for row in rows
     ]  # fmt: skip

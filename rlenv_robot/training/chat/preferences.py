@@ -154,7 +154,8 @@ class WordRewardModel:
 
         Args:
             pairs: at least one.
-            steps, rate: of the ascent.
+            steps: number of steps of the ascent.
+            rate: step size of the ascent.
             decay: of the weights, so that words seen once count little.
 
         Raises:

@@ -111,7 +111,8 @@ class ACT(nn.Module):
         """Return the loss of a batch: the L1 distance of the chunks, and the weighted divergence of z.
 
         Args:
-            vectors, images: as for `forward`.
+            vectors: as for `forward`.
+            images: as for `forward`.
             chunk: scaled, (batch, K, A).
             mask: bool (batch, K), False for steps beyond the end of an episode.
         """

@@ -105,7 +105,8 @@ class DiffusionPolicy(nn.Module):
         lifted in 37 % of the episodes after 1,500 updates, instead of 86.
 
         Args:
-            vectors, images: as for `forward`.
+            vectors: as for `forward`.
+            images: as for `forward`.
             chunk: scaled, (batch, K, A).
             mask: bool (batch, K), False for steps beyond the end of an episode.
         """

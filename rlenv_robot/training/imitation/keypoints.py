@@ -80,7 +80,8 @@ def keypoint_loss(logits: torch.Tensor, offsets: torch.Tensor, pixels: torch.Ten
     the image, or NaN, do not count.
 
     Args:
-        logits, offsets: as for `expected_pixels`.
+        logits: as for `expected_pixels`.
+        offsets: as for `expected_pixels`.
         pixels: the true positions, (batch, K, 2).
     """
     height, width = logits.shape[2:]

@@ -80,7 +80,9 @@ class OnlineSession:
 
         Args:
             where: the robot, as for `rlenv_robot.make`.
-            keys, operator, judge: as for `rlenv_robot.make`.
+            keys: as for `rlenv_robot.make`.
+            operator: as for `rlenv_robot.make`.
+            judge: as for `rlenv_robot.make`.
             steps: control periods of all runs in the folder together.
             learner: kept running; None where another program learns in the folder.
 

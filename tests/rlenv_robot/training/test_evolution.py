@@ -39,7 +39,14 @@ def test_equal_seeds_search_alike_and_every_candidate_is_scored_once() -> None:
 
 def test_no_generation_begins_after_its_time() -> None:
     settings = SearchSettings(population=4, seconds=1e-9, generations=50)
-    assert len(list(search(np.zeros(2), lambda rows, _: rows.sum(axis=1), settings))) == 1
+    (only,) = search(np.zeros(2), lambda rows, _: rows.sum(axis=1), settings)
+    assert only.share == 1
+
+
+def test_each_generation_says_how_much_of_the_search_is_done() -> None:
+    settings = SearchSettings(population=4, generations=4)
+    shares = [generation.share for generation in search(np.zeros(2), lambda rows, _: rows.sum(axis=1), settings)]
+    assert shares == [0.25, 0.5, 0.75, 1]
 
 
 @pytest.mark.parametrize("generations", [2, 50])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import rlenv_robot
+from hal import RobotError
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.scripted import ScriptedPush
 from rlenv_robot.training.imitation.demonstrations import Disturbance, record_demonstrations
@@ -17,17 +19,29 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from rlenv_robot.training.imitation.cloning import Demonstrations, clone, demonstrated  # noqa: E402
 
 
+class Idle:
+    """Keeps the arm where it is told to be, so that no episode succeeds."""
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {"arm_target": observation["joint_goal"][..., :5]}
+
+
 def test_the_steps_are_what_was_intended_in_episodes_that_succeeded(tmp_path: Path) -> None:
-    task = rlenv_robot.task("so101-push", steps=40, tolerance_m=0.04)
-    recorded = record_demonstrations(task, ScriptedPush(), tmp_path, 2, disturbance=Disturbance(0.8, 0.5, 4.0), seed=3)
-    assert recorded > 2, "every episode succeeded: choose another seed or tolerance"
+    task = rlenv_robot.task("so101-push", steps=60, tolerance_m=0.06)
+    strict = rlenv_robot.task("so101-push", steps=60, tolerance_m=0.001)
+    with pytest.raises(RobotError, match="0 of 3 "):
+        record_demonstrations(strict, Idle(), tmp_path, 1)
+    record_demonstrations(task, ScriptedPush(), tmp_path, 2, disturbance=Disturbance(0.8, 0.3, 4.0), seed=3)
     flat, source = flat_for(task), rlenv_robot.open_source(tmp_path)
     shown = demonstrated(source, flat)
-    assert shown.vectors.shape == (80, flat.size)
-    good = source.steps_at(source.positions({"success": True}), {})["observation"]
-    np.testing.assert_allclose(shown.vectors, flat.observe(good), atol=1e-6)
-    intended = flat.vector_of(ScriptedPush().act(good), good)
+    assert shown.vectors.shape == (120, flat.size)
+    assert len(source.positions({"success": False})) >= 180
+    good = source.steps_at(source.positions({"success": True}), {})
+    np.testing.assert_allclose(shown.vectors, flat.observe(good["observation"]), atol=1e-6)
+    intended = flat.vector_of(ScriptedPush().act(good["observation"]), good["observation"])
     np.testing.assert_allclose(shown.actions, intended, atol=1e-5)
+    executed = flat.vector_of(good["action"], good["observation"])
+    assert np.abs(executed - intended).max() > 0.1, "the disturbance"
 
 
 def test_a_network_comes_to_answer_as_the_demonstrator() -> None:
