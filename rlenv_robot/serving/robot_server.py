@@ -30,7 +30,8 @@ from hal.reset.command import Command
 from rlenv_robot.config.profile import GuardSection, Profile, ResetSection, RobotSection, TaskSection, load_profile
 from rlenv_robot.config.sim_settings import sim_settings
 from rlenv_robot.registry import task
-from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file, make_driver, robot_names
+from rlenv_robot.robot_models import RobotModel, is_model_file, load_robot_model, make_driver, robot_names
+from rlenv_robot.serving.stopper import clearing_hint
 from rlenv_robot.serving.supervision import Supervision
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ _POLL_S = 0.5
 DRIVER_HANGS = 3
 """Exit code of a server whose driver did not return from a call, and was left alone."""
 
-_END_S = 8.0
-"""Longest end of a server beyond its parking, seconds; then its process is ended as it is."""
+_SOCKETS_S = 1.0
+"""Longest time in which a server closes its sockets and threads, seconds; beyond it, its process is ended as it is."""
 
 
 class Waiter(Protocol):
@@ -122,14 +123,15 @@ def serve(
     Returns:
         The exit code for a supervisor: 0 after an orderly end; 1 where the network's thread had ended, so that no
         client could reach the robot any more and a new process is needed; 3 (`DRIVER_HANGS`) where the driver did not
-        return from a call. Without ``until``, an end that takes 8 s longer than the parking may ends the process, with
-        the same code.
+        return from a call. Without ``until``, an end that takes longer than the parking, the loop's end
+        (`real.control.driver.END_S`) and 1 s for the sockets ends the process, with the same code.
 
     Raises:
         ProfileError: a setting of the profile is not allowed, or its driver can't be made.
         ValueError: another setting is not allowed, such as a rate that the robot does not have.
         RobotError: an address is taken.
     """
+    from real.control.driver import END_S
     from real.control.realtime import settle_process
     from rlenv_robot.recording.controller_log import ServerWatch
 
@@ -137,7 +139,7 @@ def serve(
     log = build_controller_log(profile, robot)
     server, spec = _assemble(profile, robot, log)
     _log.info(settle_process())
-    deadline = _deadline(profile.serve.lower_s + _END_S)
+    deadline = _deadline(profile.serve.lower_s + END_S + _SOCKETS_S)
     with ExitStack() as ends:
         ends.callback(deadline.cancel)
         supervision = Supervision(server.hung, lambda: _status(server))
@@ -148,6 +150,9 @@ def serve(
             announce(f"recording into {log.run}" if log.failure is None else f"not recording: {log.failure}")
         ends.enter_context(server)
         announce(f"serving {spec.name} ({_origin(profile, robot)}) at {server.address}")
+        if server.stopped is not None:
+            number = server.about()["stop_number"]
+            announce(f"stopped: {server.stopped}; {clearing_hint(number)}")
         if profile.cameras:
             announce(f"images of {', '.join(profile.cameras)} at {server.images}")
         ends.enter_context(beside(server))
@@ -316,15 +321,15 @@ def _wrap(
 
 def _guard(robot: Robot, profile: Profile) -> Guard:
     """The robot, limited as the profile says."""
-    section = profile.robot.guard
+    section, holds_stopped = profile.robot.guard, profile.serve.stopped_at_end == "hold"
     if section == GuardSection():
-        return Guard(robot)
+        return Guard(robot, holds_stopped=holds_stopped)
     try:
         limits, check = (
             section.limits(robot.spec.limits),
             _motion_check(robot, profile) if section.checks_motion else None,
         )
-        return Guard(robot, limits=limits, check=check)
+        return Guard(robot, limits=limits, check=check, holds_stopped=holds_stopped)
     except SpecError as error:
         raise ProfileError(profile.file, "robot.guard", str(error)) from None
 
@@ -417,7 +422,7 @@ def _check_kind(profile: Profile, spec: RobotSpec) -> None:
 
 def _model(profile: Profile) -> RobotModel:
     try:
-        return find_robot_model(profile.robot.kind)
+        return load_robot_model(profile.robot.kind)
     except ValueError as error:
         raise ProfileError(profile.file, "robot.kind", str(error)) from error
 

@@ -10,10 +10,15 @@ from typing import Any
 from hal import RobotError
 from real import RemoteRobot
 
-__all__ = ["Stopper"]
+__all__ = ["Stopper", "clearing_hint"]
 
 _STAND_BY_S = 1.0
 """Time between two looks whether the connection stands, seconds."""
+
+
+def clearing_hint(number: object) -> str:
+    """Return how a person at a terminal clears the stop with this number."""
+    return f'look at the robot, then add to run or teleop: --clear-stop "WHAT YOU FOUND" --stop-number {number}'
 
 
 class Stopper:

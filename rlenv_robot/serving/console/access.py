@@ -6,8 +6,8 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-import time
-from collections.abc import Callable, Collection
+import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,9 +15,6 @@ from pathlib import Path
 from real.protocol.keys import Allowed, Entry, Role, allow, revoke
 
 __all__ = ["Origins", "Tokens", "Visitor", "is_loopback", "new_token", "revoke_token"]
-
-_REFRESH_S = 0.5
-"""Time between two looks at the list of tokens, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,30 +31,37 @@ class Visitor:
     role: Role
     digest: str = ""
 
+    @property
+    def id(self) -> str:
+        """The first 16 digits of the digest, which is public: it tells visitors of the same name apart."""
+        return self.digest[:16]
+
+    def is_same(self, other: Visitor | None) -> bool:
+        """Return whether another visitor has the same token, whatever its role was."""
+        return other is not None and self.digest == other.digest
+
 
 class Tokens:
     """The tokens of a console: a list in a folder, or one token that lives as long as the process.
 
     The list is that of `rlenv-robot keys`, with the SHA-256 of each token in the place of a key: the folder shows no
-    token. An edit counts within half a second, and a token that is revoked or expires loses its rights then.
+    token. The list is looked at for each message, so an edit, a revocation or a token's end counts at the next one. Its
+    methods may be called from any thread.
 
     Args:
         folder: of the list; None makes one token of the role ``operate``, which `own` has.
         owner: name of the visitor with that token.
-        now: monotonic clock, seconds.
 
     Attributes:
         own: the token that was made; None with a folder.
 
     Raises:
-        ValueError: the list is damaged, or others can write it.
+        ValueError: the list is damaged or empty, or others can write it.
     """
 
-    def __init__(
-        self, folder: str | Path | None, owner: str = "operator", now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, folder: str | Path | None, owner: str = "operator") -> None:
         self.own: str | None = None
-        self._now, self._looked_s = now, now()
+        self._lock = threading.Lock()
         self._allowed: Allowed | None = None
         self._single: list[Entry] = []
         if folder is None:
@@ -65,6 +69,11 @@ class Tokens:
             self._single = [Entry(_digest(self.own), Role.OPERATE, owner)]
         else:
             self._allowed = Allowed(folder)
+            if not list(self._allowed):
+                raise ValueError(
+                    f"no token is on the list of {folder}, so nobody could log in; make one with "
+                    f"`rlenv-robot tokens new {folder} --name NAME --role ROLE`"
+                )
 
     def admit(self, token: str) -> Visitor | None:
         """Return the visitor of a token, or None where it has no rights.
@@ -72,30 +81,30 @@ class Tokens:
         Every entry is compared in constant time, so the time tells nothing of a token.
         """
         digest, found = _digest(token), None
-        for entry in self._entries():
-            if hmac.compare_digest(entry.key, digest):
-                found = entry
-        return None if found is None else self._visitor(found.key)
+        for key in self._keys():
+            if hmac.compare_digest(key, digest):
+                found = key
+        return None if found is None else self._visitor(found)
 
     def current(self, visitor: Visitor) -> Visitor | None:
         """Return a visitor with the rights of now, or None where the token was revoked or has expired."""
-        self._entries()
         return self._visitor(visitor.digest)
 
     def _visitor(self, digest: str) -> Visitor | None:
-        if self._allowed is not None:
-            entry = self._allowed.find(digest)
-        else:
+        if self._allowed is None:
             entry = next((entry for entry in self._single if entry.key == digest), None)
+        else:
+            with self._lock:  # another thread may be reading the list anew, and the old rights must not count meanwhile
+                self._allowed.refresh()
+                entry = self._allowed.find(digest)
         return None if entry is None else Visitor(entry.name, entry.role, digest)
 
-    def _entries(self) -> Collection[Entry]:
+    def _keys(self) -> Collection[str]:
         if self._allowed is None:
-            return self._single
-        if self._now() - self._looked_s >= _REFRESH_S:
-            self._looked_s = self._now()
+            return [entry.key for entry in self._single]
+        with self._lock:
             self._allowed.refresh()
-        return tuple(self._allowed)
+            return [entry.key for entry in self._allowed]
 
 
 def _digest(token: str) -> str:
@@ -107,16 +116,16 @@ def new_token(folder: str | Path, name: str, role: Role, until: datetime | None 
 
     Args:
         folder: is made if need be, readable by its owner only.
-        name: of the visitor, for the log of acts.
+        name: of the visitor, for the log of acts; no other token on the list may have it.
         role: what the visitor may do.
         until: when its rights end, with a time zone; None: never.
 
     Raises:
-        ValueError: name or end are wrong, or others can write the folder.
+        ValueError: name or end are wrong, another token has the name, or others can write the folder.
     """
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     token = secrets.token_urlsafe(32)
-    allow(folder, _digest(token), role, name, until)
+    allow(folder, _digest(token), role, name, until, unique=True)
     return token
 
 

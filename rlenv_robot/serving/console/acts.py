@@ -8,14 +8,13 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hal import ConnectionLost, RobotError
 from real import RemoteRobot
-from real.protocol.keys import Role
 from real.protocol.text import printable
 from rlenv_robot.serving.console.access import Visitor
 from rlenv_robot.serving.console.messages import Act
@@ -23,17 +22,9 @@ from rlenv_robot.serving.console.mover import Mover
 from rlenv_robot.serving.console.questions import QuestionBox
 from rlenv_robot.serving.stopper import Stopper
 
-__all__ = ["RIGHTS", "ActLog", "ActRecord", "Acts"]
+__all__ = ["ActLog", "ActRecord", "Acts"]
 
 _log = logging.getLogger(__name__)
-
-_ALL, _MOVERS = frozenset(Role), frozenset({Role.OPERATE, Role.MOVE})
-
-RIGHTS: Mapping[str, frozenset[Role]] = {
-    "stop": _ALL,
-    **dict.fromkeys(("arm", "hold", "reset_done", "reset_refused", "success", "failure", "discard"), _MOVERS),
-}
-"""The roles that each act needs. To take the robot from another client, ``arm`` and ``hold`` need ``operate``."""
 
 _KEPT = 200
 
@@ -158,25 +149,25 @@ class Acts:
         return record
 
     def _allowed(self, act: Act, visitor: Visitor, text: str) -> str:
-        if visitor.role not in RIGHTS[act.act]:
-            allowed = ", ".join(sorted(RIGHTS[act.act]))
-            raise ValueError(f"the role {visitor.role} does not allow {act.act}; allowed with {allowed}")
-        if act.take and visitor.role is not Role.OPERATE:
-            raise ValueError(f"the role {visitor.role} may not take the robot from its holder; operate may")
-        name = visitor.name
+        name, mover = visitor.name, self._mover
         match act.act:
             case "stop":
+                mover.check("stop", visitor)
                 return self._stop(name, text)
             case "arm":
-                return self._arm(act, name, text)
+                mover.check("arm with take" if act.take else "arm", visitor)
+                return self._arm(act, visitor, text)
             case "hold":
-                return self._hold(name, take=act.take)
+                return self._hold(visitor, take=act.take)
             case "reset_done" | "reset_refused":
+                mover.check(act.act, visitor)
                 self._questions.answer_reset(name, ready=act.act == "reset_done", note=text)
                 return "answered"
             case verdict:
-                if self._questions.pending is None and self._mover.finish(name, verdict):
-                    return f"{verdict}; the episode ends"
+                question = self._questions.pending
+                if question is None or question.owner:
+                    return mover.judge(visitor, verdict, text)
+                mover.check("verdict for the robot", visitor)
                 return self._questions.answer_verdict(name, verdict, text)
 
     def _stop(self, name: str, text: str) -> str:
@@ -184,19 +175,19 @@ class Acts:
         self._stopper.stop(f"{name} at the console: {text or 'Stop'}")
         return f"stopped; the robot confirmed after {(time.monotonic() - began_s) * 1e3:.0f} ms"
 
-    def _arm(self, act: Act, name: str, text: str) -> str:
+    def _arm(self, act: Act, visitor: Visitor, text: str) -> str:
         status = self._stopper.status()
         number = status.get("stop_number")
         if status.get("state") != "stopped":
-            return self._mover.arm(name, take=act.take)
+            return self._mover.arm(visitor, take=act.take)
         if not text:
             raise ValueError("the robot is stopped; say what was found there, and why it may move again")
         if act.stop_number != number:
             raise ValueError("another stop has come since the page showed the robot's state; look again")
-        return self._mover.arm(name, f"{name}: {text}", act.stop_number, take=act.take)
+        return self._mover.arm(visitor, f"{visitor.name}: {text}", act.stop_number, take=act.take)
 
-    def _hold(self, name: str, *, take: bool) -> str:
-        if self._mover.hold(name):
+    def _hold(self, visitor: Visitor, *, take: bool) -> str:
+        if self._mover.hold(visitor, take=take):
             return "held"
         with closing(RemoteRobot(self._address, keys=self._keys, take="force" if take else "no")) as remote:
             try:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hal import RobotError
 from hal.field import JsonDict
-from real.protocol.keys import Role
+from real.protocol.access import role_refusal
 from real.protocol.text import printable
 from recorder.log.preferences import Choice, EpisodeId, Judgement, add_judgement, count_votes, read_judgements
 from recorder.table.table import Table
@@ -153,8 +153,8 @@ def compare(
 
 
 def _allowed(comparisons: Comparisons | None, visitor: Visitor) -> Comparisons:
-    if visitor.role is not Role.OPERATE:
-        raise ValueError(f"the role {visitor.role} does not allow comparisons; allowed with {Role.OPERATE}")
+    if (why := role_refusal("compare", visitor.role)) is not None:
+        raise ValueError(f"{visitor.name} {why}")
     if comparisons is None:
         raise ValueError("the console was started without --runs FOLDER")
     return comparisons

@@ -35,6 +35,7 @@ class Question:
         text: for people, one line.
         verdict: whether the answer to a ``reset`` carries the verdict on the episode before.
         until_s: monotonic clock at which nobody waits any more, seconds.
+        owner: the id of the visitor who alone may answer; empty for a question of the robot's server.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Question:
     text: str
     verdict: bool
     until_s: float
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class QuestionBox:
         """Open a question."""
         with self._changed:
             self._open, self._reply, self._verdict = question, None, None
+            self._changed.notify_all()
         self.on_change()
 
     def withdraw(self, question_id: str) -> None:
@@ -103,12 +106,13 @@ class QuestionBox:
             if self._open is None or self._open.id != question_id:
                 return
             self._open = None
+            self._changed.notify_all()
         self.on_change()
 
     def take_reply(self, question_id: str, timeout_s: float = 0.0) -> Reply | None:
-        """Return the reply to a question once, or None where there is none in time."""
+        """Return the reply to a question once, or None where there is none in time or it is not open any more."""
         with self._changed:
-            self._changed.wait_for(lambda: self._reply is not None and self._reply[0] == question_id, timeout_s)
+            self._changed.wait_for(lambda: self._open is None or self._open.id != question_id, timeout_s)
             if self._reply is None or self._reply[0] != question_id:
                 return None
             reply, self._reply = self._reply[1], None
@@ -158,13 +162,18 @@ class QuestionBox:
 
     # -- the verdict on an episode of the console's own ---------------------------------------------------
 
-    def judge(self, text: str, deadline_s: float) -> Answer:
-        """Ask for a verdict, and wait for it.
+    def judge(self, text: str, deadline_s: float, owner: str = "") -> Answer:
+        """Ask the owner of an episode for a verdict, and wait for it.
+
+        Args:
+            text: the question.
+            deadline_s: longest wait, seconds.
+            owner: the id of the visitor whose episode it was.
 
         Raises:
-            DeadlineExceeded: nobody replied.
+            DeadlineExceeded: nobody replied, or the question was given up (`give_up`).
         """
-        question = Question(f"own {time.monotonic_ns()}", "verdict", text, False, self._now() + deadline_s)
+        question = Question(f"own {time.monotonic_ns()}", "verdict", text, False, self._now() + deadline_s, owner)
         self.ask(question)
         try:
             reply = self.take_reply(question.id, deadline_s)
@@ -173,6 +182,12 @@ class QuestionBox:
         if reply is None:
             raise DeadlineExceeded("nobody at the console judged the episode", deadline_s, "press a verdict in time")
         return Answer(reply.by, reply.note, reply.verdict)
+
+    def give_up(self) -> None:
+        """Close the question for a verdict on an episode of the console's own, if one is open: it gets none."""
+        question = self._open
+        if question is not None and question.owner:
+            self.withdraw(question.id)
 
 
 class FixtureSocket:

@@ -11,7 +11,7 @@ import logging
 import socket
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,8 +29,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from hal import RobotError
 from real.control.limits import RateLimiter
-from real.protocol.keys import Role
+from real.protocol.access import may
 from real.protocol.text import printable
+from real.server.connections import raise_descriptor_limit
 from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.serving.console.access import Origins, Tokens, Visitor, is_loopback
 from rlenv_robot.serving.console.acts import ActLog, Acts
@@ -52,6 +53,7 @@ from rlenv_robot.serving.console.mover import Mover, MoverSettings
 from rlenv_robot.serving.console.questions import FixtureSocket, QuestionBox
 from rlenv_robot.serving.console.replay import Replays
 from rlenv_robot.serving.console.scene import Scene
+from rlenv_robot.serving.console.strangers import Strangers, TlsLoop
 from rlenv_robot.serving.console.view import (
     acts_text,
     describe_robot,
@@ -121,8 +123,8 @@ class ConsoleSettings:
         mover: of teleoperation.
 
     Raises:
-        ValueError: other machines could reach the console without TLS or without a list of tokens, or half of the
-            certificate is missing.
+        ValueError: the port does not exist; other machines could reach the console without TLS or without a list of
+            tokens; or half of the certificate is missing.
     """
 
     address: str
@@ -140,6 +142,8 @@ class ConsoleSettings:
     mover: MoverSettings = field(default_factory=MoverSettings)
 
     def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"port is {self.port}, allowed are 0 (any free one) to 65535")
         if (self.certificate is None) != (self.private_key is None):
             raise ValueError("TLS needs both a certificate and its private key")
         if is_loopback(self.host):
@@ -204,7 +208,9 @@ class ConsoleServer:
         self.tokens = Tokens(settings.tokens, printable(_user(), 64))
         self._feed = RobotFeed(settings.address, settings.keys, settings.telemetry)
         self._questions = QuestionBox()
-        self._mover = Mover(settings.address, settings.keys, settings.mover, self._questions)
+        self._mover = Mover(
+            settings.address, settings.keys, settings.mover, self._questions, self.tokens.current, self._robot_state
+        )
         self._log = ActLog(settings.acts)
         self._acts = Acts(settings.address, settings.keys, self._mover, self._questions, self._log)
         self._replays = None if settings.runs is None else Replays(settings.runs)
@@ -221,12 +227,14 @@ class ConsoleServer:
         self._ordinary = ThreadPoolExecutor(16, "rlenv-robot console act")
         self._replayer = ThreadPoolExecutor(1, "rlenv-robot console replay")
         self._stops = ThreadPoolExecutor(8, "rlenv-robot console stop")
+        self._strangers = Strangers()
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 _OnlyOurHosts(self._app(), self._origins), log_config=None, access_log=False, server_header=False,
                 ws_max_size=MAX_BYTES, ws_max_queue=16, ws_ping_interval=5.0, ws_ping_timeout=10.0,
                 ws_per_message_deflate=False, timeout_graceful_shutdown=1, limit_concurrency=256, lifespan="off",
-                ws="websockets-sansio", ssl_certfile=settings.certificate, ssl_keyfile=settings.private_key,
+                ws="websockets-sansio", http=self._strangers.protocol,
+                proxy_headers=False, ssl_certfile=settings.certificate, ssl_keyfile=settings.private_key,
             )
         )  # fmt: skip
         self._thread = threading.Thread(target=self._run, name="rlenv-robot console", daemon=True)
@@ -244,6 +252,7 @@ class ConsoleServer:
         Raises:
             RobotError: the certificate can't be used.
         """
+        raise_descriptor_limit()  # handshakes that are not finished have a descriptor each
         self._uvicorn.config.load()  # raises here what would end the thread
         self._thread.start()
         while not self._uvicorn.started:
@@ -283,9 +292,15 @@ class ConsoleServer:
 
     def _run(self) -> None:
         try:
-            self._uvicorn.run([self._listener])
+            with asyncio.Runner(loop_factory=TlsLoop if self.settings.tls else None) as runner:
+                runner.run(self._uvicorn.serve([self._listener]))
         except SystemExit:  # uvicorn's way to say that it could not start
             _log.error("the console's web server could not start")
+
+    def _robot_state(self) -> tuple[str, float]:
+        """Return the robot's state by the newest telemetry, and when that came; empty where it is not followed."""
+        look = self._feed.look
+        return ("", 0.0) if look.snapshot is None or look.problem else (look.snapshot.state, look.came_s)
 
     # -- news: from threads to pages ----------------------------------------------------------------------
 
@@ -322,8 +337,9 @@ class ConsoleServer:
             )
             for page in self._pages:
                 page.fresh.add("robot")
-        self._texts["state"] = state_text(look, self._described[1], mover)
-        self._texts["restricted"] = state_text(look, None, mover, restricted=True)
+        now_s = time.monotonic()
+        self._texts["state"] = state_text(look, self._described[1], mover, now_s)
+        self._texts["restricted"] = state_text(look, None, mover, now_s, restricted=True)
 
     # -- HTTP ---------------------------------------------------------------------------------------------
 
@@ -359,14 +375,15 @@ class ConsoleServer:
             await asyncio.sleep(0.2)
             await web.close(_REFUSED, "no valid token")
             return None
-        names = Counter(page.visitor.name for page in self._pages)
-        if len(self._pages) >= _MOST_PAGES or names[visitor.name] >= _MOST_PAGES_OF_ONE:
+        own_pages = sum(page.visitor.is_same(visitor) for page in self._pages)
+        if len(self._pages) >= _MOST_PAGES or own_pages >= _MOST_PAGES_OF_ONE:
             await web.close(_TRY_LATER, "too many pages are open")
             return None
+        self._strangers.admit(web.scope.get("client"))
         return visitor
 
     async def _serve(self, page: _Page) -> None:
-        self._mover.come(page.visitor.name)
+        self._mover.come(page.visitor)
         self._pages.add(page)
         page.answers.append(_welcome(page.visitor))
         page.fresh.add("robot")
@@ -378,8 +395,8 @@ class ConsoleServer:
             await self._receive(page)
         finally:
             self._pages.discard(page)
-            if all(other.visitor.name != page.visitor.name for other in self._pages):
-                self._mover.leave(page.visitor.name)
+            if not any(other.visitor.is_same(page.visitor) for other in self._pages):
+                self._mover.leave(page.visitor)
             sender.cancel()
 
     async def _receive(self, page: _Page) -> None:
@@ -399,11 +416,12 @@ class ConsoleServer:
             if not await self._still_admitted(page):
                 return
             if isinstance(message, Drive):
-                self._mover.drive(page.visitor.name, message)
+                with suppress(ValueError):  # as of a page that has not heard yet that its episode is over
+                    self._mover.drive(page.visitor, message)
             elif isinstance(message, Seen):
                 page.seen = max(page.seen, min(message.n, page.sent))
                 page.news.set()
-            elif isinstance(message, Choice):
+            elif isinstance(message, Choice) and may(page.visitor.role, "see"):
                 page.cameras = frozenset(message.cameras)
                 page.news.set()
             elif isinstance(message, Act):
@@ -413,7 +431,7 @@ class ConsoleServer:
                 task = asyncio.create_task(self._carry_out(page, message))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
-            elif isinstance(message, Replay) and page.visitor.role is not Role.STOP and not page.replays:
+            elif isinstance(message, Replay) and may(page.visitor.role, "replay") and not page.replays:
                 page.replays = asyncio.create_task(self._replay(page, message))
             elif isinstance(message, Compare) and not page.compares:
                 page.compares = asyncio.create_task(self._compare(page, message))
@@ -424,6 +442,11 @@ class ConsoleServer:
         if visitor is None:
             await page.socket.close(_REFUSED, "the token has lost its rights")
             return False
+        if visitor.role is not page.visitor.role:
+            page.answers.append(_welcome(visitor))
+            page.fresh.update(_KINDS)
+            page.cameras = page.cameras if may(visitor.role, "see") else frozenset()
+            page.news.set()
         page.visitor = visitor
         return True
 
@@ -463,11 +486,11 @@ class ConsoleServer:
                 try:
                     await asyncio.wait_for(page.news.wait(), _PULSE_S)
                 except TimeoutError:
-                    page.fresh.add("state")
+                    self._publish("state")  # nothing is new, and what is shown is older now
                 page.news.clear()
                 while page.answers:
                     await page.socket.send_text(page.answers.popleft())
-                may_watch = page.visitor.role is not Role.STOP
+                may_watch = may(page.visitor.role, "watch")
                 for kind in _KINDS if may_watch else ("state",):
                     text = self._texts.get(kind if may_watch else "restricted")
                     if kind in page.fresh and text is not None and not (kind == "state" and page.full):
@@ -487,7 +510,7 @@ class ConsoleServer:
 
 
 def _welcome(visitor: Visitor) -> str:
-    return json.dumps({"t": "welcome", "name": visitor.name, "role": visitor.role.value})
+    return json.dumps({"t": "welcome", "name": visitor.name, "role": visitor.role.value, "id": visitor.id})
 
 
 def _scene(robot: str) -> Scene | None:

@@ -69,13 +69,14 @@ def _numbers(values: np.ndarray) -> list[float | None]:
     return [round(value, _DIGITS) if math.isfinite(value) else None for value in flat.tolist()]
 
 
-def state_text(look: Look, scene: Scene | None, mover: JsonDict, *, restricted: bool = False) -> str:
-    """Return the newest state as JSON.
+def state_text(look: Look, scene: Scene | None, mover: JsonDict, now_s: float, *, restricted: bool = False) -> str:
+    """Return the newest state as JSON, with ages as of now.
 
     Args:
         look: the newest of what is known.
         scene: adds the bodies' places, measured and commanded.
         mover: the state of teleoperation (`Mover.state`).
+        now_s: this machine's monotonic clock, seconds.
         restricted: for the role ``stop``: the lifecycle alone.
     """
     snapshot = look.snapshot
@@ -83,21 +84,23 @@ def state_text(look: Look, scene: Scene | None, mover: JsonDict, *, restricted: 
     if snapshot is not None:
         state |= {"state": snapshot.state, "why": snapshot.why, "stop_number": snapshot.status.get("stop_number")}
         if not restricted:
-            state |= _details(snapshot, scene)
+            state |= _details(snapshot, scene, max(0.0, now_s - look.came_s))
     return json.dumps(state, separators=(",", ":"), allow_nan=False, default=str)
 
 
-def _details(snapshot: Snapshot, scene: Scene | None) -> JsonDict:
+def _details(snapshot: Snapshot, scene: Scene | None, since_s: float) -> JsonDict:
     status, timing = snapshot.status, snapshot.loop_timing
     sensors = {name: _numbers(value) for name, value in snapshot.sensors.items() if value.size <= _MOST_NUMBERS}
     age_s = max(0, snapshot.sent_ns - snapshot.stamp_ns) / 1e9 if snapshot.stamp_ns else None
     reading_age_s = status.get("reading_age_s")
     base_s = reading_age_s if isinstance(reading_age_s, float | int) else age_s
+    base_s = None if base_s is None else round(base_s + since_s, 4)
     return {
         "holder": snapshot.holder,
         "sent_ns": snapshot.sent_ns,
         "stamp_ns": snapshot.stamp_ns,
         "age_s": base_s,
+        "unread": status.get("unread"),
         "sensors": sensors,
         "applied": {name: _numbers(value) for name, value in snapshot.applied.items()},
         "ages_s": {
@@ -139,6 +142,7 @@ def question_text(question: Question | None, chosen: str | None) -> str:
     if question is not None:
         data["question"] = {
             "kind": question.kind, "text": question.text, "verdict": question.verdict, "chosen": chosen,
+            "owner_id": question.owner,
         }  # fmt: skip
     return json.dumps(data, separators=(",", ":"))
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from real.protocol.keys import Role
+from real.protocol.access import may
 from real.protocol.text import printable
 from rlenv_robot.serving.console.access import Tokens, Visitor, is_loopback
 
@@ -184,8 +184,10 @@ class Gate:
             _log.warning("refused a client of the live view: its URL has no valid token")
             await _answer(writer, "401 Unauthorized", "no valid token: end the URL with /?token=TOKEN")
             return None
-        if visitor.role is Role.STOP:
-            await _answer(writer, "403 Forbidden", "the token's role is stop: allowed are watch, move, operate")
+        if not may(visitor.role, "watch"):
+            await _answer(
+                writer, "403 Forbidden", f"the token's role is {visitor.role}: allowed are watch, move, operate"
+            )
             return None
         if sum(self._clients.values()) >= _MOST_CLIENTS:
             await _answer(writer, "503 Service Unavailable", f"{_MOST_CLIENTS} clients are connected already")
@@ -222,7 +224,7 @@ class Gate:
         while True:
             await asyncio.sleep(_RIGHTS_S)
             now = self._tokens.current(visitor)
-            if now is None or now.role is Role.STOP:
+            if now is None or not may(now.role, "watch"):
                 _log.info("%s has lost the right to watch", printable(visitor.name, 64))
                 return
 

@@ -24,7 +24,8 @@ const WORDS = {
     xr_on: "Hold the grip button, or the button here: the gripper follows your hand. The trigger closes it. B or Y stops the robot.",
     xr_lost: "Where your hand is can't be seen now: the robot holds.", xr_failed: "The headset or phone refused",
     engaged: "ENGAGED", released: "released: the robot holds", not_armed: "not armed: Arm first", others: "moves the robot here",
-    not_live: "NOT LIVE", no_console: "no connection to the console", old_state: "the robot's state is old",
+    not_live: "NOT LIVE", no_console: "no connection to the console", old_state: "the robot's state is old", not_read: "the robot was not read yet",
+    drive: "drive", verdict: "verdict", r_operate: "operate", r_move: "move", r_watch: "watch", r_stop: "stop", goal_of_task: "Goal of the task", not_recorded: "not recorded", dropped: "dropped",
     not_sent: "STOP WAS NOT SENT: no connection. Use the robot's own stop button!", sending: "Stop …",
     asks_reset: "The robot asks: is the scene ready?", asks_verdict: "How did the episode go?", and_verdict: "Give a verdict first, if you like.",
     chosen: "verdict", holder: "Client that moves it", nobody: "nobody", reading: "Newest reading", period: "Period", overruns: "Overruns",
@@ -39,14 +40,14 @@ const WORDS = {
     compare: "Compare recorded episodes", begin: "Begin", left: "Left is better", right: "Right is better", equal: "Equally good", skip: "Can't say",
     compare_label: "Two recorded episodes. Focus here: arrow left and right choose the better one, arrow up says equally good, arrow down skips",
     compare_help: "Which one is better? With the focus here: ← left, → right, ↑ equally good, ↓ can't say.", left_one: "Left", right_one: "Right",
-    no_pair: "No pair is left for you to judge.", prefer: "Preference", user: "Environment", assistant: "Agent",
+    no_pair: "No pair is left for you to judge.", not_drawn: "The two can't be drawn here, so they can't be compared. A browser with WebGL can.", prefer: "Preference", user: "Environment", assistant: "Agent",
   },
   zh: {
-    stop: "急停", stop_hint: "立即停止机器人。按键：Esc", theme: "主题", login: "登录", token: "令牌", enter: "进入",
+    stop: "停止", stop_hint: "立即停止机器人。按键：Esc", theme: "主题", login: "登录", token: "令牌", enter: "进入",
     operate: "操作", remark: "原因或备注", take: "从当前持有者处接管机器人", arm: "使能", hold: "保持",
     reset_done: "场景已复位", reset_refused: "未就绪", success: "成功", failure: "失败", discard: "丢弃",
     teleop: "遥操作", view: "机器人", cameras: "相机", joints: "关节", sensors: "传感器",
-    timing: "控制循环与服务器", episodes: "回合", acts: "操作记录", name: "名称", range: "范围", unit: "单位", age: "时延",
+    timing: "控制循环与服务器", episodes: "回合", acts: "操作记录", name: "名称", range: "范围", unit: "单位", age: "数据时效",
     value: "数值", goal: "目标", load: "负载", number: "序号", began: "开始", seconds: "秒", ended: "结束",
     who: "操作者", act: "操作", outcome: "结果", time: "时间", role: "角色",
     pad_label: "遥操作。聚焦此处，按住空格键，再按键移动关节",
@@ -58,27 +59,67 @@ const WORDS = {
     gamepad: "手柄：按住肩键接合；摇杆、方向键和扳机移动关节。",
     touch_label: "两个拇指摇杆。手指按住摇杆即接合，抬起则机器人保持不动", stick_left: "左摇杆", stick_right: "右摇杆",
     touch_group: "切换摇杆所控关节", xr_start: "在空间中跟随我的手", xr_end: "结束", xr_clutch: "按住以移动",
-    xr_on: "按住手柄握键或此处按钮：夹爪跟随手的运动。扳机使其闭合。B 或 Y 键急停机器人。",
+    xr_on: "按住手柄握键或此处按钮：夹爪跟随手的运动。扳机使其闭合。B 或 Y 键停止机器人。",
     xr_lost: "当前无法定位手的位置：机器人保持不动。", xr_failed: "头显或手机拒绝了请求",
     engaged: "已接合", released: "已松开：机器人保持", not_armed: "未使能：请先使能", others: "正在此处移动机器人",
-    not_live: "非实时", no_console: "与控制台的连接已断开", old_state: "机器人状态已过时",
-    not_sent: "急停未发送：没有连接。请使用机器人本体的急停按钮！", sending: "正在急停 …",
+    not_live: "非实时", no_console: "与控制台的连接已断开", old_state: "机器人状态已过时", not_read: "尚未读取机器人",
+    drive: "移动", verdict: "评判", r_operate: "操作", r_move: "移动", r_watch: "观看", r_stop: "停止", goal_of_task: "任务目标", not_recorded: "未记录", dropped: "丢弃帧数",
+    not_sent: "停止指令未发送：没有连接。请使用机器人本体的急停按钮！", sending: "正在停止 …",
     asks_reset: "机器人询问：场景是否就绪？", asks_verdict: "本回合结果如何？", and_verdict: "可先给出评判。",
     chosen: "评判", holder: "当前控制客户端", nobody: "无", reading: "最新读数", period: "周期", overruns: "超时次数",
     longest: "最长周期", periods: "周期数", late: "迟到指令", real_time: "实时调度", recording: "控制器日志",
     held_back: "被防护限制", faults: "故障", mover: "本控制台", recorded: "已记录", bad_token: "该令牌无效。",
-    lost_rights: "该令牌已失去权限。", need_reason: "机器人已急停：请填写检查结果，以及为何可以再次运动。",
+    lost_rights: "该令牌已失去权限。", need_reason: "机器人已停止：请填写检查结果，以及为何可以再次运动。",
     idle: "空闲", arming: "使能中", armed: "已使能", moving: "运动中", judging: "等待评判",
     s_disarmed: "未使能", s_arming: "使能中", s_resetting: "复位中", s_ready: "就绪", s_running: "运行中", s_holding: "保持",
-    s_stopped: "已急停", old: "过时", measured: "此姿态的时延：",
+    s_stopped: "已停止", old: "过时", measured: "此姿态的数据时效：",
     replay: "回放已记录的回合", first: "回合", second: "叠加", back: "后退一帧", next: "前进一帧", play: "播放", pause: "暂停",
     speed: "速度", to_live: "返回实时", at: "回合中的位置", live: "实时", none: "无", simulation: "其仿真", is_replay: "回放，非实时",
     compare: "比较已记录的回合", begin: "开始", left: "左侧更好", right: "右侧更好", equal: "同样好", skip: "无法判断",
     compare_label: "两个已记录的回合。聚焦此处：左右方向键选择更好的一个，上方向键表示同样好，下方向键跳过",
     compare_help: "哪一个更好？聚焦此处后：← 左侧，→ 右侧，↑ 同样好，↓ 无法判断。", left_one: "左", right_one: "右",
-    no_pair: "没有需要您评判的配对了。", prefer: "偏好", user: "环境", assistant: "智能体",
+    no_pair: "没有需要您评判的配对了。", not_drawn: "此处无法绘制这两个回合，因此无法比较；请使用支持 WebGL 的浏览器。", prefer: "偏好", user: "环境", assistant: "智能体",
   },
 };
+// What the console and the robot's server say, in Chinese; what is missing here, as a person's own words, stays as it is.
+const PHRASES = [
+  [/^armed: the robot is at its start(; not recorded)?$/, (_, bare) => `已使能：机器人位于起始位置${bare ? "；不记录" : ""}`],
+  [/^held$/, () => "已保持"], [/^answered$/, () => "已回答"], [/^(success|failure|discard)$/, (_, verdict) => t(verdict)],
+  [/^(success|failure|discard); the episode ends$/, (_, verdict) => `${t(verdict)}；回合结束`],
+  [/^(success|failure|discard); it goes with the next 'reset done'$/, (_, verdict) => `${t(verdict)}；将随下一次“场景已复位”提交`],
+  [/^stopped; the robot confirmed after (\d+) ms$/, (_, ms) => `已停止；机器人在 ${ms} 毫秒后确认`],
+  [/^the stop was NOT confirmed, use the robot's own stop button: (.*)$/, (_, rest) => `停止未得到确认，请使用机器人本体的急停按钮：${rest}`],
+  [/^the robot is stopped; say what was found there.*$/, () => "机器人已停止：请填写检查结果，以及为何可以再次运动"],
+  [/^another stop has come since.*$/, () => "页面显示状态之后又发生了一次停止；请再次查看"],
+  [/^a reset is under way already$/, () => "复位已在进行中"], [/^a reset was asked for$/, () => "已请求复位"],
+  [/^the robot asks for no (reset|verdict) now$/, (_, what) => (what === "reset" ? "机器人当前未请求复位" : "机器人当前未请求评判")],
+  [/^(.*) has the role (\w+) here, which does not allow (.*); allowed with ([\w, ]*)(\. Stop is always possible)?$/, (_, who, role, what, roles) => `${who} 的角色是“${t(`r_${role}`)}”，不允许“${t(what)}”；允许的角色：${roles.split(", ").map((one) => t(`r_${one}`)).join("、")}`],
+  [/^(.*) may not ([^:]*): (.*) moves the robot; with the role operate, take it\. Stop is always possible$/, (_, who, what, holder) => `${who} 不能“${t(what)}”：${holder} 正在移动机器人；角色“操作”可以接管。停止始终可用`],
+  [/^(.*) may not ([^:]*): the episode is that of (.*)\. Stop is always possible$/, (_, who, what, holder) => `${who} 不能“${t(what)}”：该回合属于 ${holder}。停止始终可用`],
+  [/^(.*) may not ([^:]*): there is no episode\. Stop is always possible$/, (_, who, what) => `${who} 不能“${t(what)}”：当前没有回合。停止始终可用`],
+  [/^the token of (.*) has lost its rights$/, (_, who) => `${who} 的令牌已失去权限`],
+  [/^nothing moved: somebody asked to hold before the reset began$/, () => "没有运动：复位开始前有人请求保持"],
+  [/^somebody asked to hold during the reset; the robot holds$/, () => "复位期间有人请求保持；机器人保持不动"],
+  [/^the server was started$/, () => "服务器已启动"], [/^the server was closed$/, () => "服务器已关闭"], [/^the reset is done$/, () => "复位完成"],
+  [/^the robot was opened and read; (.*)$/, () => "机器人已打开并读取"], [/^the first command of the episode$/, () => "本回合的第一条指令"],
+  [/^held: no valid command for ([\d.]+) s(.*)$/, (_, seconds) => `已保持：${seconds} 秒内没有有效指令`],
+  [/^the episode was ended: (.*)$/, (_, rest) => `回合已结束：${say(rest)}`], [/^the episode is over$/, () => "回合结束"],
+  [/^(success|failure|discard), says (.*)$/, (_, verdict, who) => `${who} 评判为“${t(verdict)}”`], [/^held by (.*)$/, (_, who) => `由 ${who} 保持`],
+  [/^armed anew by (.*)$/, (_, who) => `由 ${who} 重新使能`], [/^the page of (.*) is gone$/, (_, who) => `${who} 的页面已关闭`],
+  [/^(.*) has only the role (\w+) now$/, (_, who, role) => `${who} 现在的角色只是“${t(`r_${role}`)}”`], [/^(.*) has no rights any more$/, (_, who) => `${who} 已失去权限`],
+  [/^(.*) at the console: (.*)$/, (_, who, text) => `${who} 在控制台：${text === "Stop" ? t("stop") : text}`],
+  [/^the reset failed: (.*)$/, (_, rest) => `复位失败：${say(rest)}`], [/^the reset was given up: (.*)$/, (_, rest) => `复位已放弃：${say(rest)}`],
+  [/^its client gave the robot back$/, () => "客户端已归还机器人"], [/^its client is gone$/, () => "客户端已断开"],
+  [/^its client released the robot$/, () => "客户端已释放机器人"],
+];
+function say(text) {
+  if (language !== "zh" || !text) return text || "";
+  for (const [pattern, words] of PHRASES) {
+    const parts = pattern.exec(text);
+    if (parts) return words(...parts);
+  }
+  return text;
+}
 const store = {
   get: (key, area = localStorage) => { try { return area.getItem(key); } catch { return null; } },
   set: (key, value, area = localStorage) => { try { area.setItem(key, value); } catch { /* a private window */ } },
@@ -178,7 +219,7 @@ function receive(message) {
       comparison.busy = false; // an answer on its way was lost with the connection
       comparison.label();
       $("take-row").hidden = me.role !== "operate";
-      put($("me"), `${me.name} (${me.role})`);
+      put($("me"), `${me.name} (${t(`r_${me.role}`)})`);
       if (robot) seeCameras();
       break;
     case "robot":
@@ -188,7 +229,10 @@ function receive(message) {
       touch.label();
       if (!replay.shown) scene.load(robot.scene);
       break;
-    case "state": taken++; state = message; stateAt = performance.now(); tell(); break;
+    case "state":
+      if (armed && (message.state === "stopped" || (armed === "seen" && !EPISODE.has(message.state)))) { armed = ""; put($("outcome"), ""); }
+      if (armed && EPISODE.has(message.state)) armed = "seen";
+      taken++; state = message; stateAt = performance.now(); tell(); break;
     case "question": question = message.question; break;
     case "episodes": episodes = message.episodes; renderEpisodes(); break;
     case "acts": acts = message.acts; renderActs(); break;
@@ -199,6 +243,8 @@ function receive(message) {
   schedule();
 }
 
+const EPISODE = new Set(["ready", "running"]);
+let armed = ""; // whether the outcome says so, and the state has shown it: it goes when that is true no more
 let telling = false;
 function tell() {
   if (telling || taken === told) return;
@@ -231,10 +277,11 @@ function stop() {
 
 function takeOutcome(message) {
   waiting.delete(message.id);
-  const line = `${t(message.act)}: ${message.text}`;
+  const line = `${t(message.act)}: ${say(message.text)}`;
   if (message.act === "stop") put($("notice"), line);
   put($("outcome"), line);
   $("outcome").className = message.ok ? "good" : "bad";
+  armed = message.ok && message.act === "arm" ? "told" : "";
   if (message.ok) {
     $("text").value = "";
     if (message.act === "arm") { $("take").checked = false; put($("notice"), ""); }
@@ -252,29 +299,32 @@ function schedule() {
   setTimeout(draw, 100); // also in a hidden tab
 }
 
-const MOVING = new Set(["ready", "running", "resetting"]); // in other states a robot may not be read
-
-function staleness() {
+/** Why nothing is known of the robot; empty where the console and the robot's server answer. */
+function lost() {
   if (!socket || !me) return t("no_console");
   if (!state) return t("old_state");
   if (!state.live) return state.problem;
-  if (performance.now() - stateAt > 1500) return t("no_console");
-  if (MOVING.has(state.state) && typeof state.age_s === "number" && state.age_s > 1) return `${t("old_state")}: ${state.age_s.toFixed(1)} s`;
-  return "";
+  return performance.now() - stateAt > 1500 ? t("no_console") : "";
+}
+/** Why the readings are not those of now, in whatever state the robot is. */
+function outdated() {
+  if (!me || me.role === "stop") return "";
+  if (typeof state.age_s !== "number") return [t("not_read"), state.unread].filter(Boolean).join(": ");
+  return state.age_s > 1 ? `${t("old_state")}: ${state.age_s.toFixed(1)} s` : "";
 }
 
 function render() {
-  const stale = $("login").hidden ? staleness() : "";
+  const gone = $("login").hidden ? lost() : "", stale = gone || ($("login").hidden ? outdated() : "");
   $("stale").hidden = !stale;
   put($("stale"), stale ? `${t("not_live")}: ${stale}` : "");
   document.body.dataset.live = String(!stale);
-  if (robot) { put($("robot"), robot.name); document.title = `${robot.name} – ${state ? state.state : ""}`; }
+  if (robot) { put($("robot"), robot.name); document.title = `${robot.name} – ${state ? t(`s_${state.state}`) : ""}`; }
   if (!state) return;
   const name = state.state || "";
   put($("state"), name ? t(`s_${name}`) : "–");
   $("state").dataset.s = name;
-  put($("why"), state.why || "");
-  renderActsAllowed(stale);
+  put($("why"), say(state.why));
+  renderActsAllowed(gone);
   if (!me || me.role === "stop" || !robot) return;
   renderQuestion();
   renderJoints();
@@ -282,19 +332,22 @@ function render() {
   renderTiming();
   renderPad();
   renderCameraAges();
+  renderGoal();
   if (replay.shown) return;
+  scene.markers = places();
   scene.draw(state.pose || [], state.goal || []);
   if (!$("scene").hidden) put($("scene-note"), state.age_s > 1 ? `${t("measured")} ${state.age_s.toFixed(1)} s` : "");
 }
 
-function renderActsAllowed(stale) {
-  const asks = question || {};
-  const mine = state.mover.phase === "armed" || state.mover.phase === "moving";
+const mine = () => Boolean(state.mover.owner_id) && state.mover.owner_id === me.id;
+function renderActsAllowed(gone) {
+  if (!me) return;
+  const asks = question || {}, phase = state.mover.phase;
   const allowed = {
-    arm: !stale && state.mover.phase !== "arming", hold: true,
+    arm: !gone && phase !== "arming", hold: true, // of another person's episode the console says whose it is
     reset_done: asks.kind === "reset", reset_refused: asks.kind === "reset",
   };
-  const verdict = asks.kind === "verdict" || (asks.kind === "reset" && asks.verdict) || (!question && mine);
+  const verdict = asks.owner_id ? asks.owner_id === me.id : asks.kind === "verdict" || (asks.kind === "reset" && asks.verdict) || (!question && mine() && (phase === "armed" || phase === "moving"));
   for (const button of document.querySelectorAll("[data-act]")) {
     const name = button.dataset.act;
     button.disabled = !(name in allowed ? allowed[name] : verdict);
@@ -305,7 +358,7 @@ function renderActsAllowed(stale) {
 function renderQuestion() {
   $("question").hidden = !question;
   if (!question) return;
-  const words = [t(question.kind === "reset" ? "asks_reset" : "asks_verdict"), question.text];
+  const words = [t(question.kind === "reset" ? "asks_reset" : "asks_verdict"), question.owner_id && question.owner_id !== me.id ? `(${state.mover.owner})` : "", question.text];
   if (question.kind === "reset" && question.verdict) words.push(question.chosen ? `${t("chosen")}: ${t(question.chosen)}` : t("and_verdict"));
   put($("question-text"), words.filter(Boolean).join(" – "));
 }
@@ -325,11 +378,11 @@ function buildTables() {
   for (const command of robot.commands) {
     command.elements.forEach((element, index) => {
       const mark = make("i"), goal = make("i", { class: "goal" });
-      const range = make("div", { class: "range", role: "meter", "aria-label": element }, mark, goal);
+      const range = make("div", { class: "range" }, mark, goal);
       const value = make("td", { class: "n" }), target = make("td", { class: "n" });
       const others = (command === first ? beside : []).map((sensor) => [sensor, make("td", { class: "n" })]);
       body.append(make("tr", {}, make("th", { scope: "row" }, element), make("td", {}, range), value, target, ...others.map(([, cell]) => cell)));
-      jointRows.push({ command, index, range, mark, goal, value, target, others });
+      jointRows.push({ command, index, element, range, mark, goal, value, target, others });
     });
   }
   joints.push(body);
@@ -346,16 +399,17 @@ function buildTables() {
 }
 
 function renderJoints() {
-  for (const { command, index, range, mark, goal, value, target, others } of jointRows) {
+  for (const { command, index, element, range, mark, goal, value, target, others } of jointRows) {
     const low = command.low[index], high = command.high[index];
     const at = state.sensors?.[command.measured_by]?.[index], aim = state.applied?.[command.name]?.[index];
     const share = (number) => (number === null || number === undefined || low === null || high === null || high <= low ? null : Math.min(1, Math.max(0, (number - low) / (high - low))));
     const here = share(at), there = share(aim);
     mark.hidden = here === null;
     goal.hidden = there === null;
-    if (here !== null) {
-      mark.style.left = `${here * 100}%`;
-      range.setAttribute("aria-valuemin", low); range.setAttribute("aria-valuemax", high); range.setAttribute("aria-valuenow", at);
+    if (here !== null) mark.style.left = `${here * 100}%`;
+    const meter = here === null ? {} : { role: "meter", "aria-label": element, "aria-valuemin": low, "aria-valuemax": high, "aria-valuenow": at };
+    for (const name of ["role", "aria-label", "aria-valuemin", "aria-valuemax", "aria-valuenow"]) {
+      if (name in meter) range.setAttribute(name, meter[name]); else range.removeAttribute(name);
     }
     if (there !== null) goal.style.left = `${there * 100}%`;
     value.classList.toggle("near", here !== null && (here < 0.02 || here > 0.98));
@@ -380,15 +434,24 @@ function renderSensors() {
   }
 }
 
+/** The goal of the episode in numbers; a place in metres is drawn as well. */
+function renderGoal() {
+  const goal = Object.entries(state.mover.goal || {});
+  $("goal").hidden = !goal.length;
+  put($("goal"), goal.length ? `${t("goal_of_task")}: ${goal.map(([name, { values, unit }]) => `${name} = ${[values].flat().map((one) => (typeof one === "number" ? digits(one) : one)).join(", ")}${unit === "1" ? "" : ` ${unit}`}`).join("; ")}` : "");
+}
+const places = () => Object.values(state.mover.goal || {}).filter(({ values, unit }) => unit === "m" && values.length === 3).map(({ values }) => values);
+
 let timingRows = null;
 function renderTiming() {
   const loop = state.loop || {}, mover = state.mover;
   const rows = {
-    holder: state.holder || t("nobody"), mover: [t(mover.phase), mover.owner, mover.recording ? `${mover.recorded} ${t("recorded")}` : "", mover.task].filter(Boolean).join(", "),
+    holder: mover.owner ? `${mover.owner} (${t("mover")})` : state.holder || t("nobody"),
+    mover: [t(mover.phase), mover.owner, mover.recording ? `${mover.recorded} ${t("recorded")}` : t("not_recorded"), mover.task].filter(Boolean).join(", "),
     reading: millis(state.age_s), period: `${digits(loop.period_ms, 2)} ms`, longest: `${digits(loop.longest_ms, 2)} ms`,
     overruns: `${loop.overruns ?? "–"} / ${loop.periods ?? "–"} ${t("periods")}`, late: String(state.late_commands ?? "–"),
     real_time: state.real_time || "–", held_back: state.guard ? `${state.guard.held_back} (${state.guard.last ?? ""})` : "–",
-    recording: state.recording ? Object.entries(state.recording).map(([key, value]) => `${key} ${value}`).join(", ") : "–",
+    recording: state.recording ? [state.recording.on ? state.recording.run : state.recording.why || t("not_recorded"), state.recording.dropped ? `${t("dropped")} ${state.recording.dropped}` : ""].filter(Boolean).join(", ") : t("not_recorded"),
     faults: (state.faults || []).join("; ") || "–",
   };
   if (!timingRows) {
@@ -410,10 +473,10 @@ function fill(table, titles, rows) {
   table.replaceChildren(make("thead", {}, head), make("tbody", {}, ...body));
 }
 function renderEpisodes() {
-  fill($("episode-table"), ["number", "began", "seconds", "who", "ended"], episodes.slice(0, 50).map((episode) => [episode.number, clockTime(episode.began_wall_s), episode.seconds.toFixed(1), episode.holder, `${t(`s_${episode.state}`)}: ${episode.why}`]));
+  fill($("episode-table"), ["number", "began", "seconds", "who", "ended"], episodes.slice(0, 50).map((episode) => [episode.number, clockTime(episode.began_wall_s), episode.seconds.toFixed(1), episode.holder, `${t(`s_${episode.state}`)}: ${say(episode.why)}`]));
 }
 function renderActs() {
-  fill($("act-table"), ["time", "who", "act", "outcome"], acts.map((one) => [clockTime(one.wall_s), `${one.name} (${one.role})`, [t(one.act), one.text].filter(Boolean).join(": "), one.outcome]));
+  fill($("act-table"), ["time", "who", "act", "outcome"], acts.map((one) => [clockTime(one.wall_s), `${one.name} (${t(`r_${one.role}`)})`, [t(one.act), one.text].filter(Boolean).join(": "), say(one.outcome)]));
 }
 
 // -- Cameras ---------------------------------------------------------------------------------------------------
@@ -462,7 +525,7 @@ const pressed = new Set();
 let engaged = false, device = "keyboard";
 
 const size = () => (robot ? robot.commands.reduce((sum, command) => sum + command.elements.length, 0) : 0);
-const mineToMove = () => mayMove() && state && state.mover.owner === me.name && (state.mover.phase === "armed" || state.mover.phase === "moving");
+const mineToMove = () => mayMove() && state && mine() && (state.mover.phase === "armed" || state.mover.phase === "moving");
 
 function keyAxes() {
   const slow = pressed.has("ShiftLeft") || pressed.has("ShiftRight") ? 0.3 : 1;
@@ -630,7 +693,7 @@ function renderPad() {
   const pad = $("pad");
   pad.dataset.engaged = String(engaged);
   const owner = state.mover.owner;
-  const text = engaged ? t("engaged") : mineToMove() ? t("released") : owner && owner !== me.name ? `${owner} ${t("others")}` : t("not_armed");
+  const text = engaged ? t("engaged") : mineToMove() ? t("released") : owner && !mine() ? `${owner} ${t("others")}` : t("not_armed");
   put($("clutch"), text);
 }
 
@@ -724,6 +787,7 @@ function solid(geom, extent) {
 
 /** A drawing of a robot in a canvas; its note says why nothing is drawn. */
 const drawing = (canvasId, noteId) => ({
+  markers: [], // places (m) of the task's goal
   beside: null, // another drawing, which is seen from the same side
   gl: null, program: null, bodies: [], center: [0, 0, 0], extent: 1, azimuth: -0.9, elevation: 0.45, distance: 1, aimed: false, last: null,
   open() {
@@ -777,6 +841,12 @@ const drawing = (canvasId, noteId) => ({
     if (!model) return void this.say("no_scene");
     for (const body of this.bodies) if (body) gl.deleteBuffer(body.buffer);
     this.bodies = [];
+    if (!this.marker) {
+      const list = solid({ shape: "sphere", size: [0.012, 0, 0] }, 1).flatMap((face) => face.flatMap(({ p, n }) => [...p, ...n, 0.1, 0.75, 0.25, 1]));
+      this.marker = { buffer: gl.createBuffer(), count: list.length / 10 };
+      gl.bindBuffer(gl.ARRAY_BUFFER, this.marker.buffer);
+      gl.bufferData(gl.ARRAY_BUFFER, new Float32Array(list), gl.STATIC_DRAW);
+    }
     [this.center, this.extent] = [model.center, model.extent || 1];
     if (!this.aimed) { this.distance = 1.3 * this.extent; this.aimed = true; }
     const numbers = new Map();
@@ -808,25 +878,30 @@ const drawing = (canvasId, noteId) => ({
     const view = matrix.multiply(matrix.perspective(0.75, width / height, 0.01 * this.extent, 40 * this.extent), matrix.look(eye, this.center));
     gl.uniformMatrix4fv(gl.getUniformLocation(this.program, "view"), false, view);
     this.bodiesAt(pose, [0, 0, 0, 0], null);
+    for (const place of this.markers) this.solidAt(this.marker, [...place, 1, 0, 0, 0]);
     const apart = goal.length === pose.length && goal.some((value, index) => Math.abs(value - pose[index]) > 0.004);
     if (apart) this.bodiesAt(goal, [1, 0.62, 0.1, 0.38], pose);
   },
   bodiesAt(pose, tint, except) {
     const gl = this.gl;
     gl.uniform4fv(gl.getUniformLocation(this.program, "tint"), tint);
-    const attributes = [["point", 3, 0], ["normal", 3, 12], ["colour", 4, 24]].map(([name, count, at]) => [gl.getAttribLocation(this.program, name), count, at]);
     this.bodies.forEach((body, index) => {
       const place = pose.slice(7 * index, 7 * index + 7);
       if (!body || place.length < 7) return;
       if (except && place.every((value, k) => Math.abs(value - except[7 * index + k]) < 0.002)) return;
-      gl.uniformMatrix4fv(gl.getUniformLocation(this.program, "body"), false, matrix.place(place));
-      gl.bindBuffer(gl.ARRAY_BUFFER, body.buffer);
-      for (const [at, count, offset] of attributes) {
-        gl.enableVertexAttribArray(at);
-        gl.vertexAttribPointer(at, count, gl.FLOAT, false, 40, offset);
-      }
-      gl.drawArrays(gl.TRIANGLES, 0, body.count);
+      this.solidAt(body, place);
     });
+  },
+  solidAt({ buffer, count }, place) {
+    const gl = this.gl;
+    gl.uniformMatrix4fv(gl.getUniformLocation(this.program, "body"), false, matrix.place(place));
+    gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
+    for (const [name, size, offset] of [["point", 3, 0], ["normal", 3, 12], ["colour", 4, 24]]) {
+      const at = gl.getAttribLocation(this.program, name);
+      gl.enableVertexAttribArray(at);
+      gl.vertexAttribPointer(at, size, gl.FLOAT, false, 40, offset);
+    }
+    gl.drawArrays(gl.TRIANGLES, 0, count);
   },
 });
 const scene = drawing("scene", "scene-note");
@@ -869,6 +944,7 @@ const replay = {
     $("replay-at").value = String(Math.floor(this.at));
     const seconds = Math.floor(this.at) / first.rate_hz;
     const other = second ? second.poses[Math.min(second.poses.length - 1, Math.round(seconds * second.rate_hz))] : [];
+    scene.markers = [];
     scene.draw(first.poses[Math.floor(this.at)], other);
     put($("scene-note"), `${t("is_replay")}: ${first.episode}, ${seconds.toFixed(2)} s (${Math.floor(this.at)} / ${this.length - 1})`);
     put($("replay-play"), t(this.playing ? "pause" : "play"));
@@ -914,7 +990,8 @@ const comparison = {
     this.begun = true;
     this.label();
   },
-  allows(choice) { return this.pair > 0 && !this.busy && (choice === "skip" || !this.problem); },
+  get drawn() { return this.kind !== "motion" || Boolean(this.scenes && this.scenes.every((one) => one.gl)); },
+  allows(choice) { return this.pair > 0 && !this.busy && (choice === "skip" || (!this.problem && this.drawn)); },
   take(message) {
     Object.assign(this, { busy: false, pair: message.pair, kind: message.kind || "", problem: message.problem, outcome: message.outcome, logs: [] });
     $("compare-motion").hidden = this.kind !== "motion";
@@ -928,8 +1005,8 @@ const comparison = {
     $("compare-begin").hidden = this.begun && (this.pair > 0 || this.busy);
     $("compare-play").disabled = this.kind !== "motion";
     put($("compare-play"), t(this.playing ? "pause" : "play"));
-    put($("compare-note"), this.busy ? "…" : [this.outcome, this.problem || (this.begun && !this.pair ? t("no_pair") : "")].filter(Boolean).join(". "));
-    $("compare-note").className = this.problem ? "bad" : "quiet";
+    put($("compare-note"), this.busy ? "…" : [this.outcome, this.problem || (this.begun && !this.pair ? t("no_pair") : this.drawn ? "" : t("not_drawn"))].filter(Boolean).join(". "));
+    $("compare-note").className = this.problem || !this.drawn ? "bad" : "quiet";
   },
   open(logs) {
     if (!this.scenes) {
@@ -1019,7 +1096,7 @@ $("login").querySelector("form").addEventListener("submit", (event) => {
   store.set("token", token, sessionStorage);
   connect();
 });
-$("language").addEventListener("click", () => { language = language === "en" ? "zh" : "en"; store.set("language", language); timingRows = null; translate(); });
+$("language").addEventListener("click", () => { language = language === "en" ? "zh" : "en"; store.set("language", language); timingRows = null; if (me) put($("me"), `${me.name} (${t(`r_${me.role}`)})`); put($("outcome"), ""); translate(); });
 $("theme").addEventListener("click", () => {
   const dark = (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
   document.documentElement.dataset.theme = dark ? "light" : "dark";

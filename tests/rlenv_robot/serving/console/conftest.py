@@ -7,16 +7,24 @@ from collections.abc import Iterator
 import pytest
 
 import rlenv_robot as rr
+from hal import RobotState
 from real import Server
 from rlenv_robot.robot_models import RobotModel, unregister_robot
 from tests.fakes import INTEGRATOR, Integrator
 
 
+class ReadableIntegrator(Integrator):
+    """A robot that reaches each command exactly, and can be read without one."""
+
+    def read(self) -> RobotState:
+        return self._read()
+
+
 @pytest.fixture
 def robot() -> Iterator[Integrator]:
-    """A robot that reaches each command exactly; the console knows it by its name."""
-    rr.register_robot(RobotModel(INTEGRATOR.name, spec=INTEGRATOR, driver=Integrator))
-    yield Integrator()
+    """A robot that the console knows by its name."""
+    rr.register_robot(RobotModel(INTEGRATOR.name, spec=INTEGRATOR, driver=ReadableIntegrator))
+    yield ReadableIntegrator()
     unregister_robot(INTEGRATOR.name)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import json
 import os
 import shutil
@@ -15,6 +13,7 @@ import pytest
 
 from real.protocol.keys import Role
 from rlenv_robot.serving.console.access import new_token
+from tests.rlenv_robot.serving.console.certificates import write_certificate
 
 PROGRAM = Path(__file__).with_name("beyond_loopback.py")
 INSIDE, NAME = "10.87.0.1", "arm.lab"
@@ -34,33 +33,11 @@ def namespace() -> list[str]:
     return command
 
 
-def certificate(folder: Path) -> None:
-    """Write a self-signed certificate of the console's name and address, and its private key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])
-    now = datetime.datetime.now(datetime.UTC)
-    address = x509.IPAddress(ipaddress.ip_address(INSIDE))
-    names = x509.SubjectAlternativeName([x509.DNSName(NAME), address])
-    signed = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(1).not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(names, False).sign(key, hashes.SHA256())
-    )  # fmt: skip
-    (folder / "cert.pem").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    plain = serialization.NoEncryption()
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    (folder / "key.pem").write_bytes(pem)
-
-
 @pytest.mark.slow
 @pytest.mark.process
 def test_another_machine_finds_one_port_tls_alone_and_its_own_names_alone(tmp_path: Path) -> None:
     command = namespace()
-    certificate(tmp_path)
+    write_certificate(tmp_path, NAME, INSIDE)
     (tmp_path / "token").write_text(new_token(tmp_path / "tokens", "ann", Role.STOP))
     program = [sys.executable, str(PROGRAM), str(tmp_path)]
     done = subprocess.run([*command, *program], capture_output=True, text=True, timeout=100)

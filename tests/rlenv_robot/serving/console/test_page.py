@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -644,3 +646,116 @@ def test_two_chat_replies_are_compared_as_texts(open_page: Any, tmp_path: Path) 
     shows(page, "#compare-note", "right of ")
     chosen = preferences(read_transcripts(rr.open_source(tmp_path / "logs")), 1, by="person")[0].chosen
     assert chosen.messages[-1]["content"] in sides[1]
+
+
+def test_the_banner_goes_by_the_age_of_the_readings_in_every_state(
+    open_page: Any, served: Server, robot: Integrator, console: Any
+) -> None:
+    page, is_live = open_page(), "body[data-live=true]"
+    page.wait_for_selector(is_live)
+    state_is(page, "disarmed")
+    assert page.text_content("#joint-table tbody td:nth-child(3)") == "0.000", "before anybody arms it"
+    go_on = threading.Event()
+    robot.on_reset = lambda: go_on.wait(20) and None
+    page.click("[data-act=arm]")
+    go_on.set()
+    state_is(page, "ready")
+    shows(page, "#outcome", "armed: the robot is at its start")
+    page.click("#stop")
+    state_is(page, "stopped")
+    until(lambda: page.text_content("#outcome") in ("", "STOP: stopped") or "stopped" in page.text_content("#outcome"))
+    assert "armed" not in page.text_content("#outcome")
+    page.wait_for_timeout(1500)  # longer than a reading may be old
+    assert page.is_hidden("#stale")
+    robot._position = np.float32([0.5, 0.0])  # pushed by hand
+    until(lambda: page.text_content("#joint-table tbody td:nth-child(3)") == "0.500")
+    console._feed._closing.set()  # as if nothing new came
+    page.wait_for_selector("#stale:visible")
+
+
+def test_a_robot_that_can_not_be_read_is_said_to_be_so_and_can_be_armed(
+    open_page: Any, robot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise OSError("switched off")
+
+    monkeypatch.setattr(robot, "read", refuse)
+    page = open_page()
+    until(lambda: page.is_visible("#stale"))
+    shows(page, "#stale", "NOT LIVE")
+    assert page.locator("[data-act=arm]").is_enabled()
+
+
+def test_a_verdict_is_the_owners_and_another_page_is_told_whose_episode_it_is(open_page: Any, served: Server) -> None:
+    ann, bob = open_page("operate"), open_page("move")
+    ann.click("[data-act=arm]")
+    state_is(bob, "ready")
+    ann.wait_for_selector("[data-act=success]:enabled")
+    assert bob.locator("[data-act=success]").is_disabled()
+    bob.evaluate("act('success')")  # as a page would that was tampered with
+    shows(bob, "#outcome", "the episode is that of p-operate")
+    bob.click("[data-act=hold]")
+    shows(bob, "#outcome", "p-operate moves the robot")
+    assert served.lifecycle.state == "ready"
+    bob.click("#language")
+    bob.click("[data-act=hold]")
+    shows(bob, "#outcome", "p-operate 正在移动机器人")
+
+
+def test_without_a_drawing_no_comparison_is_answered(open_page: Any, tmp_path: Path) -> None:
+    with rr.make("so101-reach", record=tmp_path / "logs", steps=5) as env:
+        for seed in range(2):
+            table = env.reset({"seed": seed})
+            while not (table["terminated"] or table["truncated"]):
+                action = {"joint_target": np.zeros(6, np.float32)}
+                table, _ = env.step({"env_id": env.env_id, "frame_no": table["frame_no"], "action": action})
+    page = open_page(script="HTMLCanvasElement.prototype.getContext = () => null;")
+    page.click("#compare-begin")
+    shows(page, "#compare-note", "can't be drawn here")
+    assert page.locator("[data-choice]:enabled").evaluate_all("(all) => all.map((one) => one.dataset.choice)") == [
+        "skip"
+    ]
+    page.evaluate("comparison.ask('left')")
+    page.focus("#compare-group")
+    page.keyboard.press("ArrowLeft")
+    page.click("[data-choice=skip]")
+    shows(page, "#compare-note", "No pair is left")
+    assert [one.choice for one in read_judgements((tmp_path / "logs").iterdir())] == ["skip"]
+
+
+def test_the_chinese_page_has_the_words_of_the_field_and_translates_what_the_server_says(open_page: Any) -> None:
+    page = open_page(locale="zh-CN")
+    assert page.text_content("#stop span") == "停止"  # 急停 is an emergency stop, which this is not
+    assert page.evaluate("t('age')") == "数据时效"
+    shows(page, "#me", "p-operate (操作)")
+    shows(page, "#why", "服务器已启动")
+    page.click("[data-act=arm]")
+    shows(page, "#outcome", "已使能：机器人位于起始位置")
+    page.click("#stop")
+    shows(page, "#why", "p-operate 在控制台：停止")
+    shows(page, "#act-table", "已停止；机器人在")
+    assert page.evaluate("say('a cable is loose')") == "a cable is loose"
+
+
+AXE = next((Path(place) / "axe-core/axe.min.js" for place in os.environ.get("NODE_PATH", "").split(":") if place), None)
+
+
+@pytest.mark.skipif(AXE is None or not AXE.is_file(), reason="no axe-core: npm install it, and name it in NODE_PATH")
+@pytest.mark.parametrize("width", [1300, 375])
+def test_axe_finds_nothing_critical_or_serious(browser: Any, console: Any, tokens: dict[str, str], width: int) -> None:
+    assert AXE is not None
+    context = browser.new_context(bypass_csp=True, viewport={"width": width, "height": 900})  # axe comes by evaluate
+    page = context.new_page()
+    page.set_default_timeout(WAIT_MS)
+    page.goto(f"http://127.0.0.1:{console.port}/#token={tokens['operate']}")
+    page.wait_for_selector("#joint-table tbody tr")
+    page.evaluate(AXE.read_text())
+    for act, state in ((None, "disarmed"), ("[data-act=arm]", "ready"), ("#stop", "stopped")):
+        if act is not None:
+            page.click(act)
+        state_is(page, state)
+        for _ in range(2):  # both languages
+            found = page.evaluate("axe.run()")["violations"]
+            assert [(one["id"], one["impact"]) for one in found if one["impact"] in ("critical", "serious")] == []
+            page.click("#language")
+    context.close()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hal import Answer, DeadlineExceeded, Fixture, ResetFailed
+from hal import Answer, DeadlineExceeded, Fixture, Guard, Homing, HomingSettings, ResetFailed
 from hal.reset.confirmation import ResetRequest, VerdictRequest
 from rlenv_robot.serving.console.questions import FixtureSocket, Question, QuestionBox, question_of
-from tests.fakes import ManualClock, until
+from tests.fakes import ManualClock, Puppet, until
 
 
 @pytest.fixture
@@ -63,6 +64,39 @@ def test_reset_done_is_answered_with_the_name_and_the_verdict_before_it(
     asking.join(10)
     assert asking.outcome == Answer("fixture", "ann: cube at A", "success")
     assert box.pending is None
+
+
+@pytest.mark.parametrize("frozen_s", [0.0, 61.0])
+def test_a_late_reset_done_moves_nothing(
+    box: QuestionBox, socket: FixtureSocket, monkeypatch: pytest.MonkeyPatch, frozen_s: float
+) -> None:
+    """The robot's process is frozen between the answer's arrival and its use; nobody but the reset can notice."""
+    clock, robot, taken = ManualClock(), Puppet(at=(0.5, 0.0)), []
+    monkeypatch.setattr("hal.reset.confirmation.time", SimpleNamespace(monotonic=clock))
+
+    class Frozen(Fixture):
+        def ask(self, request: ResetRequest) -> Answer:
+            taken.append(super().ask(request))
+            clock.advance(frozen_s)
+            return taken[-1]
+
+    homing, outcomes = Homing(Guard(robot), Frozen(socket.address), HomingSettings(signal_deadline_s=60.0)), []
+
+    def reset() -> None:
+        try:
+            outcomes.append(homing.reset({}))
+        except DeadlineExceeded as error:
+            outcomes.append(error)
+
+    thread = threading.Thread(target=reset)
+    thread.start()
+    until(lambda: box.pending is not None)
+    box.answer_reset("ann", ready=True)
+    thread.join(10)
+    homing.close()
+    assert taken == [Answer("fixture", "ann")]
+    assert isinstance(outcomes[0], DeadlineExceeded) == bool(frozen_s)
+    assert bool(robot.told) != bool(frozen_s)
 
 
 def test_a_refusal_gives_its_reason(box: QuestionBox, socket: FixtureSocket) -> None:
