@@ -106,10 +106,10 @@ def trained_on(policy: SearchedPolicy, seed: int, steps: int, settings: Mapping[
     with closing(
         rlenv_robot.make_vector(TASK, len(streams), seed=seed, streams=streams, autoreset="disabled", **settings)
     ) as envs:
-        horizon_s = recipe_for(envs.task).horizon_s
-        generations = max(1, steps // (len(streams) * round(horizon_s / envs.batch.spec.period_s)))
+        recipe = recipe_for(envs.task)
+        generations = max(1, steps // (len(streams) * round(recipe.horizon_s / envs.batch.spec.period_s)))
         search = SearchSettings(population=32, sigma=0.05, seconds=math.inf, generations=generations, seed=seed)
-        return improve(envs, policy, search, horizon_s).policy
+        return improve(envs, policy, search, recipe.horizon_s, smoothness=recipe.smoothness).policy
 
 
 def on_arm(robot: Homing, policy: SearchedPolicy, episodes: int, record: Path | None = None) -> list[bool]:

@@ -4,9 +4,10 @@
 
 The servos run in a process of their own. "At once" is a bus without wire time: it shows what a client costs. "Wire" has
 the wire's time and a turn-around of 0.14 ms for each servo: it shows how near a client comes to the bus's own limit.
-Each client reads six positions (LeRobot, rustypot) and ours also the 15 bytes that hold every measurement, 5 ms after
-the read before. Processor time is that of the calling thread, in which all of them work, within the reads alone. "Bare"
-is the floor of any program: `os.write`, a `poll` that wakes once, and `os.read`, without a look at a byte.
+Each client reads six positions (LeRobot, rustypot), ours also the 15 bytes that hold every measurement, and the 38 with
+the settings before them, which the driver reads, 5 ms after the read before. Processor time is that of the calling
+thread, in which all of them work, within the reads alone. "Bare" is the floor of any program: `os.write`, a `poll` that
+wakes once, and `os.read`, without a look at a byte.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from contextlib import contextmanager
 from hal.drivers import feetech
 from hal.drivers.bus import BusSettings, ServoBus
 from hal.drivers.serial_port import SerialPort
+from hal.drivers.sts3215 import FEEDBACK, STATE
 
 IDS = (1, 2, 3, 4, 5, 6)
 TURNAROUND_S = 0.00014
@@ -85,7 +87,7 @@ def measure(name: str, read: Callable[[], object], wire_s: float | None) -> None
 
 def bare(path: str, count: int) -> Callable[[], object]:
     """Return a read of the operating system's calls alone."""
-    port, request = SerialPort(path), feetech.sync_read(56, count, IDS)
+    port, request = SerialPort(path), feetech.sync_read(33, count, IDS)
     expected = 6 * (6 + count)
     port.exchange(request, expected, 1.0)  # so that the terminal wakes once for all answers
     time.sleep(0.2)
@@ -131,10 +133,12 @@ def rustypot_bus(path: str) -> Callable[[], object] | None:
 def main() -> None:
     for mode in ("at once", "wire"):
         print(f"{mode}:")
-        for name, count in (("bare, 6 positions", 2), ("bare, 6 x 15 bytes", 15)):
+        for name, count in (("bare, 6 positions", 2), ("bare, 6 x 15 bytes", 15), ("bare, 6 x 38 bytes", 38)):
             with server(mode) as path:
                 measure(name, bare(path, count), None)
-        for name, address, count in (("ours, 6 positions", 56, 2), ("ours, 6 x 15 bytes", 56, 15)):
+        for name, address, count in (
+            ("ours, 6 positions", 56, 2), ("ours, 6 x 15 bytes", *FEEDBACK), ("ours, 6 x 38 bytes", *STATE),
+        ):  # fmt: skip
             with server(mode) as path:
                 bus = ServoBus(SerialPort(path), feetech, BusSettings(latency_s=1.0))
                 wire_s = bus.wire_s(14, 6, count) + 6 * TURNAROUND_S if mode == "wire" else None

@@ -21,6 +21,7 @@ from rlenv_robot.robot_models import (
     build,
     find_robot_model,
     is_model_file,
+    load_robot_model,
     register_robot,
     robot_model_of,
     robot_names,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TaskLike",
     "environment_names",
+    "find_task",
     "make",
     "make_vector",
     "on_register",
@@ -157,6 +159,22 @@ def task(name: TaskLike, **options: object) -> Task:
     return resolved
 
 
+def find_task(name: str, **options: object) -> Task:
+    """Return a registered task. Use it for each name that data, a log or a policy's file gives.
+
+    Args:
+        name: one of `environment_names`. Nothing else is looked up: no file is opened, and no module of the name is
+            imported.
+        options: the task's own settings.
+
+    Raises:
+        ValueError: the name is unknown, or an environment's without a robot; an unknown setting, or a wrong value.
+    """
+    if name not in _TASKS:
+        raise unknown_name(name, "task", environment_names())
+    return task(name, **options)
+
+
 def _resolve(name: TaskLike, options: Options) -> Task | World:
     """Return the task, or the world without a robot, that a name or object stands for."""
     if isinstance(name, str):
@@ -250,7 +268,7 @@ def robot(
     if not isinstance(where, str):
         given = _guarded(where)
         return given if isinstance(robot_model, str) else _with_image_sensors(given, robot_model)
-    model = find_robot_model(robot_model) if isinstance(robot_model, str) else robot_model
+    model = load_robot_model(robot_model) if isinstance(robot_model, str) else robot_model
     if where == "sim":
         from sim.robot import SimRobot
 

@@ -29,6 +29,7 @@ __all__ = [
     "build",
     "find_robot_model",
     "is_model_file",
+    "load_robot_model",
     "make_driver",
     "register_robot",
     "robot_model_of",
@@ -370,29 +371,50 @@ def robot_names() -> list[str]:
 
 
 def find_robot_model(name: str) -> RobotModel:
-    """Return a robot model.
+    """Return a registered robot model. Use it for each name that data, a log or a peer on the network gives.
 
     Args:
-        name: one of `robot_names`; the path of a MuJoCo model, ending in ``.xml``; or ``module:name``.
+        name: one of `robot_names`. Nothing else is looked up: no file is opened, and no module of the name is imported.
+
+    Raises:
+        ValueError: the name is unknown (the message lists those that are known), or is not a robot model's.
+    """
+    if name not in _ROBOTS:
+        raise unknown_name(name, "robot", robot_names())
+    model = _made(_ROBOTS.load(name), name)
+    if model.name != name:
+        raise ValueError(f"robot {name!r} is registered under that name, but its RobotModel is called {model.name!r}")
+    return model
+
+
+def load_robot_model(argument: str) -> RobotModel:
+    """Return the robot model that a person named, on the command line, in a profile or in Python.
+
+    It may import a module. So never hand it a name that comes from data, a log or a peer: `find_robot_model` is for
+    those.
+
+    Args:
+        argument: one of `robot_names`; the path of a MuJoCo model, ending in ``.xml``; or ``module:name``.
 
     Raises:
         ValueError: the name is unknown (the message lists those that are known), or is not a robot model's.
         SpecError: the file is missing, or holds no model of a robot.
     """
-    if is_model_file(name):
-        return RobotModel.from_file(name)
-    if ":" in name:
-        model = load_object(name)
-    elif name in _ROBOTS:
-        model = _ROBOTS.load(name)
-    else:
-        raise unknown_name(name, "robot", [*robot_names(), f"the path of a MuJoCo model ({MODEL_FILE})"])
+    if is_model_file(argument):
+        return RobotModel.from_file(argument)
+    if ":" in argument:
+        return _made(load_object(argument), argument)
+    if argument not in _ROBOTS:
+        known = [*robot_names(), f"the path of a MuJoCo model ({MODEL_FILE})"]
+        raise unknown_name(argument, "robot", known)
+    return find_robot_model(argument)
+
+
+def _made(model: object, name: str) -> RobotModel:
     if not isinstance(model, RobotModel) and callable(model):
         model = model()  # a function that returns one, so that a package can decide at run time
     if not isinstance(model, RobotModel):
         raise ValueError(f"robot {name!r} is a {type(model).__name__}, expected an rlenv_robot.RobotModel")
-    if ":" not in name and model.name != name:
-        raise ValueError(f"robot {name!r} is registered under that name, but its RobotModel is called {model.name!r}")
     return model
 
 
@@ -419,10 +441,10 @@ def robot_model_of(task: NamesRobot) -> RobotModel:
     """Return the robot model that a task is for: the one that the task brings along, else that of its ``robot``.
 
     Raises:
-        ValueError: as for `find_robot_model`.
-        SpecError: as for `find_robot_model`.
+        ValueError: as for `load_robot_model`.
+        SpecError: as for `load_robot_model`.
     """
-    return task.robot_model if isinstance(task, HasRobotModel) else find_robot_model(task.robot)
+    return task.robot_model if isinstance(task, HasRobotModel) else load_robot_model(task.robot)
 
 
 def is_model_file(name: str) -> bool:

@@ -22,7 +22,8 @@ class ToolEnvironment:
     tool, appends the text that `reset` returns to the prompt, and asks for the reward of the whole episode.
 
     Args:
-        name, settings: as for `rlenv_robot.adapters.gem.GemEnv`.
+        name: as for `rlenv_robot.adapters.gem.GemEnv`.
+        settings: as for `rlenv_robot.adapters.gem.GemEnv`.
     """
 
     def __init__(self, name: TaskLike, **settings: Any) -> None:
@@ -65,7 +66,8 @@ def nemo_gym_server(name: TaskLike, **settings: Any) -> type:
     The row's ``seed`` begins the episode; its first observation, with the task, follows the row's prompt.
 
     Args:
-        name, settings: as for `rlenv_robot.adapters.gem.GemEnv`.
+        name: as for `rlenv_robot.adapters.gem.GemEnv`.
+        settings: as for `rlenv_robot.adapters.gem.GemEnv`.
 
     Raises:
         ImportError: NeMo-Gym is not installed (``pip install nemo-gym``, Python 3.12 or later).
@@ -99,7 +101,8 @@ def register_with_skyrl(name: str, **settings: Any) -> str:
     The row's ``seed`` in SkyRL's ``extras`` begins the episode. Its first observation follows the row's prompt.
 
     Args:
-        name, settings: as for `rlenv_robot.adapters.gem.GemEnv`.
+        name: as for `rlenv_robot.adapters.gem.GemEnv`.
+        settings: as for `rlenv_robot.adapters.gem.GemEnv`.
 
     Raises:
         ImportError: SkyRL-Gym is not installed (``pip install skyrl-gym``).

@@ -53,7 +53,8 @@ class GemWorld(World):
     Args:
         env: with ``reset(seed)`` and ``step(text)``; owned from now on.
         name: of the world; by default gem's id, or the name of its class.
-        observation_size, action_size: room of a text, characters.
+        observation_size: the longest text of an observation, characters.
+        action_size: the longest text of an action, characters.
     """
 
     def __init__(

@@ -141,7 +141,8 @@ def make_vector_env(
         name: of the task.
         num_envs: how many environments.
         normalise: as for `rlenv_robot.to_gymnasium_vector`.
-        flat, out_of_range: as for `make_env`.
+        flat: as for `make_env`.
+        out_of_range: as for `make_env`.
         options: those of `rlenv_robot.make_vector`, such as ``threads``, and the task's own settings.
 
     Raises:

@@ -22,10 +22,8 @@ class VectorAgents(BaseWrapper[str, object, object]):
 
     An observation is every field of the agent's own, in C order, divided by half its range where both sides are finite.
     An action of several fields is one vector in [-1, 1]; a whole number stays one, and the rules' ``action_mask`` comes
-    with the observation, as Tianshou's manager wants it.
-
-    Args:
-        env: of `rlenv_robot.adapters.pettingzoo.to_pettingzoo_aec`.
+    with the observation, as Tianshou's manager wants it. It wraps an environment that
+    `rlenv_robot.adapters.pettingzoo.to_pettingzoo_aec` returned.
     """
 
     def observation_space(self, agent: str) -> spaces.Space:

@@ -211,8 +211,9 @@ class Normalizer:
     """Brings observations, actions and images to mean 0 and standard deviation 1, and actions back.
 
     Args:
-        mean, std: ``observation``, ``action`` and ``images`` -> name -> float32 array; of images (3,), of
+        mean: ``observation``, ``action`` and ``images`` -> name -> float32 array; of images (3,), of
             their channels in the range 0 to 1.
+        std: arrays of the same names and shapes.
     """
 
     LEAST = 1e-6

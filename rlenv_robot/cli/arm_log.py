@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hal.robot import Range
     from recorder.table.table import Table
     from rlenv_robot.data.sim_to_real.motion import RecordedMotion
+    from rlenv_robot.robot_models import RobotModel
     from sim.model import SimModel
 
 __all__ = [
@@ -24,7 +25,7 @@ __all__ = [
     "log_motions",
     "open_log",
     "recorded_gains",
-    "robot_named",
+    "recorded_robot_model",
     "runs_at",
 ]
 
@@ -61,18 +62,24 @@ def open_log(path: Path, args: argparse.Namespace) -> Table:
     return read_folder(path, units=args.units, calibration=args.calibration)
 
 
-def robot_named(table: Table, args: argparse.Namespace) -> str:
-    """Return the robot model's name: as the arguments say, else as the data do.
+def recorded_robot_model(table: Table, args: argparse.Namespace) -> RobotModel:
+    """Return the model of the robot that recorded a table: the one that the arguments name, else the data's.
 
     Raises:
-        ValueError: neither says it.
+        ValueError: neither names one, or no robot model of the data's name is registered.
     """
     from rlenv_robot.data.sim_to_real.motion import robot_of
+    from rlenv_robot.robot_models import find_robot_model, load_robot_model
 
-    name = args.robot or robot_of(table)
+    if args.robot:
+        return load_robot_model(args.robot)
+    name = robot_of(table)
     if name is None:
         raise ValueError(f"{table.origin} does not say which robot recorded it; name it: --robot so101")
-    return str(name)
+    try:
+        return find_robot_model(name)
+    except ValueError as error:
+        raise ValueError(f"{table.origin}: {error}; if it is another one, name it: --robot ROBOT") from error
 
 
 def recorded_gains(paths: Iterable[Path]) -> Mapping[str, Range] | None:
@@ -170,6 +177,7 @@ def gap_lines(runs: Iterable[Path]) -> list[str]:
     from rlenv_robot.data.sim_to_real.gap import measure_gap
     from rlenv_robot.data.sim_to_real.motion import read_motions, robot_of
     from rlenv_robot.data.sim_to_real.open_loop import replay_model
+    from rlenv_robot.robot_models import find_robot_model
 
     lines = []
     for run in runs:
@@ -178,7 +186,7 @@ def gap_lines(runs: Iterable[Path]) -> list[str]:
             robot = robot_of(table)
             if robot is None:
                 continue
-            model = replay_model("sim", robot)
+            model = replay_model("sim", find_robot_model(robot))
             gaps = [measure_gap(model, motion)[0] for motion in read_motions(table, model.sim_model)]
             history = earlier_gaps(run.parent, run)
             save_gaps(run, gaps)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import select
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -79,11 +78,11 @@ def run(args: argparse.Namespace) -> int:
 def _at_the_arm(args: argparse.Namespace) -> int:
     from hal.drivers import feetech
     from hal.drivers.bus import BusSettings, ServoBus
-    from hal.drivers.serial_port import SerialPort
+    from hal.drivers.simulated_port import open_port
 
     if not args.port:
         raise ValueError("give --port, the arm's adapter; rlenv-robot ports lists those that there are")
-    bus = ServoBus(SerialPort(args.port, args.baud), feetech, BusSettings(latency_s=0.1))
+    bus = ServoBus(open_port(args.port, args.baud), feetech, BusSettings(latency_s=0.1))
     try:
         if args.write:
             return _write(args, bus)
@@ -152,12 +151,12 @@ def _sweep_by_hand(
     from hal.drivers.torque import let_down
 
     print("the arm is let down, and its torque goes off: hold it")
-    if not let_down(bus, tuple(ids.values()), time.sleep, _LET_DOWN_S):
+    if not let_down(bus, tuple(ids.values()), bus.port.sleep, _LET_DOWN_S):
         raise RobotError("the torque is not off, since a joint still moves or a servo is silent; try again")
     check_same_arm(bus, done, ids, in_zero_pose=False)
     for name in [name for name in ids if name not in done]:
         print(f"{name}: move it gently to both of its ends, then press Enter", flush=True)
-        ends = sweep_joint(bus, ids[name], _enter_pressed, time.sleep)
+        ends = sweep_joint(bus, ids[name], _enter_pressed, bus.port.sleep)
         calibration_from_sweep(name, ids[name], *ends, tolerance_deg)  # raises where an end was missed
         yield name, ends
 
@@ -178,7 +177,7 @@ def _sweep_by_motor(
     )
     sys.stdin.readline()
     check_same_arm(bus, done, ids, in_zero_pose=True)
-    sweep = MotorSweep(bus, ids, time.sleep)
+    sweep = MotorSweep(bus, ids, bus.port.sleep)
     folded = False
     try:
         sweep.begin()

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import math
 import shutil
-import signal
 import sys
 from contextlib import closing
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING
 
 from rlenv_robot.cli.output import say
 
 if TYPE_CHECKING:
     from rlenv_robot.conformance.report import Report
-    from rlenv_robot.conformance.robot_probe import MotionBounds
-    from rlenv_robot.conformance.subject import Subject
     from rlenv_robot.env import Environment
 
 __all__ = ["add", "add_protocol", "run", "run_protocol"]
 
 _NAME = "the environment: a name such as so101-reach (a wrong one lists all), a MuJoCo model (.xml), or module:factory"
-
-_ENDING = (signal.SIGTERM, *(getattr(signal, name) for name in ("SIGHUP", "SIGQUIT") if hasattr(signal, name)))
-"""Signals that end the check; SIGHUP comes when a terminal is closed or a connection to it is lost."""
 
 _ENDINGS = (".txt", ".json", ".xml", ".html")
 
@@ -80,8 +72,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check the robot, if there is one, then the environment; return 1 if a check failed or was not reached."""
     from rlenv_robot.conformance.formats import write_report
+    from rlenv_robot.conformance.judge import judge
     from rlenv_robot.conformance.robot_probe import MotionBounds
-    from rlenv_robot.conformance.subject import subject_of
 
     if args.steps < 2:
         raise ValueError(f"--steps is {args.steps}, it must be at least 2")
@@ -94,28 +86,26 @@ def run(args: argparse.Namespace) -> int:
         if not path.endswith(_ENDINGS):
             raise ValueError(f"--report is {path!r}, its name must end in {', '.join(_ENDINGS)}")
     part, only = _reproduced(args.reproduce)
-    logging.basicConfig(level=logging.CRITICAL)  # the stops in the log are part of the check
     bounds = MotionBounds(args.travel, args.speed)
     if "://" in args.robot:
         # Before anything moves: making the subject resets a robot once, to see whether it can be reached.
         _confirm(args.name, args.robot, args.yes, args.time_limit)
-    subject = subject_of(args.name, args.robot, args.keys, bounds, args.vector)
-    if subject.is_real:
-        _announce(subject, bounds, args.time_limit)
-        if args.robot == "sim":
-            _confirm(args.name, "a robot that does not say it is simulated", args.yes, args.time_limit)
-    before = {number: signal.signal(number, _terminated) for number in _ENDING}
-    try:
-        reports = subject.check(steps=args.steps, seed=args.seed, bounds=bounds, part=part, only=only,
-                                time_limit_s=args.time_limit or math.inf)  # fmt: skip
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+
+    def may_go(is_real: bool, motion: list[str]) -> None:
+        if is_real:
+            _announce(motion, args.time_limit)
+            if args.robot == "sim":
+                _confirm(args.name, "a robot that does not say it is simulated", args.yes, args.time_limit)
+
+    reports = judge(
+        args.name, args.robot, args.keys, num_envs=args.vector, steps=args.steps, seed=args.seed, bounds=bounds,
+        part=part, only=only, time_limit_s=args.time_limit or math.inf, may_go=may_go,
+    )  # fmt: skip
     for report in reports:
         _show(report, args.verbose, bool(only))
     for path in args.report:
         write_report(path, reports)
-    return 0 if all(report.passed and not report.unreached for report in reports) else 1
+    return 0 if all(report.passed for report in reports) else 1
 
 
 def _reproduced(text: str) -> tuple[str, int]:
@@ -128,11 +118,11 @@ def _reproduced(text: str) -> tuple[str, int]:
     return part, int(number)
 
 
-def _announce(subject: Subject, bounds: MotionBounds, time_limit_s: float) -> None:
+def _announce(motion: list[str], time_limit_s: float) -> None:
     from rlenv_robot.conformance.supervisor import Deadlines
 
     say("The robot will move, slowly and a little way:")
-    for line in subject.motion(bounds):
+    for line in motion:
         say(f"  {line}")
     say(f"It moves {_at_most(time_limit_s)}. A call over {Deadlines.step:g} s, or a reset over {Deadlines.reset:g} s, "
         "ends the check; then the robot is stopped and closed.")  # fmt: skip
@@ -160,11 +150,6 @@ def _confirm(name: str, where: str, agreed: bool, time_limit_s: float) -> None:
     )
     if answer.strip().lower() != "yes":
         raise ValueError("nothing was checked: the motion was not confirmed")
-
-
-def _terminated(number: int, frame: FrameType | None) -> Never:
-    """End the process by an exception, so that the robot is stopped and closed on the way."""
-    raise SystemExit(128 + number)
 
 
 def _show(report: Report, verbose: bool, calls: bool) -> None:
@@ -240,10 +225,10 @@ def _robot_page(name: str, kind: str, keys: str | None) -> str:
     """Return the page of a robot, which a server describes, or which has a model here."""
     from real import RemoteRobot
     from real.protocol.wire_page import wire_page
-    from rlenv_robot.robot_models import find_robot_model
+    from rlenv_robot.robot_models import load_robot_model
 
     if "://" not in name:
-        return wire_page(find_robot_model(name).load_spec(), kind)
+        return wire_page(load_robot_model(name).load_spec(), kind)
     with closing(RemoteRobot(name, keys=keys)) as remote:
         return wire_page(remote.spec, kind)
 

@@ -34,6 +34,7 @@ Examples:
   rlenv-robot serve --telemetry 'tcp://127.0.0.1:*'         # in another terminal
   rlenv-robot console
   rlenv-robot console tcp://192.168.1.7:5555 --keys client-keys --task so101-reach --record runs
+  rlenv-robot console tcp://192.168.1.7:5555 --keys client-keys --profile robot.toml
   rlenv-robot console --host 0.0.0.0 --name arm.lab --tokens tokens --certificate cert.pem --private-key key.pem
 """
     parser.add_argument(
@@ -63,6 +64,9 @@ Examples:
     parser.add_argument(
         "--runs", metavar="FOLDER", help="recorded runs to replay on the page (default: the folder of --record)"
     )
+    parser.add_argument(
+        "--profile", metavar="FILE", help="take [task], [record] and reset.fixture from there, where no flag gives them"
+    )
     parser.add_argument("--task", default="", help="of teleoperated episodes, by name; without one they have no goal")
     parser.add_argument("--steps", type=int, help="length of such an episode in control periods")
     parser.add_argument("--record", metavar="FOLDER", help="record teleoperated episodes there, as an expert's")
@@ -87,17 +91,42 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"the console needs {error.name}: pip install 'rlenv-robot[console]'") from None
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    args = _with_profile(args)
     settings = ConsoleSettings(
         address=args.address, keys=args.keys, telemetry=args.telemetry, host=args.host, port=args.port,
         tokens=args.tokens, names=tuple(args.name), certificate=args.certificate, private_key=args.private_key,
         fixture=args.fixture, acts=args.acts, runs=args.runs or args.record,
-        mover=MoverSettings(task=args.task, steps=args.steps, record=args.record, velocity=args.velocity),
+        mover=MoverSettings(
+            task=args.task, task_options=args.task_options, steps=args.steps, record=args.record, key=args.record_key,
+            velocity=args.velocity,
+        ),
     )  # fmt: skip
     with TerminationSignals() as signals, ConsoleServer(settings) as server:
         say(f"console of {args.address} at {server.url}")
         while not signals.wait(0.5):
             pass
     return 0
+
+
+def _with_profile(args: argparse.Namespace) -> argparse.Namespace:
+    """Return the arguments with the settings of ``--profile`` where no flag gives them.
+
+    Raises:
+        ProfileError: the profile can't be read.
+    """
+    from rlenv_robot.config.profile import Profile, load_profile
+
+    profile = load_profile(args.profile) if args.profile else Profile()
+    own_task = profile.names_task and not args.task
+    settings = vars(args) | {
+        "task": profile.task.name if own_task else args.task,
+        "task_options": profile.task.options if own_task else {},
+        "record": args.record or profile.record.folder or None,
+        "record_key": profile.record.key or None,
+    }
+    if args.fixture is None and profile.reset.signal == "fixture":
+        settings["fixture"] = profile.reset.fixture
+    return argparse.Namespace(**settings)
 
 
 def beside(arguments: Sequence[str], verb: str = "console") -> Callable[[Server], AbstractContextManager[None]]:

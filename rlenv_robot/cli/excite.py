@@ -54,12 +54,12 @@ Examples:
 def run(args: argparse.Namespace) -> int:
     """Show the motion, and record it where a robot is named."""
     from rlenv_robot.data.sim_to_real.excite import ExcitationSettings, excitation
-    from rlenv_robot.robot_models import find_robot_model
+    from rlenv_robot.robot_models import load_robot_model
 
     settings = ExcitationSettings(
         seconds=args.seconds, speed=args.speed, reach=args.reach, clearance_m=args.clearance, table_m=args.table
     )
-    motion = excitation(find_robot_model(args.name).make_sim_model(looks=False), settings, args.seed)
+    motion = excitation(load_robot_model(args.name).make_sim_model(looks=False), settings, args.seed)
     if not args.json:
         _show(motion, args.seconds, args.clearance)
     recorded: dict[str, object] = {}

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlenv_robot.cli.arm_log import add_log, add_replay, chosen_episodes, frames_of, log_motions, open_log, robot_named
+from rlenv_robot.cli.arm_log import (
+    add_log,
+    add_replay,
+    chosen_episodes,
+    frames_of,
+    log_motions,
+    open_log,
+    recorded_robot_model,
+)
 from rlenv_robot.cli.output import print_table
 
 if TYPE_CHECKING:
@@ -52,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     from rlenv_robot.data.sim_to_real.open_loop import replay_model
 
     table = open_log(args.log, args)
-    model = replay_model(args.model, robot_named(table, args), args.contacts)
+    model = replay_model(args.model, recorded_robot_model(table, args), args.contacts)
     frames = frames_of(args.frames)
     motions = log_motions(table, model.sim_model, chosen_episodes(args.episode, table), frames)
     gaps, files = [], []

@@ -15,13 +15,14 @@ from rlenv_robot.cli.arm_log import (
     log_motions,
     open_log,
     recorded_gains,
-    robot_named,
+    recorded_robot_model,
 )
 from rlenv_robot.cli.output import print_table, say
 
 if TYPE_CHECKING:
     from rlenv_robot.data.sim_to_real.identify import Estimate, Identification, Judgement
     from rlenv_robot.data.sim_to_real.motion import RecordedMotion
+    from rlenv_robot.robot_models import RobotModel
 
 __all__ = ["add", "run"]
 
@@ -70,7 +71,6 @@ def run(args: argparse.Namespace) -> int:
 
     from rlenv_robot.data.sim_to_real.identify import DEFAULT_KINDS, identify, judge, profile_text
     from rlenv_robot.data.sim_to_real.servo_replay import KINDS
-    from rlenv_robot.robot_models import find_robot_model
 
     kinds = tuple(filter(None, args.kinds.split(","))) if args.kinds else DEFAULT_KINDS
     if kinds == ("help",):
@@ -79,9 +79,9 @@ def run(args: argparse.Namespace) -> int:
     if args.output and not args.output.endswith(".toml"):
         raise ValueError(f"--output is {args.output!r}, a profile's name ends in .toml")
     fitted, judging, robot = _motions(args)
-    sim_model = find_robot_model(robot).make_sim_model(looks=False)
+    sim_model = robot.make_sim_model(looks=False)
     if not args.json:
-        say(f"fitting {robot} to {sum(map(len, fitted))} frames of {len(fitted)} episodes")
+        say(f"fitting {robot.name} to {sum(map(len, fitted))} frames of {len(fitted)} episodes")
     leave_out = tuple(filter(None, args.leave_out.split(",")))
     friction = args.friction if "," not in args.friction else args.friction.split(",")
     result = identify(sim_model, fitted, kinds, leave_out, friction=friction)
@@ -101,20 +101,18 @@ def run(args: argparse.Namespace) -> int:
     return 0 if judgement.identified[counts].mean() < judgement.nominal[counts].mean() else 1
 
 
-def _motions(args: argparse.Namespace) -> tuple[list[RecordedMotion], list[RecordedMotion], str]:
-    """Return the motions to fit and those to judge by, and the robot's name; several logs' episodes count on."""
+def _motions(args: argparse.Namespace) -> tuple[list[RecordedMotion], list[RecordedMotion], RobotModel]:
+    """Return the motions to fit and those to judge by, and the robot's model; several logs' episodes count on."""
     from dataclasses import replace
 
-    from rlenv_robot.robot_models import find_robot_model
-
     tables = [open_log(path, args) for path in args.logs]
-    names = {robot_named(table, args) for table in tables}
-    if len(names) > 1:
-        raise ValueError(f"the logs are of several robots: {', '.join(sorted(names))}; identify one at a time")
+    models = {model.name: model for model in (recorded_robot_model(table, args) for table in tables)}
+    if len(models) > 1:
+        raise ValueError(f"the logs are of several robots: {', '.join(sorted(models))}; identify one at a time")
     if len(tables) > 1 and (args.fit or args.judge or args.frames):
         raise ValueError("--fit, --judge and --frames count the episodes of one log; name one log, or leave them out")
-    robot = names.pop()
-    sim_model = find_robot_model(robot).make_sim_model(looks=False)
+    robot = next(iter(models.values()))
+    sim_model = robot.make_sim_model(looks=False)
     frames = frames_of(args.frames)
     judge = chosen_episodes(args.judge, tables[0]) or []
     fit = chosen_episodes(args.fit, tables[0])

@@ -105,6 +105,11 @@ def add_test(parser: argparse.ArgumentParser) -> None:
     )
     _add_project(parser)
     parser.add_argument("--seconds", type=float, default=300.0, metavar="N", help="give up after (default 300)")
+    parser.add_argument(
+        "--most-refused", type=float, default=0.5, metavar="SHARE",
+        help="share of the steps whose action may be illegal, so that nothing moves; above it the test fails "
+        "(default 0.5)",
+    )  # fmt: skip
     parser.set_defaults(run=test)
 
 
@@ -154,7 +159,8 @@ def _run_distributed(args: argparse.Namespace, project: Project) -> int:
     )  # fmt: skip
     rate = outcome.steps / max(outcome.seconds, 1e-9)
     print(
-        f"{outcome.ended}: {outcome.steps} steps, learned {outcome.updates} times, {outcome.seconds:.1f} s "
+        f"{outcome.ended}: {outcome.steps} steps, {_refused(outcome.refused, outcome.steps)}, learned "
+        f"{outcome.updates} times, {outcome.seconds:.1f} s "
         f"({rate:.0f} steps/s); {outcome.counts.inserted} samples came, {outcome.learned} were learned, {outcome.left} "
         f"are left, {outcome.counts.unused} were dropped unused"
     )
@@ -169,12 +175,20 @@ def test(args: argparse.Namespace) -> int:
     from rlenv_robot.adapters.kaiwu.project import open_project
     from rlenv_robot.adapters.kaiwu.run import check_project
 
+    if not 0 <= args.most_refused <= 1:
+        raise ValueError(f"--most-refused is {args.most_refused}, it must be from 0 to 1")
     project = open_project(args.folder, args.algorithm, args.style)
     outcome = check_project(
         args.folder, _views(args, project), out=_out(args), algorithm=args.algorithm, style=args.style,
         bridge=_bridge(args), seconds=args.seconds,
     )  # fmt: skip
     _print(outcome)
+    if outcome.refused_share > args.most_refused:
+        print(
+            f"train test failed: {outcome.refused_share:.0%} of the actions were refused, allowed are "
+            f"{args.most_refused:.0%} (--most-refused); look at state['error'], and translate the actions by --bridge"
+        )
+        return 1
     print("train test succeeded: the agent has learned and saved a model")
     return 0
 
@@ -243,11 +257,17 @@ def _env(args: argparse.Namespace, named: str) -> Environment:
     return make(name, args.robot, keys=args.keys, profile=profile, **options)
 
 
+def _refused(refused: int, steps: int) -> str:
+    """Return how many of the steps moved nothing, since their action was illegal, in words."""
+    return f"{refused} of them refused ({refused / max(steps, 1):.0%})"
+
+
 def _print(outcome: Outcome) -> None:
     rate = outcome.steps / max(outcome.seconds, 1e-9)
     print(
-        f"{outcome.ended}: {outcome.steps} steps in {outcome.episodes} episodes, learned {outcome.updates} times, "
-        f"{outcome.seconds:.1f} s ({rate:.0f} steps/s)"
+        f"{outcome.ended}: {outcome.steps} steps in {outcome.episodes} episodes, "
+        f"{_refused(outcome.refused, outcome.steps)}, learned {outcome.updates} times, {outcome.seconds:.1f} s "
+        f"({rate:.0f} steps/s)"
     )
     if outcome.models:
         print(f"models {', '.join(map(str, outcome.models))} in {outcome.out / 'ckpt'}")

@@ -97,9 +97,10 @@ def _write(path: str, robot: RobotSpec) -> None:
         import onnx
     except ImportError as error:
         raise RobotError("to write ONNX: pip install 'rlenv-robot[onnx]'") from error
+    from rlenv_robot.policies.budget import read_within
     from rlenv_robot.policies.onnx import METADATA
 
-    model = onnx.load(str(file))
+    model = onnx.load_from_string(read_within(file))
     for entry in model.metadata_props:
         if entry.key == METADATA:
             entry.value = json.dumps({**json.loads(entry.value), **robot_entries(robot)})
@@ -109,11 +110,11 @@ def _write(path: str, robot: RobotSpec) -> None:
 def _simulated(robot: str, profile_file: str | None) -> RobotSpec:
     from rlenv_robot.config.profile import load_profile
     from rlenv_robot.config.sim_settings import sim_settings
-    from rlenv_robot.robot_models import find_robot_model
+    from rlenv_robot.robot_models import load_robot_model
     from sim.randomize.actuation import configured_spec
 
     profile = None if profile_file is None else load_profile(profile_file)
-    model = find_robot_model(robot).make_sim_model(looks=False)
+    model = load_robot_model(robot).make_sim_model(looks=False)
     settings = sim_settings(None, None, profile)
     timing = settings.get("timing")
     delays = None if timing is None else timing.ranges

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rlenv_robot.cli.arm_log import add_log, open_log
+from rlenv_robot.cli.arm_log import add_log, open_log, recorded_robot_model
 from rlenv_robot.cli.output import print_table
 
 if TYPE_CHECKING:
@@ -48,15 +48,14 @@ def run(args: argparse.Namespace) -> int:
     """Print the offsets; return 1 if one is an alarm."""
     from rlenv_robot.data.sim_to_real.motion import robot_of
     from rlenv_robot.data.sim_to_real.offsets import find_offsets, pair_named, pairs_of
-    from rlenv_robot.robot_models import find_robot_model, robot_names
+    from rlenv_robot.robot_models import robot_names
 
     if args.limit is not None and not 0 < args.limit < math.inf:
         raise ValueError(f"--limit is {args.limit}, it must be a number above 0")
     table = open_log(args.log, args)
     pairs = [pair_named(table, *args.pair)] if args.pair else pairs_of(table)
-    robot = args.robot or robot_of(table)
-    known = args.robot or robot in robot_names()
-    sim_model = find_robot_model(robot).make_sim_model(looks=False) if robot and known else None
+    known = args.robot or robot_of(table) in robot_names()
+    sim_model = recorded_robot_model(table, args).make_sim_model(looks=False) if known else None
     limit = args.limit
     if limit is not None and all(pair.field.unit == "rad" for pair in pairs):
         limit = math.radians(limit)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Advance", "ProgressBars", "counted", "drop_unwritable_output", "one_line", "print_table",
-    "progress", "progress_bars", "say", "search_bar",
+    "progress", "progress_bars", "say", "search_bar", "warn_of_limit_cycles",
 ]  # fmt: skip
 
 # -- Lines -----------------------------------------------------------------------------------------------------
@@ -49,6 +49,24 @@ def one_line(error: Exception) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun: ``1 episode``, ``2 episodes``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def warn_of_limit_cycles(degrees: Sequence[float]) -> None:
+    """Print a line on standard error if the joint targets of some episodes went to and fro too far.
+
+    Args:
+        degrees: the limit cycle of each episode (`hal.guarding.limit_cycle`); NaN where it has none.
+    """
+    from hal.guarding.limit_cycle import LARGEST_DEG, SLOWEST_HZ
+
+    ill = [cycle for cycle in degrees if cycle > LARGEST_DEG]
+    if ill:
+        print(
+            f"warning: in {len(ill)} of {counted(len(degrees), 'episode')} a joint's target went to and fro by more "
+            f"than {LARGEST_DEG:g} degree to either side ({max(ill):.1f} at most), at {SLOWEST_HZ:g} Hz or faster, "
+            "which wears the gears of a real arm: train or retrain the policy before it moves one (docs/trainers.md)",
+            file=sys.stderr,
+        )
 
 
 # -- Tables ----------------------------------------------------------------------------------------------------
@@ -162,7 +180,10 @@ def progress_bars(lines: bool = True) -> Iterator[ProgressBars]:
     columns = (
         TextColumn("{task.description}", table_column=Column(no_wrap=True)),
         BarColumn(28 if console.width >= _WIDE else 10),
-        TimeRemainingColumn(compact=True, elapsed_when_finished=True, table_column=Column(no_wrap=True)),
+        # Never narrower than its text: on a narrow terminal the remark gives way instead.
+        TimeRemainingColumn(
+            compact=True, elapsed_when_finished=True, table_column=Column(no_wrap=True, min_width=len("1:00:00"))
+        ),
         TextColumn("{task.fields[remark]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
     )
     with Progress(*columns, console=console, transient=not lines) as bars:
@@ -181,20 +202,19 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: advance(done, f"{done} of {total}", total=total)
 
 
-def search_bar(bars: ProgressBars, title: str, seconds: float) -> Callable[[Generation], None]:
+def search_bar(bars: ProgressBars, title: str) -> Callable[[Generation], None]:
     """Begin a stage that lasts as long as a search.
 
     Args:
         bars: where to show it.
         title: shown beside the bar.
-        seconds: wall time of the search.
 
     Returns:
         A function to call with each generation.
     """
-    advance = bars.begin(title, seconds)
+    advance = bars.begin(title, 1.0)
 
     def progress(generation: Generation) -> None:
-        advance(generation.elapsed_s, f"generation {generation.number + 1}, median return {generation.median:.1f}")
+        advance(generation.share, f"generation {generation.number + 1}, median return {generation.median:.1f}")
 
     return progress

@@ -37,7 +37,7 @@ The module reads the run at its present place, relative to the module.
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and write the module; an existing one is not overwritten."""
-    from rlenv_robot.cli.arm_log import chosen_episodes, frames_of, open_log, robot_named
+    from rlenv_robot.cli.arm_log import chosen_episodes, frames_of, open_log, recorded_robot_model
     from rlenv_robot.cli.output import counted
     from rlenv_robot.data.sim_to_real.regression import Bounds, Replayed, measure, module_text
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
     model = relative(args.model) if args.model.endswith((".toml", ".xml")) else args.model
     replayed = Replayed(
-        relative(args.log), model, robot_named(table, args), args.units,
+        relative(args.log), model, args.robot or recorded_robot_model(table, args).name, args.units,
         None if args.calibration is None else relative(args.calibration), args.contacts,
         chosen_episodes(args.episode, table), frames_of(args.frames) or None,
     )  # fmt: skip

@@ -43,14 +43,14 @@ def run(args: argparse.Namespace) -> int:
         ValueError: the robot is unknown, or has no simulation.
         RobotError: the robot can't be written as URDF, or a file is there already.
     """
-    from rlenv_robot.robot_models import find_robot_model, robot_names
+    from rlenv_robot.robot_models import load_robot_model, robot_names
 
     if args.robot is None:
         if args.urdf is not None:
             raise ValueError(f"name the robot to write as URDF; known are {', '.join(robot_names())}")
         say("\n".join(robot_names()))
         return 0
-    model = find_robot_model(args.robot)
+    model = load_robot_model(args.robot)
     if args.urdf is None:
         _describe(model.load_spec())
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 from collections.abc import Mapping
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlenv_robot.cli.arm_log import gap_lines, runs_at
+from rlenv_robot.cli.clearing import add_clearing, clearing
+from rlenv_robot.cli.output import warn_of_limit_cycles
 
 if TYPE_CHECKING:
     from hal import Robot
@@ -45,7 +48,7 @@ Examples:
     parser.add_argument("--profile", metavar="FILE", help="a profile, for its task's settings and its record.folder")
     words = "run although these parts of the manifest differ: sensors, rate, home, gains, delays"
     parser.add_argument("--accept", metavar="PART,...", default="", help=words)
-    parser.add_argument("--clear-stop", metavar="WHY", help="clear a latched stop, saying what you found")
+    add_clearing(parser)
     parser.add_argument("--verdicts", action="store_true", help="ask at this terminal how each episode went")
     parser.add_argument("--intervene", action="store_true", help="take over with the keys of this terminal")
     parser.set_defaults(run=run)
@@ -68,13 +71,14 @@ def run(args: argparse.Namespace) -> int:
         outcomes = []
         for episode in range(args.episodes):
             options: dict[str, Any] = {"seed": args.seed} if episode == 0 else {}
-            if episode == 0 and args.clear_stop:
-                options["clear_stop"] = args.clear_stop
+            if episode == 0:
+                options |= clearing(args)
             *_, outcome = run_episode(env, policy, options)
             assert outcome is not None
             outcomes.append(outcome)
             print(_line(episode, outcome, _has_goal(env)), flush=True)
     _summarise(outcomes, _has_goal(env))
+    warn_of_limit_cycles([outcome.limit_cycle_deg for outcome in outcomes])
     for line in gap_lines(runs_at(folder) - known) if args.robot != "sim" else ():
         print(line)
     return 0
@@ -169,8 +173,13 @@ def _figure(name: str, value: float) -> str:
 
 
 def _summarise(outcomes: list[Outcome], has_goal: bool) -> None:
+    cycles = [outcome.limit_cycle_deg for outcome in outcomes if math.isfinite(outcome.limit_cycle_deg)]
+    steadiness = (
+        f", median limit cycle {statistics.median(cycles):.1f} degrees (largest {max(cycles):.1f})" if cycles else ""
+    )
     if not has_goal:
-        print(f"{len(outcomes)} episodes, median return {statistics.median(outcome.total for outcome in outcomes):.2f}")
+        returns = statistics.median(outcome.total for outcome in outcomes)
+        print(f"{len(outcomes)} episodes, median return {returns:.2f}{steadiness}")
         return
     hits = sum(outcome.success for outcome in outcomes)
     names = dict.fromkeys(name for outcome in outcomes for name in outcome.metrics)
@@ -182,4 +191,4 @@ def _summarise(outcomes: list[Outcome], has_goal: bool) -> None:
         f", median final distance {value:.1f} mm" if name == "distance_mm" else f", median {_figure(name, value)}"
         for name, value in middle_values.items()
     )
-    print(f"{hits} of {len(outcomes)} reached{medians}")
+    print(f"{hits} of {len(outcomes)} reached{medians}{steadiness}")

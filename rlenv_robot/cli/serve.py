@@ -111,7 +111,7 @@ def _with_clients(profile: Profile, args: argparse.Namespace) -> tuple[Profile, 
     keys = ["--keys", args.console_keys] if args.console_keys else []
     clients: list[_Beside] = []
     if args.console is not None:
-        clients.append(_console(profile, args.console, keys))
+        clients.append(_console(profile, args.profile, args.console, keys))
     for option in ("foxglove", "rerun"):  # a process each: a viewer that is slow holds up no other
         value = getattr(args, option)
         if value is not None:
@@ -129,13 +129,12 @@ def _with_clients(profile: Profile, args: argparse.Namespace) -> tuple[Profile, 
     return profile, running
 
 
-def _console(profile: Profile, port: int, keys: list[str]) -> _Beside:
-    """Return a function that runs the console of a profile's server."""
-    section, arguments = profile.serve, ["--port", str(port), *keys]
-    if profile.reset.signal == "fixture":
-        arguments += ["--fixture", profile.reset.fixture]
-    if section.record:
-        arguments += ["--acts", str(Path(section.record) / "acts.jsonl")]
+def _console(profile: Profile, file: str | None, port: int, keys: list[str]) -> _Beside:
+    """Return a function that runs the console of a profile's server, which records and has the task that it names."""
+    arguments = ["--port", str(port), *keys, *(["--profile", file] if file else [])]
+    folder = profile.serve.record or profile.record.folder
+    if folder:
+        arguments += ["--acts", str(Path(folder) / "acts.jsonl")]
     return beside(arguments)
 
 
@@ -185,11 +184,11 @@ def run_camera(args: argparse.Namespace) -> int:
     from hal.cameras.settings import CameraSettings
     from real import Watcher
     from rlenv_robot.rendering.virtual_camera import Follower, VirtualCamera
-    from rlenv_robot.robot_models import find_robot_model
+    from rlenv_robot.robot_models import load_robot_model
     from rlenv_robot.serving import TerminationSignals
     from sim.rendering.mjpeg import MjpegServer
 
-    robot_model = find_robot_model(args.robot)
+    robot_model = load_robot_model(args.robot)
     settings = CameraSettings(
         "simulation", width=args.width, height=args.height, fps=args.fps, quality=args.quality
     )  # raises for impossible values

@@ -9,7 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
-__all__ = ["add_status", "add_stop", "add_watch", "changes", "describe", "run_status", "run_stop", "run_watch"]
+__all__ = [
+    "add_status", "add_stop", "add_watch", "changes", "describe",
+    "run_status", "run_stop", "run_watch",
+]  # fmt: skip
 
 _ADDRESS = "tcp://127.0.0.1:5555"
 
@@ -90,6 +93,7 @@ def describe(status: Mapping[str, Any]) -> dict[str, str]:
     why, age, cadence = status.get("why"), status.get("reading_age_s"), status.get("cadence")
     lines = {
         "state": f"{status.get('state', 'unknown')}{f': {why}' if why else ''}",
+        "to clear it": _clearing_hint(status) if status.get("state") == "stopped" else "",
         "client": str(status.get("holder") or "none"),
         "newest reading": "none yet" if age is None else f"{age * 1e3:.0f} ms old",
         "control loop": _loop_text(cadence) if isinstance(cadence, Mapping) else "",
@@ -101,6 +105,12 @@ def describe(status: Mapping[str, Any]) -> dict[str, str]:
         "cut off": ", ".join(f"{count} for {reason}" for reason, count in (status.get("cut_off") or {}).items()),
     }
     return {name: text for name, text in lines.items() if text}
+
+
+def _clearing_hint(status: Mapping[str, Any]) -> str:
+    from rlenv_robot.serving.stopper import clearing_hint
+
+    return clearing_hint(status.get("stop_number"))
 
 
 def _loop_text(cadence: Mapping[str, Any]) -> str:

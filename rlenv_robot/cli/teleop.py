@@ -6,6 +6,8 @@ import argparse
 import getpass
 import signal
 
+from rlenv_robot.cli.clearing import add_clearing, clearing
+
 __all__ = ["add", "run"]
 
 
@@ -49,7 +51,7 @@ docs/teleop.md shows their profiles.
     parser.add_argument("--episodes", type=int, help="how many (default: until Ctrl-C)")
     parser.add_argument("--record", metavar="FOLDER", help="record the episodes there, as an expert's")
     parser.add_argument("--operator", metavar="NAME", default="", help="of the person, for the record (default: yours)")
-    parser.add_argument("--clear-stop", metavar="WHY", default="", help="clear a latched stop, saying what you found")
+    add_clearing(parser)
     parser.set_defaults(run=run)
 
 
@@ -63,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         where=args.robot, keys=args.keys, take=args.take or "no", task=args.task, steps=args.steps,
         leader=args.leader or "", gamepad=args.gamepad or "", absolute=args.absolute, engaged=args.engaged,
         velocity=args.velocity, record=args.record, operator=args.operator or _user(), episodes=args.episodes,
-        clear_stop=args.clear_stop,
+        clearing=clearing(args),
     )  # fmt: skip
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:

@@ -26,9 +26,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "network is `rlenv-robot serve`."
     )
     parser.epilog = """
-Lines on standard input plant faults while it runs: unplug, plug, brown-out, hang ID, wake ID, volts NUMBER, lose SHARE
-(likewise corrupt, double, shorten, noise, delay). A person's hand on joints without torque, as on a leader arm: hand
-and six angles in degrees; let-go.
+Lines on standard input plant faults while it runs: unplug, plug, brown-out [ID], torque-on-goal on (firmware
+that takes a goal for an order to put torque on), hang ID, wake ID, volts NUMBER, lose SHARE (likewise corrupt, double,
+shorten, noise, delay). A person's hand on joints without torque, as on a leader arm: hand and six angles in degrees;
+let-go.
 
 Examples:
 
@@ -107,8 +108,11 @@ def obey(words: list[str], arm: ServoArm, terminal: ServoTerminal) -> str:
                 terminal.unplug()
             case ["plug"]:
                 return f"plugged in at {terminal.plug()}"
-            case ["brown-out"]:
-                arm.power_cycle()
+            case ["brown-out", *servo] if len(servo) < 2:
+                arm.power_cycle(*map(int, servo))
+            case ["torque-on-goal", ("on" | "off") as state]:
+                for virtual in arm.servos:
+                    virtual.torque_on_goal = state == "on"
             case ["hang", servo]:
                 faults.silent.add(int(servo))
             case ["wake", servo]:

@@ -150,7 +150,7 @@ def _outcomes(args: argparse.Namespace, policy: SavedPolicy, where: str) -> list
                 outcomes.append(outcome)
         return outcomes
     described = task(args.name)
-    model = replay_model(where, robot_model_of(described).name, contacts=True)
+    model = replay_model(where, robot_model_of(described), contacts=True)
     batch = SimBatch(model.sim_model, args.episodes, **model.settings)
     with closing(VectorEnvironment(batch, described, seed=args.seed, autoreset="disabled")) as envs:
         policy.check(described.observation, described.action)

@@ -38,6 +38,7 @@ _Count: TypeAlias = Annotated[int, Ge(0)]
 
 _Box: TypeAlias = Annotated[list[float], Len(6, 6)]
 
+_MOST_BYTES = 4 << 20
 _HOMING = HomingSettings()
 
 
@@ -220,6 +221,8 @@ class ServeSection:
             there; or damp, give way under damping, where its driver offers it.
         lease_s: after how much silence another client may take the robot, seconds.
         lower_s: at the end, go home slowly for at most so long, seconds; 0 stops where it is.
+        stopped_at_end: what a robot that is stopped does at the end: hold, so that a person must cut its power; or
+            let_down, as any other robot.
         priority: of the loop for the real-time scheduler, 1 to 99; 0 does not ask for it.
         record: folder of the controller's own runs; empty keeps none.
         record_mib: most that one of these runs may have, MiB; 0 leaves it to the disk.
@@ -240,6 +243,7 @@ class ServeSection:
     max_command_age_s: _Positive = 0.1
     lease_s: _Positive = 5.0
     lower_s: _NotNegative = 5.0
+    stopped_at_end: Literal["hold", "let_down"] = "hold"
     priority: Annotated[int, Interval(ge=0, le=99)] = 40
     record: str = ""
     record_mib: _Count = 0
@@ -274,6 +278,7 @@ class Profile:
         randomise: what of a simulation's model each episode draws: path -> distribution (docs/simulation.md).
         cameras: a table for each camera, by its name (docs/cameras.md).
         file: where the profile came from, for messages.
+        names_task: whether the profile has a [task]; a console has a task only then.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = {"extra": "forbid", "strict": True}
@@ -287,12 +292,14 @@ class Profile:
     randomise: JsonDict = field(default_factory=dict)
     cameras: dict[str, CameraSettings] = field(default_factory=dict)
     file: str = field(default="defaults", metadata={"internal": True})
+    names_task: bool = field(default=False, metadata={"internal": True})
 
     def to_dict(self) -> JsonDict:
         """Return every setting, defaults included, as JSON-like data for a log; without the cameras' passwords."""
         data = dataclasses.asdict(self)
         for name, camera in self.cameras.items():
             data["cameras"][name]["source"] = camera.shown
+        del data["names_task"]
         return data
 
 
@@ -304,16 +311,21 @@ def load_profile(path: str | Path) -> Profile:
     """
     file = str(path)
     try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        with Path(path).open("rb") as stream:
+            text = stream.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise ProfileError(file, "", f"has more than {_MOST_BYTES >> 20} MiB, which no profile needs")
+        data = tomllib.loads(text.decode())
     except FileNotFoundError:
         raise ProfileError(file, "", "there is no such file; launch/ holds profiles to start from") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ProfileError(file, "", f"not readable as TOML: {error}") from error
-    if "file" in data:  # the field is no key: it is set below
-        raise ProfileError(file, "file", "is unknown; a profile does not name its own file")
+    for key in ("file", "names_task"):  # the fields are no keys: they are set below
+        if key in data:
+            raise ProfileError(file, key, "is unknown; a profile does not say this of itself")
     check_sim_sections(file, data)
     profile = validate(Profile, {**data, "cameras": _named_cameras(file, data.get("cameras", {}))}, file)
-    return dataclasses.replace(profile, file=file)
+    return dataclasses.replace(profile, file=file, names_task="task" in data)
 
 
 def _named_cameras(file: str, cameras: object) -> dict[str, object]:
@@ -335,7 +347,7 @@ def profile_schema() -> JsonDict:
     from sim.latency import DelayModel
 
     schema = json_schema(Profile)
-    del schema["properties"]["file"]
+    del schema["properties"]["file"], schema["properties"]["names_task"]
     camera = schema["$defs"]["CameraSettings"]
     del camera["properties"]["name"]
     value = {"description": "a number, or a table: the distribution that each episode draws it from"}

@@ -72,7 +72,8 @@ def model_return(
     """Return what a policy earns inside the model, starting from the first observations of the episodes.
 
     Args:
-        transitions, part: the episodes of these positions are the starts.
+        transitions: of all episodes.
+        part: positions in ``transitions``; the episodes that they belong to give the starts.
         model: see `Model`.
         agent: the policy: action from observation.
         reward: (B,) from observation, action and next observation.

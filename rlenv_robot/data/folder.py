@@ -17,7 +17,7 @@ from recorder.table.combine import joined, subset
 from recorder.table.load import load_runs
 from recorder.table.spool import scratch_folder
 from recorder.table.table import Table
-from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.robot_models import load_robot_model
 
 __all__ = ["read_folder"]
 
@@ -55,7 +55,7 @@ def read_folder(
         SourceError: the folder is missing or holds no known layout, or its format has no such option.
     """
     if robot is not None:
-        options["robot"] = find_robot_model(robot).recorded()
+        options["robot"] = load_robot_model(robot).recorded()
     with scratch_folder(cache):
         if isinstance(folder, Path):
             return _read_one(folder, cache, episodes, options, world, preferred)

@@ -86,7 +86,7 @@ def _model_of(table: Table, info: JsonObject) -> RobotModel:
             raise RobotError(f"robot {robot!r} can't be rendered, known are {', '.join(robot_names())}")
         return find_robot_model(robot)
     try:
-        return find_robot_model(task)
+        return RobotModel.from_file(task)
     except SpecError as error:
         raise SourceError(
             f"{table.origin} was recorded with the model {task}, which is needed to render its robot; run this in the "

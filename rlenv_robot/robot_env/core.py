@@ -114,6 +114,7 @@ _OPTIONS = {
     "seed": "whole number from 0: fixes all randomness from here on, and restarts the count of episodes",
     "goal": "name -> value, given parts of the goal instead of drawn ones; {goal}",
     "clear_stop": "text: what was found at a stopped robot, and why it may move again",
+    "stop_number": "int: of the newest stop that the person saw who clears it; a robot on a network needs it",
 }
 _STEP_EXTRA = {"sensor_error": "sensor name -> a known error, added to that sensor's reading of this step"}
 _EXTRA_INFO = {
@@ -181,7 +182,7 @@ class RobotWorld:
         self._robot_state: RobotState | None = None
         self._step_no = 0
         self._last: TimeStep | None = None
-        self._verdicts = Verdicts(asker(robot, task, judge))
+        self._verdicts, self._judges_all = Verdicts(asker(robot, task, judge)), judge is not None
 
     @property
     def seed(self) -> int:
@@ -253,7 +254,8 @@ class RobotWorld:
 
         Args:
             options: ``seed`` (int; restarts the count of episodes), ``goal`` (name -> value, instead of
-                drawing it), ``clear_stop`` (why a latched stop may be cleared).
+                drawing it), ``clear_stop`` (why a latched stop may be cleared), ``stop_number`` (of the newest stop
+                that the person saw who clears it, `real.RemoteRobot.reset`).
 
         Raises:
             ValueError: an unknown option, or one of a wrong type; nothing moved.
@@ -269,8 +271,7 @@ class RobotWorld:
         if self._recent is not None:
             self._recent.begin()
         request: dict[str, object] = {"seed": draw.robot_seed, "start": draw.episode.start}
-        if "clear_stop" in options:
-            request["clear_stop"] = options["clear_stop"]
+        request |= {name: options[name] for name in ("clear_stop", "stop_number") if name in options}
         robot_state = self._robot_state = self._reset(request)
         failed = bool(robot_state.faults)
         timestep = self._timestep(robot_state, self._rules.judge_start(robot_state.sensors, draw.episode.goal, failed))
@@ -391,6 +392,8 @@ class RobotWorld:
             "truncated_by": f"fault: {error}",
             "success": False,
         }
+        if self._judges_all:  # the judge is not at the robot that was lost, and saw what came before
+            self._verdict(extra)
         self._last = timestep = last._replace(
             reward=self._rules.no_reward(), terminated=False, truncated=True, extra_info=extra, acted=False
         )

@@ -49,18 +49,19 @@ def teleop_world(robot: Robot, resolved: Task, judge: ResetConfirmation) -> Robo
     return RobotWorld(robot, resolved, "training", judge)
 
 
-def expert_recorder(folder: str | Path, world: World, by: str) -> Observer:
+def expert_recorder(folder: str | Path, world: World, by: str, key: str | None = None) -> Observer:
     """Return an observer that records episodes as an expert's demonstrations, into a new run in a folder.
 
     Args:
         folder: of the runs.
         world: of the episodes.
         by: the person.
+        key: file of the private key that signs the run; None leaves it unsigned.
     """
     from rlenv_robot.recording.observer import record_to
 
     info = {"source": "expert", "expert": True, "policy": "teleoperation", "operator": by}
-    return record_to(Path(folder), world, info)
+    return record_to(Path(folder), world, info, key=key)
 
 
 class GivenVerdict:

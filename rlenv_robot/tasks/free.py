@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from hal import Field, Spec
-from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file
+from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file, load_robot_model
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings
 
@@ -50,6 +50,15 @@ class Free:
             raise ValueError(f"start_noise is for the file of a MuJoCo model, and this is the robot {self.path!r}")
         self._rewarded  # noqa: B018  # what can't be measured is said now, and not in the first step
 
+    @staticmethod
+    def of_registered(robot: str, steps: int) -> Free:
+        """Return the task of a robot by a name that a peer on the network or a log gives.
+
+        Raises:
+            ValueError: no robot model of this name is registered.
+        """
+        return Free(find_robot_model(robot).name, steps=steps)
+
     @property
     def name(self) -> str:
         """The task's name: the path of the file as given."""
@@ -64,7 +73,7 @@ class Free:
     def robot_model(self) -> RobotModel:
         """The robot model of the file, or of that name."""
         if not is_model_file(self.path):
-            return find_robot_model(self.path)
+            return load_robot_model(self.path)
         return RobotModel.from_file(self.path, self.start_noise)
 
     @cached_property

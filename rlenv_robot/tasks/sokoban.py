@@ -117,7 +117,8 @@ class Sokoban(World):
     on targets, which terminates. After ``steps`` moves an episode is truncated.
 
     Args:
-        rows, columns: of the room with its outer walls, 5 to 12.
+        rows: of the room with its outer walls, 5 to 12.
+        columns: of the room with its outer walls, 5 to 12.
         boxes: number of boxes and of targets, 1 to 4.
         steps: moves of an episode.
 

@@ -82,6 +82,7 @@ class HasPlaces(Protocol):
 
         Args:
             number: of the place.
-            sensors, goal: of the present, without leading axes.
+            sensors: of the present, without leading axes.
+            goal: of the present, without leading axes.
         """
         ...

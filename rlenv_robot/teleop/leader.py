@@ -94,13 +94,14 @@ class LeaderReader:
     Args:
         driver: of the leader.
         rate_hz: readings a second.
-        now_ns: the monotonic clock of the readings' stamps, nanoseconds.
+        now_ns: the monotonic clock of the readings' stamps, nanoseconds; by default the driver's ``now_ns``
+            where it has one, or this machine's.
     """
 
-    def __init__(
-        self, driver: LeaderDriver, rate_hz: float = 60.0, now_ns: Callable[[], int] = time.monotonic_ns
-    ) -> None:
-        self._driver, self._period_s, self._now_ns = driver, 1.0 / rate_hz, now_ns
+    def __init__(self, driver: LeaderDriver, rate_hz: float = 60.0, now_ns: Callable[[], int] | None = None) -> None:
+        self._driver, self._period_s = driver, 1.0 / rate_hz
+        clock: Callable[[], int] = getattr(driver, "now_ns", time.monotonic_ns)
+        self._now_ns = now_ns or clock
         self._newest: RobotState | None = None
         self._trouble = "it was not opened yet"
         self._closing = threading.Event()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +26,7 @@ from rlenv_robot.robot_env.teleoperation import (
     expert_recorder,
     teleop_world,
 )
-from rlenv_robot.robot_models import make_driver, robot_model_of
+from rlenv_robot.robot_models import find_robot_model, make_driver, robot_model_of
 from rlenv_robot.tasks.free import Free
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.teleop.gamepad import Gamepad, find_gamepads
@@ -57,7 +57,7 @@ class TeleopSettings:
         record: folder of the recorded runs; None records nothing.
         operator: name of the person, for the record.
         episodes: how many; None: until the person ends it.
-        clear_stop: what was found at a stopped robot, and why it may move again.
+        clearing: options of the first reset, where it is to clear a stop: ``clear_stop`` and ``stop_number``.
 
     Raises:
         ValueError: a value is out of range, or two devices are named.
@@ -77,7 +77,7 @@ class TeleopSettings:
     record: str | Path | None = None
     operator: str = "operator"
     episodes: int | None = None
-    clear_stop: str = ""
+    clearing: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.where == "sim":
@@ -173,7 +173,7 @@ def _episodes(
     count = 0
     while settings.episodes is None or count < settings.episodes:
         say("the robot goes to its start")
-        episode.begin({"clear_stop": settings.clear_stop} if settings.clear_stop and count == 0 else {})
+        episode.begin(settings.clearing if count == 0 else {})
         keys.clear()
         judge.given = None
         say(f"episode {count}: space engages and releases; + success, - failure, x discard; Ctrl-C ends")
@@ -195,7 +195,7 @@ def _kind(settings: TeleopSettings) -> str:
         return settings.kind
     remote = RemoteRobot(settings.where, keys=settings.keys)
     try:
-        return remote.spec.name
+        return find_robot_model(remote.spec.name).name
     finally:
         remote.close()
 

@@ -109,7 +109,7 @@ class VectorEnvironment:
     observation is in ``extra_info["final"]`` = {index (K,), observation, metrics, success (K,), ...}.
     With ``"next_step"`` (Gymnasium's default) ``observation`` is the true last one, and the step after it begins the
     next episode: whatever its action is, nothing moves, the reward is 0, both flags are 0 and ``frame_no`` is 0.
-    With ``"disabled"`` it stays where it is until ``reset({"ids": [...]})``.
+    With ``"disabled"`` it stays where it is until ``reset({"ids": [...]})``, and every table until then has its flag.
 
     Args:
         batch: the robots.
@@ -156,6 +156,7 @@ class VectorEnvironment:
         self._frame_no = np.zeros(batch.num, np.int32)
         self._goal = {field.name: np.zeros((batch.num, *field.shape), field.numpy_dtype) for field in task.goal}
         self._over = np.ones(batch.num, bool)
+        self._terminated = np.zeros(batch.num, bool)  # of the environments whose episode is over: ended by the task
         self.count_refusals, self._refused = count_refusals, np.zeros(batch.num, np.int32)
         self._recent = self._rules.recent_metrics(batch.num)
         self._batch_state: BatchState | None = None
@@ -209,8 +210,7 @@ class VectorEnvironment:
             raise EpisodeError("reset of some before a reset of all: call reset without ids first")
         else:
             self._begin(check_ids(options["ids"], self.num_envs))
-        none = np.zeros(self.num_envs, np.int32)
-        return self._table(none, none.copy(), self._extra_info())
+        return self._table(self._extra_info())
 
     def _begin(self, ids: np.ndarray, everyone: bool = False) -> None:
         """Draw and start an episode in these environments."""
@@ -227,7 +227,7 @@ class VectorEnvironment:
         first = self.batch.reset(None if everyone else ids, seeds, stacked)
         self._episodes[ids] += 1
         self._frame_no[ids] = self._refused[ids] = 0
-        self._over[ids] = False
+        self._over[ids] = self._terminated[ids] = False
         if self._recent is not None:
             self._recent.begin(ids)
         self._began = True
@@ -266,7 +266,8 @@ class VectorEnvironment:
         before = self._batch_state
         if before is None:
             raise EpisodeError("step before reset: call reset first")
-        waiting = self._over if self._autoreset == "next_step" and self._over.any() else None
+        # A copy, since `_end` marks the episodes that end in this step, which begin anew in the next one alone.
+        waiting = self._over.copy() if self._autoreset == "next_step" and self._over.any() else None
         over = self._over if waiting is None else np.zeros_like(waiting)
         values, errors = check_batch(self.action, action, self.env_ids, self._frame_no, over, waiting)
         if self._takes_fields or extra_info is not NOTHING:
@@ -291,13 +292,13 @@ class VectorEnvironment:
             judgement = judgement._replace(truncated=judgement.truncated | (counted & (step_no >= self.task.steps)))
         if self._recent is not None:
             self._recent.add(self.task.metrics(after.sensors, self._goal), moved)
-        final = self._end(judgement.terminated | judgement.truncated)
+        final = self._end(judgement.terminated, judgement.truncated)
         if waiting is not None:
             self._begin(np.flatnonzero(waiting))
         extra = self._extra_info(values) | final
         if errors:
             extra["error"] = errors
-        table = self._table(judgement.terminated.astype(np.int32), judgement.truncated.astype(np.int32), extra)
+        table = self._table(extra, judgement.terminated, judgement.truncated)
         reward = map_reward(judgement.reward, _float64)
         return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
 
@@ -311,8 +312,8 @@ class VectorEnvironment:
             ids: rising numbers of the environments; None is all whose episode runs.
 
         Returns:
-            Table 1 of all environments, with ``truncated`` 1 for those that ended here, whose last observations,
-            metrics and ``reason`` are in ``extra_info["final"]``.
+            Table 1 of all environments, with ``truncated`` 1 for those that end here, and their last observations,
+            metrics and ``reason`` in ``extra_info["final"]``.
 
         Raises:
             EpisodeError: before the first reset, or an episode has ended already; nothing changed.
@@ -328,9 +329,9 @@ class VectorEnvironment:
             raise EpisodeError(f"end: the episodes of the environments {over} have ended already; nothing changed")
         done = np.zeros(self.num_envs, bool)
         done[rows] = True
-        final = self._end(done)
+        final = self._end(np.zeros_like(done), done)
         final["final"]["reason"] = reason
-        return self._table(np.zeros(self.num_envs, np.int32), done.astype(np.int32), self._extra_info() | final)
+        return self._table(self._extra_info() | final, truncated=done)
 
     def _count(self, errors: Mapping[int, JsonDict]) -> np.ndarray:
         """Count the refusals of values, and return whose they are, bool (N,); a late or stale row has not acted."""
@@ -348,8 +349,9 @@ class VectorEnvironment:
                 held[~moved] = before.applied[name][~moved]
         return commands
 
-    def _end(self, done: np.ndarray) -> ExtraInfo:
-        """Return ``final``, how the episodes went that are over, and begin the next ones with "same_step"."""
+    def _end(self, terminated: np.ndarray, truncated: np.ndarray) -> ExtraInfo:
+        """Return ``final``, the outcomes of the episodes that end here, and begin the next ones with "same_step"."""
+        done = terminated | truncated
         if not done.any():
             return {}
         assert self._batch_state is not None
@@ -370,7 +372,7 @@ class VectorEnvironment:
             final["images"] = {name: np.asarray(value)[ids] for name, value in self._batch_state.images.items()}
         if self._drawn:
             final["randomisation"] = {name: value[ids] for name, value in self._draws().items()}
-        self._over[ids] = True
+        self._over[ids], self._terminated[ids] = True, terminated[ids]
         if self._autoreset == "same_step":
             self._begin(ids)
         return {"final": final}
@@ -389,7 +391,16 @@ class VectorEnvironment:
         self._began = False
         return extra
 
-    def _table(self, terminated: np.ndarray, truncated: np.ndarray, extra: ExtraInfo) -> BatchObservationTable:
+    def _table(
+        self, extra: ExtraInfo, terminated: np.ndarray | bool = False, truncated: np.ndarray | bool = False
+    ) -> BatchObservationTable:
+        """Return Table 1 of all environments.
+
+        Args:
+            extra: its ``extra_info``.
+            terminated, truncated: bool, (N,), of the episodes that end with this frame, even where the next one began
+                within the step. An episode that ended before and is still over keeps its flag by itself.
+        """
         assert self._batch_state is not None
         observation = self.task.observe(self._batch_state.sensors, self._goal)
         return {
@@ -397,8 +408,8 @@ class VectorEnvironment:
             "frame_no": self._frame_no.copy(),
             "observation": {name: np.array(value) for name, value in observation.items()},
             "extra_info": extra,
-            "terminated": terminated,
-            "truncated": truncated,
+            "terminated": (terminated | self._terminated).astype(np.int32),
+            "truncated": (truncated | (self._over & ~self._terminated)).astype(np.int32),
         }
 
     def _draws(self) -> dict[str, np.ndarray]:
@@ -423,6 +434,7 @@ class VectorEnvironment:
             self._episodes[rows],
             self._frame_no[rows],
             self._over[rows],
+            self._terminated[rows],
             {name: value[rows] for name, value in self._goal.items()},
             {name: value[rows] for name, value in self._batch_state.sensors.items()},
             {name: value[rows] for name, value in self._batch_state.applied.items()},
@@ -438,7 +450,8 @@ class VectorEnvironment:
             ids: rising numbers of some; None is all, which also brings back the seed of later episodes.
 
         Returns:
-            Table 1 of all environments, with that moment's observation, ``frame_no`` and no flags.
+            Table 1 of all environments, with that moment's observation and ``frame_no``, and the flags of episodes
+            that were over.
 
         Raises:
             EpisodeError: ids before the first reset of all.
@@ -454,15 +467,14 @@ class VectorEnvironment:
             self._batch_state = batch_state
         assert self._batch_state is not None
         self._episodes[rows], self._frame_no[rows] = snapshot.episodes, snapshot.frame_no
-        self._over[rows] = snapshot.over
+        self._over[rows], self._terminated[rows] = snapshot.over, snapshot.terminated
         put(self._goal, rows, snapshot.goal)
         if self._recent is not None:
             self._recent.restore(rows, snapshot.recent)
         kept_reading = batch_state._replace(sensors=snapshot.sensors, applied=snapshot.applied)
         self._batch_state = merged(self._batch_state, rows, kept_reading)
-        none = np.zeros(self.num_envs, np.int32)
         self._began = True
-        return self._table(none, none.copy(), self._extra_info())
+        return self._table(self._extra_info())
 
     def close(self) -> None:
         """Close the batch. Calling it twice is allowed."""
@@ -503,6 +515,7 @@ class VectorSnapshot(Portable):
         batch: of the robots (`sim.snapshot.BatchSnapshot`).
         seed: of all randomness.
         episodes, frame_no, over: count of episodes, number of the frame, and whether the episode had ended, (n,).
+        terminated: where it had ended, whether by the task (``terminated``) or else (``truncated``), bool (n,).
         goal, sensors, applied: name -> (n, ...), of the episode and of the last reading.
         task: whose environments they are.
         recent: name -> (n, ...), the metrics of the last readings, of an `AveragedTask` alone.
@@ -515,6 +528,7 @@ class VectorSnapshot(Portable):
     episodes: np.ndarray
     frame_no: np.ndarray
     over: np.ndarray
+    terminated: np.ndarray
     goal: Arrays
     sensors: Arrays
     applied: Arrays
@@ -527,7 +541,9 @@ class VectorSnapshot(Portable):
     def parts(self) -> tuple[JsonDict, Groups]:
         """Return the parts, as `Portable.parts`."""
         plain, groups = self.batch.parts()
-        counters = {"episodes": self.episodes, "frame_no": self.frame_no, "over": self.over}
+        counters = {
+            "episodes": self.episodes, "frame_no": self.frame_no, "over": self.over, "terminated": self.terminated,
+        }  # fmt: skip
         mine = {"env": counters, "goal": self.goal, "sensors": self.sensors, "applied": self.applied}
         if self.recent:
             mine["recent"] = self.recent
@@ -537,10 +553,10 @@ class VectorSnapshot(Portable):
     def of_parts(cls, plain: JsonObject, groups: Groups) -> VectorSnapshot:
         """Make a snapshot of its parts, as `Portable.of_parts`."""
         counters, (goal, sensors, applied) = groups["env"], (groups[name] for name in ("goal", "sensors", "applied"))
-        batch, numbers = (
-            BatchSnapshot.of_parts(plain["batch"], groups),
-            (counters["episodes"], counters["frame_no"], counters["over"]),
-        )
+        batch = BatchSnapshot.of_parts(plain["batch"], groups)
+        over = counters["over"]
+        terminated = counters.get("terminated", np.zeros_like(over))  # absent from files of earlier versions
+        numbers = counters["episodes"], counters["frame_no"], over, terminated
         return VectorSnapshot(
             batch, int(plain["seed"]), *numbers, goal, sensors, applied, str(plain["task"]), groups.get("recent", {})
         )

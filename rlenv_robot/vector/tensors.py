@@ -325,7 +325,8 @@ class EndedEpisodes(Mapping[str, Any]):
     Args:
         envs: the environments, at the end of the step and before the next episodes begin.
         mask: bool, (N,).
-        sensors, goal: of all environments, at the end of the step.
+        sensors: of all environments, at the end of the step.
+        goal: of all environments, at the end of the step.
     """
 
     def __init__(self, envs: TensorEnvironment, mask: DeviceArray, sensors: Arrays, goal: Arrays) -> None:

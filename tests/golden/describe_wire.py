@@ -137,8 +137,10 @@ def session() -> list[str]:
         client.judge("", 5.0)
         with closing(Connection(address)) as button:  # a client's own stops go to the endpoint for stops
             button.ask(MessageKind.STOP, {"reason": "a test", "orderly": False}, (), 5.0)
+            button.ask(MessageKind.STOP, {"reason": "a test", "orderly": False, "numbered": True}, (), 5.0)
         with suppress(RobotError):
             client.step({"joint_target": np.zeros(6, np.float32)})
+        client.reset({"clear_stop": "a test is over"})  # by the number that the error told
         client.close()
         other = RemoteRobot(address, expect=GO2)
         with suppress(RobotError):

@@ -12,8 +12,8 @@ import rlenv_robot as rr
 from hal import Homing
 from hal.robots.so101 import SO101
 from rlenv_robot import registry, robot_models
-from rlenv_robot.registry import register_task, robot, task
-from rlenv_robot.robot_models import RobotModel, find_robot_model, register_robot, robot_names
+from rlenv_robot.registry import find_task, register_task, robot, task
+from rlenv_robot.robot_models import RobotModel, find_robot_model, load_robot_model, register_robot, robot_names
 from rlenv_robot.tasks.reach import Reach
 from sim.robot import SimRobot
 
@@ -182,9 +182,19 @@ def test_robot_names_are_ours_and_registered_ones() -> None:
 
 
 def test_a_model_may_be_named_by_its_module() -> None:
-    assert find_robot_model("tests.rlenv_robot.test_registry:OWN") is OWN or OWN.name == "so101"
+    assert load_robot_model("tests.rlenv_robot.test_registry:OWN").name == "so101"
     with pytest.raises(ValueError, match="is a RobotSpec, expected an rlenv_robot"):
-        find_robot_model("hal.robots.so101:SO101")
+        load_robot_model("hal.robots.so101:SO101")
+
+
+@pytest.mark.parametrize(
+    "name", ["tests.rlenv_robot.test_registry:OWN", "os:abort", "pendulum.xml", "", "so101_follower"]
+)
+def test_a_name_of_data_is_a_registered_one_or_none(name: str) -> None:
+    with pytest.raises(ValueError, match="is unknown"):
+        find_robot_model(name)
+    with pytest.raises(ValueError, match="is unknown"):
+        find_task(name)
 
 
 OWN = RobotModel("so101", SO101, "sim.robots.so101:so101")

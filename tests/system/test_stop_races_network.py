@@ -16,7 +16,7 @@ import pytest
 from hal import Automatic, ConnectionLost, Guard, Homing, HomingSettings, Limits, RobotError, RobotStopped
 from real import RemoteRobot, Server
 from real.control.lifecycle import State
-from tests.fakes import TWO_JOINTS, LatchingPuppet, until
+from tests.fakes import TWO_JOINTS, LatchingPuppet, looked, until
 
 AWAY = {"target": (0.05, -0.05)}
 HOMING = HomingSettings(velocity=4.0, settle_s=0.004)
@@ -42,9 +42,9 @@ class Served:
         # A mover that lost the robot asks for it anew; one that was told of a fault may not know of the stop after it.
         for _ in range(2):
             with suppress(ConnectionLost, RobotStopped):
-                self.mover.reset({"start": AWAY, "clear_stop": "the next trial"})
+                self.mover.reset({"start": AWAY, **looked(self.button)})
                 return
-        self.mover.reset({"start": AWAY, "clear_stop": "the next trial"})
+        self.mover.reset({"start": AWAY, **looked(self.button)})
 
     def close(self) -> None:
         self.mover.close()
@@ -67,7 +67,8 @@ def _step(served: Served) -> None:
 
 def _reset(served: Served) -> Callable[[], Any]:
     served.button.stop("an older stop")
-    return lambda: served.mover.reset({"clear_stop": "looked"})
+    seen = looked(served.button)
+    return lambda: served.mover.reset(seen)
 
 
 def _grant(served: Served) -> Callable[[], Any]:

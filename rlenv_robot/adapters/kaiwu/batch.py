@@ -199,6 +199,8 @@ class Go2Batch:
             "action": {"joint_offset": np.clip(offsets, -1.0, 1.0).astype(np.float32)},
         }  # fmt: skip
         table, reward = envs.step(request)
+        if self._counter is not None and "error" in table["extra_info"]:
+            self._counter.refused(len(table["extra_info"]["error"]))
         self._frame_no += 1
         policy, critic = self._observations(table)
         truncated = torch.from_numpy(table["truncated"].astype(bool))

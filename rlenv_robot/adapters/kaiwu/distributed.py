@@ -44,7 +44,7 @@ class DistributedOutcome:
 
     Attributes:
         ended: why it ended.
-        steps, episodes, updates: of this run.
+        steps, episodes, updates: of this run; the steps with those that were refused.
         train_step: calls of ``learn``, earlier runs included.
         learned: samples in all batches that the learner has confirmed.
         left: samples in the pool at the end, kept for ``resume``.
@@ -54,6 +54,7 @@ class DistributedOutcome:
         cpu_s: role -> seconds of processor time of its processes, imports left out.
         models: numbers of the models in the pool.
         out: its folder.
+        refused: steps whose action was illegal, so that nothing moved.
     """
 
     ended: str
@@ -69,6 +70,7 @@ class DistributedOutcome:
     cpu_s: Mapping[str, float]
     models: Sequence[int]
     out: Path
+    refused: int = 0
 
 
 # -- actors: learner, predictors, workflows ------------------------------------------------------------------
@@ -218,7 +220,7 @@ class _RemoteRun:
         self._site, self._codec, self._name = site, codec, name
         self._source = f"{name}-{uuid.uuid4().hex[:8]}"
         self._newest = _Newest(site, agent, name)
-        self._sent = self.steps = self.episodes = 0
+        self._sent = self.steps = self.refusals = self.episodes = 0
         self._reported = 0.0
         self._predictor = random.Random(self._source).choice(site.predictors) if site.predictors else None
         self.models = ModelPool(site.out / "ckpt", 50)
@@ -228,7 +230,8 @@ class _RemoteRun:
         counts = ray.get(self._site.samples.counts.remote())
         return {
             "train_global_step": float(state["train_step"]), "episode_cnt": float(state["episodes"]),
-            "sample_receive_cnt": float(counts.inserted), "actor_predict_succ_cnt": float(state["steps"]),
+            "sample_receive_cnt": float(counts.inserted),
+            "actor_predict_succ_cnt": float(state["steps"] - state["refused"]),
             "sample_production_and_consumption_ratio": counts.sampled / max(counts.inserted, 1),
         }  # fmt: skip
 
@@ -237,12 +240,15 @@ class _RemoteRun:
         if time.monotonic() - self._reported > _REPORT_S:
             self.report()
 
+    def refused(self, count: int = 1) -> None:
+        self.refusals += count
+
     def began_episode(self) -> None:
         self.episodes += 1
 
     def report(self) -> None:
         self._reported = time.monotonic()
-        stop = ray.get(self._site.board.report.remote(self._source, self.steps, self.episodes))
+        stop = ray.get(self._site.board.report.remote(self._source, self.steps, self.episodes, self.refusals))
         if stop:
             raise Finished(stop)
 
@@ -358,6 +364,10 @@ class _Counted:
         if self.run is not None:
             self.run.stepped(count)
 
+    def refused(self, count: int = 1) -> None:
+        if self.run is not None:
+            self.run.refused(count)
+
     def began_episode(self) -> None:
         if self.run is not None:
             self.run.began_episode()
@@ -467,6 +477,7 @@ def run_distributed(
     return DistributedOutcome(
         state["stop"], state["steps"], state["episodes"], state["updates"], state["train_step"], state["learned"],
         left, counts, state["seconds"], state["started"], state["cpu_s"], numbers, out,
+        state["refused"],
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from rlenv_robot.adapters.kaiwu.session import Style
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import ActionTable, ObservationTable, Reward, RewardTable
 from rlenv_robot.tasks.agents import Agent, agents_of, joint_action, own_observation
+from rlenv_robot.world import NOTHING
 
 __all__ = ["Bridge", "Counter", "KaiwuEnv", "PlainBridge", "handle_disaster_recovery", "to_kaiwu"]
 
@@ -22,7 +23,7 @@ MOST_FAILED_RESETS = 5
 """Resets that may fail one after the other before the error is raised: workflows try again at once, for ever."""
 
 MOST_REFUSALS = 100
-"""Illegal actions one after the other after which an episode is ended in good order."""
+"""Illegal actions one after the other after which an episode is truncated."""
 
 Answer: TypeAlias = Any
 """A tuple or table in the shape of the project's year."""
@@ -32,7 +33,11 @@ class Counter(Protocol):
     """Count steps and episodes; a run is one, and ends when its budget is used up."""
 
     def stepped(self, count: int = 1) -> None:
-        """Count steps."""
+        """Count steps, before they are carried out."""
+        ...
+
+    def refused(self, count: int = 1) -> None:
+        """Count steps, counted before, whose action was illegal, so that nothing moved."""
         ...
 
     def began_episode(self) -> None:
@@ -164,7 +169,8 @@ class KaiwuEnv:
 
     ``stop_game=True`` ends the episode in good order (`Environment.end`): ``act`` is not carried out, the robot keeps
     its last command, ``truncated`` is True, and the state says how the episode went. An illegal action moves nothing:
-    the frame number stays, and the state has ``error``. A hundred of them in a row end the episode likewise.
+    the frame number stays, and the state has ``error``. A hundred of them in a row truncate the episode: the state
+    says so in ``truncated_by``, keeps the last ``error``, and has ``success`` False, whatever the task says.
 
     Args:
         env: the environment; owned from now on.
@@ -265,14 +271,19 @@ class KaiwuEnv:
             return (None, None) if self._tables else (None, None, 0.0, False, True, None)
         if "error" in self._table.get("extra_info", ()):
             self._refusals += 1
+            if self._counter is not None:
+                self._counter.refused()
             if self._refusals >= MOST_REFUSALS:
-                return self._stopped(f"{MOST_REFUSALS} illegal actions in a row")
+                outcome = {"success": False, "error": self._table["extra_info"]["error"]}
+                return self._stopped(f"{MOST_REFUSALS} illegal actions in a row", outcome)
         else:
             self._refusals = 0
         return self._answer(self._table, reward)
 
-    def _stopped(self, reason: str) -> Answer:
-        table = self._table = self.env.end(reason)
+    def _stopped(self, reason: str, outcome: Mapping[str, object] = NOTHING) -> Answer:
+        """End the episode with a reason, and with what ``outcome`` says over what the world says."""
+        table = self.env.end(reason)
+        table = self._table = {**table, "extra_info": {**table.get("extra_info", {}), **outcome}}
         names = self.agents
         reward: Reward = dict.fromkeys(names, 0.0) if names else 0.0
         return self._answer(table, {"env_id": table["env_id"], "frame_no": table["frame_no"], "reward": reward})

@@ -48,7 +48,7 @@ class Board:
     def __init__(self, budget: Budget, file: str | None = None) -> None:
         self._budget, self._stop = budget, ""
         self._file = None if file is None else Path(file)
-        self._counts: dict[str, tuple[int, int]] = {}
+        self._counts: dict[str, tuple[int, int, int]] = {}  # steps, episodes, refused steps
         self._updates: dict[str, int] = {}
         self._learned = self._train_step = 0
         self._processes: dict[str, list[int]] = {}
@@ -60,7 +60,8 @@ class Board:
 
     def _go_on(self, kept: JsonDict) -> None:
         self._stop, self._processes, self._cpu_s = kept["stop"], kept["processes"], kept["cpu_s"]
-        self._counts = {source: (steps, episodes) for source, (steps, episodes) in kept["counts"].items()}
+        counts = {source: [*numbers, 0][:3] for source, numbers in kept["counts"].items()}  # two in earlier versions
+        self._counts = {source: (steps, episodes, refused) for source, (steps, episodes, refused) in counts.items()}
         self._updates, self._learned, self._train_step = kept["learners"], kept["learned"], kept["train_step"]
         self._began = time.monotonic() - kept["seconds"] if kept["seconds"] else 0.0
 
@@ -88,10 +89,10 @@ class Board:
         """Return role -> the numbers of its processes, the newest last."""
         return self._processes
 
-    def report(self, source: str, steps: int, episodes: int) -> str:
+    def report(self, source: str, steps: int, episodes: int, refused: int = 0) -> str:
         """Take a workflow's counts, and return why the run is over; empty while it goes on."""
         self._began = self._began or time.monotonic()
-        self._counts[source] = (steps, episodes)
+        self._counts[source] = (steps, episodes, refused)
         return self._check()
 
     def learn(self, process: int, updates: int, train_step: int, learned: int) -> str:
@@ -114,20 +115,21 @@ class Board:
 
     def state(self) -> dict[str, Any]:
         """Return all counts."""
-        steps, episodes = self._sums()
+        steps, episodes, refused = self._sums()
         return {
-            "stop": self._stop, "steps": steps, "episodes": episodes, "updates": sum(self._updates.values()),
-            "learned": self._learned, "train_step": self._train_step,
+            "stop": self._stop, "steps": steps, "episodes": episodes, "refused": refused,
+            "updates": sum(self._updates.values()), "learned": self._learned, "train_step": self._train_step,
             "seconds": time.monotonic() - self._began if self._began else 0.0,
             "started": {role: len(processes) for role, processes in self._processes.items()}, "cpu_s": self._cpu_s,
         }  # fmt: skip
 
-    def _sums(self) -> tuple[int, int]:
-        return sum(count[0] for count in self._counts.values()), sum(count[1] for count in self._counts.values())
+    def _sums(self) -> tuple[int, int, int]:
+        steps, episodes, refused = (sum(count[place] for count in self._counts.values()) for place in range(3))
+        return steps, episodes, refused
 
     def _check(self) -> str:
         if not self._stop:
-            steps, episodes = self._sums()
+            steps, episodes, _ = self._sums()
             seconds = time.monotonic() - self._began if self._began else 0.0
             try:
                 self._budget.check(steps, sum(self._updates.values()), episodes, seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 import ray
 
@@ -24,20 +24,28 @@ class EnvironmentLost(BaseException):
     """
 
 
+_Counts: TypeAlias = tuple[int, int, int]
+"""Steps, those of them that were refused, and episodes."""
+
+
 class _Tally:
-    """Counts steps and episodes until they are taken."""
+    """Counts steps, refusals and episodes until they are taken."""
 
     def __init__(self) -> None:
-        self.steps = self.episodes = 0
+        self.steps = self.refusals = self.episodes = 0
 
     def stepped(self, count: int = 1) -> None:
         self.steps += count
 
+    def refused(self, count: int = 1) -> None:
+        self.refusals += count
+
     def began_episode(self) -> None:
         self.episodes += 1
 
-    def take(self) -> tuple[int, int]:
-        taken, self.steps, self.episodes = (self.steps, self.episodes), 0, 0
+    def take(self) -> _Counts:
+        taken = self.steps, self.refusals, self.episodes
+        self.steps = self.refusals = self.episodes = 0
         return taken
 
 
@@ -64,12 +72,12 @@ class EnvironmentProcess:
         """Return the names of the agents."""
         return tuple(self._view.agents)
 
-    def reset(self, usr_conf: Mapping[str, object] | None) -> tuple[object, tuple[int, int]]:
-        """Reset the environment; return its answer, and steps and episodes since the last call."""
+    def reset(self, usr_conf: Mapping[str, object] | None) -> tuple[object, _Counts]:
+        """Reset the environment; return its answer, and the counts since the last call."""
         return self._view.reset(usr_conf), self._tally.take()
 
-    def step(self, act: object, stop_game: bool) -> tuple[object, tuple[int, int]]:
-        """Step the environment; return its answer, and steps and episodes since the last call."""
+    def step(self, act: object, stop_game: bool) -> tuple[object, _Counts]:
+        """Step the environment; return its answer, and the counts since the last call."""
         return self._view.step(act, stop_game), self._tally.take()
 
     def close(self) -> None:
@@ -111,10 +119,12 @@ class RemoteEnv:
         except ray.exceptions.RayActorError as error:
             raise EnvironmentLost("the process of the environment was killed") from error
 
-    def _counted(self, answer: object, counts: tuple[int, int]) -> object:
-        steps, episodes = counts
+    def _counted(self, answer: object, counts: _Counts) -> object:
+        steps, refusals, episodes = counts
         for _ in range(episodes):
             self._counter.began_episode()
-        if steps:
+        if refusals:
+            self._counter.refused(refusals)
+        if steps:  # last: it may end the run
             self._counter.stepped(steps)
         return answer

@@ -51,7 +51,8 @@ class Outcome:
 
     Attributes:
         ended: why it ended.
-        steps, episodes, updates: of this run.
+        steps, episodes, updates: of this run; the steps with those that were refused.
+        refused: steps whose action was illegal, so that nothing moved.
         train_step: calls of ``learn``, earlier runs included.
         seconds: of the workflow, imports left out.
         models: numbers of the models in its pool.
@@ -66,6 +67,12 @@ class Outcome:
     seconds: float
     models: Sequence[int]
     out: Path
+    refused: int = 0
+
+    @property
+    def refused_share(self) -> float:
+        """The share of the steps that were refused; 0 without steps."""
+        return self.refused / max(self.steps, 1)
 
 
 @dataclass(frozen=True)
@@ -179,8 +186,9 @@ def run_project(
             run.save(agents[0], original(agents[0], "save_model"), None, None)
         seconds = time.monotonic() - began
         return Outcome(
-            ended, run.steps, run.episodes, run.updates, run.train_step, seconds, run.models.numbers(), place.out
-        )
+            ended, run.steps, run.episodes, run.updates, run.train_step, seconds, run.models.numbers(), place.out,
+            run.refusals,
+        )  # fmt: skip
 
 
 def fresh_folder(out: Path, resume: bool) -> None:

@@ -141,7 +141,7 @@ class LocalRun:
         self.pool = SamplePool(settings, seed)
         self.models = ModelPool(out / "ckpt", settings.modelpool_max_save_model_count)
         self.through_pool, self.train_step = through_pool, train_step
-        self.steps = self.episodes = self.updates = self.saved = 0
+        self.steps = self.refusals = self.episodes = self.updates = self.saved = 0
         self._rng = random.Random(seed)
         self._inside = False
         self._began = time.monotonic()
@@ -156,6 +156,10 @@ class LocalRun:
         """
         self.steps += count
         self._check()
+
+    def refused(self, count: int = 1) -> None:
+        """Count steps, counted before, whose action was refused."""
+        self.refusals += count
 
     def began_episode(self) -> None:
         """Count an episode that begins.
@@ -271,7 +275,7 @@ class LocalRun:
             "episode_cnt": float(self.episodes),
             "sample_receive_cnt": float(counts.inserted),
             "sample_production_and_consumption_ratio": counts.sampled / max(counts.inserted, 1),
-            "actor_predict_succ_cnt": float(self.steps),
+            "actor_predict_succ_cnt": float(self.steps - self.refusals),
             "actor_load_last_model_succ_cnt": 0.0,
         }
 

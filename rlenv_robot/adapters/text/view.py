@@ -332,7 +332,9 @@ def to_text(
 
     Args:
         env: owned from now on; it must not record, as its frames are not the ones that are then seen.
-        rules, template, hints: as for `TextWorld`.
+        rules: as for `TextWorld`.
+        template: as for `TextWorld`.
+        hints: as for `TextWorld`.
         record: a folder; every episode is recorded into a new run inside it, a frame a turn.
         info: metadata of every recorded episode, such as ``{"policy": "v3"}``.
 

@@ -190,7 +190,8 @@ def best_lag(measured: np.ndarray, simulated: np.ndarray, period_s: float) -> La
     compared, because a slow motion's positions correlate at any lag.
 
     Args:
-        measured, simulated: rad, (T,).
+        measured: positions, rad, (T,).
+        simulated: positions of the same frames, rad, (T,).
         period_s: between two frames, seconds.
     """
     if min(np.ptp(measured), np.ptp(simulated)) < _STILL_RAD:

@@ -15,7 +15,7 @@ from rlenv_robot.config.plugins import load_object
 from rlenv_robot.config.profile import load_profile
 from rlenv_robot.config.sim_settings import SimSettings, sim_settings
 from rlenv_robot.data.sim_to_real.motion import ArmJoints, RecordedMotion
-from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.robot_models import RobotModel, load_robot_model
 from sim.batch import SimBatch
 from sim.model import SimModel
 
@@ -39,13 +39,14 @@ class ReplayModel:
     settings: SimSettings = field(default_factory=SimSettings)
 
 
-def replay_model(name: str, robot: str, contacts: bool = False) -> ReplayModel:
+def replay_model(name: str, robot: RobotModel, contacts: bool = False) -> ReplayModel:
     """Return the simulation that a name stands for.
 
     Args:
-        name: ``sim``, the robot's nominal simulation; ``twin`` or ``twin:SEED``; a profile (``.toml``), whose timing
-            and randomisation count; or another robot model: a name, a MuJoCo model (``.xml``) or ``module:name``.
-        robot: name of the robot model that recorded the data.
+        name: a person's argument: ``sim``, the robot's nominal simulation; ``twin`` or ``twin:SEED``; a profile
+            (``.toml``), whose timing and randomisation count; or another robot model: a name, a MuJoCo model
+            (``.xml``) or ``module:name``.
+        robot: the robot model that recorded the data.
         contacts: whether parts touch each other and the table. Without them the arm moves in free air, wherever its
             table stood and whatever it held.
 
@@ -58,26 +59,25 @@ def replay_model(name: str, robot: str, contacts: bool = False) -> ReplayModel:
     twin = re.fullmatch(r"twin(?::(\d+))?", name)
     if name.endswith(".toml"):
         profile = load_profile(Path(name))
-        if find_robot_model(profile.robot.kind).load_spec().name != find_robot_model(robot).load_spec().name:
-            raise ValueError(f"{name} is a profile of a {profile.robot.kind!r}, the data are of a {robot!r}")
+        if load_robot_model(profile.robot.kind).load_spec().name != robot.load_spec().name:
+            raise ValueError(f"{name} is a profile of a {profile.robot.kind!r}, the data are of a {robot.name!r}")
         settings = sim_settings(None, None, profile)
         sim_model = _twin(robot, profile.robot.seed) if profile.robot.where == "twin" else _nominal(robot)
     elif twin is not None:
         sim_model = _twin(robot, int(twin[1] or 0))
     else:
-        sim_model = _nominal(robot if name == "sim" else name)
+        sim_model = _nominal(robot if name == "sim" else load_robot_model(name))
     return ReplayModel(name, sim_model if contacts else without_contacts(sim_model), settings)
 
 
-def _nominal(robot: str) -> SimModel:
-    return find_robot_model(robot).make_sim_model(looks=False)
+def _nominal(robot: RobotModel) -> SimModel:
+    return robot.make_sim_model(looks=False)
 
 
-def _twin(robot: str, seed: int) -> SimModel:
-    model = find_robot_model(robot)
-    if model.twin is None:
-        raise ValueError(f"there is no twin of {robot!r}, use 'sim'")
-    twin: SimModel = load_object(model.twin)(seed)
+def _twin(robot: RobotModel, seed: int) -> SimModel:
+    if robot.twin is None:
+        raise ValueError(f"there is no twin of {robot.name!r}, use 'sim'")
+    twin: SimModel = load_object(robot.twin)(seed)
     return twin
 
 

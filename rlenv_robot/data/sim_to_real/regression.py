@@ -18,6 +18,7 @@ from rlenv_robot.data.folder import read_folder
 from rlenv_robot.data.sim_to_real.gap import EpisodeGap, JointGap, measure_gap
 from rlenv_robot.data.sim_to_real.motion import read_motions
 from rlenv_robot.data.sim_to_real.open_loop import replay_model
+from rlenv_robot.robot_models import load_robot_model
 
 __all__ = ["Bounds", "Replayed", "differences", "measure", "module_text"]
 
@@ -47,7 +48,7 @@ class Replayed:
     Attributes:
         log: path of the run or data set.
         model: name of the simulation, see `rlenv_robot.data.sim_to_real.open_loop.replay_model`.
-        robot: name of the robot model that recorded it.
+        robot: the robot model that recorded it, as `rlenv_robot.robot_models.load_robot_model` takes it.
         units, calibration: of a LeRobot data set.
         contacts: whether parts touch each other and the table.
         episodes: their numbers; None takes all.
@@ -79,7 +80,7 @@ def measure(replayed: Replayed, folder: Path | None = None) -> Figures:
     calibration = None if replayed.calibration is None else str(root / replayed.calibration)
     table = read_folder(root / replayed.log, units=replayed.units, calibration=calibration)
     name = str(root / replayed.model) if replayed.model.endswith((".toml", ".xml")) else replayed.model
-    model = replay_model(name, replayed.robot, replayed.contacts)
+    model = replay_model(name, load_robot_model(replayed.robot), replayed.contacts)
     frames = {int(episode): (first, last) for episode, (first, last) in (replayed.frames or {}).items()}
     motions = read_motions(table, model.sim_model, replayed.episodes, frames)
     return {str(motion.episode): _figures(measure_gap(model, motion)[0]) for motion in motions}

@@ -21,7 +21,8 @@ def pearson(simulated: Sequence[float] | np.ndarray, real: Sequence[float] | np.
     """Return Pearson's correlation coefficient of two lists of scores; NaN where one of them does not vary.
 
     Args:
-        simulated, real: one score for each policy, (K,).
+        simulated: score of each policy in simulation, (K,).
+        real: score of each policy on the robot, (K,).
     """
     one, other = _paired(simulated, real)
     one, other = one - one.mean(), other - other.mean()
@@ -37,7 +38,8 @@ def mean_maximum_rank_violation(simulated: Sequence[float] | np.ndarray, real: S
     Simulation", CoRL 2024), where 0 is perfect.
 
     Args:
-        simulated, real: one score for each policy, (K,).
+        simulated: score of each policy in simulation, (K,).
+        real: score of each policy on the robot, (K,).
     """
     one, other = _paired(simulated, real)
     violated = (one[:, None] > one) != (other[:, None] > other)

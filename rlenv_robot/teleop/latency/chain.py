@@ -18,7 +18,7 @@ from hal.drivers.sts3215 import TABLE
 from hal.wrapper import RobotWrapper
 from real import Server
 from rlenv_robot.env import Environment
-from rlenv_robot.registry import robot, task
+from rlenv_robot.registry import robot
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_env.intervention import Operator
 from rlenv_robot.robot_env.teleoperation import TeleopEpisode
@@ -164,8 +164,8 @@ class EpisodeClient:
 
     def start(self, address: str) -> None:
         """Bring the robot to its start, and close the clutch."""
-        resolved = task(Free, path=self._kind, steps=_STEPS)
-        moved = robot(self._kind, address)
+        resolved = Free.of_registered(self._kind, _STEPS)
+        moved = robot(resolved.robot_model, address)
         env = self._ends.enter_context(Environment(RobotWorld(moved, resolved), None, None))
         self._ends.callback(self._device.close)
         episode = TeleopEpisode(env, moved.spec, self._device, self._velocity)

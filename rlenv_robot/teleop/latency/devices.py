@@ -25,7 +25,7 @@ from hal.robots.so101 import SO101
 from real import Server
 from rlenv_robot.config.profile import Profile, load_profile
 from rlenv_robot.robot_env.keyboard import Keyboard
-from rlenv_robot.robot_models import find_robot_model, make_driver
+from rlenv_robot.robot_models import find_robot_model, load_robot_model, make_driver
 from rlenv_robot.serving import build_robot
 from rlenv_robot.teleop.gamepad import BTN_TR, EV_ABS, EV_KEY, EV_SYN, EVENT, Gamepad
 from rlenv_robot.teleop.latency.chain import Client, EpisodeClient, ServedChain, StampedDriver, StampedPort
@@ -141,7 +141,7 @@ def _robot(where: str, ends: ExitStack) -> tuple[StampedDriver, Robot, str]:
 def _of_profile(profile: Profile) -> StampedDriver:
     section = profile.robot
     if section.where in ("sim", "twin"):
-        return StampedDriver(find_robot_model(section.kind).make_served_simulation(section.where, section.seed))
+        return StampedDriver(load_robot_model(section.kind).make_served_simulation(section.where, section.seed))
     if not section.driver:
         raise ValueError(f"{profile.file}: robot.driver is empty, and where is {section.where!r}; name a driver")
     if section.driver == "feetech":
@@ -349,6 +349,7 @@ class _Always:
 def _leader(settings: LatencySettings, kind: str, ends: ExitStack, say: Callable[[str], None]) -> _Made:
     from hal.drivers.calibration import nominal_calibration
     from hal.drivers.feetech_arm import FeetechArm
+    from hal.drivers.serial_port import SerialPort
 
     spec = find_robot_model(kind).load_spec()
     if settings.source:
@@ -356,7 +357,8 @@ def _leader(settings: LatencySettings, kind: str, ends: ExitStack, say: Callable
         return _ByHand(own, say), EpisodeClient(kind, own, _VELOCITY, own.mark), MOTION
     arm = _virtual_arm(ends)
     hand = _Hand(arm)
-    device = Leader(LeaderReader(FeetechArm(arm.path, nominal_calibration(), latency_s=0.02)), spec, _Always())
+    driver = FeetechArm(SerialPort(arm.path), nominal_calibration(), latency_s=0.02)  # by this machine's clock
+    device = Leader(LeaderReader(driver), spec, _Always())
     return hand, EpisodeClient(kind, device, _VELOCITY, hand.lift), MOTION
 
 

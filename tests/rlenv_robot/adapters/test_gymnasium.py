@@ -265,6 +265,18 @@ def test_gymnasiums_statistics_wrapper_counts_our_episodes(autoreset: str) -> No
     envs.close()
 
 
+def test_without_autoreset_the_flag_of_an_ended_row_stands_until_its_reset() -> None:
+    envs = _vector(True, autoreset="disabled")
+    envs.reset(seed=0)
+    for _ in range(9):
+        *_, truncated, _ = envs.step(np.zeros((NUM, 6), np.float32))
+    assert truncated.tolist() == [True] * NUM
+    envs.reset(options={"reset_mask": np.array([False, True, False])})
+    *_, terminated, truncated, _ = envs.step(np.zeros((NUM, 6), np.float32))
+    assert (terminated.tolist(), truncated.tolist()) == ([False] * NUM, [True, False, True])
+    envs.close()
+
+
 def test_a_mask_resets_some_and_a_step_moves_some() -> None:
     envs = _vector(True, autoreset="disabled")
     start, _ = envs.reset(seed=0)

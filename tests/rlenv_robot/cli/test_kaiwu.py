@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlenv_robot.cli.main import main
+from tests.rlenv_robot.adapters.kaiwu.conftest import write
 
 
 def test_a_new_project_is_tested_run_and_gone_on_with(
@@ -22,6 +23,34 @@ def test_a_new_project_is_tested_run_and_gone_on_with(
         assert main(["kaiwu", "run", "reach", "--steps", "1000", "--seed", "0", *more]) == 0
         assert "1000 of 1000 steps: 1000 steps" in capsys.readouterr().out
     assert (tmp_path / "kaiwu-runs" / "reach" / "ckpt" / "model.ckpt-2.pkl").is_file()
+
+
+CORRIDOR = "tests.rlenv_robot.adapters.kaiwu.conftest:Corridor"
+
+
+@pytest.mark.parametrize(
+    ("turns", "more", "code"),
+    [("True", (), 1), ("self.turn % 4 == 0", (), 0), ("self.turn % 4 == 0", ("--most-refused", "0.1"), 1)],
+)
+def test_a_project_whose_actions_are_refused_has_not_learned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], turns: str, more: tuple[str, ...], code: int
+) -> None:
+    pytest.importorskip("torch")
+    folder = write(tmp_path / "corridor", "2025")
+    agent = folder / "agent_q" / "agent.py"
+    text = agent.read_text(encoding="utf-8").replace("int(sample.act)]", "int(sample.act) % 2]")
+    illegal = f"self.turn += 1\n        if {turns}:\n            return [ActData(act=7) for data in list_obs_data]"
+    agent.write_text(text.replace("self.turn += 1", illegal, 1), encoding="utf-8")
+    out = str(tmp_path / "out")
+    assert main(["kaiwu", "test", str(folder), "--env", CORRIDOR, "--out", out, *more]) == code
+    shown = capsys.readouterr().out
+    if turns == "True":
+        assert "100 steps in 1 episodes, 100 of them refused (100%)" in shown
+        assert "train test failed: 100% of the actions were refused, allowed are 50%" in shown
+    assert ("the agent has learned" in shown) == (code == 0)
+    assert main(["kaiwu", "run", str(folder), "--env", CORRIDOR, "--steps", "40", "--out", out + "-run"]) == 0
+    assert "of them refused (" in capsys.readouterr().out
+    assert main(["kaiwu", "test", str(folder), "--env", CORRIDOR, "--out", out, "--most-refused", "2"]) == 2
 
 
 def test_mistakes_are_one_line(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -118,3 +120,32 @@ def test_a_goal_may_be_given_to_retrain(folder: Path, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main([*arguments, "somewhere"])
     assert "write recorded, hindsight, or field=numbers" in capsys.readouterr().err
+
+
+def test_both_searches_say_how_much_is_left(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Bars:
+        """Keeps the total of each stage, and how much of it was done at last."""
+
+        def __init__(self) -> None:
+            self.stages: list[list[float | None]] = []
+
+        def begin(self, title: str, total: float | None = None) -> Callable[..., None]:
+            stage: list[float | None] = [total, 0.0]
+            self.stages.append(stage)
+
+            def advance(done: float, remark: str = "", /, total: float | None = None) -> None:
+                stage[1] = done
+
+            return advance
+
+    bars = Bars()
+    monkeypatch.setattr("rlenv_robot.cli.train.progress_bars", lambda: nullcontext(bars))
+    train = ["train", "so101-reach", "--out", "p.npz", "--method", "evolution", "--steps", "16000"]
+    assert main(train) == 0
+    assert main(["run", "so101-reach", "--policy", "p.npz", "--episodes", "5", "--record", "runs"]) == 0
+    assert main(["retrain", "runs", "--policy", "p.npz", "--out", "q.npz", "--steps", "16000"]) == 0
+    assert bars.stages == [[1.0, 1.0], [1.0, 1.0]]
+    assert main(["retrain", "runs", "--policy", "p.npz", "--out", "q.npz", "--steps", "0"]) == 2
+    assert "--steps is 0" in capsys.readouterr().err

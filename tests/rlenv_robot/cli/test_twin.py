@@ -216,7 +216,16 @@ def test_faults_are_planted_by_words(arm: ServoArm) -> None:
     assert obey(["hang", "2"], arm, terminal) == "done: hang 2"
     assert obey(["wake", "2"], arm, terminal) == "done: wake 2"
     assert (faults.lose, faults.silent) == (0.5, set())
+    for servo in arm.servos:
+        servo.write(40, b"\x01")
+    assert obey(["brown-out", "6"], arm, terminal) == "done: brown-out 6"
+    assert [servo.drive for servo in arm.servos] == ["on"] * 5 + ["off"]
     assert obey(["brown-out"], arm, terminal) == "done: brown-out"
+    assert {servo.drive for servo in arm.servos} == {"off"}
+    assert obey(["brown-out", "7"], arm, terminal) == "brown-out 7: there is no servo 7, there are [1, 2, 3, 4, 5, 6]"
+    assert obey(["torque-on-goal", "on"], arm, terminal) == "done: torque-on-goal on"
+    arm.servos[2].write(42, b"\x00\x08")
+    assert [servo.drive for servo in arm.servos] == ["off", "off", "on", "off", "off", "off"]
     assert obey(["volts", "many"], arm, terminal).startswith("volts many: ")
     assert obey(["explode"], arm, terminal).startswith("unknown: explode")
     assert obey(["plug"], arm, terminal).startswith("plugged in at")

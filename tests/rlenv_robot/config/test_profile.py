@@ -99,6 +99,7 @@ def test_the_defaults_of_a_reset_are_homings() -> None:
         ("[task]\noptions = 3", "task.options", "is 3 (int), it must be a table"),
         ("[serve]\npriority = 100", "serve.priority", "is 100, it must be 0 to 99"),
         ("file = 'x.toml'", "file", "is unknown"),
+        ("names_task = true", "names_task", "is unknown"),
         ("[robot.guard]\nmax_jerk = {a = 'much'}", "robot.guard.max_jerk.a", "is 'much', it must be a number above 0"),
         ("[robot.guard]\nmax_lead = {a = [1, -1]}", "robot.guard.max_lead.a", "is [1, -1], it must be a number above"),
         ("[robot.guard]\neffort_s = -1", "robot.guard.effort_s", "is -1, it must be 0 or above"),
@@ -121,6 +122,11 @@ def test_what_is_no_toml_is_told(file: Path, content: bytes, told: str) -> None:
     file.write_bytes(content)
     with pytest.raises(ProfileError, match=told):
         load_profile(file)
+
+
+def test_a_file_without_an_end_is_no_profile() -> None:
+    with pytest.raises(ProfileError, match="more than 4 MiB"):
+        load_profile("/dev/zero")
 
 
 def test_a_missing_file_is_told(file: Path) -> None:
@@ -157,7 +163,9 @@ def test_the_schema_in_the_docs_is_the_profiles() -> None:
 
 def test_the_schema_knows_every_key_with_a_description() -> None:
     schema = profile_schema()
-    assert list(schema["properties"]) == [field.name for field in dataclasses.fields(Profile) if field.name != "file"]
+    assert list(schema["properties"]) == [
+        field.name for field in dataclasses.fields(Profile) if not field.metadata.get("internal")
+    ]
     for name, part in schema["$defs"].items():
         assert part["additionalProperties"] is False, name
         for key, value in part["properties"].items():

@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -188,12 +189,65 @@ def test_without_autoreset_an_ended_environment_waits() -> None:
         held = obs["observation"]["joint_position"]
         obs = envs.reset({"ids": [1]})
         assert obs["frame_no"].tolist() == [STEPS, 0, STEPS]
+        assert obs["truncated"].tolist() == [1, 0, 1], "a reset of another one begins no episode of these"
         obs, reward = envs.step(_table(envs, obs, obs["observation"]["joint_goal"]))
         assert obs["frame_no"].tolist() == [STEPS, 1, STEPS]
         assert {env: error["code"] for env, error in obs["extra_info"]["error"].items()} == {0: "ended", 2: "ended"}
         assert reward["reward"][[0, 2]].tolist() == [0, 0]
-        assert obs["truncated"].tolist() == [0, 0, 0]
+        assert obs["truncated"].tolist() == [1, 0, 1]
+        assert obs["terminated"].tolist() == [0, 0, 0]
         np.testing.assert_array_equal(obs["observation"]["joint_position"][[0, 2]], held[[0, 2]])
+
+
+@dataclass(frozen=True)
+class EndsThere(Reach):
+    """Reach whose first joint ends the episode, and whose time does the others."""
+
+    def terminated(self, sensors: Any, goal: Any) -> Any:
+        return sensors["joint_position"][..., 0] > 0.6
+
+
+def test_a_flag_stands_while_its_episode_is_over_through_steps_resets_of_others_and_snapshots() -> None:
+    with (
+        rr.make_vector(EndsThere(steps=40), 3, seed=2, autoreset="disabled") as envs,
+        rr.make_vector(EndsThere(steps=40), 3, seed=3, autoreset="disabled") as others,
+    ):
+        obs, goal = envs.reset(), np.zeros((3, 6), np.float32)
+        goal[1, 0] = 1.0
+
+        def flags(table: Any) -> list[tuple[int, int]]:
+            assert table["terminated"].dtype == table["truncated"].dtype == np.int32
+            return list(zip(table["terminated"].tolist(), table["truncated"].tolist(), strict=True))
+
+        over: set[int] = set()
+        for _ in range(45):
+            obs, _ = envs.step(_table(envs, obs, goal))
+            for env, (terminated, truncated) in enumerate(flags(obs)):
+                assert terminated + truncated == (1 if env in over or terminated or truncated else 0)
+                over |= {env} if terminated or truncated else set()
+        assert flags(obs) == [(0, 1), (1, 0), (0, 1)]
+        kept = rr.VectorSnapshot.from_bytes(envs.snapshot().to_bytes())
+        assert flags(envs.reset({"ids": [0]})) == [(0, 0), (1, 0), (0, 1)]
+        assert flags(envs.end("a break", [0])) == [(0, 1), (1, 0), (0, 1)]
+        assert flags(envs.reset({"ids": [1, 2]})) == [(0, 1), (0, 0), (0, 0)]
+        others.reset()
+        assert flags(others.restore(kept)) == [(0, 1), (1, 0), (0, 1)]
+        assert flags(envs.reset()) == [(0, 0)] * 3
+
+
+def test_an_episode_that_ends_while_another_one_begins_shows_its_last_frame() -> None:
+    """With next_step and ends at different times."""
+    with _vector(2, autoreset="next_step") as envs:
+        obs = envs.reset()
+        for _ in range(STEPS - 1):
+            obs, _ = envs.step(_table(envs, obs, obs["observation"]["joint_goal"]))
+        obs = envs.end("a break", [0])
+        obs, _ = envs.step(_table(envs, obs, obs["observation"]["joint_goal"]))
+        assert (obs["frame_no"].tolist(), obs["truncated"].tolist()) == ([0, STEPS], [0, 1])
+        last = obs["extra_info"]["final"]["observation"]["joint_position"][0]
+        np.testing.assert_array_equal(obs["observation"]["joint_position"][1], last)
+        obs, _ = envs.step(_table(envs, obs, obs["observation"]["joint_goal"]))
+        assert (obs["frame_no"].tolist(), obs["truncated"].tolist()) == ([1, 0], [0, 0])
 
 
 def test_what_was_returned_stays_as_it_was(envs: VectorEnvironment) -> None:

@@ -146,7 +146,41 @@ def test_illegal_actions_move_nothing_and_in_the_end_end_the_episode(corridor_en
         frame_no, obs, _, _, truncated, state = env.step(7)
         assert (frame_no, obs["cell"], truncated) == (0, 0, False)
         assert state["error"]["field"] == "action.move"
-    assert env.step(7)[4]
+    *_, terminated, truncated, state = env.step(7)
+    assert (terminated, truncated) == (False, True)
+    assert state["truncated_by"] == "ended: 100 illegal actions in a row"
+    assert state["error"]["field"] == "action.move"
+    assert state["success"] is False
+
+
+def test_an_episode_of_refusals_is_no_success_even_where_the_world_calls_it_one(corridor: Corridor) -> None:
+    corridor.end = lambda reason: {"success": True}  # type: ignore[method-assign]
+    env = KaiwuEnv(Environment(corridor))
+    env.reset()
+    for _ in range(MOST_REFUSALS):
+        *_, state = env.step(7)
+    assert state["success"] is False
+
+
+def test_refused_steps_are_counted_apart(corridor_env: Environment) -> None:
+    class Counts:
+        steps = refusals = 0
+
+        def stepped(self, count: int = 1) -> None:
+            self.steps += count
+
+        def refused(self, count: int = 1) -> None:
+            self.refusals += count
+
+        def began_episode(self) -> None:
+            """Count nothing."""
+
+    counts = Counts()
+    env = KaiwuEnv(corridor_env, counter=counts)
+    env.reset()
+    for act in (1, 7, 7, 1, -1):
+        env.step(act)
+    assert (counts.steps, counts.refusals) == (5, 3)
 
 
 def test_the_same_seed_at_every_reset_begins_no_episode_anew(corridor_env: Environment, corridor: Corridor) -> None:

@@ -15,6 +15,7 @@ from rlenv_robot.data.sim_to_real.identify import identify, profile_text
 from rlenv_robot.data.sim_to_real.motion import RecordedMotion
 from rlenv_robot.data.sim_to_real.open_loop import ReplayModel, replay, replay_model, without_contacts
 from rlenv_robot.data.sim_to_real.servo_replay import KINDS, ServoReplay
+from rlenv_robot.robot_models import find_robot_model
 from sim.mjcf.robot import from_mjcf
 from sim.model import SimModel
 from sim.randomize.load_friction import TERMS
@@ -126,5 +127,5 @@ def test_a_replay_under_load_is_the_simulations_replay(tmp_path: Any) -> None:
     file = tmp_path / "arm.toml"
     file.write_text(profile_text(replace(fitted, values={k: v[0] for k, v in values.items()}), ARM, "figures"))
     assert '"joint.elbow_flex.external_friction"' in file.read_text()
-    expected = replay(replay_model(str(file), "so101"), motion)
+    expected = replay(replay_model(str(file), find_robot_model("so101")), motion)
     np.testing.assert_allclose(ServoReplay(ARM).run(values, motion)[0], expected, atol=5e-6)

@@ -19,6 +19,7 @@ from rlenv_robot.data.sim_to_real.identify import Identification, identify, judg
 from rlenv_robot.data.sim_to_real.motion import RecordedMotion, read_motions
 from rlenv_robot.data.sim_to_real.open_loop import ReplayModel, replay, replay_model, without_contacts
 from rlenv_robot.data.sim_to_real.servo_replay import ServoReplay
+from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.serving import build_robot
 from sim.mjcf.robot import from_mjcf
 from sim.model import SimModel
@@ -198,7 +199,7 @@ def test_a_profile_of_it_is_the_arm(found: Identification, tmp_path: Path, reque
     soak = request.config.getoption("--soak")
     file = tmp_path / "arm.toml"
     file.write_text(profile_text(found, ARM, "a hidden arm"))
-    model = replay_model(str(file), "so101")
+    model = replay_model(str(file), find_robot_model("so101"))
     motion = recorded_on(without_contacts(so101_twin(servos=HIDDEN)), wandering(20.0, 9, 0.3), 1)
     error = np.sqrt(np.square(replay(model, motion) - motion.measured).mean(axis=0))
     judged = judge(ARM, found.values, [motion])

@@ -15,6 +15,7 @@ from recorder.table.table import Table
 from rlenv_robot.data.folder import read_folder
 from rlenv_robot.data.sim_to_real.motion import ArmJoints, read_motions, robot_of
 from rlenv_robot.data.sim_to_real.open_loop import replay_model
+from rlenv_robot.robot_models import find_robot_model, load_robot_model
 from sim.robots.go2 import go2
 from sim.robots.so101 import so101
 from sim.robots.so101_pair import so101_pair
@@ -71,16 +72,16 @@ def test_joints_are_found_in_models_of_several_arms_and_not_on_free_bases() -> N
 
 
 def test_models_have_names_and_wrong_ones_are_refused(tmp_path: Path) -> None:
-    stiff = replay_model(str(Path(__file__).parents[4] / "launch" / "stiff_so101.toml"), "so101")
+    stiff = replay_model(str(Path(__file__).parents[4] / "launch" / "stiff_so101.toml"), find_robot_model("so101"))
     assert stiff.settings.keys() == {"randomise"}
-    assert replay_model("twin:3", "so101").sim_model.spec.name == "so101"
+    assert replay_model("twin:3", find_robot_model("so101")).sim_model.spec.name == "so101"
     with pytest.raises(ValueError, match="there is no twin of"):
-        replay_model("twin", str(_pendulum(tmp_path)))
+        replay_model("twin", load_robot_model(str(_pendulum(tmp_path))))
     with pytest.raises(ValueError, match="'nothing' is unknown"):
-        replay_model("nothing", "so101")
+        replay_model("nothing", find_robot_model("so101"))
     (tmp_path / "go2.toml").write_text('[robot]\nkind = "go2"\n')
     with pytest.raises(ValueError, match="profile of a 'go2'"):
-        replay_model(str(tmp_path / "go2.toml"), "so101")
+        replay_model(str(tmp_path / "go2.toml"), find_robot_model("so101"))
 
 
 def _pendulum(folder: Path) -> Path:
