@@ -37,6 +37,7 @@ from hal.reset.record import ResetRecord, ResetState
 from hal.reset.terminal import Terminal
 from hal.robot import BatchState, CameraSpec, Image, Robot, RobotSpec, RobotState, SampleSink, StreamSpec
 from hal.spec import Spec
+from hal.stops.latch import check_clears
 from hal.wrapper import RobotWrapper, Streaming
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ __all__ = [
     "Watchdog",
     "WireError",
     "WithCameras",
+    "check_clears",
 ]  # fmt: skip
 
 _CAMERA_MODULES = {

@@ -222,7 +222,7 @@ class RemoteRobot:
             connection = self._connection
             if connection is None:
                 raise self._not_connected()
-            if (stopped := self._latch.reason) is not None:
+            if (stopped := self._latch.state[1]) is not None:
                 raise RobotStopped(stopped)
             row = self._commands.pack_command(command)
             try:

@@ -29,7 +29,7 @@ def test_the_example_is_a_profile(tmp_path: Path) -> None:
 def test_every_key_is_on_the_page() -> None:
     text = example()
     for section in dataclasses.fields(Profile):
-        if section.name in ("file", "cameras", "randomise"):
+        if section.metadata.get("internal") or section.name in ("file", "cameras", "randomise"):
             continue
         part = text.split(f"[{section.name}]", 1)[1].split("\n[", 1)[0]
         value = DelayModel if section.name == "timing" else getattr(Profile(), section.name)

@@ -16,7 +16,7 @@ import rlenv_robot
 from rlenv_robot.cli import data, doctor
 from rlenv_robot.cli import main as cli
 from rlenv_robot.cli.output import print_table
-from rlenv_robot.conformance import subject
+from tests.rlenv_robot.conformance import subjects_that_end
 
 VERB_MODULES = [verb for name, verb in {**cli.VERBS, **data.VERBS}.items() if name not in ("data", "completion")]
 Captured = pytest.CaptureFixture[str]
@@ -213,15 +213,8 @@ def test_check_tests_robot_and_environment(capsys: Captured) -> None:
     assert "every kind of illegal action is refused" in capsys.readouterr().out
 
 
-def test_check_is_1_where_something_fails(
-    monkeypatch: pytest.MonkeyPatch, capsys: Captured, slider_class: type
-) -> None:
-    class Silent(slider_class):  # type: ignore[misc, valid-type]
-        def reset(self, options: Any) -> Any:
-            return super().reset({})
-
-    monkeypatch.setattr(subject, "make", lambda *_, **__: rlenv_robot.Environment(Silent()))
-    assert _run("check", "slider") == 1
+def test_check_is_1_where_something_fails(capsys: Captured) -> None:
+    assert _run("check", f"{subjects_that_end.__name__}:{subjects_that_end.IgnoresResetOptions.__name__}") == 1
     told = capsys.readouterr().out
     assert "FAILED" in told
     assert "R1.3" in told

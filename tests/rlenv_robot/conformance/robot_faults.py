@@ -535,7 +535,7 @@ class StepsAfterClose(Arm):
 class LeavesAThread(Arm):
     def reset(self, options: Any) -> RobotState:
         if self.angle is None:
-            threading.Thread(target=time.sleep, args=(8,), daemon=True, name="a bus reader").start()
+            threading.Thread(target=time.sleep, args=(3600,), daemon=True, name="a bus reader").start()
         return super().reset(options)
 
 

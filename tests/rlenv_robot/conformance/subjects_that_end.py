@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import rlenv_robot as rr
@@ -34,6 +35,11 @@ class Counted(Sleds):
 class ExitsInClose(Sleds):
     def close(self) -> None:
         os._exit(0)
+
+
+class IgnoresResetOptions(Sleds):
+    def reset(self, options: Mapping[str, Any] = {}) -> Any:
+        return super().reset({})
 
 
 class ExitsInALaterClose(Sleds):

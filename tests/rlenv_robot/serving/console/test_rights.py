@@ -133,7 +133,8 @@ class Bench:
             else:
                 self.arm(owner)
             if phase in (Phase.MOVING, Phase.JUDGING):
-                until(lambda: owner.drive() or self.phase() is Phase.MOVING)
+                owner.drive()  # the console takes it up before it answers
+                until(lambda: self.phase() is Phase.MOVING)
                 until(lambda: self.served.lifecycle.state == "running")
             if phase is Phase.JUDGING:
                 assert owner.act("stop")["ok"]

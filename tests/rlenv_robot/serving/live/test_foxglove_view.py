@@ -28,7 +28,7 @@ from rlenv_robot.serving.console.feed import Look
 from rlenv_robot.serving.live.foxglove_view import FoxgloveView
 from rlenv_robot.serving.live.gate import Gate
 from rlenv_robot.serving.live.session import LiveSession
-from tests.fakes import until
+from tests.fakes import looked, until
 from tests.rlenv_robot.serving.live.client import FoxgloveClient
 
 HOUR_NS = 3600 * 10**9
@@ -134,7 +134,7 @@ def test_the_urdf_comes_as_the_topic_of_3d_panels_and_its_meshes_as_assets(shown
 def test_stop_is_the_only_service_and_stops_whatever_the_request_holds(shown: Shown) -> None:
     with closing(RemoteRobot(shown.server.address)) as remote:
         for payload, why in ((b'{"reason": "a cable is loose"}', "a cable is loose"), (b"", "Stop"), (b"[1]", "Stop")):
-            remote.reset({"clear_stop": "checked"} if remote.status()["state"] == "stopped" else {})
+            remote.reset(looked(remote) if remote.status()["state"] == "stopped" else {})
             with closing(shown.client()) as client:
                 client.listen(lambda: client.services)
                 assert list(client.services) == ["/stop"]
