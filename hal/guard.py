@@ -129,6 +129,7 @@ class Guard(RobotWrapper):
         self.latest: RobotState | None = None
         self.read_s = 0.0
         self.unread: str | None = None
+        self._closing = False
         self._was_reset, self._tries_s = False, -np.inf  # when the next look before the first reset may come
         self._stepped_s = self._credit_s = 0.0
         self._last: RobotState | None = None
@@ -422,17 +423,22 @@ class Guard(RobotWrapper):
     def stop(self, reason: str | StopReason) -> None:
         """Latch a stop and pass it on; from any thread. The first reason stays."""
         self.latch.stop(reason)
+        if self._closing:
+            self._hold_if_stopped(self.latch.reason)
         try:
             super().stop(reason)
         finally:
             self.latch.log()
 
     def close(self) -> None:
-        """Close the robot; one that is stopped stays held, unless ``holds_stopped`` is False."""
-        stopped = self.latch.reason
+        """Close the robot; one that is stopped, also meanwhile, stays held, unless ``holds_stopped`` is False."""
+        self._closing = True  # before the look at the latch, so that one of the two sees every stop
+        self._hold_if_stopped(self.latch.reason)
+        super().close()
+
+    def _hold_if_stopped(self, stopped: StopReason | None) -> None:
         if self._innermost and self._holds_stopped and stopped is not None and not stopped.orderly:
             self.hold_on_close()
-        super().close()
 
 
 def _is_finite(values: np.ndarray) -> bool:

@@ -163,8 +163,9 @@ class RobotWrapper:
     def hold_on_close(self) -> None:
         """Let the next `close` leave the motors as they are, holding or damped, instead of letting the robot down.
 
-        A guard calls this before it closes a robot that is stopped: whoever stopped it may have a hand in the way. A
-        person must then cut the motors' power. Default: do nothing, for a robot whose ``close`` moves nothing.
+        A guard calls this before it closes a robot that is stopped: whoever stopped it may have a hand in the way. It
+        calls it from another thread where the stop comes while `close` lets the robot down, which then holds where it
+        is. A person must then cut the motors' power. Default: do nothing, for a robot whose ``close`` moves nothing.
         """
         hold_on_close = self._offered("hold_on_close")
         if hold_on_close is not None:

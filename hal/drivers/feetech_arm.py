@@ -328,7 +328,10 @@ class FeetechArm:
             return not damp(self._bus, self._calibration.ids)
 
     def hold_on_close(self) -> None:
-        """Let `close` leave each servo holding its goal, or in damping, as a stop has left it."""
+        """Let `close` leave each servo holding its goal, or in damping, as a stop has left it.
+
+        While `close` lets the arm down, the arm halts and holds where it is, within a few periods. From any thread.
+        """
         self._holds_on_close = True
 
     def close(self) -> None:
@@ -351,7 +354,7 @@ class FeetechArm:
             self._disconnect()
             return
         try:
-            let_down(self._bus, self._calibration.ids, self._sleep, _SETTLE_S)
+            let_down(self._bus, self._calibration.ids, self._sleep, _SETTLE_S, lambda: self._holds_on_close)
         except RobotError as error:
             _log.error("the arm keeps its torque, since it could not be let down: %s", error)
         finally:

@@ -12,7 +12,7 @@ from hal.drivers.bus import ServoBus
 from hal.drivers.sts3215 import TABLE
 from hal.errors import DeadlineExceeded
 
-__all__ = ["DAMPING", "OFF", "ON", "damp", "let_down", "switch_off", "write_all"]
+__all__ = ["DAMPING", "OFF", "ON", "damp", "hold_here", "let_down", "switch_off", "write_all"]
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,34 @@ def damp(bus: ServoBus, servos: Sequence[int]) -> list[int]:
     return write_all(bus, TABLE["torque_enable"].address, dict.fromkeys(servos, DAMPING))
 
 
-def let_down(bus: ServoBus, servos: Sequence[int], sleep: Callable[[float], None], longest_s: float) -> bool:
+def hold_here(bus: ServoBus, servos: Sequence[int]) -> list[int]:
+    """Have servos in damping hold where they are.
+
+    Returns:
+        The servos that did not confirm it; one that does not tell its position stays in damping.
+
+    Raises:
+        ConnectionLost: the line is gone.
+    """
+    present, goal = TABLE["present_position"], TABLE["goal_position"]
+    replies = bus.sync_read(present.address, present.size, servos)
+    goals = {servo: goal.pack(present.unpack(reply.data)) for servo, reply in replies.items()}
+    missed = set(servos) - set(goals)
+    if goals:
+        missed.update(write_all(bus, goal.address, goals))  # before the torque, which would pull to an older goal
+    held = [servo for servo in servos if servo not in missed]
+    if held:
+        missed.update(write_all(bus, TABLE["torque_enable"].address, dict.fromkeys(held, ON)))
+    return sorted(missed)
+
+
+def let_down(
+    bus: ServoBus,
+    servos: Sequence[int],
+    sleep: Callable[[float], None],
+    longest_s: float,
+    halted: Callable[[], bool] = lambda: False,
+) -> bool:
     """Let an arm down by damping, and take the torque away when all its joints rest.
 
     Args:
@@ -67,9 +94,11 @@ def let_down(bus: ServoBus, servos: Sequence[int], sleep: Callable[[float], None
         servos: ids.
         sleep: waits, seconds.
         longest_s: after which the servos stay in damping, since something still moves.
+        halted: returns whether the arm is to hold where it is instead; asked in each period.
 
     Returns:
-        Whether the torque is off. Otherwise a servo still moves in damping, or one that is silent holds its goal.
+        Whether the torque is off. Otherwise a servo still moves in damping, or one that is silent holds its goal, or
+        the arm was halted.
 
     Raises:
         ConnectionLost: the line is gone; the servos stay as they are.
@@ -83,6 +112,11 @@ def let_down(bus: ServoBus, servos: Sequence[int], sleep: Callable[[float], None
     while rests_s < _REST_S:
         if passed_s > longest_s:
             _log.warning("the arm still moves after %.1f s; its servos stay in damping", passed_s)
+            return False
+        if halted():
+            if missed := hold_here(bus, servos):
+                _log.error("servos %s do not confirm that they hold", missed)
+            _log.warning("the arm was stopped while it was let down, and holds with torque; cut the servos' power")
             return False
         sleep(_PERIOD_S)
         passed_s = max(passed_s + _PERIOD_S, time.monotonic() - began_s)  # a busy machine sleeps longer

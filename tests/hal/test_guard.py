@@ -645,6 +645,20 @@ def test_a_robot_that_is_stopped_stays_held_when_it_is_closed(nested: bool, hold
     assert arm.calls[-1] == "close"
 
 
+@pytest.mark.parametrize(("reason", "holds"), [("a hand", True), (StopReason("the end", orderly=True), False)])
+def test_a_stop_while_the_robot_is_closed_holds_it(reason: Any, holds: bool) -> None:
+    class SlowToClose(Readable):
+        def close(self) -> None:
+            guard.stop(reason)  # as another thread does, while an arm is let down
+            super().close()
+
+    arm = SlowToClose()
+    guard = Guard(arm)
+    guard.stop(StopReason("the server was closed", orderly=True))
+    guard.close()
+    assert ("hold" in arm.calls) is holds
+
+
 def test_who_writes_into_a_reading_moves_no_limit() -> None:
     arm = Readable()
     guard, clock = opened(arm)

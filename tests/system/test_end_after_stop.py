@@ -20,6 +20,7 @@ from real import RemoteRobot
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.line import ServoLine
 from sim.servo_bus.terminal import ServoTerminal
+from tests.fakes import until
 
 PROFILE = """
 [robot]
@@ -59,8 +60,9 @@ def ended(process: subprocess.Popen[str]) -> Iterator[None]:
         process.wait(30)
 
 
-def stop_and_end(folder: Path, arm: ServoArm, number: int, at_end: str) -> tuple[int, float]:
-    """Reach out, stop, and end the server; return its exit code, and how far a joint has moved 2 s later, radians."""
+@contextmanager
+def reached_out(folder: Path, at_end: str) -> Iterator[tuple[subprocess.Popen[str], RemoteRobot]]:
+    """Serve the arm, and reach out."""
     profile = folder / "robot.toml"
     profile.write_text(PROFILE.format(folder=folder, at_end=at_end))
     command = [sys.executable, "-m", "rlenv_robot", "serve", str(profile)]
@@ -75,12 +77,18 @@ def stop_and_end(folder: Path, arm: ServoArm, number: int, at_end: str) -> tuple
                     remote.reset(options)
                     break
                 options["clear_stop"] = "a busy machine"
-            remote.stop("a hand is in the way")
-            time.sleep(0.5)
-            before = arm.joints
-            process.send_signal(number)
-            code = process.wait(60)
-        time.sleep(2.0)
+            yield process, remote
+
+
+def stop_and_end(folder: Path, arm: ServoArm, number: int, at_end: str) -> tuple[int, float]:
+    """Stop and end the server; return its exit code, and how far a joint has moved 2 s later, radians."""
+    with reached_out(folder, at_end) as (process, remote):
+        remote.stop("a hand is in the way")
+        time.sleep(0.5)
+        before = arm.joints
+        process.send_signal(number)
+        code = process.wait(60)
+    time.sleep(2.0)
     return code, float(np.abs(arm.joints - before).max())
 
 
@@ -100,3 +108,19 @@ def test_a_stopped_arm_is_let_down_where_the_profile_says_so(arm: ServoArm, tmp_
     code, moved = stop_and_end(tmp_path, arm, signal.SIGTERM, "let_down")
     assert code == 0
     assert moved > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("R6.6")
+def test_an_arm_that_is_stopped_while_it_is_let_down_holds_where_it_is(arm: ServoArm, tmp_path: Path) -> None:
+    with reached_out(tmp_path, "hold") as (process, remote):
+        remote.stand_by()
+        process.send_signal(signal.SIGTERM)
+        until(lambda: "damping" in {servo.drive for servo in arm.servos}, 60.0)
+        remote.stop("a hand is in the way")
+        assert process.wait(60) == 0
+    halted = arm.joints
+    assert {servo.drive for servo in arm.servos} == {"on"}
+    time.sleep(2.0)
+    assert np.abs(arm.joints - halted).max() < 0.01
+    assert "a hand is in the way" in (tmp_path / "latch" / "stop-so101.json").read_text(errors="replace")

@@ -9,7 +9,7 @@ import pytest
 
 from hal.drivers import feetech
 from hal.drivers.bus import ServoBus
-from hal.drivers.torque import ON, damp, let_down, switch_off, write_all
+from hal.drivers.torque import ON, damp, hold_here, let_down, switch_off, write_all
 
 IDS = (1, 2, 3, 4, 5, 6)
 UP = (0.3, -0.6, 0.4, 0.5, -0.5, 0.6)
@@ -36,6 +36,27 @@ def test_an_arm_is_let_down_slowly_and_then_has_no_torque(virtual_arm: Callable)
     rested = world.arm.joints
     world.pass_time(1.0)
     np.testing.assert_allclose(world.arm.joints, rested, atol=0.05)
+
+
+def test_an_arm_that_is_halted_while_it_sinks_holds_where_it_is(virtual_arm: Callable) -> None:
+    world = virtual_arm(pose=UP)
+    bus = holding(world)
+    looks = iter([False] * 8 + [True])
+    assert not let_down(bus, IDS, world.port.sleep, 20.0, lambda: next(looks))
+    halted = world.arm.joints
+    assert np.abs(halted - UP).max() > 0.01, "it had begun to sink"
+    assert {servo.drive for servo in world.arm.servos} == {"on"}
+    world.pass_time(3.0)
+    np.testing.assert_allclose(world.arm.joints, halted, atol=0.05)
+
+
+def test_a_servo_that_does_not_tell_its_position_stays_in_damping(virtual_arm: Callable) -> None:
+    world = virtual_arm(pose=UP)
+    bus = holding(world)
+    assert damp(bus, IDS) == []
+    world.faults.silent.add(2)
+    assert hold_here(bus, IDS) == [2]
+    assert [servo.drive for servo in world.arm.servos] == ["on", "damping", "on", "on", "on", "on"]
 
 
 def test_no_torque_goes_while_a_servo_is_silent(virtual_arm: Callable) -> None:
