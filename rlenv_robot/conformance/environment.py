@@ -60,6 +60,7 @@ def check_environment(
     supervisor = Supervisor(log)
 
     def prepare() -> list[PlannedCheck]:
+        left.begin_thread()
         subject, factory = _opened(env, log)
         supervisor.stop, supervisor.close = getattr(subject, "stop", None), subject.close
         probe = Probe(subject, steps, seed, repeatable, log=log)

@@ -326,6 +326,10 @@ class Leftovers:
     def __exit__(self, *exc: object) -> None:
         _writes.active.remove(self._files)
 
+    def begin_thread(self) -> None:
+        """Note the state of the thread that makes the subject: NumPy's handling of errors is a thread's own."""
+        self._state = process_state()
+
     def variables(self) -> list[str]:
         """Return the names of environment variables that were set or changed; libraries do so when they are loaded."""
         return sorted(name for name, value in os.environ.items() if self._environment.get(name) != value)
@@ -340,7 +344,7 @@ class Leftovers:
         end = time.monotonic() + _SETTLE_S
         while time.monotonic() < end and self._more_threads():
             time.sleep(0.02)
-        state = changed_state({**self._state, "NumPy's handling of errors": np.geterr()})  # which is a thread's own
+        state = changed_state(self._state)
         threads = self._more_threads()
         if state:
             return state

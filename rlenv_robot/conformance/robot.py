@@ -93,6 +93,7 @@ def check_robot(
     supervisor = Supervisor(log)
 
     def prepare() -> list[PlannedCheck]:
+        left.begin_thread()
         subject = cast("Robot", robot) if make is None else log.call("make", make)
         supervisor.stop, supervisor.close = subject.stop, subject.close
         simulated = is_simulated(subject)

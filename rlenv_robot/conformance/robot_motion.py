@@ -65,8 +65,9 @@ _MOST_LATER = 120
 _TIME_OF_DAY_NS = 10 * 10**9
 """Largest distance of a stamp from the time of day that counts as the time of day."""
 
-_CLOCK_SLACK_S = 3600.0
-"""Largest distance of a stamp from a clock of this process that counts as a stamp of that clock."""
+_CLOCK_SLACK_S = 5.0
+"""Largest distance of a stamp from a clock of this process that counts as a stamp of that clock. A clock that counts
+from the machine's start is near every small number at first."""
 
 
 def motion_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
