@@ -84,6 +84,7 @@ def test_rosbags_converts_it_to_a_ros_2_bag_folder(run: Path, tmp_path: Path, st
 
 
 @pytest.mark.process
+@pytest.mark.tier("learning")  # which installs Rerun
 def test_rerun_shows_its_images_joints_and_numbers(run: Path, tmp_path: Path) -> None:
     rerun = shutil.which("rerun", path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin")
     if rerun is None:

@@ -186,6 +186,7 @@ def call(command: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.tier("learning")
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")
 def test_trl_s_grpo_trainer_plays_our_environment_and_is_paid_by_it(trl: Any, tmp_path: Path) -> None:

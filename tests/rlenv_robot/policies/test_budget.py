@@ -255,6 +255,7 @@ def _body(helper: Any, kinds: Any) -> Any:
 
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.tier("learning")
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -278,6 +279,7 @@ def test_a_small_graph_of_large_arrays_is_refused(tmp_path: Path, kind: str, wor
 
 
 @pytest.mark.process
+@pytest.mark.tier("learning")
 def test_the_same_graph_without_the_array_loads(tmp_path: Path) -> None:
     path = tmp_path / "policy.onnx"
     path.write_bytes(graph("none").SerializeToString())
@@ -286,6 +288,7 @@ def test_the_same_graph_without_the_array_loads(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.tier("learning")
 def test_weights_outside_the_file_are_refused(tmp_path: Path) -> None:
     path, model = tmp_path / "policy.onnx", graph("none")
     tensor = model.graph.initializer[0]
