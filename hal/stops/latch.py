@@ -105,9 +105,11 @@ class StopLatch:
             kept = file.open()  # first: from then on nobody else writes the file
             self._file = file
             number, latched = max(self.state.number, kept.number), self.state.reason
-            if kept.reason is not None and (latched is None or latched.orderly):
-                number, latched = number + 1, kept.reason
-                self._unlogged.append((logging.ERROR, "stopped: %s", (latched.text,)))
+            if kept.reason is not None:
+                number += 1
+                if latched is None or latched.orderly:
+                    latched = kept.reason
+                    self._unlogged.append((logging.ERROR, "stopped: %s", (latched.text,)))
             self.state = LatchState(number, latched)
             self._keep()
         if not file.wait(_OPENED_S):

@@ -15,6 +15,7 @@ import pytest
 
 from hal.errors import RobotError, RobotStopped, StopReason
 from hal.stops import file as stop_file
+from hal.stops import latch as stop_latch
 from hal.stops.file import KeptStop, StopFile
 from hal.stops.latch import StopLatch
 from tests.fakes import until
@@ -161,6 +162,42 @@ def test_one_process_at_a_time_keeps_the_stops_of_a_name_and_a_killed_one_gives_
         process.kill()
         process.wait(10)
     assert "did not end in good order" in str(begin_and_end(tmp_path))
+
+
+def test_a_kept_stop_gives_way_to_one_of_this_process_and_replaces_an_orderly_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    latch = begin(tmp_path)
+    before = latch.stop("smoke")
+    end(latch)
+    for own, stays in ((StopReason("fire"), "fire"), (StopReason("closed", orderly=True), "smoke"), (None, "smoke")):
+        latch = StopLatch()
+        if own is not None:
+            latch.stop(own)
+        latch.keep_in(StopFile(tmp_path, "arm"))
+        assert stays in str(latch.reason)
+        assert latch.number > before, "whoever knew the number before has not seen this stop"
+        before = latch.number
+        if stays == "smoke":
+            caplog.clear()
+            latch.log()
+            assert any(message.startswith("stopped: smoke") for message in caplog.messages)
+        else:
+            latch.clear("out", latch.number)
+            latch.stop("smoke")
+        end(latch)
+
+
+def test_a_disk_that_does_not_answer_begins_stopped_and_says_so(
+    file: StopFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(file, "_save", lambda *_: answers.wait(30))
+    monkeypatch.setattr(stop_latch, "_OPENED_S", 0.02)
+    latch = StopLatch()
+    latch.keep_in(file)
+    assert "the disk has not answered for 0.02 s" in str(latch.reason)
+    answers.set()
 
 
 def test_an_orderly_end_leaves_no_stop_and_hides_none(tmp_path: Path) -> None:

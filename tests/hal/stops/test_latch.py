@@ -45,6 +45,26 @@ def test_a_clearing_never_clears_a_later_stop() -> None:
     assert latch.reason is None
 
 
+def test_a_stop_during_a_reset_ends_it_also_where_somebody_has_cleared_the_stop_since() -> None:
+    latch = StopLatch()
+    with latch.resetting({}) as clearance:
+        latch.clear("it was steam", latch.stop("smoke"))
+        with pytest.raises(RobotStopped, match="stopped while a reset was under way"):
+            clearance.check()
+
+
+def test_guards_inside_one_another_share_the_clearance_of_the_outermost() -> None:
+    latch = StopLatch()
+    with latch.resetting({}) as outermost:
+        with latch.resetting({}) as inner:
+            assert inner is outermost
+        latch.stop("smoke")
+        with latch.resetting({}) as another:
+            assert another is outermost, "a stop that came meanwhile is not known to it"
+    with pytest.raises(RobotStopped), latch.resetting({}):
+        pass
+
+
 @pytest.mark.parametrize("why", ["", "  ", None, 5])
 def test_a_clearing_needs_a_reason(why: Any) -> None:
     latch = StopLatch()
