@@ -1,7 +1,7 @@
 """Time that `from_gymnasium` and `from_fmu` add to a step of the environment inside, and steps/s beside bare FMPy.
 
 In each round every candidate makes the same number of steps, one candidate after the other; the table shows medians and
-quartiles of the rounds. The FMU is the tank of `tests/rlenv_robot/adapters/tank.c`, compiled here by gcc.
+quartiles of the rounds. The FMU is the tank of `plugins/bridges/tests/tank.c`, compiled here by gcc.
 
     pip install gymnasium fmpy
     python benchmarks/adapters.py [--rounds 15] [--steps 4000]
@@ -25,9 +25,9 @@ import numpy as np
 from fmpy import extract, read_model_description
 from fmpy.fmi2 import FMU2Slave
 
-from rlenv_robot.adapters.from_fmu import from_fmu
+from rlenv_bridges.from_fmu import from_fmu
 from rlenv_robot.adapters.from_gymnasium import from_gymnasium
-from tests.rlenv_robot.adapters.test_from_fmu import DESCRIPTION, _packed
+from plugins.bridges.tests.test_from_fmu import DESCRIPTION, _packed
 
 Run = Callable[[int], None]
 

@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 
 import rlenv_robot as rr
-from rlenv_robot.adapters.kaiwu.env import KaiwuEnv
-from rlenv_robot.adapters.kaiwu.project import open_project
-from rlenv_robot.adapters.kaiwu.run import open_workplace, run_project
-from rlenv_robot.adapters.kaiwu.session import Budget
-from rlenv_robot.adapters.kaiwu.templates import write_project
+from rlenv_kaiwu.env import KaiwuEnv
+from rlenv_kaiwu.project import open_project
+from rlenv_kaiwu.run import open_workplace, run_project
+from rlenv_kaiwu.session import Budget
+from rlenv_kaiwu.templates import write_project
 
 TASK = "so101-reach"
 PAIRS = 3
@@ -169,7 +169,7 @@ class Processes:
 
 def measure_distributed(seconds, workflows, algorithm):
     """Alternate distributed runs and runs in one process, and print their step rates and processor times."""
-    from rlenv_robot.adapters.kaiwu.distributed import run_distributed
+    from rlenv_kaiwu.distributed import run_distributed
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -66,7 +66,7 @@ def serve() -> Server:
 
 def read(port: str, token: str, seconds: str) -> None:
     """Read every topic for so many seconds, and print the number of messages a second; in a process of its own."""
-    from tests.rlenv_robot.serving.live.client import FoxgloveClient
+    from plugins.operate.tests.live.client import FoxgloveClient
 
     with closing(FoxgloveClient(int(port), token)) as client:
         deadline = time.monotonic() + float(seconds)

@@ -36,10 +36,10 @@ from hal import Automatic, Guard, Homing, RobotStopped
 from hal.drivers.calibration import Calibration, nominal_calibration
 from hal.drivers.feetech_arm import FeetechArm
 from hal.robots.so101 import JOINTS
-from rlenv_robot.data.sim_to_real.excite import ExcitationSettings, excitation
-from rlenv_robot.data.sim_to_real.identify import identify, profile_text
-from rlenv_robot.data.sim_to_real.motion import RecordedMotion
-from rlenv_robot.data.sim_to_real.validity import PolicyScores, validity
+from rlenv_sim2real.excite import ExcitationSettings, excitation
+from rlenv_sim2real.identify import identify, profile_text
+from rlenv_sim2real.motion import RecordedMotion
+from rlenv_sim2real.validity import PolicyScores, validity
 from rlenv_robot.policies.feedback import SearchedPolicy
 from rlenv_robot.registry import task
 from rlenv_robot.training.evolution import SearchSettings

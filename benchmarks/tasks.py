@@ -16,7 +16,7 @@ import numpy as np
 
 import rlenv_robot
 from rlenv_robot.policies.policy import load_policy
-from rlenv_robot.scripted import SCRIPTS
+from rlenv_tabletop.scripted import SCRIPTS
 from rlenv_robot.training.rollout import evaluate
 from rlenv_robot.vector.env import VectorEnvironment
 

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import rlenv_robot as rr
-from rlenv_robot.adapters.openenv.server import OpenEnvServer
-from rlenv_robot.adapters.text.view import TEXT, TextWorld, encode, to_text
+from rlenv_language.openenv.server import OpenEnvServer
+from rlenv_language.text.view import TEXT, TextWorld, encode, to_text
 from rlenv_robot.env import Environment
 
 BLOCKS, STEPS = 9, 100

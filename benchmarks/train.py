@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from recorder.figures.style import QUIET, heading, saved, series, sheet
-from rlenv_robot.scripted import SCRIPTS
+from rlenv_tabletop.scripted import SCRIPTS
 from rlenv_robot.training.rollout import LearningCurve
 from rlenv_robot.training.trials import conditions
 
@@ -56,8 +56,8 @@ class Command:
     def train(self, name: str, steps: int, seed: int, quiet: bool = False) -> tuple[Any, LearningCurve]:
         """The best policy that was tried, and how it came about."""
         import rlenv_robot
-        from rlenv_robot.training.imitation.demonstrations import record_demonstrations
-        from rlenv_robot.training.trainer import train_network
+        from rlenv_learn.imitation.demonstrations import record_demonstrations
+        from rlenv_learn.trainer import train_network
 
         task, source = rlenv_robot.task(name), None
         with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ from torch import nn
 from rlenv_robot import LearningCurve, flat_for, make_vector
 from rlenv_robot.policies.deployment import robot_of_training
 from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
-from rlenv_robot.scripted import SCRIPTS
+from rlenv_tabletop.scripted import SCRIPTS
 from rlenv_robot.training.trials import conditions
 
 EPISODES = {"so101-insert": 150, "so101-pick-place": 160, "so101-sort": 220, "so101-stack": 130}  # nominal; others 100

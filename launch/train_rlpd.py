@@ -16,13 +16,13 @@ import rlenv_robot
 from hal import Terminal
 from rlenv_robot import LearningCurve, flat_for
 from rlenv_robot.robot_env.keyboard import Keyboard
-from rlenv_robot.scripted import SCRIPTS
-from rlenv_robot.training.online.actor import OnlineActor, take_turns
-from rlenv_robot.training.online.learner import LOGS, Learner
-from rlenv_robot.training.online.learner_process import LearnerProcess
-from rlenv_robot.training.online.rlpd import RlpdSettings
-from rlenv_robot.training.online.scripted_operator import ScriptedOperator
-from rlenv_robot.training.online.session import OnlineSession, can_intervene, simulated
+from rlenv_tabletop.scripted import SCRIPTS
+from rlenv_learn.online.actor import OnlineActor, take_turns
+from rlenv_learn.online.learner import LOGS, Learner
+from rlenv_learn.online.learner_process import LearnerProcess
+from rlenv_learn.online.rlpd import RlpdSettings
+from rlenv_learn.online.scripted_operator import ScriptedOperator
+from rlenv_learn.online.session import OnlineSession, can_intervene, simulated
 from rlenv_robot.training.rollout import run_episode
 from rlenv_robot.training.trials import twin_vector
 

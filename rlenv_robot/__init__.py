@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rlenv_robot.adapters.gymnasium import to_gymnasium, to_gymnasium_vector
     from rlenv_robot.adapters.pettingzoo import to_pettingzoo, to_pettingzoo_aec
     from rlenv_robot.config.profile import Profile, load_profile
-    from rlenv_robot.conformance import check_environment, check_robot, check_source, check_vector
+    from rlenv_kit import check_environment, check_robot, check_source, check_vector
     from rlenv_robot.data.sampling import PreferencePair
     from rlenv_robot.env import Environment
     from rlenv_robot.policies.flat import FlatPolicy
@@ -94,7 +94,7 @@ _MODULES = {
     "rlenv_robot.adapters.gymnasium": ("to_gymnasium", "to_gymnasium_vector"),
     "rlenv_robot.adapters.pettingzoo": ("to_pettingzoo", "to_pettingzoo_aec"),
     "rlenv_robot.config.profile": ("Profile", "load_profile"),
-    "rlenv_robot.conformance": ("check_environment", "check_robot", "check_source", "check_vector"),
+    "rlenv_kit": ("check_environment", "check_robot", "check_source", "check_vector"),
     "rlenv_robot.data.sampling": ("PreferencePair",),
     "rlenv_robot.env": ("Environment",),
     "rlenv_robot.policies.flat": ("FlatPolicy",),

@@ -80,7 +80,7 @@ ACCESS: Mapping[str, Right] = {
     "STATUS in full": Right(Door.WIRE, "read the whole status", _WATCHERS),
     "telemetry": Right(Door.WIRE, "listen to telemetry and images", _WATCHERS),
     "STOP": Right(Door.WIRE, "stop the robot", _ALL),
-    # -- console: messages and acts of `rlenv_robot.serving.console.messages`
+    # -- console: messages and acts of `rlenv_operate.console.messages`
     "stop": Right(Door.CONSOLE, "stop the robot", _ALL),
     "watch": Right(Door.CONSOLE, "see state, questions, episodes and acts; live views", _WATCHERS),
     "see": Right(Door.CONSOLE, "choose cameras to see", _WATCHERS),

@@ -12,7 +12,7 @@ from rlenv_robot.cli.data.selection import Choice, choice
 if TYPE_CHECKING:
     from hal.robot import Range
     from recorder.table.table import Table
-    from rlenv_robot.data.sim_to_real.motion import RecordedMotion
+    from rlenv_sim2real.motion import RecordedMotion
     from rlenv_robot.robot_models import RobotModel
     from sim.model import SimModel
 
@@ -68,7 +68,7 @@ def recorded_robot_model(table: Table, args: argparse.Namespace) -> RobotModel:
     Raises:
         ValueError: neither names one, or no robot model of the data's name is registered.
     """
-    from rlenv_robot.data.sim_to_real.motion import robot_of
+    from rlenv_sim2real.motion import robot_of
     from rlenv_robot.robot_models import find_robot_model, load_robot_model
 
     if args.robot:
@@ -146,7 +146,7 @@ def log_motions(
     Raises:
         SourceError: the robot's joints are not in the data.
     """
-    from rlenv_robot.data.sim_to_real.motion import read_motions
+    from rlenv_sim2real.motion import read_motions
 
     return read_motions(table, sim_model, episodes, frames)
 
@@ -173,10 +173,10 @@ def gap_lines(runs: Iterable[Path]) -> list[str]:
     """
     from hal import RobotError
     from rlenv_robot.data.folder import read_folder
-    from rlenv_robot.data.sim_to_real.drift import drifts, earlier_gaps, save_gaps
-    from rlenv_robot.data.sim_to_real.gap import measure_gap
-    from rlenv_robot.data.sim_to_real.motion import read_motions, robot_of
-    from rlenv_robot.data.sim_to_real.open_loop import replay_model
+    from rlenv_sim2real.drift import drifts, earlier_gaps, save_gaps
+    from rlenv_sim2real.gap import measure_gap
+    from rlenv_sim2real.motion import read_motions, robot_of
+    from rlenv_sim2real.open_loop import replay_model
     from rlenv_robot.robot_models import find_robot_model
 
     lines = []

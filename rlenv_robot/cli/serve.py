@@ -12,9 +12,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlenv_robot.cli.console import beside
+from rlenv_operate.cli.console import beside
 from rlenv_robot.cli.output import drop_unwritable_output, say
-from rlenv_robot.cli.view import add_targets
+from rlenv_operate.cli.view import add_targets
 
 if TYPE_CHECKING:
     from real.server.server import Server

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _train_by_ppo(args: argparse.Namespace, out: Path) -> int:
-    from rlenv_robot.training.trainer import train_network
+    from rlenv_learn.trainer import train_network
     from rlenv_robot.training.trials import success_rates
 
     settings = task_settings(args.profile, args.name)

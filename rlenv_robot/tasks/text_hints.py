@@ -31,7 +31,7 @@ class TextCommand:
 
 @dataclass(frozen=True, slots=True)
 class TextHints:
-    """Settings of `rlenv_robot.adapters.text.view.TextWorld` that suit a world.
+    """Settings of `rlenv_language.text.view.TextWorld` that suit a world.
 
     Attributes:
         instruction: what the agent is to do, in words; begins the instructions of an episode.

@@ -15,8 +15,8 @@ import rlenv_robot
 from hal import Field, Spec
 from real import RemoteRobot, Server
 from rlenv_robot import Environment
-from rlenv_robot.conformance import EnvironmentContract, check_environment
-from rlenv_robot.conformance.supervisor import Deadlines
+from rlenv_kit import EnvironmentContract, check_environment
+from rlenv_kit.supervisor import Deadlines
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_env.turn_based import one_at_a_time
 from rlenv_robot.tasks.reach import Reach
@@ -67,7 +67,7 @@ NOT_TRIED = {
     "another process gives the same episode",
     "nothing is left behind after close",
 }
-"""Checks that need another mode, or a factory (tests/rlenv_robot/conformance/test_subject.py)."""
+"""Checks that need another mode, or a factory (plugins/kit/tests/test_subject.py)."""
 
 
 PATIENT = Deadlines(step=60.0)

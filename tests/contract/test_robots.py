@@ -14,7 +14,7 @@ from real import RemoteRobot, Server
 from recorder.log.writer import LogWriter
 from recorder.replay import ReplayRobot
 from recorder.table.load import build
-from rlenv_robot.conformance import check_robot
+from rlenv_kit import check_robot
 from rlenv_robot.env import Environment
 from rlenv_robot.recording.observer import FrameObserver
 from rlenv_robot.robot_env.core import RobotWorld

@@ -14,7 +14,7 @@ from hal.cameras.source import Frame, Wait
 from hal.cameras.wrapper import WithCameras
 from real import RemoteRobot, Server
 from real.client.cameras import RemoteCameras
-from rlenv_robot.conformance import check_robot
+from rlenv_kit import check_robot
 from rlenv_robot.robot_models import find_robot_model
 
 pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")

@@ -32,7 +32,7 @@ OWN: Mapping[str, str] = {
     "docs/log.md": "tests/docs/test_log_page.py",
     "docs/models.md": "tests/docs/test_models_page.py",
     "docs/own-simulator.md": "tests/docs/test_own_simulator_page.py",
-    "docs/protocol": "tests/rlenv_robot/conformance/test_protocol_page.py",
+    "docs/protocol": "plugins/kit/tests/test_protocol_page.py",
     "docs/simulation.md": "tests/docs/test_simulation_page.py",
     "docs/source-data.md": "tests/docs/test_source_page.py",
     "docs/tasks": "tests/docs/test_tasks_pages.py",

@@ -10,7 +10,7 @@ import pytest
 
 import rlenv_robot as rr
 from rlenv_robot.cli.main import main
-from rlenv_robot.data.sim_to_real.servo_replay import KINDS
+from rlenv_sim2real.servo_replay import KINDS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sim-to-real.md").read_text(encoding="utf-8")
 

@@ -21,9 +21,9 @@ from hal.cameras.tags import CubePose, TagDetector
 from hal.wrapper import OPTIONAL_MEMBERS, RobotWrapper, inner_robots, pass_on, streams_of
 from real.client.cameras import RemoteCameras
 from rlenv_robot.cli.demo.virtual_time import VirtualTime
-from rlenv_robot.conformance.robot_probe import BoundedRobot, MotionBounds
+from rlenv_kit.robot_probe import BoundedRobot, MotionBounds
 from rlenv_robot.recording.controller_log import LoggedRobot
-from rlenv_robot.teleop.latency.chain import StampedDriver
+from rlenv_operate.teleop.latency.chain import StampedDriver
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
 from tests.fakes import Everything
@@ -190,7 +190,7 @@ def test_every_wrapper_is_tested_here() -> None:
 def test_every_class_that_takes_a_robot_and_is_one_derives_from_the_wrapper() -> None:
     """The search looks for classes whose constructor takes a robot and whose step takes a command.
 
-    One of them drives a robot and is none: `rlenv_robot.conformance.robot_probe.RobotProbe`.
+    One of them drives a robot and is none: `rlenv_kit.robot_probe.RobotProbe`.
     """
     robots = []
     for package in PACKAGES:

@@ -25,7 +25,7 @@ from hal import (
 from hal.frame_layout import FrameLayout
 from hal.wrapper import RobotWrapper
 from recorder.table.load import load_runs
-from rlenv_robot.conformance import check_environment
+from rlenv_kit import check_environment
 from rlenv_robot.env import Environment
 from rlenv_robot.recording.observer import record_to
 from rlenv_robot.robot_env.core import RobotWorld

@@ -19,7 +19,7 @@ from rlenv_robot.policies.feedback import FeedbackPolicy, load_arrays, save_arra
 from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.training.learner import flat_for
-from tests.rlenv_robot.cli.test_sim_to_real import recorded
+from plugins.sim2real.tests.cli.test_sim_to_real import recorded
 
 pytestmark = pytest.mark.process
 
@@ -112,8 +112,8 @@ def test_no_part_of_the_console_imports_what_a_log_or_a_server_names(folder: Pat
         from hal import RobotError, SourceError
         from real import RemoteRobot, Server
         from rlenv_robot.robot_models import find_robot_model
-        from rlenv_robot.serving.console.replay import Replays
-        from rlenv_robot.serving.console.server import _scene
+        from rlenv_operate.console.replay import Replays
+        from rlenv_operate.console.server import _scene
         from rlenv_robot.tasks.free import Free
 
         hostile = "notes:arm"
@@ -156,7 +156,7 @@ def test_no_live_view_imports_what_a_server_names(folder: Path, view: str) -> No
             import sys
             import foxglove
             from rlenv_robot.robot_models import find_robot_model
-            from rlenv_robot.serving.live.foxglove_view import _RobotTopics
+            from rlenv_operate.live.foxglove_view import _RobotTopics
             spec = find_robot_model("so101").load_spec()
             object.__setattr__(spec, "name", "notes:arm")
             assert _RobotTopics(spec, foxglove.Context())._frames is None
@@ -165,7 +165,7 @@ def test_no_live_view_imports_what_a_server_names(folder: Path, view: str) -> No
         "rerun": """
             import sys
             from rlenv_robot.robot_models import find_robot_model
-            from rlenv_robot.serving.live.rerun_view import RerunView
+            from rlenv_operate.live.rerun_view import RerunView
             spec = find_robot_model("so101").load_spec()
             object.__setattr__(spec, "name", "notes:arm")
             view = RerunView.__new__(RerunView)

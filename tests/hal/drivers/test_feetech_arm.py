@@ -15,7 +15,7 @@ from hal.drivers.fitness import UnfitArm
 from hal.errors import ConnectionLost, EpisodeError, IllegalAction, RobotStopped
 from hal.guard import Guard
 from hal.robots.so101 import CUBE_AREA, CUBE_HALF, HIGH, JOINTS, LOW, SO101
-from rlenv_robot.scripted import ScriptedPickPlace
+from rlenv_tabletop.scripted import ScriptedPickPlace
 from sim.robots.so101 import REST, so101
 
 Make = Callable[..., object]

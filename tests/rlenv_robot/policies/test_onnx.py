@@ -14,8 +14,8 @@ from rlenv_robot.cli.main import main
 from rlenv_robot.policies.policy import load_policy
 from rlenv_robot.registry import task
 from rlenv_robot.tasks.cube import Push
-from rlenv_robot.tasks.pair_lift import PairLift
-from rlenv_robot.tasks.stack import Stack
+from rlenv_tabletop.pair_lift import PairLift
+from rlenv_tabletop.stack import Stack
 from rlenv_robot.tasks.task import Task
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

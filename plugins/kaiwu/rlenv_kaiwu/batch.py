@@ -1,0 +1,289 @@
+"""`go2-walk` in batches, in the tensors of Kaiwu's legged-robot track of 2026."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from hal import EpisodeError
+from rlenv_kaiwu.env import Counter
+from rlenv_robot.registry import make_vector, task
+from rlenv_robot.tables import BatchObservationTable
+from rlenv_robot.vector.env import VectorEnvironment
+
+if TYPE_CHECKING:
+    from rlenv_robot.config.profile import Profile
+
+__all__ = ["ACTION_SCALE", "CRITIC_SIZE", "POLICY_SIZE", "Go2Batch"]
+
+_log = logging.getLogger(__name__)
+
+ACTION_SCALE = 0.25
+"""Change of a joint's goal for an action of 1, rad, as the track's data protocol says."""
+
+SCAN = 16 * 16
+"""Points of the height scan."""
+
+POLICY_SIZE, CRITIC_SIZE = 45 + SCAN, 60 + SCAN
+"""Numbers of the policy's and of the critic's observation."""
+
+_OURS = 0.9
+"""``action_scale`` of our task: the goals that an action can set lie within 0.9 rad of the stance."""
+
+_ORDER = np.array([3, 4, 5, 0, 1, 2, 9, 10, 11, 6, 7, 8])
+"""Joints of the track (front left, front right, rear left, rear right) among ours (the maker's numbers), and back."""
+
+_FEET = ("FR_foot", "FL_foot", "RR_foot", "RL_foot")
+
+_SCANNED = (31, 16)
+"""Points of our scan, which lies around the trunk; the track's are its front half: 0 to 1.5 m ahead, 0.75 m aside."""
+
+_OFFSET_M, _SCAN_LIMIT = 0.5, 5.0
+"""The offset that is taken off the scanned heights, and the limits of the result on both sides, m."""
+
+_NOISE = np.repeat(np.array([0.25 * 0.2, 0.05, 0.0, 0.01, 0.05 * 1.5, 0.0], np.float32), [3, 3, 3, 12, 12, 12])
+_SCAN_NOISE_M = 0.1
+"""Half widths of the uniform noise of the policy's observation: those of the track's own configuration of the Go2, with
+its scales. The critic's observation has none."""
+
+_RATE_HZ = 50.0
+_RANGES = {"lin_vel_x": "forward", "lin_vel_y": "sideways", "ang_vel_yaw": "turning"}
+_OWN = "go2_walk"
+"""The table of ``usr_conf`` with settings of `go2-walk` by their own names."""
+
+_FIXED = ("action_scale", "torques", "height_scan", "height_scan_in")
+"""Settings of `go2-walk` that the layout of the observations decides."""
+
+_HONOURED = (
+    "env.num_envs", "env.episode_length_s", "env_conf.seed", *(f"commands.ranges.{name}" for name in _RANGES),
+    "commands.resampling_time", "noise.add_noise", "domain_rand.enable_domain_rand", "domain_rand.push_robots",
+    "domain_rand.push_interval_s", "domain_rand.max_push_vel_xy", "domain_rand.randomize_friction",
+    "domain_rand.friction_range",
+)  # fmt: skip
+Answer = tuple[int, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, tuple[dict[str, object], torch.Tensor]]
+"""Frame number, observation, reward, terminated, truncated, and a pair of infos and the critic's observation."""
+
+
+class Go2Batch:
+    """Many Go2 that walk on flat ground or on a course, with the track's ``reset(usr_conf)`` and ``step(actions)``.
+
+    The policy's observation has 301 numbers: angular velocity (times 0.25), gravity's direction, the three commands,
+    joint angles less the stance, joint velocities (times 0.05), the last action, and a height scan of 16 by 16 points
+    (the trunk's height over the ground less 0.5 m, times 2.5): from the trunk's middle to 1.5 m ahead, from 0.75 m on
+    the right to 0.75 m on the left, row by row from the right, each row from the trunk on. On flat ground all points
+    are alike. The critic's has 316: the trunk's velocity comes first, and joint torques (times 0.01) before the last
+    action; noise is not in it.
+
+    Of ``usr_conf`` these count: ``env.num_envs``, ``env.episode_length_s``, ``env_conf.seed``, ``commands.ranges`` and
+    ``commands.resampling_time``; ``noise.add_noise``, with the track's ranges; of ``domain_rand`` pushes (a push adds
+    up to ``max_push_vel_xy`` in a random direction, once in each ``push_interval_s``) and the friction of the feet,
+    drawn anew for each episode. The table ``go2_walk`` has settings of the task `go2-walk` by its own names, such as
+    ``terrain = "stairs"``. All others (the track's terrains, rewards, ...) are reported in the log: the reward is that
+    of `go2-walk`.
+
+    An environment that ends begins its next episode in the same step; ``infos["time_outs"]`` says whose time was over,
+    and ``infos["episode"]`` has the mean metrics of episodes that ended.
+
+    Args:
+        counter: counts steps.
+        seed: of the episodes, where ``usr_conf`` gives none.
+        num_envs: robots, where ``usr_conf`` does not say.
+        most_envs: the most robots, whatever ``usr_conf`` says; None sets no limit.
+        threads: as for `rlenv_robot.make_vector`.
+        profile: settings of the task, timing and randomisation, where ``usr_conf`` does not say.
+    """
+
+    def __init__(
+        self, counter: Counter | None = None, seed: int | None = None, num_envs: int = 64,
+        most_envs: int | None = None, threads: int = 0, profile: Profile | None = None,
+    ) -> None:  # fmt: skip
+        self._counter, self._seed, self._num, self._most, self._threads = counter, seed, num_envs, most_envs, threads
+        self._profile = profile
+        self._envs: VectorEnvironment | None = None
+        self._noise: np.random.Generator | None = None
+        self._scans = False
+        self._frame_no = 0
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """The names of the agents: none, as one agent steers all robots."""
+        return ()
+
+    @property
+    def num_envs(self) -> int:
+        """The number of robots."""
+        return self._num
+
+    def reset(self, usr_conf: Mapping[str, object] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Make the robots that a configuration asks for, and begin an episode of each.
+
+        Returns:
+            The observations of policy and critic, float32 of shapes (N, 301) and (N, 316).
+
+        Raises:
+            ValueError: a setting has a wrong value.
+        """
+        conf = _flat(usr_conf or {})
+        unknown = {key for key in conf if key not in _HONOURED and not key.startswith(f"{_OWN}.")}
+        if unknown:
+            names = sorted({key.rpartition(".")[0] or key for key in unknown})
+            _log.warning(
+                "usr_conf: go2-walk has no %s; it has %s, and its own settings in the table %s",
+                ", ".join(names), ", ".join(_HONOURED), _OWN,
+            )  # fmt: skip
+        num = int(_number(conf, "env.num_envs", self._num))
+        self._num = num if self._most is None else min(num, self._most)
+        settings = self._settings(conf)
+        self._scans = settings.get("terrain", "flat") != "flat"
+        if self._scans:
+            settings |= {"height_scan": _SCANNED, "height_scan_in": "state"}
+        seed = int(_number(conf, "env_conf.seed", self._seed or 0))
+        self._noise = np.random.default_rng([seed, 1]) if _flag(conf, "noise.add_noise") else None
+        self.close()
+        if self._counter is not None:
+            self._counter.began_episode()
+        self._envs = make_vector(
+            task("go2-walk", **settings, action_scale=_OURS, torques=True), self._num, seed=seed,
+            threads=self._threads, profile=self._profile, randomise=self._randomise(conf),
+        )  # fmt: skip
+        self._frame_no = 1
+        return self._observations(self._envs.reset())
+
+    def _settings(self, conf: Mapping[str, object]) -> dict[str, object]:
+        """Return the settings of our task: those of the profile, then the track's, then our own."""
+        settings: dict[str, object] = {} if self._profile is None else dict(self._profile.task.options)
+        for theirs, ours in _RANGES.items():
+            if f"commands.ranges.{theirs}" in conf:
+                settings[ours] = _pair(conf, f"commands.ranges.{theirs}")
+        if "env.episode_length_s" in conf:
+            settings["steps"] = max(1, round(_number(conf, "env.episode_length_s", 0) * _RATE_HZ))
+        if "commands.resampling_time" in conf:
+            settings["command_hold_s"] = _pair(conf, "commands.resampling_time")
+        if _enabled(conf, "push_robots"):
+            settings["push_speed"] = (0.0, _number(conf, "domain_rand.max_push_vel_xy", 0.5))
+            settings["push_every_s"] = _number(conf, "domain_rand.push_interval_s", 15.0)
+        own = {key.removeprefix(f"{_OWN}."): value for key, value in conf.items() if key.startswith(f"{_OWN}.")}
+        for name in own.keys() & set(_FIXED):
+            raise ValueError(f"usr_conf: {_OWN}.{name} can't be set, as the layout of the observations decides it")
+        return {name: value for name, value in (settings | own).items() if name not in _FIXED}
+
+    def _randomise(self, conf: Mapping[str, object]) -> dict[str, object] | None:
+        """Return what each episode draws, or None to leave that to the profile."""
+        if not _enabled(conf, "randomize_friction"):
+            return None
+        low, high = _pair(conf, "domain_rand.friction_range", (0.3, 1.5))
+        drawn = {f"geom.{foot}.friction[0]": {"uniform": [low, high], "unit": "1"} for foot in _FEET}
+        return {**({} if self._profile is None else self._profile.randomise), **drawn}
+
+    def step(self, actions: torch.Tensor) -> Answer | None:
+        """Step all robots.
+
+        Args:
+            actions: float, (N, 12), offsets from the stance in units of 0.25 rad; what goes beyond 0.9 rad is clipped.
+
+        Raises:
+            EpisodeError: before a reset.
+        """
+        envs = self._envs
+        if envs is None:
+            raise EpisodeError("step before reset: call reset first")
+        if self._counter is not None:
+            self._counter.stepped(self._num)
+        offsets = actions.detach().cpu().numpy()[:, _ORDER] * (ACTION_SCALE / _OURS)
+        request = {
+            "env_id": envs.env_ids, "frame_no": self._table["frame_no"],
+            "action": {"joint_offset": np.clip(offsets, -1.0, 1.0).astype(np.float32)},
+        }  # fmt: skip
+        table, reward = envs.step(request)
+        if self._counter is not None and "error" in table["extra_info"]:
+            self._counter.refused(len(table["extra_info"]["error"]))
+        self._frame_no += 1
+        policy, critic = self._observations(table)
+        truncated = torch.from_numpy(table["truncated"].astype(bool))
+        infos: dict[str, object] = {"time_outs": truncated}
+        final = table["extra_info"].get("final")
+        if final is not None:
+            infos["episode"] = {name: float(np.mean(values)) for name, values in final["metrics"].items()}
+        rewards = torch.from_numpy(np.asarray(reward["reward"], np.float32))
+        terminated = torch.from_numpy(table["terminated"].astype(bool))
+        return self._frame_no, policy, rewards, terminated, truncated, (infos, critic)
+
+    def _observations(self, table: BatchObservationTable) -> tuple[torch.Tensor, torch.Tensor]:
+        self._table = table
+        seen, state = table["observation"], table["extra_info"]["state"]
+        command = np.concatenate([seen["commanded_velocity"], seen["commanded_turning"]], axis=1)
+        last = seen["last_action"][:, _ORDER] * (_OURS / ACTION_SCALE)
+        body = [0.25 * seen["angular_velocity"], seen["projected_gravity"], command]
+        joints = [seen["joint_deviation"][:, _ORDER], 0.05 * seen["joint_velocity"][:, _ORDER]]
+        scan = self._scan(state) - _OFFSET_M
+        critic = [
+            state["linear_velocity"], *body, *joints, 0.01 * state["joint_torque"][:, _ORDER], last, _scaled(scan),
+        ]  # fmt: skip
+        policy = np.concatenate([*body, *joints, last], axis=1)
+        if self._noise is not None:
+            policy = policy + _NOISE * self._noise.uniform(-1.0, 1.0, policy.shape)
+            scan = scan + _SCAN_NOISE_M * self._noise.uniform(-1.0, 1.0, (len(policy), SCAN))
+        return _tensor([policy, _scaled(scan)]), _tensor(critic)
+
+    def _scan(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the trunk's height over the track's 256 points, (N, 256)."""
+        if not self._scans:
+            return np.repeat(state["height"], SCAN, axis=1)
+        ahead = state["height_scan"][:, _SCANNED[0] // 2 :]
+        return ahead.transpose(0, 2, 1).reshape(-1, SCAN)
+
+    def close(self) -> None:
+        """Close the batch. Calling it twice is allowed."""
+        if self._envs is not None:
+            self._envs.close()
+        self._envs = None
+
+
+def _scaled(scan: np.ndarray) -> np.ndarray:
+    clipped: np.ndarray = 2.5 * np.clip(scan, -_SCAN_LIMIT, _SCAN_LIMIT)
+    return clipped
+
+
+def _tensor(parts: Sequence[np.ndarray]) -> torch.Tensor:
+    return torch.from_numpy(np.concatenate(parts, axis=1).astype(np.float32))
+
+
+def _flat(conf: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Return the values of nested tables by their dotted keys."""
+    found: dict[str, object] = {}
+    for key, value in conf.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def _number(conf: Mapping[str, object], key: str, default: float) -> float:
+    value = conf.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise ValueError(f"usr_conf: {key} is {value!r}, it must be a number from 0")
+    return value
+
+
+def _flag(conf: Mapping[str, object], key: str, default: bool = False) -> bool:
+    value = conf.get(key, default)
+    if not isinstance(value, bool):
+        raise ValueError(f"usr_conf: {key} is {value!r}, it must be true or false")
+    return value
+
+
+def _enabled(conf: Mapping[str, object], name: str) -> bool:
+    """Return whether a part of the track's domain randomisation is on, and all of it."""
+    return _flag(conf, f"domain_rand.{name}") and _flag(conf, "domain_rand.enable_domain_rand", True)
+
+
+def _pair(conf: Mapping[str, object], key: str, default: tuple[float, float] | None = None) -> tuple[float, float]:
+    value = conf.get(key, default)
+    if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(end, int | float) for end in value):
+        return float(value[0]), float(value[1])
+    raise ValueError(f"usr_conf: {key} is {value!r}, it must be a pair of numbers [low, high]")

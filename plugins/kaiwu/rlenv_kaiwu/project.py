@@ -1,0 +1,255 @@
+"""A Kaiwu project's directory: its algorithm, year, settings, agent and workflow."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from rlenv_kaiwu.data import SampleCodec
+from rlenv_kaiwu.session import Style
+from rlenv_kaiwu.settings import AppSettings, read_settings
+from rlenv_robot.config.plugins import unknown_name
+
+__all__ = ["Algorithm", "Project", "TrainTest", "load_algorithm", "open_project", "read_train_test"]
+
+_KEYS = ("learner_agent", "learner_model", "aisrv_agent", "aisrv_model", "actor_agent", "actor_model")
+"""Keys of ``algo_conf_*`` that name the agent's class, in the order in which they are looked for."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project's directory.
+
+    Attributes:
+        folder: absolute.
+        name: of the project and the chosen algorithm, for files.
+        algorithm: the chosen one.
+        algorithms: algorithm -> the places of its agent and its workflow, as ``package.module.name``.
+        style: the year whose shapes the project expects.
+        settings: of ``conf/configure_app.toml``.
+        app: the same as written, for ``CONFIG``.
+        environment: the environment that the project itself names for rlenv-robot; empty where it names none.
+    """
+
+    folder: Path
+    name: str
+    algorithm: str
+    algorithms: Mapping[str, tuple[str, str]]
+    style: Style
+    settings: AppSettings
+    app: Mapping[str, object]
+    environment: str
+
+    @property
+    def agent_package(self) -> str:
+        """The agent's folder, such as ``agent_ppo``."""
+        return self.algorithms[self.algorithm][0].partition(".")[0]
+
+    @property
+    def preload_folder(self) -> Path:
+        """The folder of the model with which a run begins."""
+        text = self.settings.preload_model_dir.replace("{agent_name}", self.agent_package)
+        return self.folder / text
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """The parts of a project that a run needs.
+
+    Attributes:
+        agent: the agent's class.
+        workflow: the training workflow.
+        codec: makes rows of samples.
+    """
+
+    agent: Callable[..., object]
+    workflow: Callable[..., object]
+    codec: SampleCodec
+
+
+@dataclass(frozen=True)
+class TrainTest:
+    """The wishes of a project's ``train_test.py``.
+
+    Attributes:
+        algorithm: to test; empty where the file does not say.
+        overrides: key of ``[app]`` -> value during the test.
+    """
+
+    algorithm: str = ""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+
+def open_project(
+    folder: str | Path, algorithm: str | None = None, style: Style | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Project:  # fmt: skip
+    """Read a project's directory; none of its code runs.
+
+    Args:
+        folder: holds ``conf/`` and one folder for each agent.
+        algorithm: one of the project's; by default the one in ``configure_app.toml`` or ``train_test.py``, or the only
+            one.
+        style: the year of the project; by default found from ``kaiwu.json`` and ``conf/``.
+        overrides: key of ``[app]`` -> value.
+
+    Raises:
+        ValueError: there is no project, no such algorithm, or a setting is refused.
+    """
+    path = Path(folder).absolute()
+    if not path.is_dir():
+        raise ValueError(f"{folder} is no directory; a Kaiwu project has conf/ and a folder for each agent")
+    algorithms, found_style = _algorithms(path)
+    manifest = _manifest(path)
+    ours = manifest.get("rlenv_robot", {})
+    ours = ours if isinstance(ours, dict) else {}
+    file = path / "conf" / "configure_app.toml"
+    settings = read_settings(file, overrides)
+    choices = (algorithm, settings.algorithm or None, read_train_test(path).algorithm or None, next(iter(algorithms)))
+    chosen = next(choice for choice in choices if choice is not None)
+    if chosen not in algorithms:
+        raise unknown_name(chosen, "algorithm", algorithms)
+    named = style or ours.get("style") or found_style
+    if named not in get_args(Style):
+        raise ValueError(f"style {named!r} is unknown, allowed are {', '.join(get_args(Style))}")
+    app = tomllib.loads(file.read_text(encoding="utf-8")).get("app", {}) if file.is_file() else {}
+    code = str(manifest.get("project_code", path.name))
+    return Project(
+        path, f"{code}-{chosen}", chosen, algorithms, cast("Style", named), settings,
+        {**app, **(overrides or {}), "algo": chosen, "app": code}, str(ours.get("environment", "")),
+    )  # fmt: skip
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    file = folder / "kaiwu.json"
+    if not file.is_file():
+        return {}
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is no JSON: {error}") from error
+    return manifest if isinstance(manifest, dict) else {}
+
+
+def _algorithms(folder: Path) -> tuple[dict[str, tuple[str, str]], Style]:
+    """Return each algorithm's agent and workflow, and the year whose layout the project has."""
+    for file in sorted((folder / "conf").glob("algo_conf_*.toml")):
+        plain = tomllib.loads(file.read_text(encoding="utf-8"))
+        style: Style = "2026" if any("actor_agent" in section for section in plain.values()) else "2025"
+        return _places(plain, file), style
+    for file in sorted((folder / "conf").glob("*algo*.y*ml")):
+        return _places(_plain_yaml(file), file), "2024"
+    found = {
+        agent.parent.name.removeprefix("agent_"): (
+            f"{agent.parent.name}.agent.Agent", f"{agent.parent.name}.workflow.train_workflow.workflow"
+        )
+        for agent in sorted(folder.glob("*/agent.py"))
+        if (agent.parent / "workflow" / "train_workflow.py").is_file()
+    }  # fmt: skip
+    if not found:
+        raise ValueError(
+            f"{folder} is no Kaiwu project: it has neither conf/algo_conf_*.toml nor a folder with agent.py and "
+            "workflow/train_workflow.py; rlenv-robot kaiwu new writes one"
+        )
+    return found, "document"
+
+
+def _places(plain: Mapping[str, Any], file: Path) -> dict[str, tuple[str, str]]:
+    places = {}
+    for name, section in plain.items():
+        agent = next((section[key] for key in _KEYS if key in section), None)
+        workflow = section.get("train_workflow")
+        if agent is None or workflow is None:
+            raise ValueError(f"{file}: [{name}] must name learner_agent (or learner_model) and train_workflow")
+        places[name] = (str(agent), str(workflow))
+    if not places:
+        raise ValueError(f"{file} names no algorithm")
+    return places
+
+
+def _plain_yaml(file: Path) -> dict[str, dict[str, str]]:
+    """Read the two levels of ``key: value`` that these files have; YAML itself is no dependency of ours."""
+    sections: dict[str, dict[str, str]] = {}
+    section: dict[str, str] = {}
+    for line in file.read_text(encoding="utf-8").splitlines():
+        match = re.match(r"(\s*)([\w-]+):\s*([^#]*)", line)
+        if match is None:
+            continue
+        indent, key, value = match[1], match[2], match[3].strip().strip("'\"")
+        if not indent:
+            section = sections.setdefault(key, {})
+        else:
+            section[key] = value
+    return {name: values for name, values in sections.items() if values}
+
+
+def read_train_test(folder: Path) -> TrainTest:
+    """Return what a project's ``train_test.py`` asks for, without running it.
+
+    Projects of 2026 call ``run_train_test`` with ``env_vars``; earlier ones write these settings into ``os.environ``.
+    """
+    file = folder / "train_test.py"
+    if not file.is_file():
+        return TrainTest()
+    algorithm, overrides = "", {}
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"), str(file))):
+        if isinstance(node, ast.Assign) and any(getattr(name, "id", "") == "algorithm_name" for name in node.targets):
+            algorithm = str(_literal(node.value) or "")
+        elif isinstance(node, ast.Dict):
+            plain = _literal(node)
+            if isinstance(plain, dict) and "train_batch_size" in plain:
+                overrides = {str(key): str(value) for key, value in plain.items()}
+    return TrainTest(algorithm, overrides)
+
+
+def _literal(node: ast.expr) -> object:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
+
+
+def load_algorithm(project: Project, attached: Mapping[str, object]) -> Algorithm:
+    """Import a project's agent and workflow, inside `rlenv_kaiwu.names.framework_modules`.
+
+    Args:
+        project: the project.
+        attached: the names that the project has decorated with ``attached`` by the end of the imports, live.
+
+    Raises:
+        ValueError: a module can't be imported, or lacks the name; the message names file and reason.
+    """
+    agent_place, workflow_place = project.algorithms[project.algorithm]
+    agent, workflow = _load(agent_place, project), _load(workflow_place, project)
+    definition = sys.modules.get(f"{project.agent_package}.feature.definition")
+    names = {**attached, **(vars(definition) if definition is not None else {})}
+    return Algorithm(agent, workflow, SampleCodec(names))
+
+
+def _load(place: str, project: Project) -> Callable[..., object]:
+    module, _, name = place.rpartition(".")
+    try:
+        target = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        hint = (
+            ""
+            if missing in str(error) and "rlenv-robot" in str(error)
+            else f"; if {missing!r} is a package, install it"
+        )
+        raise ValueError(f"{project.folder.name}: {place} can't be imported: {error}{hint}") from error
+    except Exception as error:  # whatever a stranger's module raises
+        raise ValueError(
+            f"{project.folder.name}: {place} can't be imported: {type(error).__name__}: {error}"
+        ) from error
+    if not callable(target):
+        raise ValueError(f"{project.folder.name}: {place} is a {type(target).__name__}, expected a class or a function")
+    return cast("Callable[..., object]", target)

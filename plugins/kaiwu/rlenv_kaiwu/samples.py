@@ -1,0 +1,209 @@
+"""The sample pool between workflows and the learner, with the rules of ``configure_app.toml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rlenv_kaiwu.settings import AppSettings
+
+__all__ = ["PoolCounts", "SamplePool"]
+
+
+@dataclass
+class PoolCounts:
+    """The number of samples that a pool has seen.
+
+    Attributes:
+        inserted: taken from workflows.
+        sampled: handed to the learner; with a uniform sampler one sample may count often.
+        dropped: removed to make room, and never handed out since.
+        unused: of these, never handed out at all.
+        repeated: refused, because the workflow sent them again after an answer was lost.
+    """
+
+    inserted: int = 0
+    sampled: int = 0
+    dropped: int = 0
+    unused: int = 0
+    repeated: int = 0
+
+
+@dataclass
+class _Item:
+    row: object
+    sampled: int = 0
+
+
+@dataclass
+class _Batch:
+    rows: list[object] = field(default_factory=list)
+    number: int = 0
+
+
+class SamplePool:
+    """Samples in the order in which workflows sent them, handed out in batches by the rules of a project.
+
+    With ``reverb.selectors.Uniform`` a sample stays in the pool and may be drawn again; at the capacity the remover
+    takes one out. With ``reverb.selectors.Fifo``, or on-policy, every sample is handed out once, in order: a full pool
+    then takes no more until the learner has caught up, and nothing is lost. The rate limiter is that of Reverb
+    (Cassirer et al. 2021, section 3.3): with ``SampleToInsertRatio``, samples handed out stay within the error buffer
+    of ``reverb_samples_per_insert`` times those taken in.
+
+    Args:
+        settings: of the project.
+        seed: of uniform draws.
+    """
+
+    def __init__(self, settings: AppSettings, seed: int = 0) -> None:
+        self._settings, self._rng = settings, np.random.default_rng(seed)
+        self._items: list[_Item] = []
+        self._pending = _Batch()
+        self._delivered: _Batch | None = None
+        self._batches = 0
+        self._newest: dict[str, int] = {}
+        self.counts = PoolCounts()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def in_hand(self) -> int:
+        """The number of samples drawn for a batch that the learner has not confirmed, or that is not yet full."""
+        return len(self._pending.rows) + (0 if self._delivered is None else len(self._delivered.rows))
+
+    @property
+    def once(self) -> bool:
+        """Whether every sample is handed out exactly once, in order."""
+        return self._settings.on_policy or self._settings.sampler == "Fifo"
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the pool takes a sample now."""
+        if self.once and len(self._items) >= self._settings.capacity:
+            return False
+        return self._insert_credit() > 0
+
+    def insert(self, rows: Sequence[object], source: str = "", number: int | None = None) -> int:
+        """Take samples, as many as there is room for.
+
+        Args:
+            rows: in their order.
+            source: the workflow that sends them.
+            number: the number of the first of them among that workflow's samples, from 0. A sample that was taken
+                before is not taken again. None takes all.
+
+        Returns:
+            How many of ``rows`` are in the pool now or were before; the workflow sends the others again.
+        """
+        taken = 0
+        if number is not None:
+            taken = max(0, min(len(rows), self._newest.get(source, 0) - number))
+            self.counts.repeated += taken
+        while taken < len(rows) and self.has_room:
+            self._append(rows[taken])
+            taken += 1
+        if number is not None:
+            self._newest[source] = max(self._newest.get(source, 0), number + taken)
+        return taken
+
+    def _append(self, row: object) -> None:
+        if len(self._items) >= self._settings.capacity and not self.once:
+            self._drop()
+        self._items.append(_Item(row))
+        self.counts.inserted += 1
+
+    def next_batch(self) -> tuple[int, list[object]] | None:
+        """Return the next batch and its number, or None while there is none yet.
+
+        The batch stays with the pool until `confirm`: a learner that was killed gets the same one again.
+        """
+        if self._delivered is None:
+            size = self._settings.train_batch_size
+            while len(self._pending.rows) < size and self._can_sample():
+                self._pending.rows.append(self._draw())
+            if len(self._pending.rows) < size:
+                return None
+            self._batches += 1
+            self._pending.number = self._batches
+            self._delivered, self._pending = self._pending, _Batch()
+        return self._delivered.number, self._delivered.rows
+
+    def confirm(self, number: int) -> None:
+        """Note that the learner has learned from a batch. An older number is allowed.
+
+        A newer one is that of a batch which an earlier process of this pool had handed out: it counts as learned.
+        """
+        if self._delivered is not None and self._delivered.number == number:
+            self._delivered = None
+        elif number > self._batches:
+            self._pass_over(number)
+
+    def _pass_over(self, number: int) -> None:
+        size = self._settings.train_batch_size * (number - self._batches)
+        if self.once:
+            self._items[:0] = [_Item(row) for row in self._pending.rows]
+            del self._items[:size]
+        self.counts.sampled += size - len(self._pending.rows)
+        self._pending, self._delivered, self._batches = _Batch(), None, number
+
+    # -- what is kept over the end of a run, or of a process ---------------------------------------------
+
+    @property
+    def newest(self) -> dict[str, int]:
+        """Workflow -> the number of samples that it has sent."""
+        return dict(self._newest)
+
+    @property
+    def confirmed(self) -> int:
+        """The number of the newest batch that the learner has confirmed."""
+        return self._batches - (self._delivered is not None)
+
+    def restore(self, rows: Sequence[object], newest: Mapping[str, int], confirmed: int, counts: PoolCounts) -> None:
+        """Go on from `contents`, `newest`, `confirmed` and counts of an earlier process; the pool was empty."""
+        self._items, self._newest, self._batches = [_Item(row) for row in rows], dict(newest), confirmed
+        self.counts = counts
+
+    def replay(self, rows: Sequence[object], source: str, number: int) -> None:
+        """Take samples that an earlier process of this pool took, whatever room there is."""
+        for row in rows[max(0, self._newest.get(source, 0) - number) :]:
+            self._append(row)
+        self._newest[source] = max(self._newest.get(source, 0), number + len(rows))
+
+    def contents(self) -> list[object]:
+        """Return every sample in the pool, and those drawn but not learned from, in their order."""
+        drawn = [] if not self.once else (self._delivered.rows if self._delivered else []) + self._pending.rows
+        return [*drawn, *(item.row for item in self._items)]
+
+    # -- rules -------------------------------------------------------------------------------------------
+
+    def _insert_credit(self) -> float:
+        settings = self._settings
+        if settings.rate_limiter == "MinSize" or self.once or self.counts.inserted < settings.preload:
+            return 1.0
+        highest = settings.samples_per_insert * settings.preload + settings.error_buffer
+        return highest - (self.counts.inserted + 1) * settings.samples_per_insert + self.counts.sampled + 1e-9
+
+    def _can_sample(self) -> bool:
+        settings = self._settings
+        if not self._items or self.counts.inserted < settings.preload:
+            return False
+        if settings.rate_limiter == "MinSize" or self.once:
+            return True
+        lowest = settings.samples_per_insert * settings.preload - settings.error_buffer
+        return self.counts.inserted * settings.samples_per_insert - (self.counts.sampled + 1) >= lowest
+
+    def _draw(self) -> object:
+        self.counts.sampled += 1
+        if self.once:
+            return self._items.pop(0).row
+        item = self._items[int(self._rng.integers(len(self._items)))]
+        item.sampled += 1
+        return item.row
+
+    def _drop(self) -> None:
+        item = self._items.pop(0 if self._settings.remover == "Fifo" else -1)
+        self.counts.dropped += 1
+        self.counts.unused += item.sampled == 0

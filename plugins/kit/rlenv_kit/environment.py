@@ -1,0 +1,275 @@
+"""Test the contract of an environment, from its own description (clauses 6.2, 6.4; R1, R2, R4)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import numpy as np
+
+from hal import EpisodeError, Spec
+from rlenv_kit.episodes import MAX_FRAMES, episode_checks
+from rlenv_kit.extras import extra_checks
+from rlenv_kit.illegal import error_checks, refusal_checks
+from rlenv_kit.instances import Factory, Leftovers, factory_of, instance_checks, process_state
+from rlenv_kit.ownership import ownership_checks
+from rlenv_kit.probe import Probe, StandardEnvironment, Table, error_of, is_over
+from rlenv_kit.report import Failed, NotTried, Report
+from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness
+from rlenv_kit.tables import check_observation, difference
+
+__all__ = ["check_environment"]
+
+
+def check_environment(
+    env: StandardEnvironment | Factory,
+    *,
+    steps: int = 30,
+    seed: int = 0,
+    repeatable: bool = True,
+    name: str = "",
+    deadlines: Deadlines | None = None,
+    only: int = 0,
+    witness: Witness | None = None,
+) -> Report:
+    """Test an environment against its contract.
+
+    The robot moves: any legal action may be tried, and many illegal ones. Whatever ends the run, the environment is
+    stopped and closed.
+
+    Args:
+        env: new and not yet reset, and closed at the end; or a function that makes one, with which several instances
+            and another process are tried too.
+        steps: the usual length of a walk; whole episodes are walked too, up to 5,000 frames or some seconds.
+        seed: of everything random.
+        repeatable: False for a real machine, where equal seeds need not give equal episodes.
+        name: of the environment in the report; by default its env_id.
+        deadlines: of single calls, and of the whole run.
+        only: the number of the only check to make, counted from 1; 0 makes all.
+        witness: gets the course of the run, for another process.
+
+    Returns:
+        The report of all checks. A broken environment raises nothing.
+
+    Raises:
+        KeyboardInterrupt: as it came, after the environment was stopped and closed.
+    """
+    began = time.monotonic()
+    log, probes = CallLog(deadlines or Deadlines(), witness), list[Probe]()
+    supervisor = Supervisor(log)
+
+    def prepare() -> list[PlannedCheck]:
+        left.begin_thread()
+        subject, factory = _opened(env, log)
+        supervisor.stop, supervisor.close = getattr(subject, "stop", None), subject.close
+        probe = Probe(subject, steps, seed, repeatable, log=log)
+        probes.append(probe)
+        return [*_plan(probe), *instance_checks(probe, factory), *_last(probe, left)]
+
+    with Leftovers() as left:
+        checks = supervisor.run(prepare, only)
+    if not probes:  # making it hung, or ended the process
+        return Report(f"environment {name or 'that was not made'}", checks, (), time.monotonic() - began)
+    (probe,) = probes
+    for text in getattr(getattr(probe.env, "world", None), "remarks", ()):
+        probe.note("R6.5", text)
+    return Report(f"environment {name or probe.env_id}", checks, probe.notes, time.monotonic() - began)
+
+
+def _opened(env: StandardEnvironment | Factory, log: CallLog) -> tuple[StandardEnvironment, Factory | None]:
+    """Return an environment, and how another one is made, if that is known."""
+    if hasattr(env, "reset") and not isinstance(env, type):
+        made = cast("StandardEnvironment", env)
+        return made, factory_of(made)
+    factory = cast("Factory", env)
+    return log.call("make", factory), factory
+
+
+def _plan(probe: Probe) -> Iterator[PlannedCheck]:
+    basics = _Basics(probe)
+    yield PlannedCheck("described", "every field has a type, a range, a unit and a meaning", "R4.2", basics.described)
+    yield PlannedCheck("too early", "a step before the first reset is refused", "R1.4", basics.step_before_reset)
+    yield PlannedCheck("reset", "reset returns Table 1 of the first frame", "R1.3", basics.reset_table)
+    yield PlannedCheck("plain reset", "reset works without options", "R1.3", basics.plain_reset, ("reset",))
+    yield PlannedCheck(
+        "unknown option", "a reset option that the description lacks is refused", "R1.3", basics.unknown_option
+    )
+    yield from episode_checks(probe)
+    yield PlannedCheck(
+        "spec stays", "the description does not change", "R4.2", basics.spec_stays, ("described", "reset", "frames")
+    )
+    yield from error_checks(probe)
+    yield from refusal_checks(probe)
+    yield from ownership_checks(probe)
+    yield from extra_checks(probe)
+    yield PlannedCheck(
+        "inference", "privileged state can't be reached in inference", "R2.1", basics.inference, ("reset",)
+    )
+    yield PlannedCheck(
+        "after the end", "a step after the end is refused, and a reset begins anew", "R1.4", basics.after_the_end,
+        ("error passes", "reset", "frames"),
+    )  # fmt: skip
+
+
+def _last(probe: Probe, left: Leftovers) -> Iterator[PlannedCheck]:
+    ending = _Ending(probe, left)
+    yield PlannedCheck(
+        "closed", "close may be called twice, and no step or reset follows it", "R1.4", ending.closed, ("reset",)
+    )
+    yield PlannedCheck("left", "no thread and no file is left after the run", "R1.4", ending.left, ("leftovers",))
+
+
+class _Basics:
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._first: tuple[dict[str, object], ...] | None = None
+
+    def _specs(self) -> tuple[dict[str, object], ...]:
+        return tuple(spec.to_dict() for spec in (self._probe.env.observation, self._probe.env.action))
+
+    def described(self) -> None:
+        probe = self._probe
+        for spec in (probe.env.observation, probe.env.action):
+            if not isinstance(spec, Spec):
+                raise Failed(f"the description is a {type(spec).__name__}", "it must be a hal.Spec")
+            if Spec.from_dict(spec.to_dict()) != spec:
+                raise Failed(f"{spec.name} does not survive to_dict and from_dict")
+            for field in spec:
+                if not field.meaning.strip() or not field.unit.strip():
+                    raise Failed(f"{spec.name}.{field.name} has no meaning or no unit")
+        for field in probe.env.action:
+            if field.numpy_dtype.kind == "f" and not np.isfinite([*np.ravel(field.low), *np.ravel(field.high)]).all():
+                probe.note("R4.2", f"action.{field.name} has no finite range; most trainers need one")
+        reward = probe.declared_reward
+        if reward is None:
+            probe.note("R4.2", "the reward has no description: env.description.reward is missing")
+        elif not reward.meaning.strip():
+            raise Failed("the reward has no meaning in the description")
+        self._first = self._specs()
+        probe.state_before = process_state()
+
+    def spec_stays(self) -> None:
+        if self._first is None:
+            raise NotTried("the description was not read at the beginning")
+        self._probe.walk(5)
+        if self._specs() != self._first:
+            raise Failed("observation or action spec differ from those before the first reset")
+
+    def step_before_reset(self) -> None:
+        probe = self._probe
+        _raises(probe, lambda: probe.send({"frame_no": 0}, _any_action(probe)), "a step before the first reset")
+
+    def reset_table(self) -> None:
+        probe = self._probe
+        for _ in range(2):
+            table = probe.reset()
+            check_observation(table, probe.env.observation, probe.note)
+            if table["env_id"] != probe.env_id or probe.env.env_id != probe.env_id:
+                raise Failed(f"env_id is {table['env_id']!r}, of the environment itself {probe.env.env_id!r}",
+                             f"an instance keeps its own: {probe.env_id!r}")  # fmt: skip
+            if table["frame_no"] != 0:
+                probe.note("R2", "frame_no goes on over resets; here each episode begins at 0")
+            if "error" in table.get("extra_info", {}):
+                raise Failed("extra_info of a reset has an error, and no action came before")
+            if is_over(table):
+                probe.note("R1.3", "an episode may be over with its first frame")
+
+    def plain_reset(self) -> None:
+        probe = self._probe
+        check_observation(probe.reset_with(), probe.env.observation, probe.note)
+        check_observation(probe.reset_with({}), probe.env.observation, probe.note)
+
+    def unknown_option(self) -> None:
+        probe = self._probe
+        try:
+            probe.reset_with({"no_such_option": 1})
+        except ValueError:
+            return
+        except Exception as error:
+            probe.note("R1.3", f"an unknown option raises {type(error).__name__}; here it is ValueError")
+            return
+        listed = probe.described("reset_options")
+        if listed:
+            raise Failed("reset ignored the option 'no_such_option'",
+                         f"the description lists {', '.join(map(str, listed))}; others raise ValueError")  # fmt: skip
+        probe.note("R1.3", "an unknown reset option is ignored, so that a slip in its name is not noticed")
+
+    def inference(self) -> None:
+        probe = self._probe
+        mode = getattr(getattr(probe.env, "world", None), "mode", getattr(probe.env, "mode", None))
+        if mode != "inference":
+            raise NotTried("the environment is not opened for inference")
+        for table in [probe.reset(), *(frame.table for frame in probe.walk(5))]:
+            if "state" in table.get("extra_info", {}):
+                raise Failed("extra_info has 'state'", "opened for inference, privileged state is absent")
+
+    def after_the_end(self) -> None:
+        probe = self._probe
+        first = probe.reset()
+        if is_over(first):
+            _raises(
+                probe,
+                lambda: probe.send(first, _any_action(probe)),
+                "a step after a reset whose flags say an end",
+                first,
+            )
+        frames = probe.walk(MAX_FRAMES)
+        if not frames or not is_over(frames[-1].kept):
+            raise NotTried(f"no episode ended within {len(frames)} frames")
+        last = frames[-1]
+        for _ in range(2):
+            _raises(probe, lambda: probe.send(last.table, last.action), "a step after the end", last.kept)
+        check_observation(probe.reset(), probe.env.observation)
+
+
+class _Ending:
+    def __init__(self, probe: Probe, left: Leftovers) -> None:
+        self._probe, self._left = probe, left
+
+    def closed(self) -> None:
+        probe = self._probe
+        table = probe.reset()
+        probe.close()
+        probe.close()
+        _raises(probe, lambda: probe.send(table, _any_action(probe)), "a step after close")
+        _raises(probe, probe.reset, "a reset after close")
+
+    def left(self) -> None:
+        if getattr(self._probe.env, "is_recorded", False):
+            raise NotTried("the environment records, and records stay")
+        names = self._left.variables()
+        if names:
+            self._probe.note("R1.4", f"the process has new environment variables: {', '.join(names)}")
+        problem = self._left.problem()
+        if problem:
+            raise Failed(problem, "close lets go of everything", how="the whole run, then close")
+
+
+def _raises(probe: Probe, call: Callable[[], object], event: str, last: Table | None = None) -> None:
+    """Check that a call in the wrong state is refused.
+
+    Args:
+        probe: takes notes.
+        call: to make.
+        event: the call in words.
+        last: the last frame's Table 1; an answer that repeats it with an error is a refusal too.
+    """
+    try:
+        answer = call()
+    except EpisodeError:
+        return
+    except Exception as error:
+        probe.note("R1.4", f"{event} raises {type(error).__name__}; here it is EpisodeError")
+        return
+    if isinstance(answer, tuple) and last is not None:
+        table = answer[0]
+        same = table.get("frame_no") == last["frame_no"] and not difference(last["observation"], table["observation"])
+        if error_of(table) is not None and same:
+            probe.note("R1.4", f"{event} is answered with an error; here it raises EpisodeError")
+            return
+    raise Failed(f"{event} was accepted", "it must raise EpisodeError")
+
+
+def _any_action(probe: Probe) -> dict[str, np.ndarray]:
+    return probe.env.action.sample(np.random.default_rng(probe.seed))

@@ -1,0 +1,496 @@
+"""Check whole episodes: every frame's tables, seeds, equal episodes, and what must not influence them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from hal import Spec
+from rlenv_kit.probe import (
+    ALWAYS,
+    COMPARED,
+    Action,
+    Chooser,
+    Frame,
+    Probe,
+    Table,
+    frame_difference,
+    frame_of,
+    is_over,
+)
+from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.tables import check_observation, check_reward, deep_difference, difference
+
+__all__ = ["MAX_FRAMES", "check_tables", "episode_checks"]
+
+MAX_FRAMES = 5000
+"""Frames after which an episode is left, ended or not."""
+
+_LATE = 400
+"""Frames up to which equal episodes are compared."""
+
+_SEEDS = 3
+_STARTS = 8
+
+
+def episode_checks(probe: Probe) -> Iterator[PlannedCheck]:
+    """Yield the checks of whole episodes."""
+    episodes = _Episodes(probe)
+    yield PlannedCheck(
+        "frames", "every frame up to an episode's end keeps Tables 1 and 3", "R2", episodes.every_frame, ("reset",)
+    )
+    yield PlannedCheck(
+        "extremes", "frames keep the tables under the smallest and the largest actions", "R2", episodes.extremes,
+        ("reset", "frames"),
+    )  # fmt: skip
+    yield PlannedCheck(
+        "last frame", "the last frame is the episode's own, and as complete as the others", "R2",
+        episodes.of_walked(episodes.last_frame),
+        ("reset", "frames"),
+    )  # fmt: skip
+    yield PlannedCheck(
+        "agents", "several agents: rewards and mapping name the same agents in every frame", "R2.1",
+        episodes.of_walked(episodes.agents),
+        ("reset", "frames", "last frame"),
+    )  # fmt: skip
+    yield PlannedCheck(
+        "responds",
+        "an observation answers the action before it",
+        "R1.4",
+        episodes.of_walked(episodes.responds),
+        ("reset", "frames"),
+    )
+    yield PlannedCheck(
+        "equal starts", "equal seeds give equal first observations, whatever came before", "R1.3",
+        episodes.equal_starts, ("reset", "plain reset", "frames"),
+    )  # fmt: skip
+    yield PlannedCheck(
+        "equal episodes", "equal seeds and actions give equal episodes, up to their end", "R1.3",
+        episodes.equal_episodes, ("reset", "frames", "equal starts"),
+    )  # fmt: skip
+    yield PlannedCheck(
+        "seeds", "a seed fixes the start, and other seeds give other episodes", "R1.3", episodes.seeds,
+        ("reset", "frames", "equal starts", "equal episodes"),
+    )  # fmt: skip
+    yield PlannedCheck(
+        "generators", "the process's own random generators neither matter nor are touched", "R1.3",
+        episodes.global_generators, ("reset", "frames", "equal starts", "equal episodes"),
+    )  # fmt: skip
+    yield PlannedCheck(
+        "clock", "the time of day and pauses between calls do not matter", "R1.3", episodes.clocks,
+        ("reset", "frames", "equal starts", "equal episodes", "generators"),
+    )  # fmt: skip
+
+
+def check_tables(probe: Probe, frame: Frame, before: Table, spec: Spec) -> None:
+    """Check both tables of a frame.
+
+    Args:
+        probe: takes notes.
+        frame: to check.
+        before: Table 1 of the frame before.
+        spec: of the observation.
+    """
+    check_observation(frame.table, spec, probe.note)
+    check_reward(frame.reward, probe.declared_reward, probe.note)
+    expected = before["frame_no"] + 1
+    for name, table in (("Table 1", frame.table), ("Table 3", frame.reward)):
+        if table["frame_no"] != expected:
+            raise Failed(f"frame_no in {name} is {table['frame_no']}", f"it must be {expected}, one more than before")
+        if table["env_id"] != probe.env_id:
+            raise Failed(f"env_id in {name} is {table['env_id']!r}", f"it must be {probe.env_id!r}")
+
+
+class _Episodes:
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._episodes: list[tuple[Table, list[Frame]]] = []
+
+    def of_walked(self, check: Callable[[], None]) -> Callable[[], None]:
+        """Return a check of the episodes walked before, whose finding says so."""
+
+        def checked() -> None:
+            try:
+                check()
+            except Failed as finding:
+                seeds = f"seeds {self._probe.seed} to {self._probe.seed + _SEEDS - 1}"
+                raise Failed(str(finding), how=finding.how or f"episodes of {seeds}, random actions") from finding
+
+        return checked
+
+    # -- every frame -----------------------------------------------------------------------------------
+
+    def _checked(self, seed: int, choose: Chooser | None = None, frames: int = MAX_FRAMES) -> list[Frame]:
+        """Walk through an episode and check each frame as it comes."""
+        probe, spec, end = self._probe, self._probe.env.observation, self._probe.clock() + 6.0
+        rng, first = np.random.default_rng(seed), probe.reset(seed)
+        check_observation(first, spec, probe.note)
+        table, walked = first, list[Frame]()
+        kept_first = frame_of({}, first, {"reward": 0.0}).kept
+        for step in range(frames):
+            if is_over(table) or probe.clock() > end:
+                break
+            frame = probe.legal_step(table, rng, step) if choose is None else probe.legal_step(table, rng, step, choose)
+            check_tables(probe, frame, table, spec)
+            walked.append(frame)
+            table = frame.table
+        self._episodes.append((kept_first, walked))
+        return walked
+
+    def every_frame(self) -> None:
+        probe = self._probe
+        for number in range(_SEEDS if probe.repeatable else 1):
+            frames = self._checked(probe.seed + number)
+            if frames and not is_over(frames[-1].kept):
+                text = f"no end within {len(frames)} frames of an episode; later frames were not looked at"
+                probe.note("R2", text)
+                break
+        self._check_shown_order()
+
+    def _check_shown_order(self) -> None:
+        """Check that the fields of an observation keep their order, by which many callers make vectors."""
+        orders = {tuple(frame.kept["observation"]) for _, frames in self._episodes for frame in frames}
+        orders |= {tuple(first["observation"]) for first, _ in self._episodes}
+        if len(orders) > 1:
+            raise Failed(f"the fields of an observation come in {len(orders)} orders: {sorted(orders)[:2]}",
+                         "they keep one order")  # fmt: skip
+
+    def extremes(self) -> None:
+        if not self._probe.repeatable:
+            raise NotTried("a real machine is not driven to its limits")
+        for choose in (_lowest, _highest, _alternating):
+            self._checked(self._probe.seed, choose, 1000)
+
+    def last_frame(self) -> None:
+        ended = [(first, frames) for first, frames in self._episodes if frames and is_over(frames[-1].kept)]
+        if not ended:
+            raise NotTried(f"no episode ended within {MAX_FRAMES} frames")
+        for first, frames in ended:
+            self._check_keys(first, frames)
+            last, others = frames[-1].kept, [frame.kept for frame in frames[:-1]]
+            is_first = not difference(first["observation"], last["observation"])
+            repeats = any(not difference(first["observation"], other["observation"]) for other in others)
+            if len(others) >= 3 and is_first and not repeats:
+                raise Failed("the last frame's observation is that of the first frame",
+                             "it must be what the last action led to")  # fmt: skip
+            self._check_time_limit(len(frames), last)
+
+    def _check_keys(self, first: Table, frames: list[Frame]) -> None:
+        """Check that no information disappears in the course of an episode."""
+        extras = [frame.kept.get("extra_info", {}) for frame in frames]
+        steady = set(extras[0]).intersection(*extras[:-1]) if len(extras) > 1 else set()
+        lost = steady - extras[-1].keys()
+        if lost - set(ALWAYS):
+            listed = ", ".join(sorted(map(str, lost)))
+            self._probe.note("R2", f"extra_info of the last frame lacks {listed}, which all frames before have")
+        for key in ALWAYS:
+            having = [key in extra for extra in (first.get("extra_info", {}), *extras)]
+            if any(having) and not all(having):
+                raise Failed(f"extra_info lacks {key!r} in frame {having.index(False)}", "other frames have it")
+
+    def _check_time_limit(self, frames: int, last: Table) -> None:
+        """Check an episode's length against the limit that its task declares, where it has a task."""
+        limit = getattr(getattr(getattr(self._probe.env, "world", None), "task", None), "steps", None)
+        players = getattr(getattr(self._probe.env, "world", None), "players", ())
+        if not isinstance(limit, int) or players:
+            return
+        by_time = last["truncated"] and last.get("extra_info", {}).get("truncated_by") == "time"
+        if frames > limit or (by_time and frames != limit):
+            raise Failed(f"an episode has {frames} frames", f"its task declares {limit} steps")
+
+    # -- agents ----------------------------------------------------------------------------------------
+
+    def agents(self) -> None:
+        for first, frames in self._episodes:
+            mapping = first.get("extra_info", {}).get("agents")
+            forms = {} if not isinstance(mapping, Mapping) else {name: _form(seen) for name, seen in mapping.items()}
+            for number, frame in enumerate(frames, 1):
+                self._check_agents(frames, frame, number)
+                self._check_own(forms, frame.kept.get("extra_info", {}).get("agents"), number)
+
+    def _check_own(self, forms: dict[Any, Any], mapping: object, number: int) -> None:
+        """Check that an agent's own observation keeps its form in every frame, and holds finite numbers."""
+        for agent, seen in mapping.items() if isinstance(mapping, Mapping) else ():
+            form = _form(seen)
+            if forms.setdefault(agent, form) != form:
+                raise Failed(f"frame {number}: what agent {agent!r} observes has the form {form}",
+                             f"it was {forms[agent]} before")  # fmt: skip
+            if not _is_finite(seen):
+                raise Failed(f"frame {number}: agent {agent!r} observes a number that is not finite")
+
+    def _check_agents(self, frames: list[Frame], frame: Frame, number: int) -> None:
+        reward, extra = frame.kept_reward, frame.kept.get("extra_info", {})
+        mapping = extra.get("agents")
+        players = getattr(getattr(self._probe.env, "world", None), "players", ())
+        if players and "agent" in extra and extra["agent"] not in players:
+            raise Failed(f"frame {number}: the turn is that of {extra['agent']!r}",
+                         f"the players are {', '.join(map(str, players))}")  # fmt: skip
+        if isinstance(reward, Mapping) != isinstance(frames[0].kept_reward, Mapping):
+            raise Failed(
+                f"frame {number}: reward is {reward!r:.80}", f"that of frame 1 is {frames[0].kept_reward!r:.80}"
+            )
+        if not isinstance(reward, Mapping):
+            if isinstance(mapping, Mapping) and len(mapping) > 1:
+                self._probe.note("R2", "a single reward for several agents, not one for each")
+            return
+        if mapping is None:
+            if "agent" not in extra:
+                raise Failed(f"frame {number}: rewards are of agents, and extra_info has no mapping 'agents'",
+                             "with several agents it says what each of them observes")  # fmt: skip
+            return
+        if not isinstance(mapping, Mapping):
+            raise Failed(f"frame {number}: extra_info['agents'] is {mapping!r:.80}", "it must be a mapping by agent")
+        if mapping.keys() != reward.keys():
+            raise Failed(f"frame {number}: rewards are of {sorted(map(str, reward))}",
+                         f"the mapping is of {sorted(map(str, mapping))}")  # fmt: skip
+        for agent, seen in mapping.items():
+            unknown = [name for name in _names(seen) if name not in frame.kept["observation"]]
+            if unknown:
+                raise Failed(f"frame {number}: agent {agent!r} observes {unknown[0]!r}",
+                             f"the observation has {', '.join(frame.kept['observation'])}")  # fmt: skip
+
+    # -- answers ---------------------------------------------------------------------------------------
+
+    def responds(self) -> None:
+        """Check for observations that are a frame late, and for actions without any effect."""
+        late = 0
+        for first, frames in self._episodes[:_SEEDS]:
+            if "agent" in first.get("extra_info", {}):
+                continue  # agents in turn: a frame may wait for the others' choices
+            observations = [first["observation"], *(frame.observation for frame in frames[:12])]
+            same = [not difference(one, other) for one, other in itertools.pairwise(observations)]
+            late += len(same) >= 6 and same[0] and not any(same[1:])
+        if late and late == len(self._episodes[:_SEEDS]):
+            raise Failed("the observation of frame 1 is that of frame 0, and all later frames differ",
+                         "a frame shows what its own action led to")  # fmt: skip
+        if self._probe.repeatable:
+            self._check_effect()
+
+    def _check_effect(self) -> None:
+        """Check that different actions make some difference."""
+        probe = self._probe
+        if all(not field.is_text and (field.bounds[0] == field.bounds[1]).all() for field in probe.env.action):
+            return
+        walks = [self._free_walk(draw) for draw in range(4)]
+        length = min(map(len, walks))
+        if length < 2:
+            return
+        base = walks[0][:length]
+        if all(not frame_difference(*pair) for other in walks[1:] for pair in zip(base, other[:length], strict=True)):
+            raise Failed(f"four episodes of one seed with different actions are equal over {length} frames",
+                         "an action has an effect on observations, rewards or ends")  # fmt: skip
+
+    def _free_walk(self, draw: int) -> list[Frame]:
+        probe, frames = self._probe, list[Frame]()
+        table, rng = probe.reset(), np.random.default_rng([probe.seed, draw])
+        while len(frames) < 40 and not is_over(table):
+            frames.append(probe.legal_step(table, rng))
+            table = frames[-1].table
+        return frames
+
+    # -- seeds -----------------------------------------------------------------------------------------
+
+    def equal_starts(self) -> None:
+        probe = self._probe
+        first = frame_of({}, probe.reset(), {"reward": 0.0}).kept
+        if not probe.repeatable:
+            raise NotTried("equal seeds need not give equal episodes here")
+        histories: dict[str, Callable[[], object]] = {
+            "right after": tuple,
+            "in the middle of an episode": partial(probe.walk, 7, seed=probe.seed + 1),
+            "after a reset without options": probe.reset_with,
+            "after an episode of another seed": partial(probe.walk, MAX_FRAMES, seed=probe.seed + 2, budget_s=5),
+        }
+        for when, history in histories.items():
+            history()
+            again = probe.reset()
+            name = difference(first["observation"], again["observation"])
+            if name:
+                raise Failed(
+                    f"two resets with seed {probe.seed} differ in {name} ({when}): "
+                    f"{again['observation'].get(name)}, it was {first['observation'].get(name)}"
+                )
+            for key in COMPARED:
+                told = [table.get("extra_info", {}).get(key) for table in (first, again)]
+                if (told[0] is None) != (told[1] is None) or deep_difference(told[0], told[1], key):
+                    raise Failed(f"two resets with seed {probe.seed} differ in extra_info[{key!r}] ({when})")
+
+    def equal_episodes(self) -> None:
+        probe = self._probe
+        first = probe.walk(_LATE)
+        probe.compare(first, probe.repeat(first), "in a second episode of the same seed and actions")
+        probe.walk(_LATE, seed=probe.seed + 1)
+        probe.compare(first, probe.repeat(first), "after an episode of another seed")
+        probe.walk(5, seed=probe.seed + 2)
+        probe.compare(first, probe.repeat(first), "after an abandoned episode")
+
+    def _check_illegal_seeds(self) -> None:
+        """Check that what is no seed is refused where seeds matter and the description lists them."""
+        probe = self._probe
+        for seed in (-1, "one"):
+            try:
+                probe.reset_with({"seed": seed})
+            except Exception:
+                continue
+            text = f"reset took the seed {seed!r}"
+            if "seed" in probe.described("reset_options"):
+                raise Failed(text, "a seed is a whole number from 0; others raise ValueError")
+            probe.note("R1.3", f"{text}; here a seed is a whole number from 0")
+
+    def seeds(self) -> None:
+        probe = self._probe
+        if not probe.repeatable:
+            raise NotTried("equal seeds need not give equal episodes here")
+        for seed in (probe.seed + 12, 2**31 - 1):
+            one, other = probe.reset(seed), probe.reset(seed)
+            name = difference(one["observation"], other["observation"])
+            if name:
+                raise Failed(f"two resets with seed {seed} differ in {name}")
+        seeded = [_signature(probe.walk(6, seed=probe.seed + number, choose=_fixed)) for number in range(_STARTS)]
+        unseeded = []
+        for _ in range(_STARTS):
+            table = probe.reset_with({})
+            unseeded.append(_signature([frame_of({}, table, {"reward": 0.0})]))
+        starts = []
+        for number in range(_STARTS):
+            table = probe.reset(probe.seed + number)
+            starts.append(_signature([frame_of({}, table, {"reward": 0.0})]))
+        if len(set(unseeded)) > 1 and len(set(starts)) == 1 and len(set(seeded)) == 1:
+            raise Failed(f"{_STARTS} seeds give the same episode, and resets without a seed give different starts",
+                         "a seed chooses the start")  # fmt: skip
+        if len(set(starts)) > 1:
+            self._check_illegal_seeds()
+        if len(set(starts)) > 1 and len(set(unseeded)) == 1:
+            probe.note("R1.3", f"{_STARTS} resets without a seed give the same start; seeds give different ones")
+        if len(set(seeded)) == 1:
+            probe.note("R1.3", "no seed changes anything; a world without chance may do so")
+
+    # -- what must not matter --------------------------------------------------------------------------
+
+    def global_generators(self) -> None:
+        probe = self._probe
+        first = probe.walk()
+        before = random.getstate(), np.random.get_state(legacy=True)
+
+        def disturb(table: Table) -> None:
+            random.seed(int(table["frame_no"]) + 99)
+            np.random.seed(int(table["frame_no"]) % 2**31 + 99)
+            random.random()
+            np.random.random()
+
+        try:
+            probe.compare(first, probe.repeat(first, disturb), "while others use the process's generators")
+            self._check_untouched(first)
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+
+    def _check_untouched(self, frames: list[Frame]) -> None:
+        random.seed(20250101)
+        np.random.seed(20250101)
+        before = random.getstate(), np.random.get_state(legacy=True)
+        self._probe.repeat(frames)
+        after = np.random.get_state(legacy=True)
+        for name, touched in (("random", random.getstate() != before[0]),
+                              ("numpy.random", deep_difference(list(before[1]), list(after), "state"))):  # fmt: skip
+            if touched:
+                raise Failed(f"reset and step change the state of the process's generator {name}",
+                             "an environment has a generator of its own")  # fmt: skip
+
+    def clocks(self) -> None:
+        probe = self._probe
+        if not probe.repeatable:
+            raise NotTried("a real machine runs by the clock")
+        first, paused = probe.walk(), set(range(0, probe.steps, max(1, probe.steps // 4)))
+
+        def pause(table: Table) -> None:
+            if table["frame_no"] in paused:
+                time.sleep(0.03)
+
+        probe.compare(first, probe.repeat(first, pause), "with pauses between the steps")
+        with _another_day():
+            probe.compare(first, probe.repeat(first), "on another day, by time.time")
+
+
+@contextmanager
+def _another_day() -> Iterator[None]:
+    """Let the process's time of day be some days later."""
+    real, real_ns, shift = time.time, time.time_ns, 4.2 * 86400
+    with (
+        mock.patch.object(time, "time", lambda: real() + shift),  # noqa: PT008  (it goes on)
+        mock.patch.object(time, "time_ns", lambda: real_ns() + int(shift * 1e9)),  # noqa: PT008
+    ):
+        yield
+
+
+def _names(seen: object) -> list[str]:
+    """Return the names of observation fields in an agent's part of the mapping; none if it holds something else."""
+    if isinstance(seen, str):
+        return [seen]
+    values = seen.values() if isinstance(seen, Mapping) else seen if isinstance(seen, list | tuple | set) else ()
+    return [value for value in values if isinstance(value, str)]
+
+
+def _form(seen: object) -> Any:
+    """Return the names of an agent's own observation, with type and number of axes of each part."""
+    if isinstance(seen, Mapping):
+        return {str(name): _form(part) for name, part in seen.items()}
+    if isinstance(seen, str) or seen is None:
+        return type(seen).__name__
+    if isinstance(seen, list | tuple) and any(isinstance(part, str | Mapping) for part in seen):
+        return [_form(part) for part in seen]
+    array = np.asarray(seen)
+    return f"{array.dtype} of {array.ndim} axes" if isinstance(seen, np.ndarray | np.generic) else f"{array.ndim} axes"
+
+
+def _is_finite(seen: object) -> bool:
+    if isinstance(seen, Mapping):
+        return all(map(_is_finite, seen.values()))
+    array = np.asarray(seen)
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+
+
+def _signature(frames: list[Frame]) -> bytes:
+    parts = [np.asarray(value).tobytes() for frame in frames for value in frame.observation.values()]
+    return b"".join([*parts, repr([frame.kept_reward for frame in frames]).encode()])
+
+
+def _lowest(spec: Spec, rng: np.random.Generator, step: int) -> Action:
+    return _at_ends(spec, rng, 0)
+
+
+def _highest(spec: Spec, rng: np.random.Generator, step: int) -> Action:
+    return _at_ends(spec, rng, 1)
+
+
+def _alternating(spec: Spec, rng: np.random.Generator, step: int) -> Action:
+    return _at_ends(spec, rng, step // 9 % 2)
+
+
+def _at_ends(spec: Spec, rng: np.random.Generator, side: int) -> Action:
+    """Return an action at one end of its ranges; what has no range, or a count beside it, as it is drawn."""
+    drawn = spec.sample(rng)
+    counts = {field.counted_by for field in spec}
+    free = {field.name for field in spec if field.is_text or field.counted_by or field.name in counts}
+    return {name: value if name in free else _end(spec[name].bounds[side], value) for name, value in drawn.items()}
+
+
+def _fixed(spec: Spec, rng: np.random.Generator, step: int) -> Action:
+    return spec.sample(np.random.default_rng(step))
+
+
+def _end(bound: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """Return the bound, and where it is the end of the type, what was drawn."""
+    if bound.dtype.kind != "f":
+        return np.array(bound)
+    limits = np.finfo(bound.dtype)
+    return np.where((bound > limits.min) & (bound < limits.max), bound, drawn).astype(bound.dtype)

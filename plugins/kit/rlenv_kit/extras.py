@@ -1,0 +1,184 @@
+"""Check masks of legal actions, messages, and what a step takes beside the action (R1.4, R2.1, R6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from hal import Field
+from rlenv_kit.illegal import illegal_values
+from rlenv_kit.probe import Action, Frame, Probe, Table, error_of, is_over
+from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.tables import deep_difference
+from rlenv_robot.tables import step_extra_of
+from rlenv_robot.tasks.agents import agents_of, messages
+from rlenv_robot.world import ACTION_MASK
+
+__all__ = ["extra_checks"]
+
+_FRAMES = 8
+"""Frames of an episode at which masks are compared with what is accepted."""
+
+
+def extra_checks(probe: Probe) -> Iterator[PlannedCheck]:
+    """Yield the checks of masks, of messages, and of the ``extra_info`` that a step takes."""
+    extras = _Extras(probe)
+    needs = ("reset", "frames", "error passes", "refusals", "equal starts", "equal episodes")
+    yield PlannedCheck(
+        "masks", "masks have an element for each value, and masked actions are those that are refused", "R2.1",
+        extras.masks, needs,
+    )  # fmt: skip
+    yield PlannedCheck(
+        "messages", "a message reaches the other agents as its sender's action holds it", "R6.3", extras.messages,
+        (*needs, "agents"),
+    )  # fmt: skip
+    yield PlannedCheck(
+        "step extra", "what a step takes beside the action is checked as the action is", "R1.4", extras.step_extra,
+        needs,
+    )  # fmt: skip
+
+
+class _Extras:
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+
+    # -- masks -----------------------------------------------------------------------------------------
+
+    def masks(self) -> None:
+        probe = self._probe
+        first = probe.reset()
+        if self._masks(first) is None:
+            raise NotTried("the environment tells no masks of legal actions")
+        frames = probe.walk()
+        for number, frame in enumerate(frames, 1):
+            found = self._masks(frame.kept)
+            if found is None and not is_over(frame.kept):
+                raise Failed(f"frame {number} has no {ACTION_MASK}", "frame 0 has one")
+        for number in np.unique(np.linspace(0, max(len(frames) - 1, 0), _FRAMES).astype(int)).tolist():
+            self._check_agreement(frames[:number])
+
+    def _masks(self, table: Table) -> dict[str, np.ndarray] | None:
+        """Return the masks of a table, or those of a game's rules, by the action's fields; None if there are none.
+
+        Raises:
+            Failed: a mask does not fit its field.
+        """
+        told = table.get("extra_info", {}).get(ACTION_MASK)
+        legal = getattr(getattr(self._probe.env, "world", None), "legal", None)
+        if told is None and callable(legal) and not is_over(table):
+            told = legal()
+        if not isinstance(told, Mapping):
+            return None  # masks in another form are the environment's own
+        return {name: self._mask(name, value) for name, value in told.items()}
+
+    def _mask(self, name: str, value: object) -> np.ndarray:
+        spec, mask = self._probe.env.action, np.asarray(value)
+        if name not in spec:
+            raise Failed(f"{ACTION_MASK} has {name!r}", f"the fields of the action are {', '.join(spec.names)}")
+        values = _count(spec[name])
+        if values is None:
+            return mask
+        if mask.shape != (values,) or mask.dtype.kind not in "biu" or not np.isin(mask, (0, 1)).all():
+            raise Failed(f"{ACTION_MASK} of {name!r} is {mask.tolist()!r:.80} of shape {mask.shape}",
+                         f"it is 0 or 1 for each of {values} values, from the lowest")  # fmt: skip
+        return mask.astype(bool)
+
+    def _check_agreement(self, frames: list[Frame]) -> None:
+        """Check in one frame that what a mask forbids is refused, and, with a single field, that the rest is not."""
+        probe, spec = self._probe, self._probe.env.action
+        table = self._again(frames)
+        masks = {name: mask for name, mask in (self._masks(table) or {}).items() if _count(spec[name]) is not None}
+        if is_over(table):
+            return
+        for name, mask in masks.items():
+            low = int(spec[name].bounds[0])
+            for place in np.flatnonzero(~mask)[:4].tolist():
+                action = {**spec.sample(np.random.default_rng(place)), name: np.array(low + place, spec[name].dtype)}
+                if error_of(probe.send(table, action)[0]) is None:
+                    raise Failed(f"{ACTION_MASK} forbids {name} = {low + place}, and the action was accepted",
+                                 "a masked action is illegal")  # fmt: skip
+            if len(masks) > 1:
+                continue  # what one field allows may depend on the others
+            for place in np.flatnonzero(mask)[:6].tolist():
+                value = np.array(low + place, spec[name].dtype)
+                if all(self._refuses(frames, {**spec.sample(np.random.default_rng(draw)), name: value})
+                       for draw in range(1 if len(spec) == 1 else 12)):  # fmt: skip
+                    raise Failed(f"{ACTION_MASK} allows {name} = {low + place}, and the action was refused",
+                                 "a mask has a 1 for a legal value")  # fmt: skip
+
+    def _refuses(self, frames: list[Frame], action: Action) -> bool:
+        table = self._again(frames)
+        return error_of(self._probe.send(table, action)[0]) is not None
+
+    def _again(self, frames: list[Frame]) -> Table:
+        """Reset, repeat some frames, and return the newest table."""
+        if not frames:
+            return self._probe.reset()
+        return self._probe.repeat(frames)[-1].table
+
+    # -- messages --------------------------------------------------------------------------------------
+
+    def messages(self) -> None:
+        probe = self._probe
+        agents = agents_of(getattr(probe.env, "world", None))
+        frames, told = probe.walk(), 0
+        for number, frame in enumerate(frames, 1):
+            extra = frame.kept.get("extra_info", {})
+            sent, known = extra.get("messages"), extra.get("agents")
+            if not isinstance(sent, Mapping) or not isinstance(known, Mapping):
+                continue
+            told += 1
+            for receiver, inbox in sent.items():
+                names = [receiver, *(inbox if isinstance(inbox, Mapping) else ())]
+                for name in names:
+                    if name not in known:
+                        raise Failed(f"frame {number}: a message is to or from {name!r}",
+                                     f"the agents are {', '.join(map(str, known))}")  # fmt: skip
+                if receiver in names[1:]:
+                    raise Failed(f"frame {number}: {receiver!r} gets its own message", "it reaches the other agents")
+            if any(agent.message for agent in agents):
+                place = deep_difference(messages(agents, frame.action), sent, "messages")
+                if place:
+                    raise Failed(f"frame {number}: {place} is not what the action before it holds",
+                                 "a message is a part of its sender's action")  # fmt: skip
+        if not told:
+            raise NotTried("no table has messages between agents")
+
+    # -- what a step takes -----------------------------------------------------------------------------
+
+    def step_extra(self) -> None:
+        probe, env = self._probe, self._probe.env
+        fields = step_extra_of(getattr(env, "world", env)).fields
+        if not len(fields):
+            raise NotTried("the environment describes no fields that a step takes beside the action")
+        legal: dict[str, Any] = dict(fields.sample(np.random.default_rng(probe.seed)))
+        table = probe.reset()
+        action = probe.env.action.sample(np.random.default_rng(probe.seed))
+        for case in illegal_values(fields, legal, "extra_info"):
+            if not isinstance(case.value, Mapping) or case.code not in ("range", "not_finite", "shape"):
+                continue
+            request = {"env_id": env.env_id, "frame_no": table["frame_no"], "action": action}
+            plain = {name: value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
+                     for name, value in case.value.items()}  # fmt: skip
+            for sent in (case.value, plain):
+                self._check_refused(probe.log.call("step", env.step, request, sent), table, case.name)
+
+    @staticmethod
+    def _check_refused(answer: Any, table: Table, what: str) -> None:
+        if error_of(answer[0]) is None:
+            raise Failed(f"extra_info with {what} was accepted", "it is checked as the action is")
+        if answer[0]["frame_no"] != table["frame_no"]:
+            raise Failed(f"extra_info with {what} was refused, and frame_no is {answer[0]['frame_no']}",
+                         "nothing is carried out")  # fmt: skip
+
+
+def _count(field: Field) -> int | None:
+    """Return how many values a whole number without axes may have; None for another field, or far too many."""
+    if field.shape or field.is_text or field.numpy_dtype.kind == "f":
+        return None
+    low, high = field.bounds
+    count = int(high) - int(low) + 1
+    return count if count <= 100_000 else None

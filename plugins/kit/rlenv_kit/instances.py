@@ -1,0 +1,390 @@
+"""Check several instances of one environment: side by side, in another process, and what they leave behind."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from hal import Spec
+from rlenv_kit.probe import Frame, Probe, StandardEnvironment, Table, is_over
+from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.supervisor import PlannedCheck
+
+__all__ = [
+    "Factory", "Leftovers", "changed_state", "digest_of_walk", "factory_of", "instance_checks", "place_of",
+    "process_state",
+]  # fmt: skip
+
+Factory = Callable[[], StandardEnvironment]
+
+_EQUAL = ("error passes", "reset", "frames", "equal starts", "equal episodes", "generators", "clock")
+_CYCLES = 2
+_SETTLE_S = 10.0
+"""Longest time in which threads end after a close; generous, since a busy machine is no fault of theirs."""
+
+_PROCESS_S = 90.0
+
+_CHILD = """
+import sys
+sys.path[:0] = {path!r}
+from rlenv_kit.instances import digest_of_walk
+print(digest_of_walk({module!r}, {file!r}, {name!r}, {seed!r}, {steps!r}))
+"""
+
+
+def factory_of(env: StandardEnvironment) -> Factory | None:
+    """Return how to make another environment like this one, if its class tells: it takes no arguments, or a world."""
+    if _takes_nothing(type(env)):
+        return type(env) if _alike(env, type(env)) else None
+    world, kind = getattr(env, "world", None), cast("Callable[[object], StandardEnvironment]", type(env))
+    if world is not None and _takes_nothing(type(world)) and _alike(world, type(world)):
+        return lambda: kind(type(world)())  # an Environment takes its world
+    return None
+
+
+def _alike(one: object, made: Callable[[], object]) -> bool:
+    """Return whether an object made without arguments has the same settings, as far as its attributes tell."""
+    try:
+        other = made()
+    except Exception:
+        return False
+    close = getattr(other, "close", None)
+    mine, theirs = (_settings(subject) for subject in (one, other))
+    if callable(close):
+        close()
+    return mine == theirs
+
+
+def _settings(subject: object) -> dict[str, object]:
+    kept = {name: value for name, value in getattr(subject, "__dict__", {}).items()
+            if isinstance(value, int | float | str | tuple | None) and name != "env_id"}  # fmt: skip
+    specs = (getattr(subject, name, None) for name in ("observation", "action"))
+    return {**kept, "specs": [spec.to_dict() if isinstance(spec, Spec) else None for spec in specs]}
+
+
+def _takes_nothing(made: type) -> bool:
+    try:
+        parameters = inspect.signature(made).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return all(
+        parameter.default is not parameter.empty or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        for parameter in parameters
+    )
+
+
+def place_of(factory: object) -> tuple[str, str, str] | None:
+    """Return module, file and qualified name of a factory that another process can import; None if it can't be."""
+    name, module = getattr(factory, "__qualname__", ""), getattr(factory, "__module__", "")
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    if not name or "<" in name or not module or (module == "__main__" and not file):
+        return None
+    return module, file, name
+
+
+def instance_checks(probe: Probe, factory: Factory | None) -> Iterator[PlannedCheck]:
+    """Yield the checks of several instances.
+
+    Args:
+        probe: of the environment under test.
+        factory: makes another one; None leaves these checks out, and says so.
+    """
+    instances = _Instances(probe, factory)
+    yield PlannedCheck(
+        "two instances", "two instances do not influence each other, and equal seeds give equal episodes", "R1.3",
+        instances.side_by_side, _EQUAL,
+    )  # fmt: skip
+    yield PlannedCheck(
+        "process", "another process gives the same episode", "R1.3", instances.another_process,
+        (*_EQUAL, "two instances"),
+    )  # fmt: skip
+    yield PlannedCheck(
+        "leftovers", "nothing is left behind after close", "R1.4", instances.leftovers, ("reset", "frames")
+    )
+
+
+class _Instances:
+    def __init__(self, probe: Probe, factory: Factory | None) -> None:
+        self._probe, self._factory = probe, factory
+        self._state: Table | None = None
+
+    def _make(self) -> Probe:
+        probe = self._probe
+        if self._factory is None:
+            raise NotTried("give a factory, such as module:function, in place of an environment that is made already")
+        return Probe(self._factory(), probe.steps, probe.seed, probe.repeatable, log=probe.log)
+
+    def side_by_side(self) -> None:
+        probe = self._probe
+        if not probe.repeatable:
+            raise NotTried("a real machine is there once")
+        first, second = probe.walk(), probe.walk(seed=probe.seed + 7)
+        other = self._make()
+        try:
+            again = other.repeat(second, seed=probe.seed + 7)
+            probe.compare(second, again, "in a second instance, whose first episode it is")
+            if other.env.env_id == probe.env.env_id:
+                probe.note("R2", f"two instances have the same env_id {probe.env.env_id!r}")
+            probe.compare(first, other.repeat(first), "in a second instance")
+
+            def between(table: Table) -> None:
+                self._advance(other)
+
+            self._state = None
+            probe.compare(first, probe.repeat(first, between), "while a second instance steps")
+            self._check_named(probe.walk(3))
+            self._state = None
+            probe.compare(first, other.repeat(first, lambda table: self._advance(probe)),
+                          "in a second instance, while the first one steps")  # fmt: skip
+            other.reset()
+        finally:
+            other.close()
+        probe.compare(first, probe.repeat(first), "after a second instance was closed")
+
+    def _check_named(self, frames: list[Frame]) -> None:
+        """Check that tables bear the instance's own name while there is another one."""
+        for frame in frames:
+            if frame.kept["env_id"] != self._probe.env_id:
+                raise Failed(f"env_id is {frame.kept['env_id']!r} beside a second instance",
+                             f"that of the instance is {self._probe.env_id!r}")  # fmt: skip
+
+    def _advance(self, other: Probe) -> None:
+        if self._state is None or is_over(self._state):
+            self._state = other.reset(other.seed + 4)
+        else:
+            self._state = other.legal_step(self._state, np.random.default_rng(1)).table
+
+    def another_process(self) -> None:
+        probe = self._probe
+        if not probe.repeatable:
+            raise NotTried("a real machine is there once")
+        place = None if self._factory is None else place_of(self._factory)
+        if place is None:
+            raise NotTried("another process can't import the factory; give it as module:function")
+        module, file, name = place
+        code = _CHILD.format(path=[*sys.path], module=module, file=file, name=name, seed=probe.seed, steps=probe.steps)
+        own_seed = os.environ.get("PYTHONHASHSEED", "")
+        result = subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": "2" if own_seed == "1" else "1"},
+            text=True, capture_output=True, timeout=_PROCESS_S, check=False,
+        )  # fmt: skip
+        if result.returncode < 0 or (result.returncode == 0 and not result.stdout.strip()):
+            raise Failed(f"another process that made it ended early, with the exit code {result.returncode}",
+                         "no call ends the process")  # fmt: skip
+        if result.returncode != 0:
+            raise NotTried("another process can't make it: " + (result.stderr.strip().splitlines() or [""])[-1])
+        there = json.loads(result.stdout.splitlines()[-1])
+        for number, (one, other) in enumerate(zip(_digests(probe.walk()), there, strict=False), 1):
+            if one != other:
+                raise Failed(f"frame {number} differs in another process", "equal seeds give equal episodes anywhere")
+
+    def leftovers(self) -> None:
+        """Open and close several instances, and look for what stays."""
+        if self._factory is None:
+            raise NotTried("give a factory, such as module:function, in place of an environment that is made already")
+        closed = [self._cycle()]  # the first one loads libraries, which stay
+        problem, counts = changed_state(self._probe.state_before), []
+        with Leftovers() as left:
+            # Kept, so that what only the last reference closes shows.
+            for _ in range(_CYCLES):
+                closed.append(self._cycle())
+                counts.append(left.descriptors())
+            problem = problem or left.problem()
+        if not problem and counts[0] > 0 and counts[1] > counts[0]:
+            problem = f"{counts[1]} more files, pipes or sockets are open after {_CYCLES} instances were closed"
+        if problem:
+            raise Failed(problem, "close lets go of everything", how="make, reset, a few steps, close")
+
+    def _cycle(self) -> Probe:
+        other = self._make()
+        try:
+            other.walk(5)
+        finally:
+            other.close()
+        return other
+
+
+def _digests(frames: list[Frame]) -> list[str]:
+    return [
+        sha256(b"".join([*(np.asarray(value).tobytes() for value in frame.observation.values()),
+                         repr(frame.kept_reward).encode()])).hexdigest()
+        for frame in frames
+    ]  # fmt: skip
+
+
+def digest_of_walk(module: str, file: str, name: str, seed: int, steps: int) -> str:
+    """Return the digests of a walk's frames as JSON, in the process that this runs in.
+
+    Args:
+        module, file, name: of the factory.
+        seed, steps: of the walk.
+    """
+    made: Any = _module(module, file)
+    for part in name.split("."):
+        made = getattr(made, part)
+    env = made()
+    try:
+        return json.dumps(_digests(Probe(env, steps, seed, True).walk()))
+    finally:
+        env.close()
+
+
+def _module(module: str, file: str) -> object:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        spec = importlib.util.spec_from_file_location(module, file)
+        if spec is None or spec.loader is None:
+            raise
+        loaded = importlib.util.module_from_spec(spec)
+        sys.modules[module] = loaded
+        spec.loader.exec_module(loaded)
+        return loaded
+
+
+# -- What is left behind ---------------------------------------------------------------------------------------
+
+
+class _Writes:
+    """Note the files that this process opens for writing, while any `Leftovers` is entered."""
+
+    def __init__(self) -> None:
+        self.active: list[set[str]] = []
+        self._installed = False
+
+    def install(self) -> None:
+        """Hear of files that are opened; a hook can't be taken back, and does nothing while nobody listens."""
+        if not self._installed:
+            sys.addaudithook(self._hear)
+            self._installed = True
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.active or event not in ("open", "os.mkdir"):
+            return
+        if event == "open":
+            path, mode, flags = arguments
+            written = any(letter in (mode or "") for letter in "wax+") or bool((flags or 0) & (os.O_WRONLY | os.O_RDWR))
+            if not written:
+                return
+        else:
+            path = arguments[0]
+        if isinstance(path, bytes):
+            path = os.fsdecode(path)
+        if isinstance(path, str | os.PathLike):
+            for seen in self.active:
+                seen.add(os.path.abspath(path))
+
+
+_writes = _Writes()
+
+
+def process_state() -> dict[str, object]:
+    """Return what all code of this process shares, and an environment has no business to change."""
+    return {
+        "the working directory": os.getcwd(),
+        "NumPy's handling of errors": np.geterr(),
+        "the handler of SIGINT": signal.getsignal(signal.SIGINT),
+        "the handler of SIGTERM": signal.getsignal(signal.SIGTERM),
+    }
+
+
+def changed_state(before: dict[str, object]) -> str:
+    """Return what differs from an earlier `process_state`, in words; empty if nothing does."""
+    for name, value in process_state().items():
+        if value != before.get(name, value):
+            return f"{name} is {value}, it was {before[name]}"
+    return ""
+
+
+class Leftovers:
+    """Find threads and files that are there after the block and were not before."""
+
+    def __enter__(self) -> Leftovers:
+        self._threads = set(threading.enumerate())
+        self._state, self._environment = process_state(), dict(os.environ)
+        self._files: set[str] = set()
+        self._children = _children()
+        self._descriptors = _descriptors()
+        _writes.install()
+        _writes.active.append(self._files)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _writes.active.remove(self._files)
+
+    def begin_thread(self) -> None:
+        """Note the state of the thread that makes the subject: NumPy's handling of errors is a thread's own."""
+        self._state = process_state()
+
+    def variables(self) -> list[str]:
+        """Return the names of environment variables that were set or changed; libraries do so when they are loaded."""
+        return sorted(name for name, value in os.environ.items() if self._environment.get(name) != value)
+
+    def descriptors(self) -> int:
+        """Return how many more file descriptors are open than before."""
+        gc.collect()
+        return _descriptors() - self._descriptors
+
+    def problem(self) -> str:
+        """Return what is left, in words; empty if nothing is."""
+        end = time.monotonic() + _SETTLE_S
+        while time.monotonic() < end and self._more_threads():
+            time.sleep(0.02)
+        state = changed_state(self._state)
+        threads = self._more_threads()
+        if state:
+            return state
+        if threads:
+            return f"threads are left: {', '.join(sorted(thread.name for thread in threads))}"
+        children = _children() - self._children
+        if children:
+            return f"processes are left: {sorted(children)}"
+        files = sorted(path for path in self._files if _is_left(path))
+        if files:
+            return f"files are left: {', '.join(files[:4])}"
+        return ""
+
+    def _more_threads(self) -> list[threading.Thread]:
+        return [
+            thread for thread in threading.enumerate()
+            if thread not in self._threads and thread is not threading.current_thread() and thread.is_alive()
+            and not thread.name.startswith("conformance ")  # of these checks, such as of a stop that hangs
+        ]  # fmt: skip
+
+
+def _is_left(path: str) -> bool:
+    if path.startswith(("/dev/", "/proc/", "/sys/")) or "__pycache__" in path:
+        return False
+    if sys.pycache_prefix is not None and Path(path).is_relative_to(sys.pycache_prefix):
+        return False  # Python's bytecode, not the subject's file
+    return Path(path).exists()
+
+
+def _descriptors() -> int:
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
+
+
+def _children() -> set[int]:
+    """Return the numbers of this process's children, where the system tells them."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").glob("*/children"):
+        try:
+            found |= set(map(int, task.read_text().split()))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,379 @@
+"""Check that caller and environment share no arrays, and that harmless calls change nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from hal import Field, RobotError
+from rlenv_kit.probe import Action, Frame, Probe, Table, error_of, frame_of, is_over
+from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.tables import STANDARD_CODES, copied_values, deep_difference
+
+__all__ = ["ownership_checks"]
+
+_EQUAL = ("error passes", "reset", "frames", "equal starts", "equal episodes", "generators", "clock")
+_MOST_BORDERS = 32
+"""Elements of a field of which both borders are tried."""
+
+_TO_THE_END = 400
+"""Frames up to which an episode is walked to show its last one."""
+
+_RENDER_S = 1.5
+"""Longest time of rendering; software that stands in for a graphics card takes a second for an image."""
+
+
+def ownership_checks(probe: Probe) -> Iterator[PlannedCheck]:
+    """Yield the checks of ownership, of legal borders, and of rendering."""
+    owners = _Ownership(probe)
+    yield PlannedCheck("kept tables", "a returned table never changes", "R1.4", owners.kept_tables,
+                       ("error passes", "reset", "frames"))  # fmt: skip
+    yield PlannedCheck(
+        "kept refusals", "a refusal's table never changes", "R1.4", owners.kept_refusals,
+        ("reset", "frames", "error passes", "refusals", "kept tables"),
+    )  # fmt: skip
+    yield PlannedCheck(
+        "overwritten tables", "writing into a returned table changes nothing", "R1.4", owners.overwritten_tables,
+        (*_EQUAL, "kept tables"),
+    )  # fmt: skip
+    yield PlannedCheck(
+        "actions", "an action stays the caller's: it is neither changed nor kept", "R1.4", owners.actions, _EQUAL
+    )
+    yield PlannedCheck(
+        "forms", "an action's order of keys and layout in memory do not matter", "R1.4", owners.forms, _EQUAL
+    )
+    yield PlannedCheck(
+        "options", "options stay the caller's: they are neither changed nor kept", "R1.3", owners.options, _EQUAL
+    )
+    yield PlannedCheck(
+        "borders",
+        "every border of the legal ranges is accepted",
+        "R1.2",
+        owners.borders,
+        ("error passes", "reset", "frames", "extremes"),
+    )
+    yield PlannedCheck(
+        "render", "rendering between steps returns nothing and changes nothing", "R1.5", owners.render, _EQUAL
+    )
+
+
+class _Ownership:
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+
+    # -- tables ----------------------------------------------------------------------------------------
+
+    def kept_tables(self) -> None:
+        probe = self._probe
+        first = probe.reset()
+        copy = copied_values(first)
+        frames = probe.walk()
+        tables = [(0, "Table 1", first, copy)] + [
+            (number, "Table 1", frame.table, frame.kept) for number, frame in enumerate(frames, 1)
+        ]
+        probe.walk(3, seed=probe.seed + 1)
+        for number, name, table, kept in tables:
+            place = deep_difference(table, kept)
+            if place:
+                raise Failed(f"{name} of frame {number}: {place} changed after it was returned")
+        for number, frame in enumerate(frames, 1):
+            place = deep_difference(frame.reward.get("reward"), frame.kept_reward, "reward")
+            if place:
+                raise Failed(f"Table 3 of frame {number}: {place} changed after it was returned")
+
+    def kept_refusals(self) -> None:
+        """Check that the answer to an illegal action does not change while the episode goes on."""
+        probe = self._probe
+        frames = probe.walk(1)
+        if not frames or is_over(frames[-1].kept):
+            raise NotTried("the episode is over after one step")
+        table, _ = probe.step({"env_id": probe.env.env_id, "frame_no": frames[-1].table["frame_no"]})
+        kept = copied_values(table)
+        probe.legal_step(frames[-1].table, np.random.default_rng(probe.seed))
+        place = deep_difference(table, kept)
+        if place:
+            raise Failed(f"{place} of a refusal's Table 1 changed after it was returned")
+
+    def overwritten_tables(self) -> None:
+        probe = self._probe
+        first = probe.walk()
+
+        def overwrite(table: Table) -> None:
+            _spoil(table["observation"])
+            _spoil(table.get("extra_info", {}))
+
+        again: list[Frame] = []
+        table = probe.reset()
+        for number, frame in enumerate(first, 1):
+            numbered = {"frame_no": table["frame_no"]}
+            overwrite(table)
+            answer, reward = probe.send(numbered, {name: np.array(value) for name, value in frame.action.items()})
+            if error_of(answer) is not None:
+                raise Failed(f"frame {number}: the action was refused after the table before it was written into")
+            again.append(frame_of(frame.action, answer, reward))
+            _spoil(reward["reward"])
+            table = answer
+            if is_over(again[-1].kept):
+                break
+        probe.compare(first, again, "after the tables before were written into")
+
+    # -- actions ---------------------------------------------------------------------------------------
+
+    def actions(self) -> None:
+        probe = self._probe
+        first, sent = probe.walk(), list[tuple[dict[str, Any], dict[str, Any]]]()
+
+        def request(table: Table, action: Action) -> object:
+            arrays = {name: np.array(value) for name, value in action.items()}
+            asked = {"env_id": probe.env.env_id, "frame_no": table["frame_no"], "action": arrays}
+            sent.append((asked, copied_values(asked)))
+            return asked
+
+        def spoil(table: Table) -> None:
+            for asked, copy in sent[-1:]:
+                place = deep_difference(asked, copy)
+                if place or asked.keys() != copy.keys():
+                    raise Failed(f"step changed the caller's {place or 'table'}")
+                _spoil(asked["action"])
+
+        probe.compare(first, probe.repeat(first, spoil, request=request), "after the sent actions were written into")
+
+        def frozen(table: Table, action: Action) -> object:
+            for value in action.values():
+                value.setflags(write=False)
+            return {"env_id": probe.env.env_id, "frame_no": table["frame_no"], "action": action}
+
+        probe.compare(first, probe.repeat(first, request=frozen), "with actions that are read-only")
+
+    def forms(self) -> None:
+        probe = self._probe
+        first = probe.walk()
+
+        def backwards(table: Table, action: Action) -> object:
+            named = {name: _strided(action[name]) for name in reversed(list(action))}
+            return {"action": named, "frame_no": table["frame_no"], "env_id": probe.env.env_id}
+
+        probe.compare(first, probe.repeat(first, request=backwards), "with keys in another order, arrays in strides")
+
+    def options(self) -> None:
+        probe = self._probe
+        first = probe.walk()
+        given: dict[str, object] = {"seed": probe.seed} if probe.seeded else {}
+        options = dict(given)
+
+        def reset() -> Table:
+            table = probe.reset_with(options)
+            if options != given:
+                raise Failed(f"reset changed the caller's options to {options}")
+            options["seed"] = probe.seed + 5
+            options.clear()
+            return table
+
+        probe.compare(first, probe.repeat(first, first=reset), "after the options were changed by their caller")
+        if not first:
+            return  # an episode that is over with its first frame
+        extra: dict[str, object] = {}
+        table = probe.reset()
+        probe.log.call("step", probe.env.step, {"env_id": probe.env.env_id, "frame_no": table["frame_no"],
+                                                "action": dict(first[0].action)}, extra)  # fmt: skip
+        if extra:
+            raise Failed(f"step changed the caller's extra_info to {extra}")
+
+    # -- borders ---------------------------------------------------------------------------------------
+
+    def borders(self) -> None:
+        probe = self._probe
+        if not probe.repeatable:
+            raise NotTried("a real machine is not driven to its limits")
+        counts = {field.counted_by for field in probe.env.action}
+        for field in probe.env.action:
+            if field.is_text or field.counted_by or field.name in counts:
+                continue  # a text has no range, and a count's range depends on the entries
+            for index in _some(field):
+                for side in (0, 1):
+                    self._check_border(field, index, side)
+
+    def _check_border(self, field: Field, index: tuple[int, ...], side: int) -> None:
+        """Check one border in the first frames of episodes, where a game's own rules may stand against it."""
+        first_error = None
+        for steps in range(3):
+            error = self._try(field, index, field.bounds[side][index], steps)
+            if error is None or (isinstance(error, Mapping) and error.get("code") not in STANDARD_CODES):
+                return  # accepted, or against a rule of the world's own
+            if steps == 0:
+                first_error = error
+        if self._try(field, index, _inside(field, index, side), 0) is not None:
+            return  # what is well inside the range is refused too, by some rule
+        name = f"{field.name}{list(index) if index else ''}"
+        raise Failed(f"action {name} = {field.bounds[side][index]} was refused: {first_error}",
+                     f"the description allows {field.bounds[0][index]} to {field.bounds[1][index]}")  # fmt: skip
+
+    def _try(self, field: Field, index: tuple[int, ...], number: Any, steps: int) -> Any:
+        """Send an action with a number in one element after some legal steps; return the error, or None."""
+        probe = self._probe
+        frames = probe.walk(steps)
+        if frames and is_over(frames[-1].kept):
+            return None
+        table = frames[-1].table if frames else probe.reset()
+        action = probe.env.action.sample(np.random.default_rng([probe.seed, steps]))
+        value = np.array(action[field.name])
+        value[index] = number
+        return error_of(probe.send(table, {**action, field.name: value})[0])
+
+    # -- rendering -------------------------------------------------------------------------------------
+
+    def render(self) -> None:
+        probe, env = self._probe, self._probe.env
+        show = getattr(env, "render", None)
+        image = getattr(getattr(env, "world", None), "image", None)
+        if not callable(show) and not callable(image):
+            raise NotTried("the environment has no render")
+        first = probe.walk(12)
+        with TemporaryDirectory() as folder:
+            modes = self._modes(show, image, folder)
+            if not modes:
+                raise NotTried("nothing can be rendered here")
+
+            end = probe.clock() + _RENDER_S
+
+            def draw(table: Table) -> None:
+                if probe.clock() < end:
+                    modes[table["frame_no"] % len(modes)]()
+
+            probe.compare(first, probe.repeat(first, draw), "with renderings between the steps")
+            self._draw_alone(modes)
+
+    def _draw_alone(self, modes: list[Callable[[], None]]) -> None:
+        """Check that the last frame can be shown too, and that pictures leave the process's generators alone."""
+        self._probe.walk(_TO_THE_END)
+        before = random.getstate(), np.random.get_state(legacy=True)
+        random.seed(20250102)
+        np.random.seed(20250102)
+        set_to = random.getstate(), np.random.get_state(legacy=True)
+        try:
+            for mode in modes:
+                try:
+                    mode()
+                except (RobotError, NotImplementedError) as reason:
+                    self._probe.note("R1.5", f"the last frame can't be shown: {reason}")
+            after = np.random.get_state(legacy=True)
+            if random.getstate() != set_to[0] or deep_difference(list(set_to[1]), list(after), "state"):
+                raise Failed("render changes the state of the process's generators", "it changes nothing")
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+
+    def _modes(self, show: Any, image: Any, folder: str) -> list[Callable[[], None]]:
+        """Return the ways to render that work here, each as a call that checks what it returns."""
+        probe, modes = self._probe, list[Callable[[], None]]()
+        probe.reset()
+        is_ours = callable(image)
+        if callable(show):
+            path = str(Path(folder) / "state.png")
+            ours: list[dict[str, object]] = [{"mode": "file", "path": path}, {"mode": "call", "to": _check_frame_data}]
+            modes += [call for options in (ours if is_ours else [{}]) if (call := self._shows(show, options))]
+            if not is_ours:  # the standard names no modes; these are usual
+                usual = [*ours, *(dict[str, object](mode=mode) for mode in ("human", "rgb_array", "ansi", "text"))]
+                modes += [call for options in usual if (call := self._shows(show, options, guess=True))]
+            if not is_ours and modes:
+                self._try_unknown_option(show)
+        if is_ours:
+
+            def draw() -> None:
+                _check_image(probe.log.call("image", image, {}))
+
+            try:
+                draw()
+                modes.append(draw)
+            except (RobotError, NotImplementedError) as error:
+                if not callable(show):  # else its note says so
+                    probe.note("R1.5", f"no image can be made here: {error}")
+        return modes
+
+    def _try_unknown_option(self, show: Any) -> None:
+        try:
+            self._probe.log.call("render", show, {"no_such_option": 1})
+        except Exception:
+            return
+        self._probe.note("R1.5", "an unknown option of render is ignored")
+
+    def _shows(self, show: Any, options: dict[str, object], guess: bool = False) -> Callable[[], None] | None:
+        """Return a call that renders with these options, which may be a guess; None if it can't be made."""
+        probe = self._probe
+
+        def call() -> None:
+            answer = probe.log.call("render", show, *([dict(options)] if options else []))
+            if answer is not None and guess:
+                probe.note(
+                    "R1.5", f"render({options}) returns a {type(answer).__name__}; the standard's returns nothing"
+                )
+            elif answer is not None:
+                raise Failed(f"render({options}) returned a {type(answer).__name__}", "it must return nothing")
+
+        try:
+            call()
+        except Failed:
+            raise
+        except Exception as error:
+            if guess:
+                return None
+            if not isinstance(error, RobotError | NotImplementedError | ImportError | OSError):
+                raise
+            probe.note("R1.5", f"render can't be tried here: {error}")
+            return None
+        return call
+
+
+def _check_frame_data(table: Mapping[str, Any]) -> None:
+    if set(table) != {"env_id", "frame_no", "frame_data"}:
+        raise Failed(f"Table 4 has the keys {sorted(table)}", "its keys are env_id, frame_no, frame_data")
+
+
+def _check_image(image: object) -> None:
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        shape = f"{image.dtype}{list(image.shape)}" if isinstance(image, np.ndarray) else type(image).__name__
+        raise Failed(f"image is {shape}", "it must be uint8 of shape (height, width, 3)")
+
+
+def _spoil(value: Any) -> None:
+    """Overwrite everything writable in a structure."""
+    if isinstance(value, np.ndarray):
+        if value.flags.writeable and value.dtype != object:
+            value[...] = np.zeros((), value.dtype) if value.any() else np.ones((), value.dtype)
+    elif isinstance(value, Mapping):
+        for item in list(value.values()):
+            _spoil(item)
+        if isinstance(value, MutableMapping):
+            value.clear()
+    elif isinstance(value, MutableSequence):
+        for item in list(value):
+            _spoil(item)
+        del value[:]
+
+
+def _inside(field: Field, index: tuple[int, ...], side: int) -> Any:
+    """Return a number well inside the range, near a border where that is a whole number."""
+    low, high = field.bounds[0][index], field.bounds[1][index]
+    if field.numpy_dtype.kind == "f":
+        return low / 2 + high / 2
+    return low + 1 if side == 0 and low < high else high - 1 if low < high else low
+
+
+def _strided(value: np.ndarray) -> np.ndarray:
+    """Return equal values with strides of another kind."""
+    if value.ndim == 0:
+        return value
+    wide = np.zeros((*value.shape[:-1], value.shape[-1] * 2), value.dtype)
+    wide[..., ::2] = value
+    return wide[..., ::2]
+
+
+def _some(field: Field) -> list[tuple[int, ...]]:
+    places = np.unique(np.linspace(0, field.size - 1, min(field.size, _MOST_BORDERS)).round().astype(int))
+    return [tuple(int(i) for i in np.unravel_index(place, field.shape)) for place in places] if field.shape else [()]

@@ -1,0 +1,350 @@
+"""Drive an environment through seeded walks of legal actions, for the checks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from hal import Field, Spec
+from rlenv_kit.report import Failed, Note, NotTried
+from rlenv_kit.supervisor import CallLog, Deadlines
+from rlenv_kit.tables import STANDARD_CODES, copied_values, deep_difference, difference
+from rlenv_robot.tables import step_extra_of
+
+__all__ = [
+    "ALWAYS", "COMPARED", "Action", "Chooser", "Frame", "Probe", "StandardEnvironment", "Table", "error_of",
+    "frame_difference", "frame_of", "is_over",
+]  # fmt: skip
+
+_MAX_TRIES = 1000
+"""Random actions that a game may refuse, by its own rules, before the probe gives up."""
+
+COMPARED = ("agents", "agent", "applied", "state", "messages", "action_mask")
+"""Keys of ``extra_info`` that equal episodes must have equal; others may hold times."""
+
+ALWAYS = ("agents", "agent", "state")
+"""Keys of ``extra_info`` that are in every table if they are in one."""
+
+Table = Mapping[str, Any]
+
+Action = Mapping[str, np.ndarray]
+
+Chooser = Callable[[Spec, np.random.Generator, int], Action]
+"""Takes the action's spec, the walk's randomness and the number of the step; returns an action within the spec."""
+
+
+class StandardEnvironment(Protocol):
+    """The interfaces of the standard, with the specs of the tables."""
+
+    env_id: str
+
+    @property
+    def observation(self) -> Spec:
+        """The spec of ``observation`` in Table 1."""
+        ...
+
+    @property
+    def action(self) -> Spec:
+        """The spec of ``action`` in Table 2."""
+        ...
+
+    def reset(self, options: Mapping[str, object] = ...) -> Mapping[str, Any]:
+        """Begin an episode (clause 6.2.2.1)."""
+        ...
+
+    def step(
+        self, action: Mapping[str, object], extra_info: Mapping[str, object] = ...
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Carry out an action (clause 6.2.2.2)."""
+        ...
+
+    def close(self) -> None:
+        """Close the environment. Calling it twice is allowed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An action and its answer.
+
+    Attributes:
+        action: as it was sent.
+        table, reward: Tables 1 and 3, as they were returned.
+        observation: a copy of the observation, made when it was returned.
+        kept: a copy of Table 1, made when it was returned.
+        kept_reward: a copy of the reward in Table 3, made when it was returned.
+    """
+
+    action: Action
+    table: Table
+    reward: Table
+    observation: Mapping[str, np.ndarray]
+    kept: Table
+    kept_reward: Any
+
+
+def frame_of(action: Action, table: Table, reward: Table) -> Frame:
+    """Return a frame with copies of its tables as they are now."""
+    kept = copied_values(table)
+    return Frame(action, table, reward, kept["observation"], kept, copied_values(reward["reward"]))
+
+
+def _at_random(spec: Spec, rng: np.random.Generator, step: int) -> Action:
+    """Draw an action uniformly."""
+    return spec.sample(rng)
+
+
+def _nothing(table: Table) -> None:
+    """Do nothing between two frames."""
+
+
+class Probe:
+    """Drive an environment under test.
+
+    Args:
+        env: under test.
+        steps: the usual length of a walk; checks of late frames walk further.
+        seed: of the resets and of the walks' actions.
+        repeatable: whether equal seeds must give equal episodes; False on a real machine.
+        deadlines: of the calls.
+        log: takes the calls; by default a new one.
+    """
+
+    def __init__(
+        self,
+        env: StandardEnvironment,
+        steps: int,
+        seed: int,
+        repeatable: bool,
+        deadlines: Deadlines | None = None,
+        log: CallLog | None = None,
+    ) -> None:
+        self.env, self.steps, self.seed, self.repeatable = env, steps, seed, repeatable
+        self.log = log or CallLog(deadlines or Deadlines())
+        self.seeded, self._has_reset = True, False
+        self.env_id = env.env_id
+        self.state_before: dict[str, object] = {}
+        self._notes: dict[tuple[str, str], Note] = {}
+        # What a step must be given beside the action: the same legal values in every step.
+        required = step_extra_of(getattr(env, "world", env)).required
+        self._extra = (required.sample(np.random.default_rng(seed)),) if len(required) else ()
+
+    # -- notes, descriptions -------------------------------------------------------------------------------
+
+    def note(self, clause: str, text: str) -> None:
+        """Remark on something that the standard leaves open, once."""
+        self._notes.setdefault((clause, text), Note(clause, text))
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """The remarks made so far."""
+        return tuple(self._notes.values())
+
+    @property
+    def declared_reward(self) -> Field | None:
+        """The reward's description, if the environment has one."""
+        reward = getattr(getattr(self.env, "description", None), "reward", None)
+        return reward if isinstance(reward, Field) else None
+
+    def described(self, key: str) -> Mapping[str, object]:
+        """Return a mapping of the environment's description; empty if there is none."""
+        entries = getattr(getattr(self.env, "description", None), key, {})
+        return entries if isinstance(entries, Mapping) else {}
+
+    def clock(self) -> float:
+        """Return the time by which walks are cut short, seconds.
+
+        That is the processor's time of this process, so that a busy machine cuts no walk shorter than a quiet one. A
+        real machine moves by the clock, so its walks end by it.
+        """
+        return time.process_time() if self.repeatable else time.monotonic()
+
+    # -- calls ---------------------------------------------------------------------------------------------
+
+    def reset(self, seed: int | None = None) -> Table:
+        """Reset the environment with a seed, by default the probe's; without one where its description lists none."""
+        if not self.seeded:
+            return self.reset_with({})
+        try:
+            table = self.reset_with({"seed": self.seed if seed is None else seed})
+        except ValueError:
+            if self._has_reset or "seed" in self.described("reset_options"):
+                raise
+            table = self.reset_with({})
+            self.seeded = self.repeatable = False
+            self.note("R1.3", "it takes no seed, and describes none, so that no episode can be repeated")
+        self._has_reset = True
+        return table
+
+    def reset_with(self, *options: object) -> Table:
+        """Reset the environment with these options, or without any."""
+        table: Table = self.log.call("reset", self.env.reset, *options)
+        return table
+
+    def step(self, request: object) -> tuple[Table, Table]:
+        """Send Table 2, or something else in its place."""
+        answer = self.log.call("step", self.env.step, request, *self._extra)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise Failed(f"step returned {answer!r:.80}", "it must return two tables, 1 and 3")
+        table, reward = answer
+        for name, part, key in (("Table 1", table, "observation"), ("Table 3", reward, "reward")):
+            if not isinstance(part, Mapping) or key not in part:
+                raise Failed(f"{name} is {part!r:.80}", f"it must be a mapping with {key!r}")
+        return table, reward
+
+    def send(self, table: Table, action: object) -> tuple[Table, Table]:
+        """Answer a frame with an action."""
+        return self.step({"env_id": self.env.env_id, "frame_no": table["frame_no"], "action": action})
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.log.call("close", self.env.close)
+
+    # -- walks ---------------------------------------------------------------------------------------------
+
+    def legal_step(self, table: Table, rng: np.random.Generator, step: int = 0, choose: Chooser = _at_random) -> Frame:
+        """Carry out an action that the environment accepts. A game may refuse many.
+
+        Raises:
+            Failed: none was accepted, or one was refused as if it contradicted the description.
+        """
+        for attempt in range(_MAX_TRIES):
+            action = choose(self.env.action, rng, step) if attempt < 3 else self.env.action.sample(rng)
+            answer, reward = self.send(table, action)
+            error = error_of(answer)
+            if error is None:
+                return frame_of(action, answer, reward)
+            self._check_kept(table, answer)
+            if isinstance(error, Mapping) and error.get("code") in STANDARD_CODES:
+                raise Failed(f"an action that the description allows was refused: {error}",
+                             "a rule of the world's own has a code of its own")  # fmt: skip
+        raise Failed(
+            f"none of {_MAX_TRIES} random actions within the description was accepted; the last error: {error}"
+        )
+
+    @staticmethod
+    def _check_kept(before: Table, after: Table) -> None:
+        """Check that an action which a rule of the world refused left the frame as it was."""
+        for key in ("frame_no", "terminated", "truncated"):
+            if after.get(key) != before[key]:
+                raise Failed(f"an action was refused, and {key} is {after.get(key)!r} where it was {before[key]!r}",
+                             "an illegal action is not carried out")  # fmt: skip
+        name = difference(before["observation"], after["observation"])
+        if name:
+            raise Failed(f"an action was refused, and the observation's {name} changed",
+                         "an illegal action is not carried out")  # fmt: skip
+
+    def walk(
+        self,
+        steps: int | None = None,
+        between: Callable[[Table], None] = _nothing,
+        *,
+        seed: int | None = None,
+        choose: Chooser = _at_random,
+        budget_s: float = 20.0,
+    ) -> list[Frame]:
+        """Reset, and carry out legal actions until the episode ends.
+
+        Args:
+            steps: the largest length; by default the probe's.
+            between: called with each table before the next action, to disturb the episode.
+            seed: of the reset and the actions; by default the probe's.
+            choose: the actions.
+            budget_s: time of `clock` after which the walk is cut short, seconds.
+        """
+        seed = self.seed if seed is None else seed
+        end = self.clock() + budget_s
+        rng, table, frames = np.random.default_rng(seed), self.reset(seed), []
+        for step in range(self.steps if steps is None else steps):
+            if is_over(table) or self.clock() > end:
+                break
+            between(table)
+            frames.append(self.legal_step(table, rng, step, choose))
+            table = frames[-1].table
+        return frames
+
+    def repeat(
+        self,
+        frames: Sequence[Frame],
+        between: Callable[[Table], None] = _nothing,
+        *,
+        seed: int | None = None,
+        request: Callable[[Table, Action], object] | None = None,
+        first: Callable[[], Table] | None = None,
+    ) -> list[Frame]:
+        """Reset with the seed, and send the actions of an earlier walk.
+
+        Args:
+            frames: the earlier walk.
+            between: called with each table before the next action.
+            seed: of the reset; by default the probe's.
+            request: makes Table 2 of a frame and an action; by default as `send`.
+            first: resets in place of `reset`.
+        """
+        table = first() if first is not None else self.reset(seed)
+        again: list[Frame] = []
+        for number, frame in enumerate(frames, 1):
+            between(table)
+            action = {name: np.array(value) for name, value in frame.action.items()}
+            answer, reward = self.send(table, action) if request is None else self.step(request(table, action))
+            error = error_of(answer)
+            if error is not None:
+                raise Failed(f"frame {number}: the action was refused ({error}), it was accepted before")
+            again.append(frame_of(frame.action, answer, reward))
+            table = again[-1].table
+            if is_over(table) and number < len(frames):
+                raise Failed(f"the episode has {number} frames, it had {len(frames)} or more")
+        return again
+
+    def compare(self, first: Sequence[Frame], second: Sequence[Frame], reason: str = "") -> None:
+        """Check that two walks are equal.
+
+        Args:
+            first, second: the walks.
+            reason: what lay between them, for the message.
+
+        Raises:
+            NotTried: the environment isn't repeatable.
+            Failed: the walks differ.
+        """
+        if not self.repeatable:
+            raise NotTried("equal seeds need not give equal episodes here")
+        for number, (before, after) in enumerate(zip(first, second, strict=False), 1):
+            problem = frame_difference(before, after)
+            if problem:
+                raise Failed(f"frame {number}: {problem}" + (f" {reason}" if reason else ""))
+        if len(first) != len(second):
+            raise Failed(f"the episode has {len(second)} frames, it had {len(first)}" + f" {reason}".rstrip())
+
+
+def frame_difference(before: Frame, after: Frame) -> str:
+    """Return what differs between two frames; empty if they are equal."""
+    name = difference(before.observation, after.observation)
+    if name:
+        return f"{name} is {after.observation.get(name)}, it was {before.observation.get(name)}"
+    if deep_difference(before.kept_reward, after.kept_reward, "reward"):
+        return f"reward is {after.kept_reward}, it was {before.kept_reward}"
+    for key in ("terminated", "truncated"):
+        if before.kept[key] != after.kept[key]:
+            return f"{key} is {after.kept[key]}, it was {before.kept[key]}"
+    extras = [
+        {key: value for key, value in frame.kept.get("extra_info", {}).items() if key in COMPARED}
+        for frame in (before, after)
+    ]
+    place = deep_difference(extras[0], extras[1], "extra_info")
+    return f"{place} differs" if place else ""
+
+
+def error_of(table: Table) -> Any:
+    """Return the error that a Table 1 tells of, or None."""
+    extra = table.get("extra_info", {})
+    return extra.get("error") if isinstance(extra, Mapping) else None
+
+
+def is_over(table: Table) -> bool:
+    """Return whether the episode ended with this frame."""
+    return bool(table["terminated"] or table["truncated"])

@@ -1,0 +1,471 @@
+"""Test the contract of a robot (`hal.Robot`) by seeded walks of small commands, in whatever world it is."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from functools import partial
+from typing import cast
+
+import numpy as np
+
+from hal import EpisodeError, Fault, Image, Robot, RobotError, RobotSpec, RobotState
+from hal.wrapper import RobotWrapper
+from rlenv_kit.instances import Leftovers
+from rlenv_kit.report import Failed, NotTried, Report
+from rlenv_kit.robot_commands import check_same, command_checks, ownership_check
+from rlenv_kit.robot_motion import motion_checks
+from rlenv_kit.robot_probe import (
+    SIMULATED,
+    MotionBounds,
+    RobotProbe,
+    age_problem,
+    copied,
+    is_simulated,
+)  # fmt: skip
+from rlenv_kit.robot_stops import (
+    refused,
+    rest_check,
+    stop_checks,
+    stop_early,
+)  # fmt: skip
+from rlenv_kit.robot_streams import stream_checks
+from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness
+from rlenv_kit.tables import check_structure, difference
+
+__all__ = ["check_robot"]
+
+_IMAGE_AGE_S = 2.0
+"""Oldest image that counts as live."""
+
+_FROM_ELSEWHERE = 0.01
+"""Largest share of a field's range by which a state may depend on where a reset came from."""
+
+_CLOSED_S = 0.3
+"""Time in which a closed robot is watched, where it can still be read."""
+
+_MOST_IMAGES = 600
+"""States in which images are looked at."""
+
+_MAGIC = {"jpeg": b"\xff\xd8", "png": b"\x89PNG"}
+
+
+def check_robot(
+    robot: Robot | Callable[[], Robot],
+    *,
+    steps: int = 10,
+    seed: int = 0,
+    repeatable: bool | None = None,
+    bounds: MotionBounds | None = None,
+    deadlines: Deadlines | None = None,
+    only: int = 0,
+    witness: Witness | None = None,
+) -> Report:
+    """Test a robot against its contract. The robot moves by small steps around its start.
+
+    A stop from another thread is tried first; a robot that can't be stopped is not moved any further. Whatever ends the
+    run (an interruption, a call that hangs, an exception), the robot is stopped and closed.
+
+    Args:
+        robot: new and not yet reset, and closed at the end; or a function that makes one.
+        steps: the length of the walks.
+        seed: of everything random.
+        repeatable: whether equal seeds must give equal states; None: those of a robot that says it is ``simulated``
+            must, and another robot is compared with itself only if they do.
+        bounds: on all motions; by default slow and small, and wider for a robot that says it is ``simulated``.
+        deadlines: of single calls, and of the whole run.
+        only: the number of the only check to make, counted from 1; 0 makes all.
+        witness: gets the course of the run, for another process.
+
+    Returns:
+        The report of all checks. A broken robot raises nothing.
+
+    Raises:
+        KeyboardInterrupt: as it came, after the robot was stopped and closed.
+    """
+    began = time.monotonic()
+    made = hasattr(robot, "reset") and not isinstance(robot, type)
+    make = None if made else cast("Callable[[], Robot]", robot)
+    log, probes = CallLog(deadlines or Deadlines(), witness), list[RobotProbe]()
+    supervisor = Supervisor(log)
+
+    def prepare() -> list[PlannedCheck]:
+        left.begin_thread()
+        subject = cast("Robot", robot) if make is None else log.call("make", make)
+        supervisor.stop, supervisor.close = subject.stop, subject.close
+        simulated = is_simulated(subject)
+        supervisor.cautious = not simulated
+        probe = RobotProbe(
+            subject, steps, seed, repeatable, log, bounds or (SIMULATED if simulated else MotionBounds())
+        )
+        probes.append(probe)
+        return list(_plan(probe, left, make))
+
+    with Leftovers() as left:
+        checks = supervisor.run(prepare, only)
+    seconds = time.monotonic() - began
+    if not probes:  # making it hung, or ended the process
+        return Report("robot that was not made", checks, (), seconds)
+    (probe,) = probes
+    return Report(f"robot {type(probe.robot).__name__}", checks, probe.notes, seconds, _digest(probe.robot))
+
+
+def _digest(robot: Robot) -> str:
+    """Return the digest of a robot's description; empty where it has none that can be read."""
+    try:
+        return str(robot.spec.digest)
+    except Exception:  # a checked robot may raise anything
+        return ""
+
+
+def _plan(probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) -> Iterator[PlannedCheck]:
+    def planned(key: str, name: str, check: Callable[[RobotProbe], None], *needs: str) -> PlannedCheck:
+        return PlannedCheck(key, name, "robot", partial(check, probe), needs)
+
+    moved = ("spec", "stop")
+    yield planned("spec", "the spec is complete before the robot is opened", _spec_before_opening)
+    yield planned("travels", "the spec survives a conversion to plain data", _spec_travels, "spec")
+    opened, samples = stream_checks(probe)
+    yield opened
+    yield planned("too early", "a step before the first reset is refused", _step_before_reset, "spec")
+    yield from stop_checks(probe)
+    yield planned("states", "states match the spec", _robot_states, *moved)
+    yield planned("spec stays", "the spec does not change", _spec_stays, "spec")
+    states = (*moved, "states")
+    yield planned("own arrays", "a returned state never changes", _own_arrays, *states)
+    yield ownership_check(probe)
+    yield from motion_checks(probe)
+    yield planned("images", "images are live, and as their cameras describe them", _images, *moved, "states", "stamps",
+                  "periods")  # fmt: skip
+    yield planned("equal", "equal seeds and commands give equal states", _equal_seeds, *states, "applied", "follows",
+                  "still", "places")  # fmt: skip
+    yield samples
+    yield rest_check(probe)
+    yield planned("instances", "a second instance is a robot of its own", partial(_second_instance, make), *states,
+                  "equal")  # fmt: skip
+    yield planned("overwritten", "writing into a state changes nothing", _overwritten, *states, "equal", "own arrays")
+    yield planned("options", "reset neither changes nor keeps its options", _options, *states, "equal")
+    yield from command_checks(probe)
+    yield planned("all states", "each state of the run matches the spec, and stamps never fall", _all_states, *states,
+                  "stamps", "equal", "refusals", "unmoved", "measured unmoved", "legal", "images")  # fmt: skip
+    yield planned("closed", "close may be called twice, and no step follows it", _closed, "spec", "stop")
+    yield PlannedCheck("left", "no thread and no file is left after close", "robot", partial(_left, probe, left))
+
+
+# -- description -----------------------------------------------------------------------------------------------
+
+
+def _spec_before_opening(probe: RobotProbe) -> None:
+    probe.spec = spec = probe.robot.spec
+    if not isinstance(spec, RobotSpec):
+        raise Failed(f"spec is a {type(spec).__name__}", "it must be a RobotSpec")
+    for part in (spec.sensors, spec.commands):
+        for field in part:
+            if not field.meaning.strip() or not field.unit.strip():
+                raise Failed(f"{part.name}.{field.name} has no meaning or no unit")
+
+
+def _spec_travels(probe: RobotProbe) -> None:
+    again = RobotSpec.from_dict(probe.robot.spec.to_dict())
+    if again != probe.robot.spec or again.digest != probe.robot.spec.digest:
+        raise Failed(f"to_dict and from_dict change it: {probe.robot.spec.difference(again)}")
+
+
+def _spec_stays(probe: RobotProbe) -> None:
+    if probe.spec is None:
+        raise NotTried("the spec was not read at the beginning")
+    if probe.robot.spec != probe.spec:
+        raise Failed("spec changed with the reset")
+
+
+def _step_before_reset(probe: RobotProbe) -> None:
+    spec = probe.robot.spec
+    command = {field.name: np.clip(np.zeros(field.shape, field.numpy_dtype), *field.bounds) for field in spec.commands}
+    for name, value in spec.home.items():
+        command[name] = np.broadcast_to(np.asarray(value, spec.commands[name].numpy_dtype), spec.commands[name].shape)
+    refused(probe, lambda: probe.step(command), EpisodeError, "a step before the first reset")
+    stop_early(probe)
+
+
+# -- states --------------------------------------------------------------------------------------------------
+
+
+def _robot_states(probe: RobotProbe) -> None:
+    spec = probe.robot.spec
+    walk = [*probe.walk(), *probe.walk(steps=3)]
+    for number, robot_state in enumerate(walk):
+        check_structure(robot_state.sensors, spec.sensors, f"state {number}: sensors", _note(probe))
+        check_structure(robot_state.applied, spec.commands, f"state {number}: applied", _note(probe))
+        _check_optional_parts(probe, robot_state, spec)
+    for field in spec.sensors:
+        values = {np.asarray(robot_state.sensors[field.name]).tobytes() for robot_state in walk}
+        if len(values) == 1:
+            probe.note(f"sensor {field.name} never changed in {len(walk)} states")
+
+
+def _note(probe: RobotProbe) -> Callable[[str, str], None]:
+    return lambda clause, text: probe.note(text.split(": ", 1)[-1])
+
+
+def _check_optional_parts(probe: RobotProbe, robot_state: RobotState, spec: RobotSpec) -> None:
+    unknown = robot_state.age_ns.keys() - set(spec.sensors.names)
+    if unknown:
+        raise Failed(f"age_ns names {sorted(unknown)}", f"the sensors are {', '.join(spec.sensors.names)}")
+    age = age_problem(spec, robot_state)
+    if age:
+        raise Failed(age)
+    unknown = robot_state.images.keys() - {camera.name for camera in spec.cameras}
+    if unknown:
+        raise Failed(f"images are of {sorted(unknown)}", "only cameras of the spec give images")
+    if not isinstance(robot_state.faults, tuple) or not all(isinstance(fault, Fault) for fault in robot_state.faults):
+        raise Failed(f"faults are {robot_state.faults!r}", "they must be a tuple of hal.Fault(code, subject, message)")
+    if robot_state.faults:
+        probe.note(f"the robot reports the fault: {robot_state.faults[0]}")
+
+
+def _images(probe: RobotProbe) -> None:
+    spec = probe.robot.spec
+    walk = probe.walk()
+    seen = [name for robot_state in walk for name in robot_state.images]
+    for camera in spec.cameras:
+        if camera.name not in seen:
+            probe.note(f"no state has an image of camera {camera.name!r}")
+    if not seen:
+        raise NotTried("no state has images")
+    while (walk[-1].stamp_ns - walk[0].stamp_ns) / 1e9 <= 1.5 * _IMAGE_AGE_S and len(walk) < _MOST_IMAGES:
+        walk.append(probe.step(probe.hold(walk[-1])))  # until a frozen image is too old
+    for number, robot_state in enumerate(walk):
+        for name, image in robot_state.images.items():
+            camera = next(camera for camera in spec.cameras if camera.name == name)
+            _check_image(f"state {number}: image {name!r}", image, (camera.height, camera.width), robot_state.stamp_ns)
+    for name in dict.fromkeys(seen):
+        stamps = [robot_state.images[name].stamp_ns for robot_state in walk if name in robot_state.images]
+        if len(stamps) < len(walk):
+            probe.note(f"{len(walk) - len(stamps)} of {len(walk)} states have no image of camera {name!r}")
+        if any(later < earlier for earlier, later in itertools.pairwise(stamps)):
+            raise Failed(f"stamps of image {name!r} fall: {stamps}", "a later state has the same image or a newer one")
+        newest = max(robot_state.stamp_ns for robot_state in walk if name in robot_state.images)
+        if walk[-1].stamp_ns - newest > _IMAGE_AGE_S * 1e9:
+            raise Failed(f"camera {name!r} gave an image, and then none for {_IMAGE_AGE_S:g} s",
+                         "a camera that is lost is a fault of the robot")  # fmt: skip
+        if len(set(stamps)) > 2 and len({_content(state.images[name]) for state in walk if name in state.images}) == 1:
+            probe.note(f"every image of camera {name!r} is the same, and their stamps are not")
+        span_s = (walk[-1].stamp_ns - walk[0].stamp_ns) / 1e9
+        if len(set(stamps)) == 1 and span_s > _IMAGE_AGE_S:
+            raise Failed(f"image {name!r} is the same one for {span_s:.2g} s", "a camera gives new images")
+
+
+def _check_image(what: str, image: object, size: tuple[int, int], stamp_ns: int) -> None:
+    if not isinstance(image, Image):
+        raise Failed(f"{what} is a {type(image).__name__}", "it must be a hal.Image")
+    if image.encoding not in ("rgb8", "jpeg", "png"):
+        raise Failed(f"{what} has the encoding {image.encoding!r}", "allowed are rgb8, jpeg and png")
+    if image.encoding == "rgb8":
+        data = image.data
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != (*size, 3):
+            shape = f"{data.dtype}{list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
+            raise Failed(f"{what} is {shape}", f"the spec's camera gives uint8{[*size, 3]}")
+    else:
+        data = image.data.tobytes() if isinstance(image.data, np.ndarray) else image.data
+        if not isinstance(data, bytes | bytearray | memoryview) or not bytes(data[:4]).startswith(
+            _MAGIC[image.encoding]
+        ):
+            raise Failed(f"{what} does not begin as a {image.encoding} file does", "its bytes are of its encoding")
+        decoded = _decoded_size(bytes(data))
+        if decoded not in (None, size):
+            raise Failed(f"{what} has {decoded} rows and columns", f"the spec's camera has {size}")
+    if not isinstance(image.stamp_ns, int | np.integer):
+        raise Failed(f"{what} has the stamp {image.stamp_ns!r}", "it must be whole nanoseconds")
+    age_s = (stamp_ns - image.stamp_ns) / 1e9
+    if age_s < 0:
+        raise Failed(f"{what} was taken {-age_s:.3g} s after its state", "an image is not from the future")
+    if age_s > _IMAGE_AGE_S:
+        raise Failed(f"{what} is {age_s:.3g} s old", f"a live image is at most {_IMAGE_AGE_S:g} s old")
+
+
+def _content(image: Image) -> int:
+    """Return a checksum of an image's data."""
+    data = image.data
+    return zlib.crc32(data.tobytes() if isinstance(data, np.ndarray) else bytes(data))
+
+
+def _decoded_size(data: bytes) -> tuple[int, int] | None:
+    """Return rows and columns of an encoded image; None where nothing here can decode it."""
+    try:
+        import cv2
+    except ImportError:
+        return None
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    if image is None:
+        raise Failed("an image can't be decoded")
+    return int(image.shape[0]), int(image.shape[1])
+
+
+# -- ownership, equal seeds ------------------------------------------------------------------------------------
+
+
+def _own_arrays(probe: RobotProbe) -> None:
+    copies: list[tuple[RobotState, dict[str, int]]] = []
+
+    def keep(robot_state: RobotState) -> None:
+        images = {name: _content(image) for name, image in robot_state.images.items() if isinstance(image, Image)}
+        copies.append((copied(robot_state), images))
+
+    robot_states = probe.walk(keep)
+    for robot_state, (copy, images) in zip(robot_states, copies, strict=False):  # no step follows the last state
+        check_same(robot_state, copy, "changed after it was returned")
+        for name, content in images.items():
+            if _content(robot_state.images[name]) != content:
+                raise Failed(f"image {name!r} of a state changed after it was returned")
+
+
+def _overwritten(probe: RobotProbe) -> None:
+    probe.walk()
+    first = [copied(robot_state) for robot_state in probe.walk()]
+    second: list[RobotState] = []
+    spec = probe.robot.spec
+
+    def overwrite(robot_state: RobotState) -> None:
+        second.append(copied(robot_state))
+        for part, values in ((spec.sensors, robot_state.sensors), (spec.commands, robot_state.applied)):
+            for name, value in values.items():
+                if isinstance(value, np.ndarray) and value.flags.writeable:
+                    value[...] = part[name].bounds[0]
+
+    last = probe.walk(overwrite)[-1]
+    probe.compare(first, [*second, last], "after states before were written into")
+
+
+def _options(probe: RobotProbe) -> None:
+    spec = probe.robot.spec
+    home = {name: np.array(np.broadcast_to(value, spec.commands[name].shape), spec.commands[name].numpy_dtype)
+            for name, value in spec.home.items()}  # fmt: skip
+    for more in ({}, {"start": home}, {"clear_stop": "nothing is stopped"}):
+        options: dict[str, object] = {"seed": probe.seed, **deepcopy(more)}
+        try:
+            probe.reset_with(options)
+        except Exception as error:
+            if not more:
+                raise
+            probe.note(f"a reset with {', '.join(more)} raises {type(error).__name__}")
+        start = options.get("start")
+        if options.keys() != {"seed", *more} or (isinstance(start, dict) and difference(home, start)):
+            raise Failed(f"reset changed the caller's options to {options}")
+    try:
+        probe.reset_with({})
+    except Exception as error:
+        probe.note(f"a reset without options raises {type(error).__name__}; the options may be left out here")
+    _check_illegal_seeds(probe)
+    try:
+        probe.reset({"no_such_option": 1})
+    except Failed:
+        raise
+    except Exception:
+        return
+    probe.note("an unknown reset option is ignored, so that a slip in its name is not noticed")
+
+
+def _check_illegal_seeds(probe: RobotProbe) -> None:
+    """Check that what is no seed is refused by a robot that a seed changes; another one may ignore it."""
+    first, other = (copied(probe.reset_with({"seed": seed})) for seed in (probe.seed, probe.seed + 1))
+    matters = bool(difference(first.sensors, other.sensors)) and probe.repeatable is not False and probe.simulated
+    for seed in (-1, "one", 1.5):
+        try:
+            probe.reset_with({"seed": seed})
+        except Failed:
+            raise
+        except Exception:
+            continue
+        text = f"a reset with the seed {seed!r} was accepted"
+        if matters:
+            raise Failed(text, "a seed is a whole number of at least 0")
+        probe.note(f"{text}; a seed is a whole number of at least 0")
+
+
+def _second_instance(make: Callable[[], Robot] | None, probe: RobotProbe) -> None:
+    """Move a second instance between the steps of the first."""
+    if make is None:
+        raise NotTried("it needs a function that makes robots, and was given a robot")
+    if not probe.simulated or RobotWrapper(probe.robot).guarded:
+        raise NotTried("two instances may move one robot")
+    spare = make()
+    try:
+        spare.close()
+    except Exception as error:
+        raise Failed(f"close before the first reset raises {type(error).__name__}: {error}",
+                     "it may be called at any time", how="make, close") from error  # fmt: skip
+    probe.walk()
+    first = [copied(robot_state) for robot_state in probe.walk()]
+    other = make()
+    try:
+        other_state = other.reset({"seed": probe.seed + 1})
+
+        def disturb(robot_state: RobotState) -> None:
+            nonlocal other_state
+            other_state = other.step(probe.hold(other_state))
+
+        probe.compare(first, probe.walk(disturb), "while a second instance moves")
+    finally:
+        other.close()
+
+
+def _equal_seeds(probe: RobotProbe) -> None:
+    """Compare walks of one seed; the reset of the first comes from elsewhere, and may show it a little."""
+    steps = None if probe.repeatable is False else 3 * probe.steps
+    first, second, third = ([copied(state) for state in probe.walk(steps=steps)] for _ in range(3))
+    try:
+        probe.compare(first, second, "in a second walk of the same seed and commands", slack=_FROM_ELSEWHERE)
+        probe.compare(second, third, "in a third walk of the same seed and commands")
+    except Failed as finding:
+        if probe.repeatable or probe.simulated:
+            raise
+        probe.note(f"it is not repeatable: {finding}")
+        probe.repeatable = False
+        raise NotTried("equal seeds need not give equal states on a real robot") from finding
+
+
+# -- ends ------------------------------------------------------------------------------------------------------
+
+
+def _closed(probe: RobotProbe) -> None:
+    command = probe.hold(probe.reset())
+    probe.close()
+    probe.close()
+    _check_rest_after_close(probe)
+    refused(probe, lambda: probe.step(command), RobotError, "a step after close")
+    try:
+        probe.reset()
+    except Exception:
+        return
+    probe.close()
+    probe.note("a reset after close opens the robot again; here it is refused")
+
+
+def _check_rest_after_close(probe: RobotProbe) -> None:
+    """Check that nothing moves any more, where a closed robot can still be read."""
+    before = probe.read()
+    if before is None:
+        return
+    time.sleep(0 if probe.simulated else _CLOSED_S)
+    after = probe.read()
+    if after is None:
+        return
+    for name, sensor in probe.robot.spec.measured_by.items():
+        low, high = (np.asarray(bound, float) for bound in probe.robot.spec.commands[name].bounds)
+        moved = np.abs(np.asarray(after.sensors[sensor], float) - np.asarray(before.sensors[sensor], float))
+        if (moved > 0.02 * np.minimum(high - low, 1e3)).any():
+            raise Failed(f"{sensor} moved by {moved.max():.4g} after close", "a closed robot moves nothing")
+
+
+def _all_states(probe: RobotProbe) -> None:
+    if probe.problem:
+        raise Failed(probe.problem, "every state keeps its description", how="the whole run")
+
+
+def _left(probe: RobotProbe, left: Leftovers) -> None:
+    problem = left.problem()
+    if problem:
+        raise Failed(problem, "close lets go of everything", how="the whole run, then close")

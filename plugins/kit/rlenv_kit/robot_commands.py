@@ -1,0 +1,267 @@
+"""Check how a robot takes commands: whose arrays they are, that legal ones are accepted, and illegal ones refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import numpy as np
+
+from hal import Field, IllegalAction, RobotState
+from rlenv_kit.illegal import IllegalCase, illegal_values
+from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.robot_probe import RobotProbe, copied
+from rlenv_kit.robot_stops import clear_stop, refused, stop_reason
+from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.tables import difference
+
+__all__ = ["check_same", "command_checks", "ownership_check"]
+
+_STATES = ("spec", "stop", "states")
+
+_MOST_LIMITS = 12
+"""Elements of a command that are sent to both their limits one by one; of a larger one, as many spread over it."""
+
+
+def ownership_check(probe: RobotProbe) -> PlannedCheck:
+    """Return the check that a command stays the caller's."""
+    return PlannedCheck("command", "a command stays the caller's: it is neither changed nor kept", "robot",
+                        partial(_command_is_the_callers, probe), _STATES)  # fmt: skip
+
+
+def command_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
+    """Yield the checks of legal and of illegal commands."""
+
+    def planned(key: str, name: str, check: Callable[[RobotProbe], None], *needs: str) -> PlannedCheck:
+        return PlannedCheck(key, name, "robot", partial(check, probe), (*_STATES, *needs))
+
+    yield planned("unmeasured", "applied follows commands that no sensor measures, too", _unmeasured, "applied")
+    yield planned("legal", "each legal command is accepted, at its limits and in any array", _legal, "applied",
+                  "command", "follows")  # fmt: skip
+    yield planned("refusals", "illegal commands are refused, and the refusal names what is wrong", _illegal_commands)
+    yield planned("unmoved", "illegal commands move nothing", _illegal_moves_nothing, "refusals", "equal")
+    yield planned("measured unmoved", "illegal commands move nothing that is measured", _illegal_moves_nothing_measured,
+                  "refusals", "unmoved", "applied", "periods")  # fmt: skip
+
+
+# -- legal -----------------------------------------------------------------------------------------------------
+
+
+def _command_is_the_callers(probe: RobotProbe) -> None:
+    rng = np.random.default_rng(probe.seed)
+    robot_state = probe.reset()
+    command = probe.nearby_command(robot_state, rng)
+    asked = {name: np.array(value) for name, value in command.items()}
+    robot_state = probe.step(command)
+    if command.keys() != asked.keys() or difference(command, asked):
+        raise Failed("step changed the caller's command")
+    copy = copied(robot_state)
+    asked_of = {name: np.asarray(value, float) for name, value in asked.items()}
+    for field in probe.robot.spec.commands:
+        command[field.name][...] = field.bounds[1]
+    check_same(robot_state, copy, "is the caller's own command array")
+    after = probe.step(probe.hold(copy))
+    for field in probe.robot.spec.commands:
+        step = np.abs(np.asarray(after.applied[field.name], float) - np.asarray(copy.applied[field.name], float))
+        span = np.asarray(field.bounds[1], float) - np.asarray(field.bounds[0], float)
+        if (step > 0.25 * np.minimum(span, 1e3)).any():
+            raise Failed(f"{field.name} went to what was written into an old command", "a command is read once")
+        sensor = probe.robot.spec.measured_by.get(field.name)
+        if sensor is None or field.numpy_dtype.kind != "f":
+            continue
+        moved = np.abs(np.asarray(after.sensors[sensor], float) - np.asarray(copy.sensors[sensor], float))
+        asked = np.abs(asked_of[field.name] - np.asarray(copy.sensors[sensor], float))
+        if (moved > asked + 0.05 * np.minimum(span, 1e3)).any():
+            raise Failed(f"{sensor} moved by {moved.max():.4g} {field.unit} after an old command was written into",
+                         "a command is read once")  # fmt: skip
+
+
+def check_same(robot_state: RobotState, copy: RobotState, problem: str) -> None:
+    """Check that a state still equals its copy.
+
+    Args:
+        robot_state, copy: of the same step.
+        problem: what happened to the state if they differ, for the message.
+    """
+    name = difference(copy.sensors, robot_state.sensors) or difference(copy.applied, robot_state.applied)
+    if not name and dict(robot_state.age_ns) != dict(copy.age_ns):
+        name = "age_ns"
+    if name:
+        raise Failed(f"{name} of a state {problem}")
+
+
+def _unmeasured(probe: RobotProbe) -> None:
+    """Move each command that no sensor measures: the applied values move with it."""
+    spec = probe.robot.spec
+    fields = [field for field in spec.commands if field.name not in spec.measured_by and not field.is_text]
+    if not fields:
+        raise NotTried("each command is measured")
+    for field in fields:
+        robot_state = probe.reset()
+        asked, told = set(), set()
+        for _ in range(12):
+            value = probe.onwards(field, robot_state)
+            robot_state = probe.step({**probe.hold(robot_state), field.name: value})
+            asked.add(np.asarray(value).tobytes())
+            told.add(np.asarray(robot_state.applied[field.name]).tobytes())
+            if value.tobytes() == np.asarray(robot_state.applied[field.name]).tobytes():
+                break
+        else:
+            if len(told) == 1 and not asked <= told:
+                raise Failed(f"applied {field.name} never changed, and its command did",
+                             "it is what the actuators received")  # fmt: skip
+
+
+def _legal(probe: RobotProbe) -> None:
+    rng, robot_state = np.random.default_rng(probe.seed), probe.reset()
+    asked: list[Mapping[str, np.ndarray]] = []
+    for name, form in (("read-only arrays", _read_only), ("arrays with strides", _strided)):
+        command, before = probe.nearby_command(robot_state, rng), copied(robot_state)
+        asked.append({field: np.array(value) for field, value in command.items()})
+        robot_state = _accepted(probe, {field: form(value) for field, value in command.items()}, f"a command of {name}")
+        for field in probe.robot.spec.commands:
+            if field.name in probe.robot.spec.measured_by and field.numpy_dtype.kind == "f":
+                _check_between(field, before, asked, robot_state, name)
+    if probe.simulated:
+        problem = probe.problem
+        for field in probe.robot.spec.commands:
+            if not field.is_text:
+                _check_limits(probe, field)
+        probe.problem = problem  # a jump to a limit may leave the sensors' ranges for a moment
+
+
+def _read_only(value: np.ndarray) -> np.ndarray:
+    value = np.array(value)
+    value.setflags(write=False)
+    return value
+
+
+def _strided(value: np.ndarray) -> np.ndarray:
+    """Return a view whose elements do not lie side by side, between zeros."""
+    base = np.zeros((*value.shape, 2), value.dtype)
+    base[..., 0] = value
+    return base[..., 0]
+
+
+def _accepted(probe: RobotProbe, command: dict[str, np.ndarray], what: str) -> RobotState:
+    try:
+        return probe.step(command)
+    except Failed:
+        raise
+    except Exception as error:
+        raise Failed(
+            f"{what} was refused: {type(error).__name__}: {error}", "a legal command is carried out"
+        ) from error
+
+
+def _check_between(
+    field: Field, before: RobotState, asked: list[Mapping[str, np.ndarray]], after: RobotState, what: str
+) -> None:
+    """Check that what was applied lies between the value before and the commands."""
+    ends = np.array([before.applied[field.name], *(command[field.name] for command in asked)], float)
+    low, high = (np.asarray(bound, float) for bound in field.bounds)
+    slack = 5e-3 * np.minimum(high - low, 1e3)
+    value = np.asarray(after.applied[field.name], float)
+    if ((value < ends.min(axis=0) - slack) | (value > ends.max(axis=0) + slack)).any():
+        raise Failed(f"applied {field.name} is {value} after a command of {ends[-1]} in {what}",
+                     "its values count, however they lie in memory")  # fmt: skip
+
+
+def _check_limits(probe: RobotProbe, field: Field) -> None:
+    """Send single elements to both their limits, a step each."""
+    limits = [np.broadcast_to(np.asarray(bound), field.shape) for bound in field.bounds]
+    places = np.unique(np.linspace(0, field.size - 1, min(field.size, _MOST_LIMITS)).round().astype(int))
+    for place in places.tolist():
+        index = tuple(int(i) for i in np.unravel_index(place, field.shape)) if field.shape else ()
+        for limit in limits:
+            if not np.isfinite(float(limit[index])) or abs(float(limit[index])) > 1e6:
+                continue  # the field has no range of its own
+            robot_state = probe.reset()
+            value = np.array(probe.hold(robot_state)[field.name])
+            value[index] = limit[index]
+            what = f"{field.name}{list(index) if index else ''} at its limit {float(limit[index]):.6g}"
+            _accepted(probe, {**probe.hold(robot_state), field.name: value}, what)
+
+
+# -- illegal ---------------------------------------------------------------------------------------------------
+
+
+def _gentle(probe: RobotProbe, robot_state: RobotState) -> list[IllegalCase]:
+    """Return illegal commands of which every legal part holds still."""
+    return list(illegal_values(probe.robot.spec.commands, probe.hold(robot_state), "command"))
+
+
+def _illegal_commands(probe: RobotProbe) -> None:
+    robot_state = probe.reset()
+    for case in _gentle(probe, robot_state):
+        try:
+            probe.step(case.value)
+        except IllegalAction as refusal:
+            violation = refusal.violation
+            if (violation.code, violation.index) != (case.code, case.index):
+                named = f"code {violation.code!r} and index {violation.index}"
+                raise Failed(
+                    f"{case.name}: the refusal names {named}", f"it must name {case.code!r} and {case.index}"
+                ) from refusal
+        except Failed as finding:
+            raise Failed(f"{case.name}: {finding}", "an illegal command raises IllegalAction") from finding
+        except Exception as error:
+            probe.note(f"an illegal command raises {type(error).__name__}; here it is IllegalAction")
+        else:
+            probe.stop(stop_reason())
+            probe.reset(clear_stop())
+            raise Failed(f"{case.name}: was carried out", "it must raise IllegalAction")
+    probe.step(probe.hold(robot_state))
+
+
+def _illegal_moves_nothing(probe: RobotProbe) -> None:
+    probe.walk()
+    first = [copied(robot_state) for robot_state in probe.walk()]
+
+    def disturb(robot_state: RobotState) -> None:
+        for case in _gentle(probe, robot_state):
+            refused(probe, partial(probe.step, case.value), IllegalAction, case.name, "an illegal command")
+
+    probe.compare(first, probe.walk(disturb), "after illegal commands")
+
+
+def _illegal_moves_nothing_measured(probe: RobotProbe) -> None:
+    """Hold still, send illegal commands, and measure; real machines are tried in this way too."""
+    spec = probe.robot.spec
+    robot_state = probe.reset()
+    held: list[Mapping[str, np.ndarray]] = []
+    command = probe.hold(robot_state)
+    for _ in range(10):
+        robot_state = probe.step(command)
+        held.append(copied(robot_state).sensors)
+    told = copied(robot_state).applied
+    stamp_ns, began = robot_state.stamp_ns, time.monotonic()
+    for case in _gentle(probe, robot_state):
+        refused(probe, partial(probe.step, case.value), IllegalAction, case.name, "an illegal command")
+    robot_state = probe.step(command)
+    _check_clock(probe, (robot_state.stamp_ns - stamp_ns) / 1e9, time.monotonic() - began)
+    robot_state = probe.step(command)
+    for name, sensor in spec.measured_by.items():
+        field = spec.commands[name]
+        before = np.array([sensors[sensor] for sensors in held], float)
+        span = np.minimum(np.asarray(field.bounds[1], float) - np.asarray(field.bounds[0], float), 1e3)
+        slack = 2 * np.ptp(before, axis=0) + 0.01 * span
+        moved = np.abs(np.asarray(robot_state.sensors[sensor], float) - before[-1])
+        if (moved > slack).any():
+            probe.stop(stop_reason())
+            probe.reset(clear_stop())
+            raise Failed(f"{sensor} moved by {moved.max():.4g} {field.unit} over illegal commands",
+                         "nothing moves")  # fmt: skip
+    applied = {name: np.asarray(value) for name, value in robot_state.applied.items()}
+    for field in spec.commands:
+        if field.name in spec.measured_by and not np.allclose(applied[field.name], told[field.name], atol=1e-5):
+            raise Failed(f"applied {field.name} changed over illegal commands", "nothing is applied")
+
+
+def _check_clock(probe: RobotProbe, stamps_s: float, wall_s: float) -> None:
+    """Check that the clock of a simulation did not go on by itself over illegal commands and one legal step."""
+    period_s = probe.robot.spec.period_s
+    if probe.simulated and wall_s < 0.5 * stamps_s and stamps_s > 1.5 * period_s:
+        raise Failed(f"the clock advanced by {stamps_s / period_s:.3g} periods over illegal commands and one step",
+                     "a refused command takes no time")  # fmt: skip

@@ -1,0 +1,387 @@
+"""Drive a robot under test by small, slow, bounded motions, in whatever world it is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hal import Field, IllegalAction, Robot, RobotSpec, RobotState, Spec
+from hal.wrapper import RobotWrapper
+from rlenv_kit.report import Failed, Note, NotTried
+from rlenv_kit.supervisor import CallLog
+from rlenv_kit.tables import difference
+
+__all__ = ["BoundedRobot", "MotionBounds", "RobotProbe", "age_problem", "copied", "is_simulated"]
+
+Command = dict[str, np.ndarray]
+
+_ROUNDING = 1e-6
+"""Relative difference of two measured values that counts as rounding."""
+
+_OPEN_RANGE = 1e3
+"""The range, in its unit, that a command counts as having where it has no bounds."""
+
+
+@dataclass(frozen=True)
+class MotionBounds:
+    """Bounds on every motion that the checks ask for.
+
+    Attributes:
+        travel: farthest distance of a command from where an episode began, as a share of its range.
+        speed: fastest change of a command, as a share of its range in a second. It is never more than half of the
+            spec's ``max_velocity``.
+    """
+
+    travel: float = 0.05
+    speed: float = 0.1
+
+    def stride(self, spec: RobotSpec, field: Field) -> np.ndarray:
+        """Return the largest change in one control period, in the command's unit, of the command's shape."""
+        stride = self.speed * _range(field) * spec.period_s
+        limit = spec.limits.max_velocity.get(field.name)
+        if limit is not None:
+            stride = np.minimum(stride, 0.5 * np.asarray(limit, float) * spec.period_s)
+        return np.broadcast_to(stride, field.shape)
+
+    def distance(self, field: Field) -> np.ndarray:
+        """Return the farthest distance from the start, in the command's unit, of the command's shape."""
+        return self.travel * _range(field)
+
+    def describe(self, spec: RobotSpec) -> list[str]:
+        """Return a line for each command: how far and how fast it will move."""
+        return [
+            f"{field.name}: at most {_number(self.distance(field).max())} {field.unit} from its start, at most "
+            f"{_number(self.stride(spec, field).max() * spec.rate_hz)} {field.unit}/s"
+            for field in spec.commands
+        ]
+
+
+SIMULATED = MotionBounds(travel=0.25, speed=1.0)
+"""Bounds on what moves nothing real."""
+
+
+def _range(field: Field) -> np.ndarray:
+    low, high = (np.asarray(bound, float) for bound in field.bounds)
+    return np.asarray(np.minimum(high - low, _OPEN_RANGE))
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def is_simulated(robot: object) -> bool:
+    """Return whether nothing real moves, as the robot says itself."""
+    return bool(getattr(robot, "simulated", False))
+
+
+class BoundedRobot(RobotWrapper):
+    """Keep every legal command within `MotionBounds` around the pose after a reset, whatever was asked for.
+
+    Args:
+        robot: to bound.
+        bounds: on its motion.
+    """
+
+    def __init__(self, robot: Robot, bounds: MotionBounds) -> None:
+        super().__init__(robot)
+        self._bounds = bounds
+        self._start: Mapping[str, np.ndarray] = {}
+        self._last: Mapping[str, np.ndarray] = {}
+
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
+        """Reset the inner robot, and bound motions around the pose that it has then."""
+        robot_state = self._robot.reset({key: value for key, value in options.items() if key != "start"})
+        self._start = self._last = {name: np.array(value) for name, value in robot_state.applied.items()}
+        return robot_state
+
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
+        """Step the inner robot by the nearest command within the bounds.
+
+        Raises:
+            IllegalAction: the command breaks the spec; it is passed on as it is.
+        """
+        spec = self.spec
+        values = spec.commands.validate(command, "command")
+        bounded = {}
+        for field in spec.commands:
+            stride, distance = self._bounds.stride(spec, field), self._bounds.distance(field)
+            value = np.clip(values[field.name], self._start[field.name] - distance, self._start[field.name] + distance)
+            value = np.clip(value, self._last[field.name] - stride, self._last[field.name] + stride)
+            bounded[field.name] = value.astype(field.numpy_dtype).clip(*field.bounds)
+        robot_state = self._robot.step(bounded)
+        self._last = {name: np.array(value) for name, value in robot_state.applied.items()}
+        return robot_state
+
+
+class RobotProbe:
+    """Drive a robot under test.
+
+    Args:
+        robot: under test.
+        steps: the length of a walk.
+        seed: of resets and commands.
+        repeatable: whether equal seeds must give equal states; None where that is to be found out.
+        log: takes the calls.
+        bounds: on all motions.
+
+    Attributes:
+        problem: the first thing that was wrong with any state of the run; empty if nothing was.
+        forgot_early_stop: whether a stop before the first reset was cleared without a reason.
+    """
+
+    def __init__(
+        self, robot: Robot, steps: int, seed: int, repeatable: bool | None, log: CallLog, bounds: MotionBounds
+    ) -> None:
+        self.robot, self.steps, self.seed, self.repeatable = robot, steps, seed, repeatable
+        self.log, self.bounds = log, bounds
+        self.simulated = is_simulated(robot)
+        self.spec: RobotSpec | None = None
+        self.problem = ""
+        self.forgot_early_stop = False
+        self._stamp_ns: int | None = None
+        self._start: Mapping[str, np.ndarray] = {}
+        self._notes: dict[str, Note] = {}
+
+    # -- notes -----------------------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        """Remark on something that the contract leaves open, once."""
+        self._notes.setdefault(text, Note("robot", text))
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """The remarks made so far."""
+        return tuple(self._notes.values())
+
+    # -- calls -----------------------------------------------------------------------------------------
+
+    def reset(self, options: Mapping[str, object] | None = None) -> RobotState:
+        """Reset the robot with the seed."""
+        return self.reset_with({"seed": self.seed, **(options or {})})
+
+    def reset_with(self, options: Mapping[str, object]) -> RobotState:
+        """Reset the robot with exactly these options."""
+        robot_state = self.log.call("reset", self.robot.reset, options)
+        _check_state(robot_state)
+        self._stamp_ns = None  # the clock of a replay begins anew
+        self._look_at(robot_state)
+        self._start = {name: np.array(value) for name, value in robot_state.applied.items()}
+        return robot_state
+
+    def step(self, command: Any) -> RobotState:
+        """Step the robot."""
+        robot_state = self.log.call("step", self.robot.step, command)
+        _check_state(robot_state)
+        self._look_at(robot_state)
+        return robot_state
+
+    def _look_at(self, robot_state: RobotState) -> None:
+        """Remember what is wrong with a state, in whichever check it comes."""
+        stamp_ns, before_ns = robot_state.stamp_ns, self._stamp_ns
+        if self.problem or not isinstance(stamp_ns, int | np.integer):
+            return
+        if before_ns is not None and stamp_ns < before_ns:
+            self.problem = f"stamp_ns fell from {before_ns} to {stamp_ns} ({self.log.how()})"
+        self._stamp_ns = stamp_ns
+        age = age_problem(self.robot.spec, robot_state)
+        if age:
+            self.problem = self.problem or f"{age} ({self.log.how()})"
+        for part, fields in ((robot_state.sensors, self.robot.spec.sensors),
+                             (robot_state.applied, self.robot.spec.commands)):  # fmt: skip
+            try:
+                fields.validate(part)
+            except IllegalAction as wrong:
+                self.problem = self.problem or f"{wrong} ({self.log.how()})"
+
+    def stop(self, reason: str) -> None:
+        """Stop the robot from this thread."""
+        self.log.call("stop", self.robot.stop, reason)
+
+    def stop_from_another_thread(self, reason: str) -> float:
+        """Stop the robot from a thread of its own; return how long the call took, seconds.
+
+        Raises:
+            Failed: the stop raised, or did not return.
+        """
+        errors: list[BaseException] = []
+        took: list[float] = []
+
+        def stop() -> None:
+            began = time.monotonic()
+            try:
+                self.robot.stop(reason)
+            except BaseException as error:
+                errors.append(error)
+            took.append(time.monotonic() - began)
+
+        thread = threading.Thread(target=stop, daemon=True, name="conformance stop")
+        thread.start()
+        thread.join(self.log.deadlines.step)
+        if errors:
+            raise Failed(f"stop raised {type(errors[0]).__name__}: {errors[0]}", how=f"stop({reason!r}) from a thread")
+        if not took:
+            raise Failed(f"stop did not return within {self.log.deadlines.step:g} s",
+                         "it returns at once, from any thread", how=f"stop({reason!r}) from a thread")  # fmt: skip
+        return took[0]
+
+    def read(self) -> RobotState | None:
+        """Return what the robot measures while it is stopped; None if it offers no ``read``, or can't read now."""
+        call = getattr(self.robot, "read", None)
+        if not callable(call):
+            return None
+        try:
+            robot_state = self.log.call("read", call)
+        except Exception:
+            return None
+        return copied(robot_state) if isinstance(robot_state, RobotState) else None
+
+    def close(self) -> None:
+        """Close the robot."""
+        self.log.call("close", self.robot.close)
+
+    # -- walks -----------------------------------------------------------------------------------------
+
+    def nearby_command(self, robot_state: RobotState, rng: np.random.Generator) -> Command:
+        """Return a legal command close to the applied one, within the bounds."""
+        command = {}
+        for field in self.robot.spec.commands:
+            stride = self.bounds.stride(self.robot.spec, field)
+            stride = np.minimum(stride, 0.02 * _range(field)) if field.numpy_dtype.kind == "f" else np.ceil(stride)
+            command[field.name] = self.towards(
+                field, robot_state, robot_state.applied[field.name] + rng.uniform(-1, 1, field.shape) * stride
+            )
+        return command
+
+    def towards(self, field: Field, robot_state: RobotState, target: np.ndarray) -> np.ndarray:
+        """Return the legal value nearest to a target, within the bounds around the start and the applied value."""
+        applied = np.asarray(robot_state.applied[field.name], float)
+        stride, distance = self.bounds.stride(self.robot.spec, field), self.bounds.distance(field)
+        start = np.asarray(self._start.get(field.name, applied), float)
+        value = np.clip(np.clip(target, start - distance, start + distance), applied - stride, applied + stride)
+        if field.numpy_dtype.kind != "f":
+            value = np.round(value)
+        low, high = (np.asarray(bound, float) for bound in field.bounds)
+        return np.asarray(np.clip(value, low, high).astype(field.numpy_dtype).clip(*field.bounds))
+
+    def onwards(self, field: Field, robot_state: RobotState) -> np.ndarray:
+        """Return a command a stride further, away from the limit that was nearest to the start."""
+        low, high = (np.asarray(bound, float) for bound in field.bounds)
+        now = np.asarray(robot_state.applied[field.name], float)
+        start = np.asarray(self._start.get(field.name, now), float)
+        return self.towards(field, robot_state, now + np.where(start <= (low + high) / 2, 1, -1) * 1e6)
+
+    def hold(self, robot_state: RobotState) -> Command:
+        """Return the command that was applied last, brought into its range."""
+        return {
+            field.name: np.asarray(robot_state.applied[field.name], field.numpy_dtype).clip(*field.bounds)
+            for field in self.robot.spec.commands
+        }
+
+    def walk(
+        self, between: Callable[[RobotState], None] = lambda robot_state: None, steps: int | None = None
+    ) -> list[RobotState]:
+        """Reset, step, and return the states.
+
+        Args:
+            between: called with each state before the next step, to disturb the walk.
+            steps: by default the probe's.
+        """
+        rng, robot_states = np.random.default_rng(self.seed), [self.reset()]
+        for _ in range(self.steps if steps is None else steps):
+            command = self.nearby_command(robot_states[-1], rng)
+            between(robot_states[-1])
+            robot_states.append(self.step(command))
+        return robot_states
+
+    def compare(
+        self, first: Sequence[RobotState], second: Sequence[RobotState], reason: str = "", slack: float = 0.0
+    ) -> None:
+        """Check that two walks are equal, but for the rounding of a reset that moves to its start.
+
+        Args:
+            first, second: the walks.
+            reason: what lay between them, for the message.
+            slack: allowed difference, as a share of a field's range.
+
+        Raises:
+            NotTried: the robot isn't repeatable.
+            Failed: the walks differ.
+        """
+        if self.repeatable is False:
+            raise NotTried("equal seeds need not give equal states here")
+        spec = self.robot.spec
+        counters = {name for name in spec.sensors.names if _counts([*first, *second], name)}
+        for name in counters:
+            self.note(f"sensor {name} goes on over resets, and never falls")
+        for number, (before, after) in enumerate(zip(first, second, strict=True)):
+            measured = [{name: value for name, value in state.sensors.items() if name not in counters}
+                        for state in (before, after)]  # fmt: skip
+            parts: list[tuple[Spec, Mapping[str, np.ndarray], Mapping[str, np.ndarray]]] = [
+                (spec.sensors, measured[0], measured[1]),
+                (spec.commands, before.applied, after.applied),
+            ]
+            for fields, one, other in parts:
+                name = difference(one, other) and _far_apart(fields, one, other, slack)
+                if name:
+                    raise Failed(f"state {number} differs in {name} {reason}".rstrip())
+
+
+def _counts(walks: Sequence[RobotState], sensor: str) -> bool:
+    """Return whether a sensor counts over the robot's life, such as steps or a way: in two walks it never fell."""
+    values = np.array([state.sensors[sensor] for state in walks if sensor in state.sensors])
+    if values.dtype.kind not in "fiu":
+        return False
+    half = len(values) // 2
+    return half > 1 and bool((np.diff(values, axis=0) >= 0).all() and (values[half] > values[0]).any())
+
+
+def _far_apart(fields: Spec, one: Mapping[str, Any], other: Mapping[str, Any], slack: float) -> str:
+    """Return the first field in which two structures differ by more than rounding and ``slack``; empty if none does."""
+    if one.keys() != other.keys():
+        return ", ".join(sorted(one.keys() ^ other.keys()))
+    for name, value in one.items():
+        first, second = (np.asarray(part) for part in (value, other[name]))
+        if first.shape != second.shape or first.dtype.kind not in "fiu":
+            return name
+        first, second = first.astype(float), second.astype(float)
+        allowed = _ROUNDING * np.maximum(1.0, np.abs(first)) + slack * _range(fields[name])
+        if fields[name].numpy_dtype.kind != "f":
+            allowed = np.floor(slack * _range(fields[name]))
+        if not (np.abs(first - second) <= allowed).all():  # False for NaN too
+            return name
+    return ""
+
+
+def _check_state(robot_state: object) -> None:
+    if not isinstance(robot_state, RobotState):
+        raise Failed(f"a {type(robot_state).__name__} came", "reset and step return a RobotState")
+    for part in ("sensors", "applied"):
+        if not isinstance(getattr(robot_state, part), Mapping):
+            raise Failed(f"{part} is a {type(getattr(robot_state, part)).__name__}", "it must be a mapping")
+
+
+def age_problem(spec: RobotSpec, robot_state: RobotState) -> str:
+    """Return what is wrong with the ages of a state's samples; empty if nothing is."""
+    for sensor, age in robot_state.age_ns.items():
+        if not isinstance(age, int | np.integer) or isinstance(age, bool):
+            return f"age_ns of {sensor} is {age!r}; it must be whole nanoseconds"
+        if age < 0:
+            return f"age_ns of {sensor} is {age}; an age can't be negative"
+        allowed = spec.max_age_s.get(sensor)
+        if allowed is not None and age > allowed * 1e9:
+            return f"{sensor} is {age / 1e9:.4g} s old; max_age_s allows {allowed:g} s, and a step raises then"
+    return ""
+
+
+def copied(robot_state: RobotState) -> RobotState:
+    """Return a copy of a state with its own arrays."""
+    return robot_state._replace(
+        sensors={name: np.array(value) for name, value in robot_state.sensors.items()},
+        applied={name: np.array(value) for name, value in robot_state.applied.items()},
+        age_ns=dict(robot_state.age_ns),
+    )

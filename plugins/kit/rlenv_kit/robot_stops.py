@@ -1,0 +1,400 @@
+"""Check how a robot stops: from any thread, at any time, until a reset clears it with a reason."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+
+from hal import Field, RobotError, RobotSpec, RobotState, RobotStopped
+from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.robot_probe import RobotProbe, copied
+from rlenv_kit.supervisor import PlannedCheck
+
+__all__ = ["clear_stop", "refused", "rest_check", "stop_checks", "stop_early", "stop_reason"]
+
+_STOP_S = 1.0
+"""Longest duration of a stop: over a network it is confirmed."""
+
+_WAITED_S = 0.15
+"""Time by which a stop is too late if it comes back only after a reset that was under way."""
+
+_LATCHED_S = 1.0
+"""Time after which a stop must still hold."""
+
+_LEFT = 0.03
+"""Distance from the way to the goal before a stop that counts as another motion, as a share of the range."""
+
+_SETTLE_S = 0.5
+"""Time in which a stopped robot comes to rest."""
+
+_NO_MOTION = ("K", "V", "A", "W", "J", "s", "ns", "Pa")
+"""Units of quantities that go on changing at rest, such as temperatures and times."""
+
+
+def stop_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
+    """Yield the checks of stops."""
+
+    def planned(key: str, name: str, check: Callable[[RobotProbe], None], *needs: str) -> PlannedCheck:
+        return PlannedCheck(key, name, "robot", partial(check, probe), ("spec", *needs))
+
+    yield planned("stop", "a stop from another thread latches until it is cleared with a reason", _stop_alone)
+    yield planned("stop again", "a stop latches from any thread, once or twice", _stop_again, "stop")
+    yield planned("stop early", "a stop before the first reset latches too", _stopped_early, "stop", "stop again",
+                  "too early")  # fmt: skip
+    yield planned("stop at reset", "a stop during a reset returns at once, and holds", _stop_during_reset, "stop",
+                  "stop again")  # fmt: skip
+    yield planned("stop at step", "a stop while the robot steps returns at once, and holds", _stop_during_step, "stop",
+                  "stop again", "stop at reset")  # fmt: skip
+
+
+def rest_check(probe: RobotProbe) -> PlannedCheck:
+    """Return the check that a stopped robot comes to rest, which moves the robot first."""
+    return PlannedCheck("rest", "a stopped robot comes to rest, and reading it moves nothing", "robot",
+                        partial(_comes_to_rest, probe),
+                        ("spec", "stop", "stop again", "stop at step", "states", "follows"))  # fmt: skip
+
+
+def stop_reason() -> str:
+    """Return a reason for a stop that no robot can know."""
+    return f"conformance check {uuid.uuid4().hex[:12]}"
+
+
+def clear_stop() -> dict[str, str]:
+    """Return options of a reset that clears a stop with a reason."""
+    return {"clear_stop": f"the conformance check stopped it, {uuid.uuid4().hex[:12]}"}
+
+
+def stop_early(probe: RobotProbe) -> None:
+    """Stop before the first reset, and remember whether a reset without a reason was accepted then."""
+    try:
+        probe.stop_from_another_thread(stop_reason())
+    except Exception:
+        return  # the checks of stops after a reset say so
+    try:
+        probe.reset()
+    except Exception:
+        with suppress(Exception):  # the check of a stop makes a finding of it
+            probe.reset(clear_stop())
+    else:
+        probe.forgot_early_stop = True
+
+
+def _stopped_early(probe: RobotProbe) -> None:
+    if probe.forgot_early_stop:
+        raise Failed("a reset without a reason was accepted after a stop that came before the first reset",
+                     "a stop holds until a reset clears it with a reason", how="stop, reset({'seed': 0})")  # fmt: skip
+
+
+def _stop_alone(probe: RobotProbe) -> None:
+    """Stop once, from another thread, with a reason that nobody could know."""
+    robot_state = probe.reset()
+    took = probe.stop_from_another_thread(stop_reason())
+    _check_latched(probe, robot_state, clear_badly=True, hold_s=_LATCHED_S)
+    _in_time(took, "stop")
+
+
+def _stop_again(probe: RobotProbe) -> None:
+    for stop in (probe.stop, probe.stop_from_another_thread):
+        robot_state = probe.reset()
+        robot_state = probe.step(probe.hold(robot_state))
+        stop(stop_reason())
+        _check_latched(probe, robot_state)
+    robot_state = probe.reset()
+    try:
+        for _ in range(2):
+            probe.stop(stop_reason())
+    except Exception:
+        probe.reset(clear_stop())
+        raise
+    _check_latched(probe, robot_state)
+
+
+def _check_latched(probe: RobotProbe, robot_state: RobotState, clear_badly: bool = False, hold_s: float = 0.0) -> None:
+    """Check that nothing moves until the stop is cleared with a reason, and that it moves then.
+
+    Args:
+        probe: of the stopped robot.
+        robot_state: before the stop.
+        clear_badly: whether resets with empty reasons are tried.
+        hold_s: time after which the stop must still hold.
+    """
+    command = probe.hold(robot_state)
+    try:
+        before = probe.read()
+        for event in ("the first step after a stop", "the second step after a stop"):
+            refused(probe, lambda: probe.step(command), RobotStopped, event)
+        if hold_s:
+            time.sleep(hold_s)
+            refused(probe, lambda: probe.step(command), RobotStopped, f"a step {hold_s:g} s after a stop")
+        _check_rest(probe.robot.spec, before, probe.read())
+        refused(probe, probe.reset, RobotStopped, "a reset after a stop that does not clear it")
+        if clear_badly:
+            for empty in (" ", ""):
+                refused(probe, partial(probe.reset, {"clear_stop": empty}), RobotStopped,
+                         "a reset that clears a stop without a reason")  # fmt: skip
+            refused(probe, lambda: probe.step(command), RobotStopped, "a step after such resets")
+    finally:
+        robot_state = probe.reset(clear_stop())
+    probe.step(probe.hold(robot_state))
+
+
+def _check_rest(spec: RobotSpec, before: RobotState | None, after: RobotState | None) -> None:
+    """Check that refused steps moved nothing, by what can be read of a stopped robot."""
+    if before is None or after is None:
+        return
+    for command, sensor in spec.measured_by.items():
+        low, high = (np.asarray(bound, float) for bound in spec.commands[command].bounds)
+        moved = np.abs(np.asarray(after.sensors[sensor], float) - np.asarray(before.sensors[sensor], float))
+        if (moved > 0.02 * np.minimum(high - low, 1e3)).any():
+            raise Failed(f"{sensor} moved by {moved.max():.4g} while steps after a stop were refused", "it holds")
+
+
+class _LateStop:
+    """Stop the robot from another thread after a delay, while this thread goes on.
+
+    Attributes:
+        took: how long the call of stop took, seconds, or its exception; empty until it has returned.
+        called_s, returned_s: monotonic time before and after the call.
+    """
+
+    def __init__(self, probe: RobotProbe, delay_s: float) -> None:
+        self.took: list[float | Exception] = []
+        self.called_s = self.returned_s = 0.0
+        self._probe, self._delay_s = probe, delay_s
+        self._thread = threading.Thread(target=self._stop, name="conformance stop", daemon=True)
+        self._thread.start()
+
+    def _stop(self) -> None:
+        time.sleep(self._delay_s)
+        self.called_s = time.monotonic()
+        try:
+            took = self._probe.stop_from_another_thread(stop_reason())
+        except Exception as error:
+            self.took.append(error)
+        else:
+            self.returned_s = self.called_s + took
+            self.took.append(took)
+
+    def check(self) -> None:
+        """Wait for the stop to return, and check that it did in time; clear it if it did not."""
+        self._thread.join(self._probe.log.deadlines.step)
+        try:
+            for entry in self.took:
+                if isinstance(entry, Exception):
+                    raise entry
+                _in_time(entry, "stop")
+            if not self.took:
+                raise Failed("stop did not return", "it returns at once, from any thread")
+        except Exception:
+            self._probe.reset(clear_stop())
+            raise
+
+
+def _stop_during_reset(probe: RobotProbe) -> None:
+    """Stop from another thread while a reset is under way, from so far away that a robot that moves takes a while."""
+    robot_state = _away(probe, probe.reset())[-1]
+    stop = _LateStop(probe, 0.02)
+    came_back = False
+    try:
+        probe.reset()
+        came_back = True
+    except (RobotError, ValueError, RuntimeError) as error:
+        if not isinstance(error, RobotStopped):
+            probe.note(f"a reset that a stop interrupts raises {type(error).__name__}; here it is RobotStopped")
+    ended = time.monotonic()
+    stop.check()
+    if not came_back:
+        _check_held(probe)
+    if came_back and stop.returned_s >= ended - 0.005 and ended - stop.called_s > _WAITED_S:
+        probe.reset(clear_stop())
+        raise Failed(f"a stop during a reset came back {stop.returned_s - stop.called_s:.2g} s later, after the reset",
+                     "it returns at once, and the reset ends by it")  # fmt: skip
+    _check_latched(probe, robot_state)
+
+
+def _check_held(probe: RobotProbe) -> None:
+    """Check that a robot whose reset was stopped on its way does not go on to the end of that way."""
+    spec = probe.robot.spec
+    at_stop = probe.read()
+    if at_stop is None:
+        return
+    time.sleep(0 if probe.simulated else _SETTLE_S)
+    later = probe.read()
+    if later is None:
+        return
+    for name, sensor in spec.measured_by.items():
+        if name not in spec.home or spec.commands[name].numpy_dtype.kind != "f":
+            continue
+        home = np.asarray(spec.home[name], float)
+        left, rest = (np.abs(np.asarray(state.sensors[sensor], float) - home) for state in (at_stop, later))
+        if ((left > 0.02 * _span(spec.commands[name])) & (rest < 0.1 * left)).any():
+            probe.reset(clear_stop())
+            raise Failed(f"{sensor} was {left.max():.4g} from home when a stop ended the reset, and went home even so",
+                         "a stopped robot holds")  # fmt: skip
+
+
+def _away(probe: RobotProbe, robot_state: RobotState) -> list[RobotState]:
+    """Move every command away from its nearest limit for half a second; return copies of the states."""
+    spec = probe.robot.spec
+    robot_states = [copied(robot_state)]
+    for _ in range(int(np.clip(_SETTLE_S * spec.rate_hz, 3, 60))):
+        command = probe.hold(robot_state)
+        for field in spec.commands:
+            if field.numpy_dtype.kind == "f":
+                command[field.name] = probe.onwards(field, robot_state)
+        robot_state = probe.step(command)
+        robot_states.append(copied(robot_state))
+    return robot_states
+
+
+def _stop_during_step(probe: RobotProbe) -> None:
+    """Stop from another thread while this one steps."""
+    robot_state = probe.reset()
+    stop = _LateStop(probe, min(3.5 * probe.robot.spec.period_s, 0.5))
+    end, later = time.monotonic() + probe.log.deadlines.step, 0
+    try:
+        while later < 3 and time.monotonic() < end:
+            later += bool(stop.took)  # a step that was under way when the stop came may return its state
+            robot_state = probe.step(probe.hold(robot_state))
+        stop.check()
+        while later < 3:  # on a busy machine the stop may come after the steps
+            later += 1
+            robot_state = probe.step(probe.hold(robot_state))
+        probe.reset(clear_stop())
+        raise Failed(f"{later} steps were carried out after a stop from another thread", "a stop holds at once")
+    except Failed:
+        raise
+    except Exception as error:
+        if not isinstance(error, RobotStopped):
+            probe.note(f"a step after a stop raises {type(error).__name__}; here it is RobotStopped")
+    stop.check()
+    _check_latched(probe, robot_state)
+
+
+def _comes_to_rest(probe: RobotProbe) -> None:
+    """Compare how fast each quantity changes at rest, in motion and after a stop, by readings that move nothing."""
+    robot_state = probe.reset()
+    if probe.read() is None:
+        raise NotTried("nothing shows how a stopped robot moves, since it offers no read")
+    period_s = probe.robot.spec.period_s
+    rest = [copied(robot_state)]
+    for _ in range(8):
+        robot_state = probe.step(probe.hold(robot_state))
+        rest.append(copied(robot_state))
+    moving = _away(probe, robot_state)
+    probe.stop_from_another_thread(stop_reason())
+    try:
+        stopped: list[RobotState] = []
+        for _ in range(int(np.clip(2 * _SETTLE_S / period_s, 16, 60))):
+            time.sleep(0 if probe.simulated else min(period_s, 0.05))
+            reading = probe.read()
+            stopped += [] if reading is None else [reading]
+        _check_way(probe.robot.spec, rest, moving[-1], stopped)
+        _check_speeds(probe, rest, moving, stopped[len(stopped) // 2 :])
+    finally:
+        probe.reset(clear_stop())
+
+
+def _check_way(spec: RobotSpec, rest: list[RobotState], last: RobotState, stopped: list[RobotState]) -> None:
+    """Check that what a command moves stays between where it was at the stop and the goal before it.
+
+    A mass may run out on that way. Farther on, or back, is a motion that the stop itself caused.
+    """
+    for name, sensor in spec.measured_by.items():
+        field = spec.commands[name]
+        noise = np.ptp(np.array([state.sensors[sensor] for state in rest], float), axis=0)
+        ends = np.array([last.sensors[sensor], last.applied[name]], float)
+        if field.unit.endswith("/s") or field.unit == "1":  # a speed, or several quantities with a speed among them
+            ends = np.array([*ends, np.zeros(field.shape)])
+        slack = _LEFT * _span(field) + 2 * noise
+        for robot_state in stopped:
+            value = np.asarray(robot_state.sensors[sensor], float)
+            past = np.maximum(ends.min(axis=0) - slack - value, value - ends.max(axis=0) - slack)
+            if (past > 0).any():
+                far = np.abs(value - np.asarray(last.sensors[sensor], float)).max()
+                raise Failed(f"{sensor} moved by {far:.4g} {field.unit} after a stop, off the way to its last goal",
+                             "a stopped robot holds")  # fmt: skip
+
+
+def _check_speeds(
+    probe: RobotProbe, rest: list[RobotState], moving: list[RobotState], stopped: list[RobotState]
+) -> None:
+    """Check that no quantity that was still at rest goes on changing after a stop.
+
+    What measures a command has moved if it changed beyond the noise at rest and a fiftieth of the command's range. Any
+    other sensor goes on if it changes as fast as in the motion before; that is a note, since a motor that holds a pose
+    may warm up, give way or change its load.
+    """
+    if len(stopped) < 2:
+        return
+    spec = probe.robot.spec
+    spans = {sensor: _span(spec.commands[name]) for name, sensor in spec.measured_by.items()}
+    for field in spec.sensors:
+        if field.is_text or field.unit in _NO_MOTION or (field.unit.endswith("/s") and field.name not in spans):
+            continue
+        parts = [np.array([state.sensors[field.name] for state in part], float) for part in (rest, moving, stopped)]
+        noise, after = np.ptp(parts[0], axis=0), np.abs(parts[2][-1] - parts[2][0])
+        speed = [np.abs(part[-1] - part[0]) / _duration_s(spec, states) for part, states in
+                 zip(parts, (rest, moving, stopped), strict=True)]  # fmt: skip
+        goes_on = (speed[2] > 0.8 * speed[1]) & (speed[1] > 0) & (speed[0] < 0.3 * speed[1])
+        if field.name in spans:
+            goes_on = after > 0.02 * spans[field.name]
+        goes_on &= (after > 2 * noise + 1e-6) & _steady(parts[2])
+        if not goes_on.any():
+            continue
+        moved = f"{field.name} changed by {after[goes_on].max():.4g} {field.unit} while the robot was stopped"
+        if field.name in spans:
+            raise Failed(moved, "a stopped robot comes to rest within half a second, and reading moves nothing")
+        probe.note(f"{moved}; no command is measured by it, so that it may have another cause")
+
+
+def _span(field: Field) -> np.ndarray:
+    low, high = (np.asarray(bound, float) for bound in field.bounds)
+    return np.asarray(np.minimum(high - low, 1e3))
+
+
+def _duration_s(spec: RobotSpec, part: list[RobotState]) -> float:
+    """Return how long a part of the run took by its stamps, seconds; by its periods, if the stamps do not rise."""
+    took = (part[-1].stamp_ns - part[0].stamp_ns) / 1e9
+    return took if took > 0 else (len(part) - 1) * spec.period_s
+
+
+def _steady(values: np.ndarray) -> np.ndarray:
+    """Return where values go on in one direction, over both halves of the time."""
+    half = values[len(values) // 2] - values[0]
+    return np.asarray(half * (values[-1] - values[len(values) // 2]) > 0)
+
+
+def _in_time(took: float, what: str) -> None:
+    if took > _STOP_S:
+        raise Failed(f"{what} took {took:.2g} s", f"it returns at once, within {_STOP_S:g} s")
+
+
+def refused(
+    probe: RobotProbe, call: Callable[[], object], expected: type[RobotError], event: str, kind: str = ""
+) -> None:
+    """Check that a call is refused; another exception than the expected one is noted.
+
+    Args:
+        probe: takes the note.
+        call: to make.
+        expected: what it must raise.
+        event: the call in words.
+        kind: calls of its kind in words, for a note that is made once; by default ``event``.
+    """
+    try:
+        call()
+    except expected:
+        return
+    except Failed as finding:
+        raise Failed(f"{event}: {finding}", f"it must raise {expected.__name__}") from finding
+    except Exception as error:
+        probe.note(f"{kind or event} raises {type(error).__name__}; here it is {expected.__name__}")
+        return
+    raise Failed(f"{event} was accepted", f"it must raise {expected.__name__}")

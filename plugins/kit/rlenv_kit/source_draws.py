@@ -1,0 +1,244 @@
+"""Check how a source-data environment draws: seeds, chances, priorities, thresholds (R3.3, R3.4, R6.2)."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+
+from rlenv_kit.report import Failed, NotTried
+from rlenv_kit.source_probe import BATCH, Refused, SourceProbe
+from rlenv_kit.source_tables import read_steps
+from rlenv_kit.tables import Unchecked, deep_difference
+
+__all__ = ["Draws"]
+
+_ENOUGH = 40
+"""Draws for each step of the data set, so that one that can come does come, but for one case in e**40."""
+
+_SIGMAS = 6.0
+"""Deviation from its mean, in standard deviations, from which a count is no chance: 2e-9."""
+
+
+class Draws:
+    """Check how steps and trajectories are drawn; each method is a check.
+
+    Args:
+        probe: of the source under test.
+    """
+
+    def __init__(self, probe: SourceProbe) -> None:
+        self._probe = probe
+
+    def _drawn(self, **options: object) -> list[bytes]:
+        self._probe.init(**options)
+        steps = [step.content for step in self._probe.steps(BATCH)]
+        return steps + [step.content for one in self._probe.trajectories(3) for step in one.steps]
+
+    def seed(self) -> None:
+        """Check that a seed fixes and chooses the draws."""
+        probe = self._probe
+        first = self._drawn()
+        if self._drawn() != first:
+            raise Failed(f"two draws after init with seed {probe.seed} differ", "a seed fixes the draws that follow")
+        self._drawn(seed=probe.seed + 5)
+        probe.steps(11)
+        if self._drawn() != first:
+            raise Failed(f"draws after init with seed {probe.seed} differ after draws of another seed")
+        others = [self._drawn(seed=probe.seed + number) for number in range(1, 4)]
+        if all(other == first for other in others) and len(set(first)) > 1:
+            raise Failed("four seeds give the same draws", "a seed chooses the draws")
+
+    def generators(self) -> None:
+        """Check that draws and the process's generators leave each other alone."""
+        before = random.getstate(), np.random.get_state(legacy=True)
+        try:
+            random.seed(1)
+            np.random.seed(1)
+            first = self._drawn()
+            random.seed(2)
+            np.random.seed(2)
+            states = random.getstate(), np.random.get_state(legacy=True)
+            if self._drawn() != first:
+                raise Failed("the draws depend on the process's generators", "a source has a generator of its own")
+            after = np.random.get_state(legacy=True)
+            if random.getstate() != states[0] or deep_difference(list(states[1]), list(after), "state"):
+                raise Failed("drawing changes the state of the process's generators")
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+
+    def every_step(self) -> None:
+        """Check that every step of the data comes."""
+        probe, known = self._probe, self._probe.contents
+        total = sum(known.values())
+        probe.init()
+        drawn = Counter(step.content for step in probe.steps(min(_ENOUGH * total, 40_000)))
+        missing = [content for content in known if content not in drawn]
+        if missing and _ENOUGH * total <= 40_000:
+            place = next(
+                (one.trajectory_id, place)
+                for one in probe.data.values() for place, step in enumerate(one.steps) if step.content == missing[0]
+            )  # fmt: skip
+            raise Failed(f"step {place[1]} of trajectory {place[0]} did not come in {sum(drawn.values())} draws",
+                         "every step can be drawn")  # fmt: skip
+        if _unlikely(drawn, {content: count / total for content, count in known.items()}):
+            probe.note("R3.3", "draws without a priority are not uniform over the steps")
+
+    def once(self) -> None:
+        """Check draws without replacement."""
+        probe, known = self._probe, self._probe.contents
+        total = sum(known.values())
+        probe.init()
+        try:
+            drawn = probe.asked("sample_steps", lambda: probe.steps(total, replace=False))
+        except Refused as reason:
+            raise NotTried(f"draws without replacement are refused: {reason}") from None
+        if Counter(step.content for step in drawn) != known:
+            raise Failed(f"{total} draws without replacement are not the {total} steps of the data",
+                         "each step comes once")  # fmt: skip
+        try:
+            probe.batch(total + 1, replace=False)
+        except Exception:
+            return
+        raise Failed(f"{total + 1} draws without replacement came, the data have {total} steps")
+
+    # -- priorities ------------------------------------------------------------------------------------
+
+    def priority(self) -> None:
+        """Check draws by return, and their importance weights."""
+        probe, data = self._probe, self._probe.data
+        totals = {key: one.total for key, one in data.items()}
+        spread = max(totals.values()) - min(totals.values())
+        if len(data) < 2 or spread == 0:
+            raise NotTried("all trajectories have one return")
+        probe.init()
+        count = min(4000, 200 * len(data))
+        try:
+            drawn = probe.asked("sample_trajectories", lambda: probe.trajectories(count, priority="return"))
+        except Refused as reason:
+            raise NotTried(f"priorities are refused: {reason}") from None
+        values = list(totals.values())
+        mean = float(np.mean([totals[one.env_id, one.trajectory_id] for one in drawn]))
+        if mean < float(np.mean(values)) + 3 * float(np.std(values)) / math.sqrt(count):
+            raise Failed(f"the mean return of {count} draws by return is {mean:.6g}, that of the data "
+                         f"{np.mean(values):.6g}", "priority='return' prefers high returns")  # fmt: skip
+        self._check_weights()
+        self._check_alpha()
+
+    def _check_alpha(self) -> None:
+        """Check that an exponent of priorities, where it is taken, changes the draws."""
+        probe, drawn = self._probe, list[list[bytes]]()
+        for alpha in (0.0, 1.0, 6.0):
+            probe.init()
+            try:
+                steps = probe.asked("sample_steps", partial(probe.steps, 512, priority="return", alpha=alpha))
+            except Refused:
+                return
+            drawn.append([step.content for step in steps])
+        if drawn[0] == drawn[1] == drawn[2] and len(set(drawn[0])) > 1:
+            raise Failed("draws by return are the same with alpha 0, 1 and 6, which were all accepted",
+                         "chances are priorities to the power of alpha")  # fmt: skip
+
+    def _check_weights(self) -> None:
+        """Check that importance weights undo exactly the chances with which steps were drawn."""
+        probe = self._probe
+        count = min(20_000, 60 * sum(probe.contents.values()))
+        try:
+            batch = probe.asked("sample_steps", lambda: probe.batch(count, priority="return", beta=1.0))
+        except Refused:
+            return
+        weights = batch.get("extra_info", {}).get("weights") if isinstance(batch, Mapping) else None
+        if weights is None:
+            return
+        self._compare_weights([step.content for step in read_steps(batch)], np.asarray(weights, float))
+
+    def _compare_weights(self, contents: list[bytes], weights: np.ndarray) -> None:
+        if not np.isfinite(weights).all() or (weights <= 0).any() or (weights > 1 + 1e-9).any():
+            raise Failed(f"weights lie from {weights.min()} to {weights.max()}", "they are above 0, and at most 1")
+        known, chance = self._probe.contents, defaultdict[bytes, float](float)
+        for content, weight in zip(contents, weights.tolist(), strict=True):
+            chance[content] = known[content] / weight
+        total = sum(chance.values())
+        drawn = Counter(contents)
+        worst = _unlikely(drawn, {content: value / total for content, value in chance.items()})
+        if worst:
+            raise Failed(f"a step came {worst[0]} times in {len(contents)} draws, by its weight {worst[1]:.1f} times",
+                         "with beta=1 the weights undo the priorities")  # fmt: skip
+
+    def td_errors(self) -> None:
+        """Check draws by TD error."""
+        probe = self._probe
+        update = getattr(probe.source, "update_priorities", None)
+        if update is None:
+            raise NotTried("the source takes no TD errors")
+        probe.init()
+        try:
+            batch = probe.asked("sample_steps", lambda: probe.batch(sum(probe.contents.values()), replace=False))
+        except Refused as reason:
+            raise NotTried(f"draws without replacement are refused: {reason}") from None
+        index = np.asarray(batch["extra_info"]["index"])
+        errors = np.where(np.arange(len(index)) % 3 == 0, 2.0, 1e-3) * np.where(np.arange(len(index)) % 2, -1, 1)
+        probe.log.call("update_priorities", update, index, errors)
+        count = min(20_000, 60 * len(index))
+        drawn = probe.batch(count, priority="td_error")["extra_info"]["index"]
+        sizes = np.abs(errors)
+        worst = _unlikely(Counter(np.asarray(drawn).tolist()),
+                          dict(zip(index.tolist(), (sizes / sizes.sum()).tolist(), strict=True)))  # fmt: skip
+        if worst:
+            raise Failed(f"a step came {worst[0]} times in {count} draws by TD error, by its error {worst[1]:.1f} "
+                         "times", "chances are in proportion to the absolute errors")  # fmt: skip
+        probe.init()
+        again = Counter(np.asarray(probe.batch(count, priority="td_error")["extra_info"]["index"]).tolist())
+        if _unlikely(again, dict.fromkeys(index.tolist(), 1 / len(index))):
+            raise Failed("TD errors outlast an init", "init sets the data set to its first state")
+
+    def threshold(self) -> None:
+        """Check draws above a return threshold."""
+        probe, data = self._probe, self._probe.data
+        totals = sorted(one.total for one in data.values())
+        if len(totals) < 2 or totals[0] == totals[-1]:
+            raise NotTried("all trajectories have one return")
+        limit = totals[len(totals) // 2]
+        probe.init()
+        try:
+            drawn = probe.asked(
+                "sample_trajectories", lambda: probe.trajectories(min(256, 12 * len(data)), min_return=limit)
+            )
+        except Refused as reason:
+            raise NotTried(f"a return threshold is refused: {reason}") from None
+        for one in drawn:
+            if one.total < limit - 1e-9:
+                raise Failed(f"min_return={limit:g} gave a trajectory of return {one.total:g}")
+        good = {step.content for one in data.values() if one.total >= limit - 1e-9 for step in one.steps}
+        for step in probe.steps(4 * BATCH, min_return=limit):
+            if step.content not in good:
+                raise Failed(f"min_return={limit:g} gave a step of a trajectory below it")
+        came = {(one.env_id, one.trajectory_id) for one in drawn}
+        due = {key for key, one in data.items() if one.total >= limit}
+        if len(due) <= 20 and due - came:
+            raise Failed(f"min_return={limit:g} left out trajectory {min(due - came)[1]}, whose return reaches it")
+        try:
+            answer = probe.trajectories(1, min_return=totals[-1] + 1.0)
+        except Exception:
+            return
+        raise Failed(f"a return threshold above all returns gave a trajectory of return {answer[0].total:g}")
+
+
+def _unlikely(drawn: Counter[Unchecked], chances: Mapping[Unchecked, float]) -> tuple[int, float] | None:
+    """Return count and expected count of what came too often or too seldom to be chance; None if nothing did."""
+    total = sum(drawn.values())
+    rest_count, rest = 0, 0.0
+    for content, chance in chances.items():
+        expected = total * chance
+        if expected < 9:  # too few for a normal distribution: all such together
+            rest_count, rest = rest_count + drawn[content], rest + expected
+        elif abs(drawn[content] - expected) > _SIGMAS * math.sqrt(expected * max(1 - chance, 1e-12)) + 1:
+            return drawn[content], expected
+    if abs(rest_count - rest) > _SIGMAS * math.sqrt(rest) + 2:
+        return rest_count, rest
+    return None

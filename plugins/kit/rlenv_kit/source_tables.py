@@ -1,0 +1,338 @@
+"""Read Tables 2, 5 and 6 of a source-data environment, and check their form (R2, R3.3 to R3.5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from rlenv_kit.report import Failed
+from rlenv_kit.tables import Noter, Unchecked, check_keys, is_int32, silent
+
+__all__ = ["Step", "Trajectory", "packed", "read_actions", "read_steps", "read_trajectory"]
+
+_TABLE_2 = frozenset({"env_id", "frame_no", "action"})
+_TABLE_5 = frozenset({"env_id", "frame_no", "observation", "action", "reward"})
+_TABLE_5_OPTIONAL = ("next_observation", "done", "extra_info")
+_TABLE_6 = frozenset({"env_id", "trajectory_id", "steps_set"})
+
+_CLOSE = 1e-6
+"""Relative difference up to which a sum of rewards counts as equal to another."""
+
+Values = Mapping[str, np.ndarray]
+
+
+def packed(values: Values) -> bytes:
+    """Return a structure as bytes, equal for equal structures."""
+    return b"".join(name.encode() + b"\0" + np.ascontiguousarray(values[name]).tobytes() for name in sorted(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One Table 5 of a batch.
+
+    Attributes:
+        env_id, frame_no, observation, action, reward: as in the table.
+        next_observation, done: as in the table, or None.
+        episode: the number of the episode in ``extra_info``, or None.
+    """
+
+    env_id: str
+    frame_no: int
+    observation: Values
+    action: Values
+    reward: float | Mapping[str, float]
+    next_observation: Values | None
+    done: int | None
+    episode: int | None = None
+
+    @property
+    def content(self) -> bytes:
+        """Everything that the step holds, as bytes."""
+        following = b"" if self.next_observation is None else packed(self.next_observation)
+        head = f"{self.env_id}\0{self.frame_no}\0{self.reward!r}\0{self.done}\0".encode()
+        return b"\1".join((head, packed(self.observation), packed(self.action), following))
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One Table 6.
+
+    Attributes:
+        env_id, trajectory_id: as in the table.
+        steps: its `steps_set`, in order.
+        extra_info: as in the table; empty if there is none.
+    """
+
+    env_id: str
+    trajectory_id: int
+    steps: tuple[Step, ...]
+    extra_info: Mapping[str, Unchecked]
+
+    @property
+    def total(self) -> float:
+        """The sum of the rewards; with several agents, of all of them."""
+        return sum(sum(s.reward.values()) if isinstance(s.reward, Mapping) else s.reward for s in self.steps)
+
+
+def read_steps(batch: object, size: int | None = None, note: Noter = silent) -> list[Step]:
+    """Return the steps of a batch: one Table 5 whose values have a leading axis, or a sequence of Tables 5.
+
+    Args:
+        batch: as the source returned it.
+        size: number of steps that were asked for; None for any.
+        note: takes remarks.
+
+    Raises:
+        Failed: the batch is something else.
+    """
+    if isinstance(batch, Mapping):
+        return _of_columns(batch, size, note)
+    if not isinstance(batch, Sequence) or isinstance(batch, str | bytes):
+        raise Failed(f"a batch is a {type(batch).__name__}", "it must be Table 5 with a leading axis, or a list of it")
+    note("R3.3", "a batch is a list of Tables 5; here it is one Table 5 whose values have a leading axis")
+    if size is not None and len(batch) != size:
+        raise Failed(f"{len(batch)} steps came, {size} were asked for")
+    return [step for row in batch for step in _of_columns(_with_axis(row), 1, note)]
+
+
+def _with_axis(value: Unchecked) -> Unchecked:
+    """Return a single Table 5 with a leading axis of one."""
+    if isinstance(value, Mapping):
+        return {key: _with_axis(item) for key, item in value.items()}
+    return [value] if isinstance(value, str) else np.asarray(value)[None]
+
+
+def _of_columns(batch: Mapping[str, Unchecked], size: int | None, note: Noter) -> list[Step]:
+    table = check_keys(batch, _TABLE_5, _TABLE_5_OPTIONAL, "Table 5")
+    if "extra_info" in table:
+        note("R2", "Table 5 carries extra_info beside the standard's own keys")
+    ids = table["env_id"]
+    if isinstance(ids, str) or not isinstance(ids, Sequence | np.ndarray):
+        raise Failed(f"env_id is {ids!r:.60}", "a batch has one env_id for each step")
+    count = len(ids) if size is None else size
+    if len(ids) != count:
+        raise Failed(f"{len(ids)} steps came, {count} were asked for")
+    for name in ids:
+        if not isinstance(name, str) or not 1 <= len(name) <= 36:
+            raise Failed(f"env_id is {name!r}", "Table 5 requires a string of 1 to 36 characters")
+    frames = _whole("frame_no", table["frame_no"], count, note)
+    observation = _fields("observation", table["observation"], count)
+    action = _fields("action", table["action"], count)
+    following: Unchecked = None
+    if "next_observation" in table:
+        following = _fields("next_observation", table["next_observation"], count)
+        _check_alike(observation, following)
+    done: list[int | None] = [None] * count
+    if "done" in table:
+        done = [*_whole("done", table["done"], count, note)]
+        wrong = [flag for flag in done if flag not in (0, 1)]
+        if wrong:
+            raise Failed(f"done is {wrong[0]}", "Table 5 requires the int32 0 or 1")
+    _check_flags(table.get("extra_info"), done)
+    episodes = _episodes(table.get("extra_info"), count)
+    rewards = _rewards(table["reward"], count)
+    return [
+        Step(str(ids[row]), frames[row], _row(observation, row), _row(action, row), rewards[row],
+             None if following is None else _row(following, row), done[row], episodes[row])
+        for row in range(count)
+    ]  # fmt: skip
+
+
+def _check_flags(extra: Unchecked, done: list[int | None]) -> None:
+    """Check ``done`` against the kinds of end in ``extra_info``, where both are there."""
+    if not isinstance(extra, Mapping) or None in done or not {"terminated", "truncated"} <= extra.keys():
+        return
+    ended = np.asarray(extra["terminated"], bool) | np.asarray(extra["truncated"], bool)
+    if ended.shape != (len(done),):
+        return
+    terminated, factors = np.asarray(extra["terminated"], bool), np.asarray(extra.get("discount"))
+    if factors.shape == ended.shape and factors.dtype.kind == "f" and factors.any():
+        lost = np.flatnonzero(ended & ~terminated & (factors == 0))
+        if len(lost):
+            raise Failed(f"the discount of step {int(lost[0])} is 0, and it is truncated, not terminated",
+                         "a truncated end has a value after it")  # fmt: skip
+    wrong = np.flatnonzero(ended != np.asarray(done, bool))
+    if len(wrong):
+        raise Failed(f"done of step {int(wrong[0])} is {done[int(wrong[0])]}, its extra_info says otherwise",
+                     "done is 1 where a step terminated or truncated its episode, and 0 elsewhere")  # fmt: skip
+
+
+def _episodes(extra: Unchecked, count: int) -> list[int | None]:
+    """Return the numbers of the episodes that steps are of, where ``extra_info`` tells them."""
+    told = np.asarray(extra.get("episode")) if isinstance(extra, Mapping) else np.zeros(())
+    if told.shape != (count,) or told.dtype.kind not in "iu":
+        return [None] * count
+    return [int(number) for number in told]
+
+
+def _row(values: Values, row: int) -> dict[str, np.ndarray]:
+    return {name: value[row] for name, value in values.items()}
+
+
+def _whole(name: str, value: Unchecked, count: int, note: Noter) -> list[int]:
+    array = np.asarray(value)
+    if array.dtype == bool and name == "done":
+        note("R2", "done is True or False; Table 5 describes an int32")
+        array = array.astype(np.int32)
+    if array.shape != (count,) or array.dtype.kind not in "iu":
+        raise Failed(f"{name} is {array.dtype} of shape {array.shape}", f"it must be {count} whole numbers (int32)")
+    if array.dtype != np.int32:
+        note("R2", f"{name} is {array.dtype}; the standard describes an int32")
+    numbers: list[int] = array.tolist()
+    for number in numbers:
+        if not is_int32(number):
+            raise Failed(f"{name} is {number}", "the standard requires an int32")
+    return numbers
+
+
+def _fields(name: str, values: Unchecked, count: int) -> dict[str, np.ndarray]:
+    if not isinstance(values, Mapping) or not values:
+        raise Failed(f"{name} is {values!r:.60}", "it must be a structure: name -> values with a leading axis")
+    arrays = {key: np.asarray(value) for key, value in values.items()}
+    for key, array in arrays.items():
+        if array.shape[:1] != (count,):
+            raise Failed(
+                f"{name}.{key} has shape {array.shape}", f"its leading axis must be {count}, one for each step"
+            )
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise Failed(f"{name}.{key} has a value that is not finite")
+    return arrays
+
+
+def _check_alike(observation: Values, following: Values) -> None:
+    if observation.keys() != following.keys():
+        raise Failed(f"next_observation has the fields {sorted(following)}", f"observation has {sorted(observation)}")
+    for name, value in observation.items():
+        if (value.dtype, value.shape) != (following[name].dtype, following[name].shape):
+            raise Failed(
+                f"next_observation.{name} is {following[name].dtype} of shape {following[name].shape}",
+                f"observation.{name} is {value.dtype} of shape {value.shape}",
+            )
+
+
+def _rewards(value: Unchecked, count: int) -> list[Unchecked]:
+    if isinstance(value, Mapping):
+        if not value:
+            raise Failed("reward maps no agent to a number")
+        columns = {agent: _rewards(numbers, count) for agent, numbers in value.items()}
+        return [{agent: numbers[row] for agent, numbers in columns.items()} for row in range(count)]
+    array = np.asarray(value)
+    if array.shape != (count,) or array.dtype.kind not in "fiu":
+        raise Failed(
+            f"reward is {array.dtype} of shape {array.shape}", f"it must be {count} numbers, one for each step"
+        )
+    numbers: list[float] = array.astype(float).tolist()
+    wrong = [number for number in numbers if not math.isfinite(number)]
+    if wrong:
+        raise Failed(f"reward is {wrong[0]}", "it must be a finite number")
+    return numbers
+
+
+# -- trajectories ----------------------------------------------------------------------------------------------
+
+
+def read_trajectory(table: object, note: Noter = silent) -> Trajectory:
+    """Return a Table 6 whose steps follow one another.
+
+    Args:
+        table: as the source returned it.
+        note: takes remarks.
+
+    Raises:
+        Failed: it is no Table 6, or its steps contradict one another.
+    """
+    entries = check_keys(table, _TABLE_6, ("extra_info",), "Table 6")
+    if "extra_info" in entries:
+        note("R2", "Table 6 carries extra_info beside the standard's own keys")
+    name, number = entries["env_id"], entries["trajectory_id"]
+    if not isinstance(name, str) or not 1 <= len(name) <= 36:
+        raise Failed(f"env_id is {name!r}", "Table 6 requires a string of 1 to 36 characters")
+    if not is_int32(number):
+        raise Failed(f"trajectory_id is {number!r}", "Table 6 requires an int32")
+    steps, extra = read_steps(entries["steps_set"], None, note), entries.get("extra_info", {})
+    if not isinstance(extra, Mapping):
+        raise Failed(f"extra_info is a {type(extra).__name__}", "it must be a structure")
+    if not steps:
+        raise Failed(f"trajectory {number} has no steps")
+    trajectory = Trajectory(name, int(number), tuple(steps), extra)
+    for problem in (*_breaks(trajectory), *_wrong_facts(trajectory)):
+        raise Failed(f"trajectory {number}: {problem}")
+    return trajectory
+
+
+def _breaks(trajectory: Trajectory) -> Iterator[str]:
+    """Yield the places at which steps do not follow one another."""
+    for place, step in enumerate(trajectory.steps):
+        if step.env_id != trajectory.env_id:
+            yield f"step {place} is of env_id {step.env_id!r}, the trajectory of {trajectory.env_id!r}"
+    for place, (one, other) in enumerate(pairwise(trajectory.steps)):
+        if other.frame_no <= one.frame_no:
+            yield f"step {place + 1} has frame_no {other.frame_no} after {one.frame_no}: steps are in order of time"
+        if one.done:
+            yield f"step {place} is done, and {len(trajectory.steps) - place - 1} steps follow it"
+        joined = one.next_observation is not None and other.frame_no == one.frame_no + 1
+        if joined and packed(one.next_observation or {}) != packed(other.observation):
+            yield f"the next_observation of step {place} is not the observation of step {place + 1}"
+
+
+def _wrong_facts(trajectory: Trajectory) -> Iterator[str]:
+    """Yield the entries of ``extra_info`` that contradict the steps."""
+    extra, steps = trajectory.extra_info, trajectory.steps
+    length = extra.get("length")
+    if isinstance(length, int | np.integer) and length != len(steps):
+        yield f"extra_info['length'] is {length}, it has {len(steps)} steps"
+    for name, total in _totals(trajectory).items():
+        told = extra.get("return")
+        told = told.get(name) if isinstance(told, Mapping) else told if name == "" else None
+        if isinstance(told, int | float) and not math.isclose(told, total, rel_tol=_CLOSE, abs_tol=_CLOSE):
+            yield f"extra_info['return'] is {told}, the sum of the rewards is {total}"
+    ended = [extra.get(key) for key in ("terminated", "truncated")]
+    if all(ended):
+        yield "extra_info says terminated and truncated: an episode has one end"
+    if steps[-1].done == 0 and any(ended):
+        yield "extra_info says that it ended, and done of its last step is 0"
+
+
+def _totals(trajectory: Trajectory) -> dict[str, float]:
+    """Return the sum of the rewards, by agent or under an empty name."""
+    totals: dict[str, float] = {}
+    for step in trajectory.steps:
+        for agent, value in (step.reward if isinstance(step.reward, Mapping) else {"": step.reward}).items():
+            totals[agent] = totals.get(agent, 0.0) + value
+    return totals
+
+
+# -- actions ---------------------------------------------------------------------------------------------------
+
+
+def read_actions(table: object, note: Noter = silent) -> tuple[str, int, list[Values]]:
+    """Return env_id, frame_no and the single actions of a Table 2 with K of them.
+
+    Args:
+        table: as ``get_all_actions`` returned it.
+        note: takes remarks.
+
+    Raises:
+        Failed: it is something else.
+    """
+    entries: Mapping[str, Unchecked] = check_keys(table, _TABLE_2, (), "Table 2")
+    name, number = entries["env_id"], entries["frame_no"]
+    if not isinstance(name, str) or not 1 <= len(name) <= 36:
+        raise Failed(f"env_id is {name!r}", "Table 2 requires a string of 1 to 36 characters")
+    if not is_int32(number):
+        raise Failed(f"frame_no is {number!r}", "Table 2 requires an int32")
+    actions = entries["action"]
+    if isinstance(actions, Sequence) and not isinstance(actions, str | bytes):
+        note("R3.5", "all actions are a list of actions; here an action's fields have a leading axis")
+        return name, int(number), [{key: np.asarray(value) for key, value in one.items()} for one in actions]
+    if not isinstance(actions, Mapping) or not actions:
+        raise Failed(f"action is {actions!r:.60}", "it must be a structure whose values have a leading axis")
+    arrays = {key: np.asarray(value) for key, value in actions.items()}
+    sizes = {array.shape[0] if array.ndim else -1 for array in arrays.values()}
+    if len(sizes) != 1 or -1 in sizes:
+        raise Failed(f"the fields of action have the leading axes {sorted(sizes)}", "they must have one and the same")
+    return name, int(number), [_row(arrays, row) for row in range(sizes.pop())]

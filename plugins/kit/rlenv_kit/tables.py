@@ -1,0 +1,215 @@
+"""Check tables against the standard: keys, types, ranges (R2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeGuard
+
+import numpy as np
+
+from hal import Field, IllegalAction, Spec
+from rlenv_kit.report import Failed
+
+__all__ = [
+    "STANDARD_CODES", "Noter", "Unchecked", "check_keys", "check_observation", "check_reward", "check_structure",
+    "copied_values", "deep_difference", "difference", "is_int32", "silent",
+]  # fmt: skip
+
+_TABLE_1 = frozenset({"env_id", "frame_no", "observation", "terminated", "truncated"})
+_TABLE_3 = frozenset({"env_id", "frame_no", "reward"})
+_LARGEST = 2**31 - 1
+
+STANDARD_CODES = frozenset({"missing", "unknown", "dtype", "shape", "not_finite", "range", "env_id", "frame_no"})
+"""Codes of `hal.Violation`: the action contradicts its description, and no rule of the world's own."""
+
+Unchecked: TypeAlias = Any
+"""A value that a subject under test returned, before a check has looked at it."""
+
+Noter = Callable[[str, str], None]
+"""Takes the clause and the text of a note on something that the standard leaves open."""
+
+
+def silent(clause: str, text: str) -> None:
+    """Drop a note."""
+
+
+def check_observation(table: object, spec: Spec, note: Noter = silent) -> None:
+    """Check Table 1.
+
+    Args:
+        table: as the environment returned it.
+        spec: of the observation.
+        note: takes remarks.
+
+    Raises:
+        Failed: the table is wrong.
+    """
+    entries = check_keys(table, _TABLE_1, {"extra_info"}, "Table 1")
+    _check_head(entries, "Table 1")
+    for flag in ("terminated", "truncated"):
+        if not _is_whole(entries[flag]) or entries[flag] not in (0, 1):
+            raise Failed(f"{flag} is {entries[flag]!r}", "Table 1 requires the int32 0 or 1")
+    if entries["terminated"] and entries["truncated"]:
+        note("R2", "terminated and truncated are both 1 in one table; here an episode has one end")
+    if not isinstance(entries.get("extra_info", {}), Mapping):
+        raise Failed(f"extra_info is a {type(entries['extra_info']).__name__}", "Table 1 requires a structure")
+    check_structure(entries["observation"], spec, "observation", note)
+
+
+def check_reward(table: object, declared: Field | None = None, note: Noter = silent) -> None:
+    """Check Table 3: its reward is a finite number, or one for each agent.
+
+    Args:
+        table: as the environment returned it.
+        declared: the reward's description, whose range holds for each number.
+        note: takes remarks.
+
+    Raises:
+        Failed: the table is wrong.
+    """
+    entries = check_keys(table, _TABLE_3, set(), "Table 3")
+    _check_head(entries, "Table 3")
+    reward = entries["reward"]
+    if isinstance(reward, Mapping) and not reward:
+        raise Failed("reward maps no agent to a number")
+    for number in reward.values() if isinstance(reward, Mapping) else (reward,):
+        if isinstance(number, np.ndarray) and number.shape == () and number.dtype.kind in "fiu":
+            note("R2", "reward is an array without axes; most trainers want a plain number")
+            number = number[()]
+        if isinstance(number, bool) or not isinstance(number, int | float | np.integer | np.floating):
+            raise Failed(f"reward is {number!r}", "it must be a finite number")
+        if not math.isfinite(number):
+            raise Failed(f"reward is {number!r}", "it must be a finite number")
+        if declared is not None:
+            low, high = (float(bound) for bound in declared.bounds)
+            slack = 1e-6 * max(1.0, abs(low) if math.isfinite(low) else 1.0, abs(high) if math.isfinite(high) else 1.0)
+            if not low - min(slack, 1e-3) <= number <= high + min(slack, 1e-3):
+                raise Failed(f"reward is {number!r}", f"the description allows {low:g} to {high:g}")
+
+
+def check_structure(values: object, spec: Spec, where: str, note: Noter = silent) -> None:
+    """Check that a structure has exactly the names, shapes, dtypes and ranges of its spec.
+
+    Lists and plain numbers in place of arrays are allowed, with a note; an array of another dtype is not.
+
+    Raises:
+        Failed: the structure is wrong.
+    """
+    try:
+        converted = spec.validate(values, where)
+    except IllegalAction as wrong:
+        raise Failed(str(wrong)) from wrong
+    assert isinstance(values, Mapping)  # or the spec would have refused them
+    for name, array in converted.items():
+        value = values[name]
+        if array is value:
+            continue
+        if spec[name].is_text and np.asarray(value).dtype.kind == "U":  # a text as wide as it is
+            note("R2", f"{where}.{name} is a {np.asarray(value).dtype} text, not one of {spec[name].numpy_dtype}")
+            continue
+        if isinstance(value, np.ndarray | np.generic):
+            if value.dtype != spec[name].numpy_dtype:
+                raise Failed(f"{where}.{name} is of {value.dtype}", f"it must be an array of {spec[name].dtype}")
+            if isinstance(value, np.generic):
+                note("R2", f"{where}.{name} is a NumPy scalar, not an array without axes")
+        elif isinstance(value, list | tuple | int | float):
+            note("R2", f"{where}.{name} is a {type(value).__name__}, not an array; its dtype can't be checked")
+        else:
+            raise Failed(f"{where}.{name} is of {type(value).__name__}", f"it must be an array of {spec[name].dtype}")
+
+
+def difference(one: Mapping[str, object], other: Mapping[str, object]) -> str:
+    """Return the name of the first field in which two structures differ, bit for bit; empty if they are equal."""
+    if one.keys() != other.keys():
+        return ", ".join(sorted(map(str, one.keys() ^ other.keys())))
+    for name, value in one.items():
+        if np.asarray(value).tobytes() != np.asarray(other[name]).tobytes():
+            return name
+    return ""
+
+
+def copied_values(value: Any) -> Any:
+    """Return a copy of a table, down to its arrays; mappings become dictionaries."""
+    if isinstance(value, np.ndarray):
+        return np.array(value)
+    if isinstance(value, Mapping):
+        return {key: copied_values(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [copied_values(item) for item in value]
+    return value
+
+
+def deep_difference(one: object, other: object, where: str = "") -> str:
+    """Return the dotted place of the first difference of two tables, bit for bit; empty if they are equal.
+
+    Values that are neither numbers, text, arrays, nor mappings and sequences of them are not compared.
+    """
+    return next(_differences(one, other, where), "")
+
+
+def _differences(one: object, other: object, where: str) -> Iterator[str]:
+    if isinstance(one, np.ndarray | np.generic) or isinstance(other, np.ndarray | np.generic):
+        first, second = np.asarray(one), np.asarray(other)
+        if first.dtype == object or second.dtype == object:
+            return
+        if first.shape != second.shape or first.tobytes() != second.astype(first.dtype, copy=False).tobytes():
+            yield where
+    elif isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in sorted(map(str, one.keys() ^ other.keys())):
+            yield f"{where}.{key}" if where else key
+        for key in one.keys() & other.keys():
+            yield from _differences(one[key], other[key], f"{where}.{key}" if where else str(key))
+    elif isinstance(one, str | bytes) or isinstance(other, str | bytes):
+        if one != other:
+            yield where
+    elif isinstance(one, Sequence) and isinstance(other, Sequence):
+        if len(one) != len(other):
+            yield where
+        for index, pair in enumerate(zip(one, other, strict=False)):
+            yield from _differences(*pair, f"{where}[{index}]")
+    elif _is_plain(one) and _is_plain(other) and one != other and not (one != one and other != other):  # NaN is NaN
+        yield where
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, bool | int | float | None)
+
+
+def check_keys(table: object, required: frozenset[str], optional: Collection[str], what: str) -> Mapping[str, object]:
+    """Return a table, if it is a mapping with the required keys and no others than the optional ones.
+
+    Args:
+        table: as it came.
+        required, optional: the table's keys.
+        what: the table's name, for the message.
+
+    Raises:
+        Failed: it is something else.
+    """
+    if not isinstance(table, Mapping):
+        raise Failed(f"{what} is a {type(table).__name__}", "it must be a mapping")
+    missing, unknown = required - table.keys(), table.keys() - required - set(optional)
+    if missing or unknown:
+        raise Failed(
+            f"{what} lacks {sorted(missing)} and has the unknown keys {sorted(map(str, unknown))}",
+            f"its keys are {', '.join(sorted(required.union(optional)))}",
+        )
+    return table
+
+
+def _check_head(table: Mapping[str, object], what: str) -> None:
+    env_id, frame_no = table["env_id"], table["frame_no"]
+    if not isinstance(env_id, str) or not 1 <= len(env_id) <= 36:
+        raise Failed(f"env_id is {env_id!r}", f"{what} requires a string of 1 to 36 characters")
+    if not is_int32(frame_no):
+        raise Failed(f"frame_no is {frame_no!r}", f"{what} requires an int32")
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_int32(value: object) -> TypeGuard[int]:
+    """Return whether a value is a whole number of 32 bits; True and False are none."""
+    return _is_whole(value) and -_LARGEST - 1 <= value <= _LARGEST

@@ -1,0 +1,174 @@
+"""Drive a batch of environments through seeded walks of legal actions, for its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from hal import Spec
+from rlenv_kit.report import Failed, Note
+from rlenv_kit.supervisor import CallLog
+from rlenv_kit.tables import Unchecked, copied_values, difference
+
+__all__ = ["StandardVector", "VectorProbe", "compare_rows", "reward_of", "row_difference"]
+
+Table = Mapping[str, Unchecked]
+
+Answer = tuple[Table, Table]
+"""Tables 1 and 3 of a batch."""
+
+
+class StandardVector(Protocol):
+    """The interfaces of a batch of N environments."""
+
+    num_envs: int
+    env_ids: list[str]
+
+    @property
+    def observation(self) -> Spec:
+        """The spec of one environment's observation."""
+        ...
+
+    @property
+    def action(self) -> Spec:
+        """The spec of one environment's action."""
+        ...
+
+    def reset(self, options: Mapping[str, object] = ...) -> Unchecked:
+        """Begin an episode in all environments; return Table 1 with a leading axis."""
+        ...
+
+    def step(self, action: Mapping[str, object]) -> tuple[Unchecked, Unchecked]:
+        """Step all environments; take Table 2 and return Tables 1 and 3, each with a leading axis."""
+        ...
+
+    def close(self) -> None:
+        """Close the batch. Calling it twice is allowed."""
+        ...
+
+
+class VectorProbe:
+    """Drive a batch under test through seeded walks.
+
+    Args:
+        envs: under test.
+        steps: the usual length of a walk.
+        seed: of the resets and of the walks' actions.
+        log: takes the calls.
+    """
+
+    def __init__(self, envs: StandardVector, steps: int, seed: int, log: CallLog) -> None:
+        self.envs, self.num, self.seed, self.log, self.length = envs, envs.num_envs, seed, log, steps
+        self.notes: dict[tuple[str, str], Note] = {}
+
+    def note(self, clause: str, text: str) -> None:
+        """Remark on something that the standard leaves open, once."""
+        self.notes.setdefault((clause, text), Note(clause, text))
+
+    def reset(self, **options: object) -> Table:
+        """Reset the batch; with the probe's seed unless ``ids`` chooses some."""
+        chosen = options if "ids" in options else {"seed": self.seed, **options}
+        table: Table = self._arrays(self.log.call("reset", self.envs.reset, chosen))
+        return table
+
+    def step(self, request: object) -> Answer:
+        """Send Table 2, or something else in its place."""
+        answer: Unchecked = self.log.call("step", self.envs.step, request)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise Failed(f"step returned {answer!r:.80}", "it must return two tables, 1 and 3")
+        return self._arrays(answer[0]), self._arrays(answer[1])
+
+    def _arrays(self, table: Unchecked) -> Unchecked:
+        """Return a table with arrays in place of lists of numbers, which the standard allows as well."""
+        if not isinstance(table, Mapping):
+            return table
+        spec, changed = self.envs.observation, dict[str, Unchecked]()
+        for key in ("frame_no", "terminated", "truncated", "reward"):
+            if isinstance(table.get(key), list | tuple):
+                changed[key] = np.asarray(table[key])
+        seen = table.get("observation")
+        if isinstance(seen, Mapping) and any(isinstance(value, list | tuple) for value in seen.values()):
+            changed["observation"] = {
+                name: np.asarray(value, spec[name].numpy_dtype)
+                if isinstance(value, list | tuple) and name in spec else value
+                for name, value in seen.items()
+            }  # fmt: skip
+        if changed:
+            self.note("R2", f"{', '.join(changed)} of a batch hold lists, not arrays; their dtypes can't be checked")
+        return {**table, **changed} if changed else table
+
+    def request(self, table: Table, action: object) -> dict[str, object]:
+        """Return the Table 2 that answers a Table 1."""
+        return {"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action}
+
+    def actions(self, steps: int, num: int | None = None) -> list[dict[str, np.ndarray]]:
+        """Return legal actions of all rows; row i has the same ones whatever the number of rows."""
+        count = self.num if num is None else num
+        generators = [np.random.default_rng([self.seed, row]) for row in range(count)]
+        return [_stacked([self.envs.action.sample(rng) for rng in generators]) for _ in range(steps)]
+
+    def walk(self, actions: list[dict[str, np.ndarray]], envs: StandardVector | None = None) -> list[Answer]:
+        """Reset, send the actions, and return copies of all answers; the reset's comes with an empty Table 3."""
+        kept = self if envs is None else VectorProbe(envs, self.length, self.seed, self.log)
+        table = kept.reset()
+        frames: list[Answer] = [(copied_values(table), {})]
+        for action in actions:
+            table, reward = kept.step(kept.request(table, {name: value.copy() for name, value in action.items()}))
+            frames.append((copied_values(table), copied_values(reward)))
+        return frames
+
+    def row(self, table: Table, row: int) -> dict[str, Unchecked]:
+        """Return Table 1 of one row, without extra information."""
+        return {
+            "env_id": table["env_id"][row],
+            "frame_no": int(table["frame_no"][row]),
+            "observation": {name: np.array(value[row]) for name, value in table["observation"].items()},
+            "terminated": int(table["terminated"][row]),
+            "truncated": int(table["truncated"][row]),
+        }
+
+
+def _stacked(actions: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.stack([action[name] for action in actions]) for name in actions[0]}
+
+
+def reward_of(table: Table, row: int) -> Unchecked:
+    """Return the reward of one row of Table 3: a number, or one for each agent."""
+    reward = table["reward"]
+    if isinstance(reward, Mapping):
+        return {agent: float(value[row]) for agent, value in reward.items()}
+    return float(reward[row])
+
+
+def row_difference(one: Table, other: Table, row: int) -> str:
+    """Return what differs in a row between two Tables 1; empty if nothing does."""
+    name = difference({key: np.asarray(value)[row] for key, value in one["observation"].items()},
+                      {key: np.asarray(value)[row] for key, value in other["observation"].items()})  # fmt: skip
+    if name:
+        return name
+    for key in ("frame_no", "terminated", "truncated"):
+        if one[key][row] != other[key][row]:
+            return key
+    return ""
+
+
+def compare_rows(first: list[Answer], second: list[Answer], rows: Iterable[int], reason: str) -> None:
+    """Check that rows of two walks are equal.
+
+    Args:
+        first, second: the walks.
+        rows: to compare.
+        reason: what lay between the walks, for the message.
+
+    Raises:
+        Failed: they differ.
+    """
+    for number, ((one, gained), (other, other_gained)) in enumerate(zip(first, second, strict=True)):
+        for row in rows:
+            problem = row_difference(one, other, row)
+            if not problem and gained and reward_of(gained, row) != reward_of(other_gained, row):
+                problem = "reward"
+            if problem:
+                raise Failed(f"frame {number}: {problem} of row {row} differs {reason}")

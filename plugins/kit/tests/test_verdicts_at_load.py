@@ -1,0 +1,62 @@
+"""A busy machine changes no verdict: what is cut short is cut by calls and processor time, not by the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rlenv_kit import (
+    Report,
+    check_environment,
+    check_source,
+    illegal,
+    ownership,
+    probe,
+    source_probe,
+)
+from plugins.kit.tests import frame_faults, source_faults
+from plugins.kit.tests.plain import Sleds
+from plugins.kit.tests.plain_source import Records
+
+pytestmark = [pytest.mark.requirement("R4.3"), pytest.mark.slow]
+
+
+def verdicts(report: Report) -> list[tuple[str, bool | None]]:
+    return [(check.key, check.passed) for check in report.checks]
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return what makes the machine busy: by the clock each look at it comes 4 s after the one before."""
+
+    def begin() -> None:
+        looks = iter(range(0, 10**9, 4))
+        clock = SimpleNamespace(monotonic=lambda: float(next(looks)), process_time=time.process_time)
+        for module in (illegal, ownership, probe, source_probe):
+            monkeypatch.setattr(module, "time", clock, raising=False)
+
+    return begin
+
+
+ENVIRONMENTS: list[Any] = [Sleds, *(kind for kind in list(frame_faults.FAULTS)[::3] if "ForEver" not in kind.__name__)]
+"""A good one, and faults; without those that hang, which the deadline of a call finds."""
+
+SOURCES: list[Any] = [Records, *list(source_faults.FAULTS)[::6]]
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENTS, ids=lambda kind: kind.__name__)
+def test_environments_get_equal_verdicts(kind: Any, busy: Callable[[], None]) -> None:
+    quiet = verdicts(check_environment(kind))
+    busy()
+    assert verdicts(check_environment(kind)) == quiet
+
+
+@pytest.mark.parametrize("kind", SOURCES, ids=lambda kind: kind.__name__)
+def test_sources_get_equal_verdicts(kind: Any, busy: Callable[[], None]) -> None:
+    quiet = verdicts(check_source(kind))
+    busy()
+    assert verdicts(check_source(kind)) == quiet

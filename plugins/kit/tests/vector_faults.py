@@ -1,0 +1,440 @@
+"""Faults of batches, each a few lines beside the correct `SledRows`, and the check that must see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from plugins.kit.tests.plain import Sleds
+from plugins.kit.tests.plain_batch import SledRows, SledRowsNextStep, SledRowsThatStay
+from plugins.kit.tests.planting import planter
+
+FAULTS: dict[type, str] = {}
+"""Class of a broken batch -> key of a check that must fail."""
+
+fault = planter(FAULTS)
+
+
+def _last(value: np.ndarray, number: Any) -> np.ndarray:
+    value = np.array(value)
+    value[-1] = number
+    return value
+
+
+# -- tables ------------------------------------------------------------------------------------------------------
+
+
+@fault("too early")
+class StepsWithoutAReset(SledRows):
+    def step(self, request: Any) -> Any:
+        if not self.tables:
+            self.reset()
+        return super().step(request)
+
+
+@fault("reset")
+class OneNameForAll(SledRows):
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.env_ids = ["batch"] * num_envs
+
+
+@fault("reset")
+class FrameNumberIsOne(SledRows):
+    def answer(self, *arguments: Any) -> Any:
+        return {**super().answer(*arguments), "frame_no": 0}
+
+
+@fault("reset")
+class KeyMore(SledRows):
+    def answer(self, *arguments: Any) -> Any:
+        return {**super().answer(*arguments), "info": {}}
+
+
+@fault("reset")
+class FieldWithoutAxis(SledRows):
+    def stacked(self, observations: Any) -> Any:
+        return {**super().stacked(observations), "left": np.array(20, np.int32)}
+
+
+@fault("frames")
+class LastRowIsNotANumber(SledRows):
+    def answer(self, *arguments: Any) -> Any:
+        table = super().answer(*arguments)
+        if table["frame_no"][-1] == 17:
+            table["observation"]["velocity"] = _last(table["observation"]["velocity"], np.nan)
+        return table
+
+
+@fault("frames")
+class DtypeDrifts(SledRows):
+    def answer(self, *arguments: Any) -> Any:
+        table = super().answer(*arguments)
+        if table["frame_no"][0] > 9:
+            table["observation"]["position"] = table["observation"]["position"].astype(float)
+        return table
+
+
+@fault("frames")
+class RewardHasAnAxis(SledRows):
+    def earned(self, rewards: Any) -> Any:
+        return rewards[:, None]
+
+
+@fault("frames")
+class RewardIsInfinite(SledRows):
+    def earned(self, rewards: Any) -> Any:
+        return _last(rewards, -np.inf) if self.tables[-1]["frame_no"] == 12 else rewards
+
+
+@fault("frames")
+class FrameNumbersStandStill(SledRows):
+    def answer(self, *arguments: Any) -> Any:
+        table = super().answer(*arguments)
+        return {**table, "frame_no": np.minimum(table["frame_no"], 5)}
+
+    def refused(self, request: Any, row: int) -> str:
+        return super().refused({**request, "frame_no": [t["frame_no"] for t in self.tables]}, row)
+
+
+@fault("frames")
+class RewardsOfAnotherFrame(SledRows):
+    def step(self, request: Any) -> Any:
+        table, reward = super().step(request)
+        return table, {**reward, "frame_no": reward["frame_no"] - 1}
+
+
+# -- seeds, rows -------------------------------------------------------------------------------------------------
+
+
+@fault("equal episodes")
+class SeedIsForgotten(SledRows):
+    def begin(self, row: int, options: Any) -> None:
+        super().begin(row, {})
+
+
+@fault("equal episodes")
+class NoiseInRewards(SledRows):
+    def earned(self, rewards: Any) -> Any:
+        return rewards - np.random.default_rng().random(self.num_envs) * 1e-3
+
+
+@fault("rows apart")
+class NeighboursPush(SledRows):
+    def step(self, request: Any) -> Any:
+        if not isinstance(request, dict):
+            return super().step(request)
+        action = dict(request.get("action", {}))
+        if np.shape(action.get("gear")) == (self.num_envs,):
+            action["gear"] = np.roll(action["gear"], 1)
+        return super().step({**request, "action": action} if "action" in request else request)
+
+
+@fault("rows apart")
+class LastRowDoesNotListen(SledRows):
+    def move(self, row: int, action: Any) -> float:
+        if row == self.num_envs - 1:
+            action = {"force": np.zeros(3, np.float32), "gear": np.array(0, np.int8)}
+        return super().move(row, action)
+
+
+@fault("rows apart")
+class OneGeneratorForAll(SledRows):
+    def begin(self, row: int, options: Any) -> None:
+        super().begin(row, options)
+        for sled in self.sleds:
+            sled.rng = self.sleds[0].rng
+
+    def move(self, row: int, action: Any) -> float:
+        self.sleds[0].rng.random(int(action["gear"]))
+        return super().move(row, action)
+
+
+@fault("size")
+class SeedsCountFromTheEnd(SledRows):
+    def seed_of(self, seed: int, row: int) -> int:
+        return seed + 1000 * (self.num_envs - 1 - row)
+
+
+@fault("size")
+class NoiseDependsOnTheSize(SledRows):
+    def begin(self, row: int, options: Any) -> None:
+        super().begin(row, options)
+        self.sleds[row].rng.random(self.num_envs)
+
+
+@fault("single")
+class FirstRowHasAnotherSeed(SledRows):
+    def seed_of(self, seed: int, row: int) -> int:
+        return seed + 1000 * (row + 1)
+
+
+class _Shorter(Sleds):
+    horizon = 19
+
+
+@fault("single")
+class EpisodesAreShorter(SledRows):
+    def sled(self, row: int) -> Sleds:
+        return _Shorter()
+
+
+@fault("single")
+class RewardsAreScaled(SledRows):
+    def earned(self, rewards: Any) -> Any:
+        return rewards * 0.5
+
+
+# -- illegal actions ---------------------------------------------------------------------------------------------
+
+
+@fault("refusals")
+class IllegalIsClipped(SledRows):
+    def step(self, request: Any) -> Any:
+        if isinstance(request, dict) and isinstance(request.get("action"), dict) and "force" in request["action"]:
+            action = request["action"]
+            force = np.asarray(action["force"])
+            if force.dtype.kind == "f":
+                action = {**action, "force": np.clip(force, -1, 1)}
+            request = {**request, "action": action}
+        return super().step(request)
+
+
+@fault("refusals")
+class NanIsZero(SledRows):
+    def refused(self, request: Any, row: int) -> str:
+        force = np.asarray(request["action"]["force"])
+        return super().refused({**request, "action": {**request["action"], "force": np.nan_to_num(force)}}, row)
+
+    def move(self, row: int, action: Any) -> float:
+        return super().move(row, {**action, "force": np.nan_to_num(action["force"])})
+
+
+@fault("refusals")
+class StaleIsAccepted(SledRows):
+    def refused(self, request: Any, row: int) -> str:
+        return super().refused({**request, "frame_no": [table["frame_no"] for table in self.tables]}, row)
+
+
+@fault("refusals")
+class ErrorsAreSilent(SledRows):
+    def answer(self, terminated: Any, truncated: Any, extra: Any) -> Any:
+        return super().answer(terminated, truncated, {key: value for key, value in extra.items() if key != "error"})
+
+
+@fault("refusals")
+class ErrorsNameTheFirstRow(SledRows):
+    def answer(self, terminated: Any, truncated: Any, extra: Any) -> Any:
+        if "error" in extra:
+            extra = {**extra, "error": dict(enumerate(extra["error"].values()))}
+        return super().answer(terminated, truncated, extra)
+
+
+@fault("refusals")
+class OneStopsAll(SledRows):
+    def refused(self, request: Any, row: int) -> str:
+        if row == 0:
+            self.blocked = any(
+                sled.wrong(field, np.asarray(request["action"][field.name])[other])
+                for other, sled in enumerate(self.sleds)
+                for field in self.action
+            )
+        return super().refused(request, row) or ("another row is wrong" if self.blocked else "")
+
+
+@fault("refusals")
+class IllegalIsPunished(SledRows):
+    def step(self, request: Any) -> Any:
+        table, reward = super().step(request)
+        for row in table["extra_info"].get("error", {}):
+            reward["reward"][row] = -1.0
+        return table, reward
+
+
+@fault("refusals")
+class OnlyTheFirstRowIsChecked(SledRows):
+    def refused(self, request: Any, row: int) -> str:
+        return "" if row and self.tables[row]["frame_no"] < 3 else super().refused(request, row)
+
+    def move(self, row: int, action: Any) -> float:
+        return super().move(row, {"force": np.clip(np.nan_to_num(action["force"]), -1, 1),
+                                  "gear": np.clip(action["gear"], 0, 2)})  # fmt: skip
+
+
+@fault("refusals")
+class RefusalCountsAFrame(SledRows):
+    def step(self, request: Any) -> Any:
+        table, reward = super().step(request)
+        for row in table["extra_info"].get("error", {}):
+            table["frame_no"][row] += 1
+        return table, reward
+
+
+@fault("malformed")
+class OrderOfNamesIsFree(SledRows):
+    def check(self, request: Any) -> None:
+        if isinstance(request, dict) and "env_id" in request and sorted(request["env_id"]) == sorted(self.env_ids):
+            request = {**request, "env_id": self.env_ids}
+        super().check(request)
+
+
+@fault("malformed")
+class UnknownFieldsAreIgnored(SledRows):
+    def check(self, request: Any) -> None:
+        if isinstance(request, dict) and isinstance(request.get("action"), dict):
+            action = {name: value for name, value in request["action"].items() if name in self.action.names}
+            request = {**request, "action": action}
+        super().check(request)
+
+
+@fault("malformed")
+class AxesAreSqueezed(SledRows):
+    def step(self, request: Any) -> Any:
+        if isinstance(request, dict) and isinstance(request.get("action"), dict):
+            action = {
+                k: v[0] if np.shape(v)[:1] == (1,) and self.num_envs > 1 else v for k, v in request["action"].items()
+            }
+            request = {**request, "action": action}
+        return super().step(request)
+
+
+@fault("malformed")
+class MalformedAdvancesAClock(SledRows):
+    def check(self, request: Any) -> None:
+        try:
+            super().check(request)
+        except ValueError:
+            self.sleds[-1].rng.random()
+            raise
+
+
+# -- ownership, some, ends ---------------------------------------------------------------------------------------
+
+
+@fault("ownership")
+class TablesShareABuffer(SledRows):
+    def stacked(self, observations: Any) -> Any:
+        fresh = super().stacked(observations)
+        if len(observations) != self.num_envs:
+            return fresh
+        self.buffers = getattr(self, "buffers", fresh)
+        for name, value in fresh.items():
+            self.buffers[name][...] = value
+        return dict(self.buffers)
+
+
+@fault("ownership")
+class ActionsAreClippedInPlace(SledRows):
+    def move(self, row: int, action: Any) -> float:
+        action["force"][...] = np.round(action["force"], 2)
+        return super().move(row, action)
+
+
+@fault("ownership")
+class FrameNumbersAreTheCallers(SledRows):
+    def answer(self, *arguments: Any) -> Any:
+        table = super().answer(*arguments)
+        self.counted = table["frame_no"]
+        return table
+
+    def refused(self, request: Any, row: int) -> str:
+        now = [int(number) for number in self.counted]
+        problem = "" if list(request["frame_no"]) == now else "it answers another frame"
+        return problem or super().refused(request, row)
+
+
+@fault("some")
+class SomeIsAll(SledRows):
+    def reset(self, options: Mapping[str, Any] = {}) -> Any:
+        return super().reset({**options, "ids": range(self.num_envs)} if "ids" in options else options)
+
+
+@fault("some")
+class SomeIsTheFirst(SledRows):
+    def reset(self, options: Mapping[str, Any] = {}) -> Any:
+        return super().reset({**options, "ids": range(len(options["ids"]))} if "ids" in options else options)
+
+
+@fault("some")
+class OthersDraw(SledRows):
+    def reset(self, options: Mapping[str, Any] = {}) -> Any:
+        if "ids" in options:
+            self.sleds[0].rng.random()
+        return super().reset(options)
+
+
+@fault("ends")
+class FinalIsTheNextFirst(SledRows):
+    def answer(self, terminated: Any, truncated: Any, extra: Any) -> Any:
+        if "final" in extra:
+            index = extra["final"]["index"]
+            first = self.stacked([self.tables[row]["observation"] for row in index])
+            extra = {**extra, "final": {"index": index, "observation": first}}
+        return super().answer(terminated, truncated, extra)
+
+
+@fault("ends")
+class FinalIsMissing(SledRows):
+    def answer(self, terminated: Any, truncated: Any, extra: Any) -> Any:
+        return super().answer(terminated, truncated, {key: value for key, value in extra.items() if key != "final"})
+
+
+@fault("ends")
+class FinalIndexIsAMask(SledRows):
+    def answer(self, terminated: Any, truncated: Any, extra: Any) -> Any:
+        if "final" in extra:
+            mask = np.asarray(terminated, bool) | np.asarray(truncated, bool)
+            extra = {**extra, "final": {**extra["final"], "index": mask.astype(int)}}
+        return super().answer(terminated, truncated, extra)
+
+
+@fault("ends")
+class NextStepMoves(SledRowsNextStep):
+    def begin(self, row: int, options: Any) -> None:
+        super().begin(row, options)
+        if not options:
+            self.move(row, {"force": np.zeros(3, np.float32), "gear": np.array(0, np.int8)})
+
+
+@fault("ends")
+class EndedRowBeginsAnew(SledRowsThatStay):
+    def refused(self, request: Any, row: int) -> str:
+        if self.over[row]:
+            self.begin(row, {})
+            return ""
+        return super().refused(request, row)
+
+
+@fault("ends")
+class EndedRowLosesItsFlag(SledRowsThatStay):
+    def answer(self, *arguments: Any) -> Any:
+        return SledRows.answer(self, *arguments)
+
+
+@fault("ends")
+class EndedRowIsSilent(SledRowsThatStay):
+    def answer(self, terminated: Any, truncated: Any, extra: Any) -> Any:
+        over = any(self.over)
+        return super().answer(
+            terminated, truncated, {key: value for key, value in extra.items() if key != "error" or not over}
+        )
+
+
+@fault("inference")
+class StateInInference(SledRows):
+    mode = "inference"
+
+    def extra(self) -> Any:
+        return {"state": {"wind": np.zeros((self.num_envs, 3))}}
+
+
+@fault("closed")
+class SecondCloseFails(SledRows):
+    closed = False
+
+    def close(self) -> None:
+        if self.closed:
+            raise RuntimeError("closed")
+        self.closed = True

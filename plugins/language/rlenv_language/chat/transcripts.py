@@ -1,0 +1,89 @@
+"""Chat transcripts of recorded episodes, and their export for fine-tuning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hal import SourceError
+from recorder.log.labels import is_success
+from recorder.log.preferences import EpisodeId
+from rlenv_language.text.view import TEXT, Message, read_messages
+from rlenv_robot.source import SourceData
+
+__all__ = ["Message", "Transcript", "read_transcripts", "write_sft"]
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One episode as a chat: user and assistant in turn, beginning with the first observation.
+
+    Attributes:
+        messages: up to the agent's last answer; a system message may come first.
+        rewards: of each of the agent's messages.
+        last: the observation that answered the last message.
+        terminated: whether the task ended the episode; a truncated one's last state has a value.
+        success: by a person's verdict or label, else the task's word; None if unknown.
+        seed: of the episode's draws, if recorded.
+        episode: the recorded episode that this is of; None if it was not recorded.
+    """
+
+    messages: tuple[Message, ...]
+    rewards: tuple[float, ...]
+    last: str = ""
+    terminated: bool = True
+    success: bool | None = None
+    seed: int | None = None
+    episode: EpisodeId | None = None
+
+    @property
+    def total(self) -> float:
+        """The sum of the rewards."""
+        return float(sum(self.rewards))
+
+
+def read_transcripts(source: SourceData, system: str = "") -> list[Transcript]:
+    """Return a transcript of each recorded episode that has a turn.
+
+    Args:
+        source: of an environment in language (`rlenv_language.text.view.to_text`, a dialogue, or gem's).
+        system: the content of a system message, such as the environment's instructions; empty for none.
+
+    Raises:
+        SourceError: the data hold no texts.
+    """
+    table = source.table
+    if TEXT not in table.layout.observation or TEXT not in table.layout.action:
+        raise SourceError(f"{table.origin} has no observations and actions of the field {TEXT!r}: record to_text(env)")
+    first: tuple[Message, ...] = ({"role": "system", "content": system},) if system else ()
+    found = []
+    bounds = zip(table.starts.tolist(), table.stops.tolist(), table.episodes, strict=True)
+    for number, (start, stop, record) in enumerate(bounds):
+        rows = table.rows[start:stop]
+        messages, last = read_messages(rows)
+        if messages:
+            rewards = tuple(rows["reward"][1 : 1 + len(messages) // 2].tolist())
+            over, success, seed = bool(rows["terminated"][-1]), is_success(record), record.get("seed")
+            identity = table.episode_id(number)
+            found.append(Transcript((*first, *messages), rewards, last, over, success, seed, identity))
+    return found
+
+
+def write_sft(
+    transcripts: Sequence[Transcript], path: str | Path, keep: Callable[[Transcript], bool] | None = None
+) -> int:
+    """Write chats for supervised fine-tuning: a JSON object with ``messages`` a line, as TRL and others read it.
+
+    Args:
+        transcripts: to write.
+        path: of the file (``.jsonl``), written anew.
+        keep: says which ones; by default all.
+
+    Returns:
+        The number of lines.
+    """
+    lines = [json.dumps({"messages": list(one.messages)}) for one in transcripts if keep is None or keep(one)]
+    Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return len(lines)

@@ -1,0 +1,215 @@
+"""Environments in language with the interface of gem (axon-rl/gem), which ROLL, Oat, verl and Tinker use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hal import EpisodeError, RobotError
+from rlenv_language.text.view import AGGREGATION, TEXT, TextRules, TextWorld, decode, encode, to_text
+from rlenv_robot.env import Environment
+from rlenv_robot.registry import TaskLike, environment_names, make, on_register
+from rlenv_robot.tables import ExtraInfo, ObservationTable, check_options
+
+__all__ = ["NAMESPACE", "GemEnv", "register_with_gem"]
+
+NAMESPACE = "rlenv_robot"
+"""The namespace of our environments in gem's ids: ``rlenv_robot/sokoban``."""
+
+_HERE = "rlenv_language.gem"
+
+_STANDARD = ("applied", "state", "images", "used", "agents", "messages")
+"""Entries of ``extra_info`` that are not for language models, and no plain data."""
+
+
+class GemEnv:
+    """An environment in language with gem's signature; gem itself is not needed.
+
+    ``reset(seed)`` returns the observation's text and an info with ``env_instruction``. ``step(text)`` returns text,
+    reward, terminated, truncated and an info in the form of ROLL's environments: ``metrics``, ``metrics_agg_mode``,
+    ``action_desc``; and ``text_error``, or ``error`` where such a text is no turn, of a text that was no legal action.
+
+    Args:
+        name: as for `rlenv_robot.make`, or an environment, owned from now on.
+        seed: of the first reset that names none.
+        rules: for texts that are no legal action, or its settings by name.
+        template: as for `rlenv_language.text.view.TextWorld`.
+        options: those of `rlenv_robot.make`, such as ``record``, and the task's own settings.
+
+    Raises:
+        ValueError: as for `rlenv_robot.make` and `rlenv_language.text.view.to_text`.
+    """
+
+    def __init__(
+        self,
+        name: TaskLike | Environment,
+        seed: int | None = None,
+        rules: TextRules | dict[str, Any] | None = None,
+        template: str | None = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(name, Environment) and options:
+            raise ValueError(f"the environment is made already, so it takes no settings ({', '.join(options)})")
+        self._given = {"name": name, "seed": seed, "rules": rules, "template": template, **options}
+        record, info = options.pop("record", None), options.pop("info", None)
+        env = name if isinstance(name, Environment) else make(name, **options)
+        if not isinstance(env.world, TextWorld):
+            given = TextRules(**rules) if isinstance(rules, dict) else rules
+            env = to_text(env, given, template, record=record, info=info)
+        self.env = env
+        world = env.world
+        assert isinstance(world, TextWorld)  # to_text made it
+        self.text_world = world
+        self._seed = seed
+        self._history: list[str] = []
+        self._begun: int | None = None
+        self._table: ObservationTable | None = None
+        self._rng = np.random.default_rng(seed)
+
+    # -- gem's interface -----------------------------------------------------------------------------------
+
+    def reset(self, seed: int | None = None, **options: Any) -> tuple[str, dict[str, Any]]:
+        """Begin an episode.
+
+        Args:
+            seed: fixes it; without one the episodes of the last seed go on.
+            options: those of the environment's reset.
+
+        Raises:
+            ValueError: an unknown option or a wrong value.
+        """
+        check_options(options, "reset", "seed=7", self.env.description.reset_options)
+        if seed is None:
+            seed, self._seed = self._seed, None
+        if seed is not None:
+            options["seed"] = seed
+            self._rng = np.random.default_rng(seed)
+        self._begun, self._history = seed, []
+        self._table = self.env.reset(options)
+        return self._text(), self._info()
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Answer the observation with a text.
+
+        Raises:
+            EpisodeError: no episode runs.
+            TypeError: the action is no text.
+        """
+        if not isinstance(action, str):
+            raise TypeError(f"action is a {type(action).__name__}, expected a text")
+        if self._table is None:
+            raise EpisodeError("step before reset: call reset first")
+        field = self.env.action[TEXT]
+        try:
+            values = encode(action, field)
+        except ValueError as error:  # the record says so in its place, which is no command
+            values = encode(str(error), field)
+        request = {"env_id": self.env.env_id, "frame_no": self._table["frame_no"], "action": {TEXT: values}}
+        self._table, reward = self.env.step(request)
+        self._history.append(action)
+        number = reward["reward"]
+        assert not isinstance(number, Mapping)  # a text view has one agent
+        terminated, truncated = bool(self._table["terminated"]), bool(self._table["truncated"])
+        return self._text(), float(number), terminated, truncated, self._info()
+
+    def sample_random_action(self) -> str:
+        """Return the text of a random legal command."""
+        return self.text_world.grammar.sample(self._rng)
+
+    def spawn(self, same_state: bool = False, **changes: Any) -> GemEnv:
+        """Return another environment with the same settings.
+
+        Args:
+            same_state: bring it to this one's state, by the same seed and the same texts.
+            changes: settings that differ.
+
+        Raises:
+            ValueError: the state can't be repeated: the episode was begun without a seed; or this environment was
+                handed in, rather than made by its name.
+            RobotError: the same texts led elsewhere.
+        """
+        if isinstance(self._given["name"], Environment):
+            raise ValueError("spawn makes another environment by its name, and this one was handed in ready made")
+        twin = GemEnv(**{**self._given, **changes})
+        if not same_state or self._table is None:
+            return twin
+        if self._begun is None:
+            raise ValueError("same_state needs an episode that was begun with a seed: reset(seed=7)")
+        text, _ = twin.reset(self._begun)
+        for action in self._history:
+            text = twin.step(action)[0]
+        if text != self._text():
+            raise RobotError(f"{self.text_world.name}: the same seed and texts led to another state")
+        return twin
+
+    @property
+    def unwrapped(self) -> GemEnv:
+        """The environment itself: it is no wrapper of gem's."""
+        return self
+
+    # -- beside it -----------------------------------------------------------------------------------------
+
+    def get_instructions(self) -> str:
+        """Return the task and the commands, in words."""
+        return self.text_world.instructions
+
+    def render(self, mode: str = "text") -> Any:
+        """Return the present state: ``text``, or ``rgb_array`` (uint8, RGB).
+
+        Raises:
+            ValueError: another mode.
+            RobotError: there is no image here.
+        """
+        if mode == "text":
+            return self._text()
+        if mode != "rgb_array":
+            raise ValueError(f"mode is {mode!r}, allowed are 'text' and 'rgb_array'")
+        return self.text_world.image({})
+
+    def close(self) -> None:
+        """Close the environment. Calling it twice is allowed."""
+        self.env.close()
+
+    def _text(self) -> str:
+        if self._table is None:
+            raise EpisodeError("there is no state before the first reset")
+        return decode(self._table["observation"][TEXT])
+
+    def _info(self) -> dict[str, Any]:
+        assert self._table is not None
+        extra: ExtraInfo = self._table.get("extra_info", {})
+        info = {name: value for name, value in extra.items() if name not in _STANDARD}
+        if "error" in info:  # refused, and no turn
+            success = bool(extra.get("success", False))
+            refused = {
+                "action_is_effective": False,
+                "action_is_valid": False,
+                "success": success,
+                "format_penalty": 0.0,
+            }
+            info |= {"metrics": refused, "metrics_agg_mode": dict(AGGREGATION), "action_desc": info["error"]["message"]}
+        return info
+
+
+def register_with_gem() -> None:
+    """Register every environment of `rlenv_robot.make` with gem, as ``rlenv_robot/<name>``.
+
+    Environments that are registered later follow by themselves. Calling it again is allowed. Environments of several
+    agents are registered too; making one of them raises an error that says so.
+
+    Raises:
+        ImportError: gem is not installed (``pip install gem-llm``).
+    """
+    from gem.envs import registration
+
+    def add(name: str) -> None:
+        env_id = f"{NAMESPACE}/{name}"
+        if re.fullmatch(r"[\w.-]+", name) and env_id not in registration.ENV_REGISTRY:
+            registration.register(env_id, f"{_HERE}:GemEnv", name=name)
+
+    for name in environment_names():
+        add(name)
+    on_register(add, key=_HERE)

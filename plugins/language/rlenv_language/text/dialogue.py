@@ -1,0 +1,126 @@
+"""Dialogues as environments: a prompt, turns, and a reward function or a reward model that judges them (R6.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TypedDict
+
+import numpy as np
+
+from hal import Field, Spec
+from hal.field import JsonDict
+from rlenv_language.text.view import TEXT, decode, encode, text_field
+from rlenv_robot.tables import ExtraInfo, Options, check_options
+from rlenv_robot.tasks.episode_rules import check_seed, episode_rng, random_seed
+from rlenv_robot.world import EnvDescription, TimeStep, World, first_part
+
+__all__ = ["Dialogue", "Said"]
+
+
+class Said(TypedDict):
+    """One message of a dialogue.
+
+    Attributes:
+        role: ``user`` or ``assistant``, who is the agent.
+        content: its text.
+    """
+
+    role: str
+    content: str
+
+
+class Dialogue(World):
+    """Answer a prompt, over one turn or several, and be judged at the end.
+
+    An observation is what the user says, an action what the agent answers. The reward is 0 until the dialogue ends, and
+    then the score that ``judge`` gives all its messages. It ends after ``turns`` answers, or where the user is done.
+
+    Args:
+        prompts: the first messages; the seed draws one for each episode.
+        judge: a reward function or a reward model: messages -> a finite number.
+        respond: the user's next message to the messages so far, or None to end; without it a dialogue is one turn.
+        turns: most answers.
+        size: room of a text, characters.
+
+    Raises:
+        ValueError: no prompt, a prompt without room, or turns below 1.
+    """
+
+    def __init__(
+        self,
+        prompts: Sequence[str],
+        judge: Callable[[Sequence[Said]], float],
+        respond: Callable[[Sequence[Said]], str | None] | None = None,
+        turns: int = 8,
+        size: int = 4096,
+    ) -> None:
+        if not prompts or max(map(len, prompts)) > size:
+            raise ValueError(
+                f"there are {len(prompts)} prompts, expected at least one, of up to {size} characters each"
+            )
+        if turns < 1:
+            raise ValueError(f"turns is {turns}, it must be at least 1")
+        self._prompts, self._judge, self._respond = tuple(prompts), judge, respond
+        self._turns, self._size = turns, size
+        self._seed, self._episodes = random_seed(), 0
+        self._messages: list[Said] = []
+
+    @cached_property
+    def observation(self) -> Spec:
+        """The observation: what the user says."""
+        return Spec("dialogue_observation", (text_field(self._size, "what the user says"),))
+
+    @cached_property
+    def action(self) -> Spec:
+        """The action: what the agent answers."""
+        return Spec("dialogue_action", (text_field(self._size, "what the agent answers"),))
+
+    @property
+    def description(self) -> EnvDescription:
+        """The rules of the dialogue."""
+        return EnvDescription(
+            f"{first_part(self)}\n\nHere: {len(self._prompts)} prompts, up to {self._turns} answers.",
+            Field("reward", (), "float64", meaning="the judge's, of the whole dialogue, at its end; else 0"),
+            {"seed": "whole number from 0: draws the prompts from here on"},
+            extra_info={"score": "the judge's, at the end"},
+        )
+
+    def reset(self, options: Options) -> TimeStep:
+        """Draw a prompt.
+
+        Raises:
+            ValueError: an unknown option, or a wrong seed.
+        """
+        check_options(options, "reset", '{"seed": 7}', ("seed",))
+        if options.get("seed") is not None:
+            self._seed, self._episodes = check_seed(options["seed"]), 0
+        rng = episode_rng(self._seed, 0, self._episodes)
+        self._episodes += 1
+        self._messages = [{"role": "user", "content": self._prompts[int(rng.integers(len(self._prompts)))]}]
+        return self._timestep(0.0, False, {})
+
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
+        """Take an answer; the user responds, or the judge does.
+
+        Raises:
+            ValueError: the judge's score is not finite, or the user's message has no room.
+        """
+        self._messages.append({"role": "assistant", "content": decode(action[TEXT])})
+        answers = sum(one["role"] == "assistant" for one in self._messages)
+        said = None if self._respond is None or answers >= self._turns else self._respond(tuple(self._messages))
+        if said is not None:
+            self._messages.append({"role": "user", "content": said})
+            return self._timestep(0.0, False, {})
+        score = float(self._judge(tuple(self._messages)))
+        if not np.isfinite(score):
+            raise ValueError(f"the judge gave {score}, expected a finite number")
+        return self._timestep(score, True, {"score": score})
+
+    def _timestep(self, reward: float, over: bool, extra: ExtraInfo) -> TimeStep:
+        text = "" if over else self._messages[-1]["content"]
+        return TimeStep({TEXT: encode(text, self.observation[TEXT])}, reward, over, False, extra)
+
+    def episode_info(self) -> JsonDict:
+        """Return name and seed."""
+        return {"task": self.name, "seed": self._seed, "draw": self._episodes - 1}

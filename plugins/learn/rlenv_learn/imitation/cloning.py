@@ -1,0 +1,81 @@
+"""Clone a demonstrator's single actions into a network of vectors: behavioural cloning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.adapters.torch import TransitionDataset
+from rlenv_robot.source import SourceData
+from rlenv_learn.imitation.demonstrations import INTENDED
+
+__all__ = ["Demonstrations", "clone", "demonstrated"]
+
+_BATCH, _RATE, _DECAY, _BETA, _NOISE = 256, 3e-3, 0.01, 0.05, 0.02
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """Demonstrated actions.
+
+    Attributes:
+        vectors: observation vectors of `FlattenObservation`, float32 (N, D).
+        actions: action vectors, float32 (N, A).
+    """
+
+    vectors: torch.Tensor
+    actions: torch.Tensor
+
+    def drawn(self, count: int, random: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return vectors and actions of as many steps, each drawn from all with the same chance."""
+        rows = torch.randint(len(self.vectors), (count,), generator=random)
+        return self.vectors[rows], self.actions[rows]
+
+
+def demonstrated(source: SourceData, flat: FlattenObservation) -> Demonstrations:
+    """Return the actions of all recorded episodes that succeeded.
+
+    Where the record has what the demonstrator intended (`rlenv_learn.imitation.demonstrations`), that is the
+    action, and otherwise what was executed.
+
+    Args:
+        source: recorded episodes of the task.
+        flat: the task's vectors.
+
+    Raises:
+        SourceError: no episode succeeded.
+    """
+    dataset = TransitionDataset(source, {"chunk": 1, "success": True})
+    batch = dataset[np.arange(len(dataset))]
+    intended = batch.get("behaviour_chunk", {})
+    observation = {name: value.numpy() for name, value in batch["observation"].items()}
+    action = {name: intended.get(INTENDED + name, value)[:, 0].numpy() for name, value in batch["action"].items()}
+    vectors, actions = flat.observe(observation), flat.vector_of(action, observation)
+    return Demonstrations(torch.from_numpy(vectors), torch.from_numpy(actions))
+
+
+def clone(network: nn.Module, shown: Demonstrations, updates: int, random: torch.Generator) -> None:
+    """Train a network to answer as the demonstrator did.
+
+    The loss is Huber's, which is linear beyond 0.05 of an action's range. Adam with decoupled weight decay begins with
+    steps of 3e-3, which fall linearly to 0. Vectors get noise with a standard deviation of 0.02.
+
+    Args:
+        network: from observation vectors to action vectors.
+        shown: the demonstrations.
+        updates: how many, of 256 steps each.
+        random: chooses the steps.
+    """
+    optimizer = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=_DECAY)
+    for update in range(updates):
+        optimizer.param_groups[0]["lr"] = _RATE * (1 - update / updates)
+        vectors, actions = shown.drawn(_BATCH, random)
+        vectors = vectors + _NOISE * torch.randn(vectors.shape, generator=random)
+        loss = nn.functional.smooth_l1_loss(network(vectors), actions, beta=_BETA)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

@@ -1,0 +1,439 @@
+"""Soft actor-critic with prior data (RLPD; Ball et al. 2023, arXiv:2302.02948) in PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.policies.flat import ScaledDifferences
+from rlenv_learn.gripper_view import GripperView
+from rlenv_learn.online.replay import Steps
+
+__all__ = ["Actor", "CriticEnsemble", "Improvement", "Rlpd", "RlpdSettings", "View", "load_arrays", "module_arrays"]
+
+Improvement = Literal["gradient", "filter"]
+"""Ways in which the actor learns from the critics. ``gradient``: it climbs their mean value (RLPD). ``filter``: it
+imitates those of its own steps whose actions the critics value more than what it would do (CRR; Wang et al. 2020,
+arXiv:2006.15134), so it never goes where nothing was tried."""
+
+View = Literal["vector", "gripper"]
+"""``vector``: the task's vector with its differences close up; ``gripper``: seen from an SO-101's heading and gripper
+(`rlenv_learn.gripper_view.GripperView`), or as ``vector`` where the task has no such arm."""
+
+_LOG_WIDTH = (-5.0, 0.0)
+"""Least and largest logarithm of an action's standard deviation before tanh."""
+
+_NEAR = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RlpdSettings:
+    """The settings of a learning; the defaults are for one core of a processor (docs/trainers.md, "Results of RLPD").
+
+    Attributes:
+        hold: control periods for which the robot carries out one choice of the policy; 3 of an arm at 30 Hz are the
+            10 Hz of HIL-SERL (Luo et al. 2024, arXiv:2410.21845).
+        discount: of rewards, for each control period.
+        critics: networks in the ensemble.
+        subset: how many of them, drawn anew for each update, give the target by their least value.
+        hidden: units of each hidden layer of a critic.
+        actor_hidden: units of each hidden layer of the actor.
+        view: what actor and critics see, see `View`.
+        average: the share of the actor that goes into the average of its weights at each update. The average is what
+            acts and is saved as the policy; 1 is the newest weights.
+        batch: steps in one update; half of them are demonstrations and interventions.
+        rate: step size of Adam.
+        target_rate: the share of the critics that goes into the target critics at each update.
+        ratio: updates of the critics for each choice of the policy.
+        actor_every: updates of the critics for one of the actor.
+        entropy: target of the actions' entropy, for each element of the action vector.
+        temperature: first weight of the entropy.
+        imitation: weight of the distance between the actor's and the demonstrated actions in the actor's loss (Nair et
+            al. 2018, arXiv:1709.10089) at first; 0 for plain RLPD.
+        imitations: updates of the actor alone that imitate demonstrations and corrections, after each update.
+        imitated: choices of the policy over which that weight falls to a tenth, linearly.
+        noise: standard deviation of the actor's draws at first, before they are bent into (-1, 1).
+        cloning: updates that imitate the demonstrations before anything else is learned; 0 for a random start.
+        improvement: how the actor learns from the critics, see `Improvement`.
+        warm_up: choices of the policy before the actor learns from the critics; until then it imitates alone. More
+            choices than are made is imitation for good.
+        value_range: the least and the largest value that rewards allow; targets are cut off there.
+    """
+
+    hold: int = 3
+    discount: float = 0.99
+    critics: int = 3
+    subset: int = 2
+    hidden: tuple[int, ...] = (64, 64)
+    actor_hidden: tuple[int, ...] = (256, 256)
+    view: View = "vector"
+    average: float = 1.0
+    batch: int = 256
+    rate: float = 1e-3
+    target_rate: float = 0.01
+    ratio: float = 1.0
+    actor_every: int = 1
+    entropy: float = -2.0
+    temperature: float = 1e-5
+    imitation: float = 1.0
+    imitations: int = 0
+    imitated: int = 12_000
+    noise: float = 0.067
+    cloning: int = 2000
+    improvement: Improvement = "gradient"
+    warm_up: int = 9000
+    value_range: tuple[float, float] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        whole = {"hold": self.hold, "critics": self.critics, "subset": self.subset, "actor_every": self.actor_every}
+        for name, value in whole.items():
+            if value < 1:
+                raise ValueError(f"{name} is {value}, it must be at least 1")
+        if self.subset > self.critics:
+            raise ValueError(f"subset is {self.subset}, it must be at most the {self.critics} critics")
+        if self.batch < 2 or self.batch % 2:
+            raise ValueError(f"batch is {self.batch}, it must be an even number from 2, for two halves")
+        if not 0 < self.average <= 1:
+            raise ValueError(
+                f"average is {self.average}, it must be above 0 and at most 1, which is the newest weights"
+            )
+        low, high = np.exp(_LOG_WIDTH)
+        if not low < self.noise < high:
+            raise ValueError(f"noise is {self.noise}, it must be above {low:.4f} and below {high:g}")
+        for setting, chosen, allowed in (("view", self.view, View), ("improvement", self.improvement, Improvement)):
+            if chosen not in get_args(allowed):
+                raise ValueError(f"{setting} is {chosen!r}, allowed are {', '.join(map(repr, get_args(allowed)))}")
+        if not 0 <= self.discount < 1:
+            raise ValueError(f"discount is {self.discount}, it must be from 0 to below 1")
+
+
+# -- networks ----------------------------------------------------------------------------------------------------------
+
+
+class CriticEnsemble(nn.Module):
+    """Several critics with layer normalisation that compute together.
+
+    Args:
+        count: critics, E.
+        inputs: length of observation and action vector together.
+        hidden: units of the hidden layers.
+        generator: draws the first weights.
+    """
+
+    def __init__(self, count: int, inputs: int, hidden: tuple[int, ...], generator: torch.Generator) -> None:
+        super().__init__()
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        self.scales, self.shifts = nn.ParameterList(), nn.ParameterList()
+        for before, after in pairwise((inputs, *hidden, 1)):
+            bound = before**-0.5
+            self.weights.append(_uniform((count, before, after), bound, generator))
+            self.biases.append(_uniform((count, 1, after), bound, generator))
+        for width in hidden:
+            self.scales.append(nn.Parameter(torch.ones(count, 1, width)))
+            self.shifts.append(nn.Parameter(torch.zeros(count, 1, width)))
+
+    def forward(self, both: torch.Tensor, chosen: torch.Tensor | None = None) -> torch.Tensor:
+        """Return values, shape (E, B).
+
+        Args:
+            both: observation and action vectors, (B, inputs).
+            chosen: indices of the critics that compute; None is all.
+        """
+
+        def of(parameter: torch.Tensor) -> torch.Tensor:
+            return parameter if chosen is None else parameter[chosen]
+
+        first = of(self.weights[0])
+        count, inputs, width = first.shape
+        # All critics see the same vectors: one product of two matrices.
+        value = (both @ first.transpose(0, 1).reshape(inputs, count * width)).view(-1, count, width).transpose(0, 1)
+        value = value + of(self.biases[0])
+        for layer in range(1, len(self.weights)):
+            value = functional.layer_norm(value, value.shape[-1:]) * of(self.scales[layer - 1])
+            value = torch.relu(value + of(self.shifts[layer - 1]))
+            value = torch.baddbmm(of(self.biases[layer]), value, of(self.weights[layer]))
+        return value[..., 0]
+
+
+def _uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> nn.Parameter:
+    return nn.Parameter((torch.rand(shape, generator=generator) * 2 - 1) * bound)
+
+
+class Actor(nn.Module):
+    """A policy that draws action vectors from a Gaussian and bends them into (-1, 1) by tanh.
+
+    Args:
+        flat: what the vectors are.
+        settings: its hidden layers, its view and the first width of its draws.
+        generator: draws the first weights.
+    """
+
+    def __init__(self, flat: FlattenObservation, settings: RlpdSettings, generator: torch.Generator) -> None:
+        super().__init__()
+        hidden = settings.actor_hidden
+        seen_from_gripper = settings.view == "gripper" and GripperView.fits(flat)
+        self.features = GripperView(flat) if seen_from_gripper else ScaledDifferences(flat)
+        parts: list[nn.Module] = []
+        for before, after in pairwise((self.features.size, *hidden)):
+            parts += [_dense(before, after, 1.0, generator), nn.ReLU()]
+        self.body = nn.Sequential(*parts)
+        self.mean = _dense(hidden[-1], flat.action_size, 0.1, generator)
+        self.width = _dense(hidden[-1], flat.action_size, 0.0, generator)  # constant until the critics teach it
+        with torch.no_grad():
+            self.width.bias.fill_(float(np.log(settings.noise)))
+
+    def forward(self, vector: torch.Tensor) -> torch.Tensor:
+        """Return the likeliest action vectors (B, A) for observation vectors (B, D)."""
+        return torch.tanh(self.mean(self.body(self.features(vector))))
+
+    def draw(self, vector: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return action vectors (B, A) and the logarithms of their densities (B,).
+
+        Args:
+            vector: observation vectors (B, D).
+            noise: standard normal, (B, A).
+        """
+        inner = self.body(self.features(vector))
+        low, high = _LOG_WIDTH
+        log_width = low + (high - low) * torch.sigmoid(_logit(self.width(inner)))
+        before = self.mean(inner) + log_width.exp() * noise
+        # log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x)), which does not lose digits.
+        bent = 2 * (np.log(2.0) - before - functional.softplus(-2 * before))
+        density = -0.5 * noise.square() - log_width - 0.5 * np.log(2 * np.pi) - bent
+        return torch.tanh(before), density.sum(-1)
+
+
+def _logit(log_width: torch.Tensor) -> torch.Tensor:
+    """Return where a sigmoid between the ends of `_LOG_WIDTH` has about this value and the slope 1 there."""
+    low, high = _LOG_WIDTH
+    return 4 * (log_width - (low + high) / 2) / (high - low)
+
+
+def _dense(inputs: int, outputs: int, share: float, generator: torch.Generator) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs)
+    with torch.no_grad():
+        layer.weight.copy_(_uniform((outputs, inputs), share * (3.0 / inputs) ** 0.5, generator))
+        layer.bias.zero_()
+    return layer
+
+
+# -- learning ----------------------------------------------------------------------------------------------------------
+
+
+class Rlpd:
+    """Actor, critics and their updates.
+
+    The updates are those of RLPD: critics with layer normalisation, targets by the least value of a drawn subset of
+    target critics, many updates for each step, and batches of which half are demonstrations. Further: targets are cut
+    off at the values that rewards allow, the entropy is left out of them (as RLPD does for sparse rewards), and the
+    actor may begin as a clone and go on imitating (`RlpdSettings`). A generator of its own makes an equal seed learn
+    equally on the same machine.
+
+    Args:
+        flat: the vectors; one action vector counts for `RlpdSettings.hold` control periods.
+        settings: of the learning.
+        seed: of the networks and of all draws.
+    """
+
+    def __init__(self, flat: FlattenObservation, settings: RlpdSettings, seed: int = 0) -> None:
+        self.flat, self.settings, self.updates = flat, settings, 0
+        self.random = torch.Generator().manual_seed(seed)
+        self.actor = Actor(flat, settings, self.random)
+        self.average = copy.deepcopy(self.actor)
+        inputs = self.actor.features.size + flat.action_size
+        self.critics = CriticEnsemble(settings.critics, inputs, settings.hidden, self.random)
+        self.targets = CriticEnsemble(settings.critics, inputs, settings.hidden, self.random)
+        self.targets.load_state_dict(self.critics.state_dict())
+        self.log_temperature = nn.Parameter(torch.tensor(float(np.log(settings.temperature))))
+        self._actor_weights = list(self.actor.parameters())
+        self._critic_weights = list(self.critics.parameters())
+        self._average_weights = [value.detach() for value in self.average.parameters()]
+        self._target_weights = [value.detach() for value in self.targets.parameters()]
+        self._actor_steps = torch.optim.Adam(self._actor_weights, settings.rate, fused=True)
+        self._critic_steps = torch.optim.Adam(self._critic_weights, settings.rate, fused=True)
+        self._temperature_steps = torch.optim.Adam([self.log_temperature], settings.rate)
+        self._fill_optimizers()
+
+    def clone(self, steps: Steps) -> float:
+        """Let the actor imitate steps once, and return the loss."""
+        missed = self._missed(steps)
+        self._move_actor(missed)
+        return float(missed.item())
+
+    def _move_actor(self, loss: torch.Tensor) -> None:
+        self._step(self._actor_steps, self._actor_weights, loss)
+        with torch.no_grad():
+            torch._foreach_lerp_(self._average_weights, self._actor_weights, self.settings.average)
+
+    def update(self, steps: Steps, demonstrated: int, act: bool = True) -> dict[str, float]:
+        """Update the critics, and the actor in every `RlpdSettings.actor_every`-th call.
+
+        Args:
+            steps: B of them; the demonstrations come first.
+            demonstrated: how many of them are demonstrations.
+            act: whether the actor learns from the critics; otherwise it imitates alone.
+
+        Returns:
+            Figures by name: the critics' loss and mean value; if the actor learned, its figures too.
+        """
+        self.updates += 1
+        features = self.actor.features(steps.observation)
+        both = torch.cat([features, steps.action], dim=1)
+        value = self.critics(both)
+        missed = (value - self.target_values(steps)).square().mean(dim=1).sum()
+        self._step(self._critic_steps, self._critic_weights, missed)
+        with torch.no_grad():
+            torch._foreach_lerp_(self._target_weights, self._critic_weights, self.settings.target_rate)
+        figures = {"train/critic_loss": missed.item() / self.settings.critics, "train/value": value.mean().item()}
+        if self.updates % self.settings.actor_every == 0:
+            if act and self.settings.improvement == "filter":
+                figures |= self._imitate_better(steps, demonstrated)
+            elif act:
+                figures |= self._update_actor(steps, features, demonstrated)
+            elif demonstrated and self.settings.imitation:
+                figures["train/imitation_loss"] = self.clone(steps.first(demonstrated))
+        return figures
+
+    def target_values(self, steps: Steps) -> torch.Tensor:
+        """Return the values that the critics are to have, (B,): ``reward + discount * least next value``, cut off."""
+        settings = self.settings
+        with torch.no_grad():
+            action, _ = self.actor.draw(steps.following, self._noise(len(steps.action)))
+            both = torch.cat([self.actor.features(steps.following), action], dim=1)
+            chosen = torch.randperm(settings.critics, generator=self.random)[: settings.subset]
+            least = self.targets(both, chosen).amin(dim=0)
+        return (steps.reward + steps.discount * least).clamp(*settings.value_range)
+
+    def _update_actor(self, steps: Steps, features: torch.Tensor, demonstrated: int) -> dict[str, float]:
+        settings = self.settings
+        action, density = self.actor.draw(steps.observation, self._noise(len(steps.action)))
+        value = self.critics(torch.cat([features, action], dim=1)).mean(dim=0)
+        temperature = self.log_temperature.detach().exp()
+        loss = (temperature * density - value).mean()
+        figures = {"train/policy_loss": loss.item(), "train/entropy": -density.mean().item()}
+        if settings.imitation and demonstrated:
+            away = self._missed(steps.first(demonstrated))
+            share = max(0.1, 1 - 0.9 * self.updates / (settings.ratio * settings.imitated))
+            loss = loss + settings.imitation * share * away
+            figures["train/imitation_loss"] = away.item()
+        self._move_actor(loss)
+        surplus = -density.detach().mean() - settings.entropy * action.shape[1]
+        self._step(self._temperature_steps, [self.log_temperature], self.log_temperature * surplus)
+        return figures | {"train/temperature": self.log_temperature.exp().item()}
+
+    def better(self, steps: Steps, demonstrated: int) -> torch.Tensor:
+        """Return which steps the actor is to imitate, (B,) bool.
+
+        These are the demonstrated ones, and those whose actions the critics value more, in the mean of all, than the
+        actor's likeliest actions there.
+
+        Args:
+            steps: B of them; the demonstrations come first.
+            demonstrated: how many of them are demonstrations.
+        """
+        with torch.no_grad():
+            features = self.actor.features(steps.observation)
+            done = self.critics(torch.cat([features, steps.action], dim=1)).mean(dim=0)
+            instead = self.critics(torch.cat([features, self.actor(steps.observation)], dim=1)).mean(dim=0)
+        return (done > instead) | (torch.arange(len(done)) < demonstrated)
+
+    def _imitate_better(self, steps: Steps, demonstrated: int) -> dict[str, float]:
+        better = self.better(steps, demonstrated)
+        share = better[demonstrated:].float().mean().item() if demonstrated < len(better) else 0.0
+        return {"train/imitation_loss": self.clone(steps.chosen(better.numpy())), "train/better_share": share}
+
+    def _missed(self, steps: Steps) -> torch.Tensor:
+        """Return the distance of the actor's likeliest actions: squared below `_NEAR`, beyond it absolute."""
+        return functional.smooth_l1_loss(self.actor(steps.observation), steps.action, beta=_NEAR)
+
+    def _noise(self, count: int) -> torch.Tensor:
+        return torch.randn((count, self.flat.action_size), generator=self.random)
+
+    @staticmethod
+    def _step(optimizer: torch.optim.Optimizer, weights: list[nn.Parameter], loss: torch.Tensor) -> None:
+        # Other networks' gradients are not computed.
+        for weight, gradient in zip(weights, torch.autograd.grad(loss, weights, allow_unused=True), strict=True):
+            weight.grad = gradient
+        optimizer.step()
+
+    # -- state -----------------------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return everything that was learned, and the state of the draws, as named arrays."""
+        result = {"updates": np.array(self.updates), "random": self.random.get_state().numpy().copy()}
+        for name, value in self._named():
+            result[name] = value.detach().numpy().copy()
+        return result
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `arrays` returned.
+
+        Raises:
+            ValueError: the arrays are of other settings or vectors.
+        """
+        for name, value in self._named():
+            if name not in arrays or arrays[name].shape != tuple(value.shape):
+                shape = arrays[name].shape if name in arrays else "missing"
+                raise ValueError(
+                    f"the learner's state does not fit: {name} is {shape}, expected {tuple(value.shape)}; use the "
+                    "settings with which it was saved, or begin in another folder"
+                )
+        with torch.no_grad():
+            for name, value in self._named():
+                value.copy_(torch.from_numpy(arrays[name]))
+        self.random.set_state(torch.from_numpy(arrays["random"].copy()))
+        self.updates = int(arrays["updates"])
+
+    def _fill_optimizers(self) -> None:
+        """Make the optimisers' state, which Adam makes at the first step of each weight; some are never stepped."""
+        for optimizer, weights in self._optimizers():
+            for weight in weights:
+                optimizer.state[weight] = {
+                    "step": torch.tensor(0.0),
+                    "exp_avg": torch.zeros_like(weight),
+                    "exp_avg_sq": torch.zeros_like(weight),
+                }
+
+    def _optimizers(self) -> tuple[tuple[torch.optim.Optimizer, list[nn.Parameter]], ...]:
+        return (
+            (self._actor_steps, self._actor_weights),
+            (self._critic_steps, self._critic_weights),
+            (self._temperature_steps, [self.log_temperature]),
+        )
+
+    def _named(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield every tensor of the state."""
+        modules: dict[str, nn.Module]
+        modules = {"actor": self.actor, "average": self.average, "critics": self.critics, "targets": self.targets}
+        for part, module in modules.items():
+            for name, value in module.state_dict(keep_vars=True).items():
+                yield f"{part}.{name}", value
+        yield "log_temperature", self.log_temperature
+        for number, (optimizer, weights) in enumerate(self._optimizers()):
+            for place, weight in enumerate(weights):
+                for name, value in optimizer.state[weight].items():
+                    yield f"adam_{number}.{place}.{name}", value
+
+
+def module_arrays(module: nn.Module) -> dict[str, np.ndarray]:
+    """Return a network's weights as named arrays."""
+    return {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
+
+
+def load_arrays(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
+    """Give a network the weights that `module_arrays` returned; further arrays are left out.
+
+    Raises:
+        RuntimeError: the network has other weights.
+    """
+    names = module.state_dict().keys()
+    module.load_state_dict({name: torch.from_numpy(arrays[name]) for name in names if name in arrays})

@@ -1,0 +1,108 @@
+"""PPO learns, and repeats itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rlenv_robot
+from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot.policies.network import NetworkPolicy
+from rlenv_robot.registry import task
+from rlenv_robot.training.rollout import evaluate
+from tests.fakes import LEVER_MJCF
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from rlenv_learn.imitation.cloning import Demonstrations  # noqa: E402
+from rlenv_learn.ppo import ImitationSettings, PpoSettings, improve_by_ppo, ppo_settings  # noqa: E402
+
+
+@pytest.mark.slow
+def test_a_mujoco_model_learns_to_raise_its_tip(tmp_path: Path) -> None:
+    (tmp_path / "lever.xml").write_text(LEVER_MJCF)
+    name, options = str(tmp_path / "lever.xml"), {"reward_from": "tip[2]", "steps": 40}
+    settings = PpoSettings(num_envs=16, horizon=20, minibatch=80, reward_scale=1.0, hidden=(32,))
+    with rlenv_robot.make_vector(name, 16, seed=0, **options) as envs:
+        policies = [policy for _, policy, _ in improve_by_ppo(envs, settings, 16_000, 0)]
+    with rlenv_robot.make_vector(name, 16, autoreset="disabled", **options) as envs:
+        first, last = (np.mean([one.total for one in evaluate(envs, policies[n], 5)]) for n in (0, -1))
+    assert last > first + 1
+
+
+@pytest.mark.parametrize("name", ["go2-walk", "so101-pair-lift", "so101-reach"])
+def test_the_same_seed_gives_the_same_policy_and_leaves_the_generators_alone(name: str) -> None:
+    settings = replace(ppo_settings(task(name)), num_envs=4, horizon=10, minibatch=20, epochs=2)
+    weights = []
+    torch.manual_seed(11)
+    before = torch.get_rng_state()
+    for seed in (7, 7, 8):
+        with rlenv_robot.make_vector(name, 4, seed=seed) as envs:
+            course = list(improve_by_ppo(envs, settings, 80, seed))
+        assert [steps for steps, *_ in course] == [40, 80]
+        figures = course[0][2]
+        assert figures["train/learning_rate"] == settings.rate
+        assert figures["train/action_std"] == pytest.approx(np.exp(-0.7), rel=0.1)
+        assert all(np.isfinite(value) for value in figures.values())
+        weights.append(np.concatenate([part.ravel() for layer in course[-1][1].layers for part in layer]))
+    np.testing.assert_array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[0], weights[2])
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def weights_of(policy: NetworkPolicy) -> np.ndarray:
+    return np.concatenate([part.ravel() for layer in policy.layers for part in layer])
+
+
+def test_demonstrations_give_the_start_and_the_critic_learns_before_the_policy() -> None:
+    flat, random = flat_for(task("so101-push")), torch.Generator().manual_seed(1)
+    vectors = torch.randn((500, flat.size), generator=random)
+    shown = Demonstrations(vectors, torch.full((500, flat.action_size), 0.3))
+    imitation = ImitationSettings(cloning=300, patience=0.5, log_width=-3.0)
+    settings = PpoSettings(
+        num_envs=4, horizon=10, minibatch=20, epochs=2, magnified=True, activation="relu", imitation=imitation
+    )
+    with rlenv_robot.make_vector("so101-push", 4, seed=0) as envs:
+        course = list(improve_by_ppo(envs, settings, 160, 0, None, shown))
+    assert [steps for steps, *_ in course] == [0, 40, 80, 120, 160]
+    start = course[0][1]
+    value = np.concatenate([vectors, torch.tanh(5 * vectors[:, flat.size - flat.difference_size :])], axis=1)
+    for weights, bias in start.layers[:-1]:
+        value = np.maximum(value @ weights + bias, 0)
+    answers = value @ start.layers[-1][0] + start.layers[-1][1]
+    assert np.abs(answers - 0.3).mean() < 0.05
+    changed = [not np.array_equal(weights_of(start), weights_of(policy)) for _, policy, _ in course]
+    assert changed == [False, False, False, True, True]
+    assert course[1][2]["train/action_std"] == pytest.approx(np.exp(-3.0))
+    assert course[1][2]["train/learning_rate"] == imitation.rate
+
+
+@pytest.mark.parametrize("weight", [0.0, 10.0])
+def test_imitation_holds_the_policy_at_the_demonstrations(weight: float) -> None:
+    """The clone is barely trained, so that the term of imitation is all that pulls it to the demonstrations."""
+    flat, random = flat_for(task("so101-reach")), torch.Generator().manual_seed(1)
+    shown = Demonstrations(
+        0.3 * torch.randn((500, flat.size), generator=random), torch.full((500, flat.action_size), 0.5)
+    )
+    imitation = ImitationSettings(cloning=1, patience=0.0, weight=weight, fading=10.0)
+    settings = PpoSettings(num_envs=4, horizon=10, minibatch=20, epochs=5, imitation=imitation)
+    with rlenv_robot.make_vector("so101-reach", 4, seed=0) as envs:
+        course = list(improve_by_ppo(envs, settings, 200, 0, None, shown))
+    missed = []
+    for policy in (course[0][1], course[-1][1]):
+        value = shown.vectors.numpy()
+        for weights, bias in policy.layers[:-1]:
+            value = np.tanh(value @ weights + bias)
+        missed.append(np.abs(value @ policy.layers[-1][0] + policy.layers[-1][1] - 0.5).mean())
+    assert (missed[1] < 0.5 * missed[0]) == (weight > 0)
+
+
+def test_environments_that_do_not_begin_anew_are_refused() -> None:
+    with (
+        rlenv_robot.make_vector("so101-reach", 2, autoreset="disabled") as envs,
+        pytest.raises(ValueError, match="same_step"),
+    ):
+        next(improve_by_ppo(envs, PpoSettings(), 10, 0))

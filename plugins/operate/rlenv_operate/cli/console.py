@@ -1,0 +1,210 @@
+"""``rlenv-robot console`` and ``tokens``: the operator's page, and the tokens of its visitors."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rlenv_robot.cli.output import print_table, say
+
+if TYPE_CHECKING:
+    from real.server.server import Server
+
+__all__ = ["add", "add_tokens", "beside", "run", "run_tokens"]
+
+_END_S = 5.0
+_ROLES = ("operate", "move", "watch", "stop")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``console``."""
+    parser.description = (
+        "Serve a page in which people operate a served robot: its state, cameras, Stop, Arm, Hold, resets, verdicts "
+        "and teleoperation. Needs the extra `console`. The page is no substitute for the robot's own stop button."
+    )
+    parser.epilog = """
+Examples:
+
+  rlenv-robot serve --telemetry 'tcp://127.0.0.1:*'         # in another terminal
+  rlenv-robot console
+  rlenv-robot console tcp://192.168.1.7:5555 --keys client-keys --task so101-reach --record runs
+  rlenv-robot console tcp://192.168.1.7:5555 --keys client-keys --profile robot.toml
+  rlenv-robot console --host 0.0.0.0 --name arm.lab --tokens tokens --certificate cert.pem --private-key key.pem
+"""
+    parser.add_argument(
+        "address", nargs="?", default="tcp://127.0.0.1:5555", help="of the robot's server (default: %(default)s)"
+    )
+    parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")
+    parser.add_argument("--telemetry", metavar="ADDRESS", help="where the server does not announce its telemetry")
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, only this machine)")
+    parser.add_argument("--port", type=int, default=8400, help="0 for any free port (default: 8400)")
+    parser.add_argument(
+        "--tokens",
+        metavar="FOLDER",
+        help="of `rlenv-robot tokens new`; without it, one token is made and printed",
+    )
+    parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        help="another name by which browsers reach this machine; may be repeated",
+    )
+    parser.add_argument("--certificate", metavar="FILE", help="for TLS (PEM); needed beyond this machine")
+    parser.add_argument("--private-key", metavar="FILE", help="of the certificate (PEM)")
+    parser.add_argument(
+        "--fixture", metavar="ADDRESS", help="answer the resets of a profile with [reset] signal = 'fixture' there"
+    )
+    parser.add_argument("--acts", metavar="FILE", help="add each act there, a line of JSON with who did it")
+    parser.add_argument(
+        "--runs", metavar="FOLDER", help="recorded runs to replay on the page (default: the folder of --record)"
+    )
+    parser.add_argument(
+        "--profile", metavar="FILE", help="take [task], [record] and reset.fixture from there, where no flag gives them"
+    )
+    parser.add_argument("--task", default="", help="of teleoperated episodes, by name; without one they have no goal")
+    parser.add_argument("--steps", type=int, help="length of such an episode in control periods")
+    parser.add_argument("--record", metavar="FOLDER", help="record teleoperated episodes there, as an expert's")
+    parser.add_argument(
+        "--velocity", type=float, default=0.5, help="fastest teleoperated motion, rad/s (default: %(default)s)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve the page until Ctrl-C or SIGTERM.
+
+    Raises:
+        ValueError: a setting is not allowed, or the extra is missing.
+    """
+    from rlenv_robot.serving import TerminationSignals
+    from rlenv_operate.console.mover import MoverSettings
+
+    try:
+        from rlenv_operate.console.server import ConsoleServer, ConsoleSettings
+    except ImportError as error:
+        raise ValueError(f"the console needs {error.name}: pip install 'rlenv-robot[console]'") from None
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    args = _with_profile(args)
+    settings = ConsoleSettings(
+        address=args.address, keys=args.keys, telemetry=args.telemetry, host=args.host, port=args.port,
+        tokens=args.tokens, names=tuple(args.name), certificate=args.certificate, private_key=args.private_key,
+        fixture=args.fixture, acts=args.acts, runs=args.runs or args.record,
+        mover=MoverSettings(
+            task=args.task, task_options=args.task_options, steps=args.steps, record=args.record, key=args.record_key,
+            velocity=args.velocity,
+        ),
+    )  # fmt: skip
+    with TerminationSignals() as signals, ConsoleServer(settings) as server:
+        say(f"console of {args.address} at {server.url}")
+        while not signals.wait(0.5):
+            pass
+    return 0
+
+
+def _with_profile(args: argparse.Namespace) -> argparse.Namespace:
+    """Return the arguments with the settings of ``--profile`` where no flag gives them.
+
+    Raises:
+        ProfileError: the profile can't be read.
+    """
+    from rlenv_robot.config.profile import Profile, load_profile
+
+    profile = load_profile(args.profile) if args.profile else Profile()
+    own_task = profile.names_task and not args.task
+    settings = vars(args) | {
+        "task": profile.task.name if own_task else args.task,
+        "task_options": profile.task.options if own_task else {},
+        "record": args.record or profile.record.folder or None,
+        "record_key": profile.record.key or None,
+    }
+    if args.fixture is None and profile.reset.signal == "fixture":
+        settings["fixture"] = profile.reset.fixture
+    return argparse.Namespace(**settings)
+
+
+def beside(arguments: Sequence[str], verb: str = "console") -> Callable[[Server], AbstractContextManager[None]]:
+    """Return a function that runs a client of a server in a process of its own, as long as its context lasts.
+
+    A process of its own leaves the thread that moves the robot alone with Python's lock.
+
+    Args:
+        arguments: of the verb, after the address.
+        verb: of ``rlenv-robot``; takes an address and ``--telemetry``.
+    """
+
+    @contextmanager
+    def running(server: Server) -> Iterator[None]:
+        command = [sys.executable, "-m", "rlenv_robot", verb, server.address, *arguments]
+        process = subprocess.Popen([*command, "--telemetry", server.telemetry])
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    return running
+
+
+# -- Tokens ----------------------------------------------------------------------------------------------------
+
+
+def add_tokens(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``tokens``."""
+    parser.description = "Make, list and revoke the tokens by which people log in to the operator's page."
+    parser.epilog = """
+Examples:
+
+  rlenv-robot tokens new tokens --name ann --role operate
+  rlenv-robot tokens new tokens --name guest --role watch --days 7
+  rlenv-robot tokens list tokens
+  rlenv-robot tokens revoke tokens guest
+"""
+    acts = parser.add_subparsers(title="acts", metavar="ACT", dest="act", required=True)
+    new = acts.add_parser("new", help="make a token and print it; only its digest is kept")
+    new.add_argument("folder", help="of the list; it is made readable by its owner only")
+    new.add_argument("--name", required=True, help="of the person, written to the log of acts")
+    new.add_argument("--role", required=True, choices=_ROLES, help="each role includes those after it")
+    new.add_argument("--days", type=float, help="for which it is valid; without it, it never ends")
+    listing = acts.add_parser("list", help="list names, roles and ends")
+    listing.add_argument("folder", help="of the list")
+    revoke = acts.add_parser("revoke", help="take a person's tokens off the list; open pages are closed")
+    revoke.add_argument("folder", help="of the list")
+    revoke.add_argument("name", help="of the person")
+    parser.set_defaults(run=run_tokens)
+
+
+def run_tokens(args: argparse.Namespace) -> int:
+    """Make a token, list tokens, or take them off the list.
+
+    Raises:
+        ValueError: a name, a role or the number of days is not allowed, or the list is damaged.
+    """
+    from real.protocol.keys import Allowed, Role
+    from rlenv_operate.console.access import new_token, revoke_token
+
+    if args.act == "new":
+        if args.days is not None and not 0 < args.days < 36500:
+            raise ValueError(f"--days is {args.days:g}, allowed are numbers above 0 and below 36500")
+        until = None if args.days is None else datetime.now(UTC) + timedelta(days=args.days)
+        token = new_token(args.folder, args.name, Role(args.role), until)
+        say(f"{args.name} may {args.role}. The token, which is kept nowhere else:\n{token}")
+    elif args.act == "revoke":
+        say(f"revoked: {revoke_token(args.folder, args.name)} of {args.name}")
+    else:
+        rows = [
+            (entry.name, entry.role.value, "never" if entry.until is None else f"{entry.until:%Y-%m-%d %H:%M UTC}")
+            for entry in Allowed(args.folder)
+        ]
+        print_table("tokens", ("name", "role", "until"), rows)
+    return 0

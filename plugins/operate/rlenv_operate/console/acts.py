@@ -1,0 +1,197 @@
+"""Carry out the acts of people at the page, each by right, and write each to the log of acts with its name."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hal import ConnectionLost, RobotError
+from real import RemoteRobot
+from real.protocol.text import printable
+from rlenv_operate.console.access import Visitor
+from rlenv_operate.console.messages import Act
+from rlenv_operate.console.mover import Mover
+from rlenv_operate.console.questions import QuestionBox
+from rlenv_robot.serving.stopper import Stopper
+
+__all__ = ["ActLog", "ActRecord", "Acts"]
+
+_log = logging.getLogger(__name__)
+
+_KEPT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ActRecord:
+    """One act.
+
+    Attributes:
+        wall_s: time of day, seconds since 1970.
+        name, role: of the person.
+        act: its name.
+        text: the reason or remark that the person gave.
+        ok: whether it was carried out.
+        outcome: for the person.
+    """
+
+    wall_s: float
+    name: str
+    role: str
+    act: str
+    text: str
+    ok: bool
+    outcome: str
+
+
+class ActLog:
+    """Write each act as a line of JSON, on the disk when `add` returns. From any thread.
+
+    Args:
+        path: of the file, which is added to; None keeps the acts in memory alone.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+
+    def __init__(self, path: str | Path | None) -> None:
+        self._recent: deque[ActRecord] = deque(maxlen=_KEPT)
+        self._lock = threading.Lock()
+        if path is not None:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self._file = None if path is None else os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._trouble = ""
+
+    @property
+    def recent(self) -> tuple[ActRecord, ...]:
+        """The newest acts, oldest first."""
+        with self._lock:
+            return tuple(self._recent)
+
+    def add(self, record: ActRecord) -> None:
+        """Add an act. A disk that is full is reported once; the act itself was carried out."""
+        _log.info(
+            "%s (%s): %s%s: %s", record.name, record.role, record.act, f" ({record.text})" * bool(record.text),
+            record.outcome,
+        )  # fmt: skip
+        with self._lock:
+            self._recent.append(record)
+            if self._file is None:
+                return
+            try:
+                os.write(self._file, (json.dumps(asdict(record)) + "\n").encode())
+                os.fsync(self._file)
+            except OSError as error:
+                if not self._trouble:
+                    _log.error("the log of acts can't be written: %s", error)
+                self._trouble = str(error)
+
+    def close(self) -> None:
+        """Close the file. Calling it twice is allowed."""
+        with self._lock:
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+
+
+class Acts:
+    """Carry out acts. From any thread; an act waits for its outcome, a stop waits for no other act.
+
+    Args:
+        address: of the robot's server.
+        keys: folder of this machine's keys.
+        mover: moves the robot for people.
+        questions: of the robot's server.
+        log: of acts.
+        wall: time of day, seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        keys: str | Path | None,
+        mover: Mover,
+        questions: QuestionBox,
+        log: ActLog,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._address, self._keys = address, keys
+        self._mover, self._questions, self._log, self._wall = mover, questions, log, wall
+        self._stopper = Stopper(address, keys)
+
+    def start(self) -> None:
+        """Keep a connection for stops from now on."""
+        self._stopper.start()
+
+    def close(self) -> None:
+        """Close the connection for stops. Calling it twice is allowed."""
+        self._stopper.close()
+
+    def carry_out(self, act: Act, visitor: Visitor) -> ActRecord:
+        """Carry out one act, and return it with its outcome; whatever is wrong with it is the outcome."""
+        text = printable(act.text, 500)
+        try:
+            ok, outcome = True, self._allowed(act, visitor, text)
+        except (RobotError, ValueError, OSError) as error:
+            ok, outcome = False, str(error)
+        except Exception as error:  # the person must learn that nothing was done
+            _log.exception("an act could not be carried out")
+            ok, outcome = False, f"{type(error).__name__}: {error}"
+        record = ActRecord(self._wall(), visitor.name, visitor.role.value, act.act, text, ok, printable(outcome, 1000))
+        self._log.add(record)
+        return record
+
+    def _allowed(self, act: Act, visitor: Visitor, text: str) -> str:
+        name, mover = visitor.name, self._mover
+        match act.act:
+            case "stop":
+                mover.check("stop", visitor)
+                return self._stop(name, text)
+            case "arm":
+                mover.check("arm with take" if act.take else "arm", visitor)
+                return self._arm(act, visitor, text)
+            case "hold":
+                return self._hold(visitor, take=act.take)
+            case "reset_done" | "reset_refused":
+                mover.check(act.act, visitor)
+                self._questions.answer_reset(name, ready=act.act == "reset_done", note=text)
+                return "answered"
+            case verdict:
+                question = self._questions.pending
+                if question is None or question.owner:
+                    return mover.judge(visitor, verdict, text)
+                mover.check("verdict for the robot", visitor)
+                return self._questions.answer_verdict(name, verdict, text)
+
+    def _stop(self, name: str, text: str) -> str:
+        began_s = time.monotonic()
+        self._stopper.stop(f"{name} at the console: {text or 'Stop'}")
+        return f"stopped; the robot confirmed after {(time.monotonic() - began_s) * 1e3:.0f} ms"
+
+    def _arm(self, act: Act, visitor: Visitor, text: str) -> str:
+        status = self._stopper.status()
+        number = status.get("stop_number")
+        if status.get("state") != "stopped":
+            return self._mover.arm(visitor, take=act.take)
+        if not text:
+            raise ValueError("the robot is stopped; say what was found there, and why it may move again")
+        if act.stop_number != number:
+            raise ValueError("another stop has come since the page showed the robot's state; look again")
+        return self._mover.arm(visitor, f"{visitor.name}: {text}", act.stop_number, take=act.take)
+
+    def _hold(self, visitor: Visitor, *, take: bool) -> str:
+        if self._mover.hold(visitor, take=take):
+            return "held"
+        with closing(RemoteRobot(self._address, keys=self._keys, take="force" if take else "no")) as remote:
+            try:
+                remote.hold()
+            except ConnectionLost as error:
+                raise ValueError(f"{error}. Stop is always possible; take needs the role operate") from None
+        return "held"

@@ -1,0 +1,576 @@
+"""Serve the operator's page and its one web socket. Every page gets the newest state at its own pace."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import gzip
+import hashlib
+import json
+import logging
+import socket
+import threading
+import time
+from collections import deque
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import resources
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from hal import RobotError
+from real.control.limits import RateLimiter
+from real.protocol.access import may
+from real.protocol.text import printable
+from real.server.connections import raise_descriptor_limit
+from rlenv_robot.robot_models import find_robot_model
+from rlenv_operate.console.access import Origins, Tokens, Visitor, is_loopback
+from rlenv_operate.console.acts import ActLog, Acts
+from rlenv_operate.console.comparisons import Comparisons, ShownPair, compare
+from rlenv_operate.console.feed import RobotFeed
+from rlenv_operate.console.messages import (
+    MAX_BYTES,
+    Act,
+    Choice,
+    Compare,
+    Drive,
+    Login,
+    MessageError,
+    Replay,
+    Seen,
+    parse,
+)
+from rlenv_operate.console.mover import Mover, MoverSettings
+from rlenv_operate.console.questions import FixtureSocket, QuestionBox
+from rlenv_operate.console.replay import Replays
+from rlenv_operate.console.scene import Scene
+from rlenv_operate.console.strangers import Strangers, TlsLoop
+from rlenv_operate.console.view import (
+    acts_text,
+    describe_robot,
+    episodes_text,
+    image_frame,
+    question_text,
+    replay_text,
+    state_text,
+)
+
+__all__ = ["ConsoleServer", "ConsoleSettings"]
+
+_log = logging.getLogger(__name__)
+
+_MOST_PAGES, _MOST_PAGES_OF_ONE = 64, 16
+_LOGIN_S = 5.0
+_MESSAGES_PER_S, _BURST = 120.0, 240
+_WINDOW = 6
+"""States and images on their way to a page at most: a page that is slow gets fewer, and never old ones."""
+_MOST_UNSENT = 64
+"""Answers that wait for a page at most; one that reads nothing is cut off."""
+
+_PULSE_S = 0.5
+"""Longest time between two states that a page is sent, seconds, also where nothing is new."""
+
+_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+_KINDS = ("robot", "state", "question", "episodes", "acts")
+"""Messages of which a page is sent the newest, in this order."""
+
+_FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/console.js": ("console.js", "text/javascript; charset=utf-8"),
+    "/console.css": ("console.css", "text/css; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+_POLICY_VIOLATION, _TRY_LATER = 1008, 1013
+_REFUSED = 4401
+"""Code with which the socket of a page without a valid token is closed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSettings:
+    """The settings of a console.
+
+    Attributes:
+        address: of the robot's server.
+        keys: folder of this machine's keys.
+        telemetry: endpoint of the telemetry, where the server does not announce it.
+        host: where to listen.
+        port: 0 takes any free one.
+        tokens: folder of the list of tokens; None makes one for this process.
+        names: further names under which browsers reach this machine.
+        certificate, private_key: files (PEM) for TLS; needed where other machines reach the console.
+        fixture: endpoint at which the robot's server asks for resets; None: it asks elsewhere.
+        acts: file of the log of acts; None keeps it in memory.
+        runs: folder of recorded runs that pages may replay and compare; None: none.
+        mover: of teleoperation.
+
+    Raises:
+        ValueError: the port does not exist; other machines could reach the console without TLS or without a list of
+            tokens; or half of the certificate is missing.
+    """
+
+    address: str
+    keys: str | Path | None = None
+    telemetry: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8400
+    tokens: str | Path | None = None
+    names: tuple[str, ...] = ()
+    certificate: str | Path | None = None
+    private_key: str | Path | None = None
+    fixture: str | None = None
+    acts: str | Path | None = None
+    runs: str | Path | None = None
+    mover: MoverSettings = field(default_factory=MoverSettings)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"port is {self.port}, allowed are 0 (any free one) to 65535")
+        if (self.certificate is None) != (self.private_key is None):
+            raise ValueError("TLS needs both a certificate and its private key")
+        if is_loopback(self.host):
+            return
+        if self.certificate is None:
+            raise ValueError(
+                f"the console is to listen at {self.host}, where other machines reach it: TLS is needed there "
+                "(--certificate FILE --private-key FILE), or listen at 127.0.0.1"
+            )
+        if self.tokens is None:
+            raise ValueError(
+                f"the console is to listen at {self.host}, where other machines reach it: give a folder of tokens "
+                "(--tokens FOLDER; `rlenv-robot tokens new FOLDER --name NAME --role ROLE` makes one)"
+            )
+
+    @property
+    def tls(self) -> bool:
+        """Whether the console speaks HTTPS."""
+        return self.certificate is not None
+
+
+@dataclass(slots=True, eq=False)
+class _Page:
+    """One open page: its visitor, and what waits to be sent to it."""
+
+    socket: WebSocket
+    visitor: Visitor
+    news: asyncio.Event
+    cameras: frozenset[str] = frozenset()
+    answers: deque[str] = field(default_factory=deque)
+    fresh: set[str] = field(default_factory=set)
+    images: dict[str, int] = field(default_factory=dict)
+    sent: int = 0
+    seen: int = 0
+    replays: asyncio.Task[None] | None = None
+    compares: asyncio.Task[None] | None = None
+    shown: ShownPair | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether as many states and images are on their way as may be."""
+        return self.sent - self.seen >= _WINDOW
+
+
+class ConsoleServer:
+    """The console of one served robot.
+
+    Args:
+        settings: all of them.
+
+    Attributes:
+        tokens: of its visitors.
+
+    Raises:
+        ValueError: a setting is not allowed, or the list of tokens is damaged.
+        WireError: the robot's address is not understood, or another machine's and there are no keys.
+        OSError: the console's address is taken, or the log of acts can't be written.
+    """
+
+    def __init__(self, settings: ConsoleSettings) -> None:
+        self.settings = settings
+        self.tokens = Tokens(settings.tokens, printable(_user(), 64))
+        self._feed = RobotFeed(settings.address, settings.keys, settings.telemetry)
+        self._questions = QuestionBox()
+        self._mover = Mover(
+            settings.address, settings.keys, settings.mover, self._questions, self.tokens.current, self._robot_state
+        )
+        self._log = ActLog(settings.acts)
+        self._acts = Acts(settings.address, settings.keys, self._mover, self._questions, self._log)
+        self._replays = None if settings.runs is None else Replays(settings.runs)
+        self._comparisons = None if settings.runs is None else Comparisons(settings.runs)
+        self._fixture = None if settings.fixture is None else FixtureSocket(settings.fixture, self._questions)
+        self._listener = _listen(settings.host, settings.port)
+        self.port: int = self._listener.getsockname()[1]
+        self._origins = Origins((settings.host, *settings.names), self.port, tls=settings.tls)
+        self._pages: set[_Page] = set()
+        self._texts: dict[str, str] = {}
+        self._described: tuple[object, Scene | None] = (None, None)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._files = {path: _File(name, kind) for path, (name, kind) in _FILES.items()}
+        self._ordinary = ThreadPoolExecutor(16, "rlenv-robot console act")
+        self._replayer = ThreadPoolExecutor(1, "rlenv-robot console replay")
+        self._stops = ThreadPoolExecutor(8, "rlenv-robot console stop")
+        self._strangers = Strangers()
+        self._uvicorn = uvicorn.Server(
+            uvicorn.Config(
+                _OnlyOurHosts(self._app(), self._origins), log_config=None, access_log=False, server_header=False,
+                ws_max_size=MAX_BYTES, ws_max_queue=16, ws_ping_interval=5.0, ws_ping_timeout=10.0,
+                ws_per_message_deflate=False, timeout_graceful_shutdown=1, limit_concurrency=256, lifespan="off",
+                ws="websockets-sansio", http=self._strangers.protocol,
+                proxy_headers=False, ssl_certfile=settings.certificate, ssl_keyfile=settings.private_key,
+            )
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._run, name="rlenv-robot console", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The address of the page, with the token of this process behind a # where there is one."""
+        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
+        token = f"#token={self.tokens.own}" if self.tokens.own is not None else ""
+        return f"{'https' if self.settings.tls else 'http'}://{host}:{self.port}/{token}"
+
+    def start(self) -> ConsoleServer:
+        """Begin to serve, in the background.
+
+        Raises:
+            RobotError: the certificate can't be used.
+        """
+        raise_descriptor_limit()  # handshakes that are not finished have a descriptor each
+        self._uvicorn.config.load()  # raises here what would end the thread
+        self._thread.start()
+        while not self._uvicorn.started:
+            if not self._thread.is_alive():
+                raise RobotError("the console's web server could not start; its log says why")
+            time.sleep(0.005)
+        if self._fixture is not None:
+            self._fixture.start()
+        self._mover.start()
+        self._acts.start()
+        self._questions.on_change = partial(self._post, "question")
+        self._mover.on_change = partial(self._post, "state")
+        self._feed.start(self._post)
+        return self
+
+    def close(self) -> None:
+        """End all episodes of the console, and close it. Calling it twice is allowed."""
+        self._mover.close()
+        self._feed.close()
+        self._acts.close()
+        if self._fixture is not None:
+            self._fixture.close()
+        self._uvicorn.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join()
+        self._ordinary.shutdown(wait=False)
+        self._replayer.shutdown(wait=False, cancel_futures=True)
+        self._stops.shutdown(wait=False)
+        self._log.close()
+        self._listener.close()
+
+    def __enter__(self) -> ConsoleServer:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=TlsLoop if self.settings.tls else None) as runner:
+                runner.run(self._uvicorn.serve([self._listener]))
+        except SystemExit:  # uvicorn's way to say that it could not start
+            _log.error("the console's web server could not start")
+
+    def _robot_state(self) -> tuple[str, float]:
+        """Return the robot's state by the newest telemetry, and when that came; empty where it is not followed."""
+        look = self._feed.look
+        return ("", 0.0) if look.snapshot is None or look.problem else (look.snapshot.state, look.came_s)
+
+    # -- news: from threads to pages ----------------------------------------------------------------------
+
+    def _post(self, kind: str) -> None:
+        """Take up news of the feed, the mover or the questions; from any thread."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._publish, kind)
+
+    def _publish(self, kind: str) -> None:
+        """Make each message once for all pages, and wake them; on the loop."""
+        if not self._pages:
+            return
+        if kind == "state":
+            self._publish_state()
+        elif kind == "episodes":
+            self._texts["episodes"] = episodes_text(self._feed.episodes)
+        elif kind == "question":
+            self._texts["question"] = question_text(self._questions.pending, self._questions.chosen_verdict)
+        elif kind == "acts":
+            self._texts["acts"] = acts_text(self._log.recent)
+        for page in self._pages:
+            page.fresh.add(kind)
+            page.news.set()
+
+    def _publish_state(self) -> None:
+        look, mover = self._feed.look, self._mover.state()
+        if look.spec is not None and self._described[0] != (look.spec, look.cameras):
+            scene = _scene(look.spec.name)
+            self._described = (look.spec, look.cameras), scene
+            self._texts["robot"] = json.dumps(
+                {"t": "robot", "robot": describe_robot(look.spec, look.cameras, scene)}, separators=(",", ":")
+            )
+            for page in self._pages:
+                page.fresh.add("robot")
+        now_s = time.monotonic()
+        self._texts["state"] = state_text(look, self._described[1], mover, now_s)
+        self._texts["restricted"] = state_text(look, None, mover, now_s, restricted=True)
+
+    # -- HTTP ---------------------------------------------------------------------------------------------
+
+    def _app(self) -> Starlette:
+        routes = [Route(path, self._file, methods=["GET"]) for path in _FILES]
+        return Starlette(routes=[*routes, WebSocketRoute("/ws", self._visit)])
+
+    async def _file(self, request: Request) -> Response:
+        return self._files[request.url.path].answer(request, tls=self.settings.tls)
+
+    # -- the web socket -----------------------------------------------------------------------------------
+
+    async def _visit(self, web: WebSocket) -> None:
+        self._loop = asyncio.get_running_loop()
+        if not self._origins.trusts(web.headers.get("origin")):
+            _log.warning("refused a page of another origin: %s", printable(str(web.headers.get("origin")), 200))
+            await web.close(_POLICY_VIOLATION)
+            return
+        await web.accept()
+        with suppress(WebSocketDisconnect, RuntimeError):  # RuntimeError: starlette's, on a socket that has closed
+            visitor = await self._admit(web)
+            if visitor is not None:
+                await self._serve(_Page(web, visitor, asyncio.Event()))
+
+    async def _admit(self, web: WebSocket) -> Visitor | None:
+        """Read the first message, which has the token; close the socket of a page without a valid one."""
+        try:
+            first = parse(await asyncio.wait_for(web.receive_text(), _LOGIN_S))
+        except (TimeoutError, MessageError, KeyError):
+            first = None
+        visitor = self.tokens.admit(first.token) if isinstance(first, Login) else None
+        if visitor is None:
+            await asyncio.sleep(0.2)
+            await web.close(_REFUSED, "no valid token")
+            return None
+        own_pages = sum(page.visitor.is_same(visitor) for page in self._pages)
+        if len(self._pages) >= _MOST_PAGES or own_pages >= _MOST_PAGES_OF_ONE:
+            await web.close(_TRY_LATER, "too many pages are open")
+            return None
+        self._strangers.admit(web.scope.get("client"))
+        return visitor
+
+    async def _serve(self, page: _Page) -> None:
+        self._mover.come(page.visitor)
+        self._pages.add(page)
+        page.answers.append(_welcome(page.visitor))
+        page.fresh.add("robot")
+        for kind in _KINDS[1:]:
+            self._publish(kind)
+        page.news.set()
+        sender = asyncio.create_task(self._send(page))
+        try:
+            await self._receive(page)
+        finally:
+            self._pages.discard(page)
+            if not any(other.visitor.is_same(page.visitor) for other in self._pages):
+                self._mover.leave(page.visitor)
+            sender.cancel()
+
+    async def _receive(self, page: _Page) -> None:
+        """Take a page's messages until it goes, or sends what no page of ours does."""
+        limiter, tasks = RateLimiter(_MESSAGES_PER_S, _BURST), set[asyncio.Task[None]]()
+        while True:
+            try:
+                message = parse(await page.socket.receive_text())
+            except (MessageError, KeyError) as error:
+                await page.socket.close(_POLICY_VIOLATION, printable(str(error), 100))
+                return
+            flood = limiter.spent
+            limiter.take()
+            if flood and not (isinstance(message, Act) and message.act == "stop"):
+                await page.socket.close(_POLICY_VIOLATION, "too many messages")
+                return
+            if not await self._still_admitted(page):
+                return
+            if isinstance(message, Drive):
+                with suppress(ValueError):  # as of a page that has not heard yet that its episode is over
+                    self._mover.drive(page.visitor, message)
+            elif isinstance(message, Seen):
+                page.seen = max(page.seen, min(message.n, page.sent))
+                page.news.set()
+            elif isinstance(message, Choice) and may(page.visitor.role, "see"):
+                page.cameras = frozenset(message.cameras)
+                page.news.set()
+            elif isinstance(message, Act):
+                if len(tasks) >= _MOST_UNSENT and message.act != "stop":
+                    await page.socket.close(_POLICY_VIOLATION, "too many acts wait")
+                    return
+                task = asyncio.create_task(self._carry_out(page, message))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            elif isinstance(message, Replay) and may(page.visitor.role, "replay") and not page.replays:
+                page.replays = asyncio.create_task(self._replay(page, message))
+            elif isinstance(message, Compare) and not page.compares:
+                page.compares = asyncio.create_task(self._compare(page, message))
+
+    async def _still_admitted(self, page: _Page) -> bool:
+        """Take up the rights of a page's token as they are now; close the socket where it has none."""
+        visitor = self.tokens.current(page.visitor)
+        if visitor is None:
+            await page.socket.close(_REFUSED, "the token has lost its rights")
+            return False
+        if visitor.role is not page.visitor.role:
+            page.answers.append(_welcome(visitor))
+            page.fresh.update(_KINDS)
+            page.cameras = page.cameras if may(visitor.role, "see") else frozenset()
+            page.news.set()
+        page.visitor = visitor
+        return True
+
+    async def _carry_out(self, page: _Page, act: Act) -> None:
+        """Carry out an act on a thread; stops have threads of their own."""
+        pool: Executor = self._stops if act.act == "stop" else self._ordinary
+        record = await asyncio.get_running_loop().run_in_executor(pool, self._acts.carry_out, act, page.visitor)
+        answer = {"t": "outcome", "id": act.id, "act": act.act, "ok": record.ok, "text": record.outcome}
+        page.answers.append(json.dumps(answer))
+        page.news.set()
+        self._publish("acts")
+
+    async def _replay(self, page: _Page, question: Replay) -> None:
+        """Answer a question for recorded episodes, one at a time for all pages, on a thread of its own."""
+        answer = await asyncio.get_running_loop().run_in_executor(
+            self._replayer, replay_text, self._replays, question.episode, question.simulated, question.slot
+        )
+        page.answers.append(answer)
+        page.replays = None
+        page.news.set()
+
+    async def _compare(self, page: _Page, question: Compare) -> None:
+        """Take a person's answer on two episodes, and ask for the next two, on the thread of the replays."""
+        answer, page.shown = await asyncio.get_running_loop().run_in_executor(
+            self._replayer, compare, self._comparisons, question, page.shown, page.visitor, self._log
+        )
+        page.answers.append(answer)
+        page.compares = None
+        page.news.set()
+        if question.choice is not None:
+            self._publish("acts")
+
+    async def _send(self, page: _Page) -> None:
+        """Send the newest of everything, one message at a time: a page that reads slowly gets fewer messages."""
+        with suppress(WebSocketDisconnect, RuntimeError):
+            while await self._still_admitted(page):
+                try:
+                    await asyncio.wait_for(page.news.wait(), _PULSE_S)
+                except TimeoutError:
+                    self._publish("state")  # nothing is new, and what is shown is older now
+                page.news.clear()
+                while page.answers:
+                    await page.socket.send_text(page.answers.popleft())
+                may_watch = may(page.visitor.role, "watch")
+                for kind in _KINDS if may_watch else ("state",):
+                    text = self._texts.get(kind if may_watch else "restricted")
+                    if kind in page.fresh and text is not None and not (kind == "state" and page.full):
+                        page.fresh.discard(kind)
+                        page.sent += kind == "state"
+                        await page.socket.send_text(text)
+                if may_watch:
+                    await self._send_images(page)
+
+    async def _send_images(self, page: _Page) -> None:
+        for name in page.cameras:
+            image = self._feed.images.get(name)
+            if image is not None and page.images.get(name) != image.stamp_ns and not page.full:
+                page.images[name] = image.stamp_ns
+                page.sent += 1
+                await page.socket.send_bytes(image_frame(name, image))
+
+
+def _welcome(visitor: Visitor) -> str:
+    return json.dumps({"t": "welcome", "name": visitor.name, "role": visitor.role.value, "id": visitor.id})
+
+
+def _scene(robot: str) -> Scene | None:
+    """Return the solids of a robot that has a simulation here, or None."""
+    try:
+        return Scene(find_robot_model(robot).make_sim_model())
+    except (ValueError, RobotError) as error:
+        _log.info("the robot can't be drawn: %s", error)
+        return None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "operator"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise OSError(f"the console can't listen at {host}:{port}: {error}; choose another --port") from None
+
+
+class _File:
+    """A file of the page, compressed once."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        data = resources.files("rlenv_operate.console").joinpath("page", name).read_bytes()
+        self._kind, self._data, self._packed = kind, data, gzip.compress(data, 9, mtime=0)
+        self._tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
+
+    def answer(self, request: Request, *, tls: bool) -> Response:
+        headers = {**_HEADERS, "etag": self._tag, "vary": "accept-encoding"}
+        if tls:
+            headers["strict-transport-security"] = "max-age=31536000"
+        if request.headers.get("if-none-match") == self._tag:
+            return Response(status_code=304, headers=headers)
+        packed = "gzip" in request.headers.get("accept-encoding", "")
+        if packed:
+            headers["content-encoding"] = "gzip"
+        return Response(self._packed if packed else self._data, headers=headers, media_type=self._kind)
+
+
+class _OnlyOurHosts:
+    """Refuse requests for names that are not ours: a stranger's name may point to this machine."""
+
+    def __init__(self, app: ASGIApp, origins: Origins) -> None:
+        self._app, self._origins = app, origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            hosts = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
+            if len(hosts) != 1 or not self._origins.serves(hosts[0]):
+                if scope["type"] == "websocket":
+                    await WebSocket(scope, receive, send).close(_POLICY_VIOLATION)
+                else:
+                    answer = PlainTextResponse("this name is not served here; see --name\n", 421)
+                    await answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)

@@ -1,0 +1,100 @@
+"""Follow a served robot for a live view: its feed, a standing connection for stops, and what is new to show."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hal import Image, RobotError
+from rlenv_operate.console.feed import Look, RobotFeed
+from rlenv_robot.serving.stopper import Stopper
+
+__all__ = ["LiveSession", "LiveView"]
+
+_log = logging.getLogger(__name__)
+
+
+class LiveSession:
+    """One more client of a robot's server: it watches and may stop, and never asks for the right to move.
+
+    Args:
+        address: of the robot's server.
+        keys: folder of this machine's keys; their role must be at least ``watch``.
+        telemetry: its endpoint, where the server does not announce it.
+
+    Attributes:
+        feed: the newest state and images.
+
+    Raises:
+        WireError: the address is not understood, or another machine's and there are no keys.
+    """
+
+    def __init__(self, address: str, keys: str | Path | None = None, telemetry: str | None = None) -> None:
+        self.feed = RobotFeed(address, keys, telemetry)
+        self._stopper = Stopper(address, keys)
+
+    def start(self, on_news: Callable[[str], None]) -> None:
+        """Begin to follow; see `RobotFeed.start`."""
+        self._stopper.start()
+        self.feed.start(on_news)
+
+    def stop(self, reason: str) -> None:
+        """Stop the robot; see `real.RemoteRobot.stop`. From any thread."""
+        self._stopper.stop(reason)
+
+    def close(self) -> None:
+        """End the threads and connections. Calling it twice is allowed."""
+        self.feed.close()
+        self._stopper.close()
+
+
+class LiveView(ABC):
+    """Show what a session follows.
+
+    Args:
+        session: follows the robot; started and closed by its owner.
+        wall_ns: time of day, nanoseconds since 1970.
+    """
+
+    def __init__(self, session: LiveSession, wall_ns: Callable[[], int] = time.time_ns) -> None:
+        self._feed, self._wall_ns = session.feed, wall_ns
+        self._told: tuple[str, str] = ("", "")
+        self._sent_stamps: dict[str, int] = {}
+
+    def take(self, kind: str) -> None:
+        """Show news of the feed; `LiveSession.start` takes this function."""
+        try:
+            if kind == "state":
+                self._show_state(self._feed.look)
+            elif kind == "image":
+                self._show_images()
+        except (RobotError, ValueError) as error:  # one strange reading must not end the view
+            _log.warning("the robot can't be shown: %s", error)
+
+    @abstractmethod
+    def _show_state(self, look: Look) -> None:
+        """Show the newest state."""
+
+    @abstractmethod
+    def _show_images(self) -> None:
+        """Show the images that are new."""
+
+    def _new_images(self) -> Iterator[tuple[str, Image]]:
+        """Yield the name and the image of each camera whose newest image was not yielded before."""
+        for name, image in list(self._feed.images.items()):
+            if self._sent_stamps.get(name) != image.stamp_ns:
+                self._sent_stamps[name] = image.stamp_ns
+                yield name, image
+
+    def _new_line(self, look: Look) -> tuple[str, bool] | None:
+        """Return the robot's state with its reason, and whether it is a warning; None if nothing has changed."""
+        state, why = ("not live", look.problem) if look.problem else ("", "")
+        if not look.problem and look.snapshot is not None:
+            state, why = look.snapshot.state, look.snapshot.why
+        if (state, why) == self._told:
+            return None
+        self._told = state, why
+        return f"{state}: {why}" if why else state, bool(look.problem) or state == "stopped"

@@ -1,0 +1,148 @@
+"""Compare an arm with its own history: keep the gap of each run beside its log, and find what has changed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hal import SourceError
+from recorder.json_data import JsonDict
+from rlenv_sim2real.gap import EpisodeGap
+
+__all__ = ["GAP_FILE", "Drift", "drifts", "earlier_gaps", "save_gaps"]
+
+GAP_FILE = "gap.json"
+"""The file beside a run's log that keeps the gaps of its episodes."""
+
+_LEAST_RAD = math.radians(1.0)
+"""The smallest change of an offset that counts."""
+
+_SPREADS = 6.0
+"""The smallest change that counts, as a multiple of the spread of the history."""
+
+_SHORTEST_S = 5.0
+"""Shorter episodes say too little of an offset, seconds."""
+
+_FEW, _FEW_RAD = 3, math.radians(2.5)
+"""Fewer earlier episodes show no spread; then this is the smallest change that counts."""
+
+_MOST_RUNS = 50
+"""The most earlier runs that are read: the newest ones."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A joint whose offset from the simulation has left its own history.
+
+    Attributes:
+        joint: its name.
+        offset: mean of measurement minus simulation in the new episode, rad.
+        usual: median of the earlier episodes' offsets, rad.
+        allowed: the largest change that counts as usual, rad.
+        episodes: how many earlier episodes there are.
+    """
+
+    joint: str
+    offset: float
+    usual: float
+    allowed: float
+    episodes: int
+
+    def line(self) -> str:
+        """Return the alarm as one line, with what to do next."""
+        change, allowed = math.degrees(self.offset - self.usual), math.degrees(self.allowed)
+        return (
+            f"drift: {self.joint} stands {change:+.1f} deg beside its own history of {self.episodes} episodes (allowed "
+            f"{allowed:.1f}); look for a slipped horn, a load, or another calibration: rlenv-robot calibrate --verify"
+        )
+
+    def to_dict(self) -> JsonDict:
+        """Return plain data, angles in rad."""
+        return {
+            "joint": self.joint, "offset_rad": self.offset, "usual_rad": self.usual, "allowed_rad": self.allowed,
+            "episodes": self.episodes,
+        }  # fmt: skip
+
+
+def drifts(gap: EpisodeGap, history: Sequence[JsonDict]) -> list[Drift]:
+    """Return the joints whose offset has left their own history.
+
+    A change counts where it is larger than 1 degree and than 6 times the spread of the history (1.4826 times the median
+    absolute deviation, the estimate of a standard deviation that outliers do not move); with fewer than 3 earlier
+    episodes, where it is larger than 2.5 degrees. Episodes under 5 s do not count.
+
+    Args:
+        gap: of the new episode.
+        history: of earlier episodes against the same simulation, as `EpisodeGap.to_dict`; others are passed over.
+
+    Returns:
+        The joints in their order; none without a history.
+    """
+    usable = [
+        {joint["joint"]: float(joint["offset_rad"]) for joint in earlier["joints"]}
+        for earlier in history
+        if earlier["model"] == gap.model and earlier["seconds"] >= _SHORTEST_S
+    ]
+    found = []
+    for joint in gap.joints:
+        offsets = np.array([earlier[joint.name] for earlier in usable if joint.name in earlier])
+        if not len(offsets) or gap.seconds < _SHORTEST_S:
+            continue
+        usual = float(np.median(offsets))
+        spread = 1.4826 * float(np.median(np.abs(offsets - usual)))
+        allowed = max(_LEAST_RAD, _SPREADS * spread) if len(offsets) >= _FEW else _FEW_RAD
+        if abs(joint.lag.offset - usual) > allowed:
+            found.append(Drift(joint.name, joint.lag.offset, usual, allowed, len(offsets)))
+    return found
+
+
+def save_gaps(run: Path, gaps: Sequence[EpisodeGap]) -> Path:
+    """Write the gaps of a run's episodes beside its log; return the file.
+
+    Raises:
+        OSError: the folder can't be written.
+    """
+    file = run / GAP_FILE
+    text = json.dumps({"episodes": [gap.to_dict() for gap in gaps]}, indent=1) + "\n"
+    part = file.with_name(f".{GAP_FILE}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, file)
+    return file
+
+
+def earlier_gaps(folder: Path, run: Path) -> list[JsonDict]:
+    """Return the gaps of the other runs in a folder of runs, those of the newest 50 that have any.
+
+    Args:
+        folder: of the runs.
+        run: the run that is left out.
+
+    Raises:
+        SourceError: a file of gaps is damaged.
+    """
+    files = sorted(file for file in folder.glob(f"*/{GAP_FILE}") if file.parent.resolve() != run.resolve())
+    episodes: list[JsonDict] = []
+    for file in files[-_MOST_RUNS:]:
+        try:
+            episodes += _checked(json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+            raise SourceError(
+                f"{file} is no record of gaps: {error!r:.200}; delete it, `gap` writes it anew"
+            ) from error
+    return episodes
+
+
+def _checked(data: Any) -> list[JsonDict]:
+    episodes = data["episodes"]
+    for episode in episodes:
+        float(episode["seconds"]), str(episode["model"])
+        for joint in episode["joints"]:
+            float(joint["offset_rad"]), str(joint["joint"])
+    return list(episodes)

@@ -1,0 +1,289 @@
+"""The least-squares problem of an identification: residuals, derivatives, uncertainty and cross-validation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlenv_sim2real.motion import RecordedMotion
+from rlenv_sim2real.servo_replay import KINDS, PER_JOINT, ServoReplay
+
+__all__ = ["FRICTION_MODELS", "FitProblem", "FrictionModel"]
+
+SETTLE_S = 0.3
+"""Beginning of each motion that does not count, seconds: the friction's state before it is not known."""
+
+_MEMORY_S = 1.0
+"""Time over which residuals count as correlated with each other, seconds (Newey and West, 1987)."""
+
+_FAILED_RAD = 10.0
+"""Residual of a variant whose physics failed."""
+
+_NOISE_RAD = 2e-4
+"""Smallest noise of a measured angle that is believed, rad; the rounding of a 12-bit encoder is 4.4e-4."""
+
+_UNSEEN_RAD = 1e-5
+"""A parameter whose typical change moves the angles by less (root mean square) is not in the data, rad."""
+
+_FOLDS = 5
+"""Pieces of the motions that are left out in turn."""
+
+
+@dataclass(frozen=True)
+class FrictionModel:
+    """A model of a servo's friction.
+
+    Source: Rhoban's BAM (Duclusaud et al., "Extended friction models for the physics simulation of servo actuators",
+    ICRA 2025), models M1 to M6; `sim.randomize.load_friction` has the formula.
+
+    Attributes:
+        kinds: the kinds that are estimated in addition to ``friction`` and ``damping``.
+        tied: kinds that are equal to another one.
+        meaning: for people.
+    """
+
+    kinds: tuple[str, ...]
+    tied: Mapping[str, str]
+    meaning: str
+
+
+_STRIBECK = ("stribeck_friction", "stribeck_speed", "stribeck_shape")
+_LOADED = ("load_friction", *_STRIBECK, "stribeck_load_friction")
+_DIRECTED = (*_LOADED, "external_friction", "stribeck_external_friction")
+_SAME = {"external_friction": "load_friction", "stribeck_external_friction": "stribeck_load_friction"}
+
+FRICTION_MODELS: Mapping[str, FrictionModel] = {
+    "m1": FrictionModel((), {}, "Coulomb and viscous"),
+    "m2": FrictionModel(_STRIBECK, {}, "and more at rest (Stribeck)"),
+    "m3": FrictionModel(("load_friction",), _SAME, "Coulomb, viscous, and a share of the load"),
+    "m4": FrictionModel(_LOADED, _SAME, "and more at rest, of both"),
+    "m5": FrictionModel(_DIRECTED, {}, "with a share of its own for the motor's torque and for gravity's"),
+    "m6": FrictionModel(
+        (*_DIRECTED, "load_quadratic_friction", "external_quadratic_friction"), {}, "and by the torque squared"
+    ),
+}
+"""The models of friction by name; each has all that the one before it has, except that M3 lacks M2's."""
+
+
+class FitProblem:
+    """The residuals of a fit as a function of scaled parameters, and what follows from them.
+
+    Args:
+        replay: simulates variants.
+        motions: to fit, with the simulation's period.
+        kinds: of the parameters, without those of the friction's model.
+        fitted: which joints count, bool, (n,).
+        friction: name of the friction's model, one of `FRICTION_MODELS`.
+
+    Attributes:
+        layout: kind and joint of each parameter; joint -1 for a kind that all share.
+        bounds: lowest and highest scaled parameters, (P,) each.
+        begin: where a search begins, (P,).
+        weight: of the distance from the nominal arm, rad^2: what the squared noise is worth. A parameter that lies
+            `Kind.prior` from its nominal number costs as much as one residual of this size.
+    """
+
+    def __init__(
+        self,
+        replay: ServoReplay,
+        motions: Sequence[RecordedMotion],
+        kinds: Sequence[str],
+        fitted: np.ndarray,
+        friction: str = "m1",
+    ) -> None:
+        self._replay, self._motions, self._fitted = replay, motions, fitted
+        self._nominal = replay.nominal()
+        self._tied = FRICTION_MODELS[friction].tied
+        kinds = (*kinds, *(kind for kind in FRICTION_MODELS[friction].kinds if kind not in kinds))
+        self.layout: list[tuple[str, int]] = [
+            (kind, joint)
+            for kind in kinds
+            for joint in (np.flatnonzero(fitted).tolist() if kind in PER_JOINT else [-1])
+        ]
+        bounds = [self._bounds(kind, joint) for kind, joint in self.layout]
+        self.bounds = (np.array([low for low, _ in bounds]), np.array([high for _, high in bounds]))
+        self.begin = np.clip([KINDS[kind].begin for kind, _ in self.layout], *self.bounds)
+        self.weight = 0.0
+        self._prior = np.array([KINDS[kind].prior for kind, _ in self.layout])
+        self._settled = [min(round(SETTLE_S / motion.period_s), len(motion) // 4) for motion in motions]
+
+    def _base(self, kind: str, joint: int) -> float:
+        nominal = float(self._nominal[kind][joint] if joint >= 0 else self._nominal[kind])
+        return max(nominal, 1e-3) if KINDS[kind].positive else nominal
+
+    def _bounds(self, kind: str, joint: int) -> tuple[float, float]:
+        about, base = KINDS[kind], self._base(kind, joint)
+        if about.positive:
+            return math.log(about.lowest) / about.step, math.log(about.highest) / about.step
+        return (about.lowest - base) / about.step, (about.highest - base) / about.step
+
+    def values(self, scaled: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the figures of K variants for scaled parameters, (P, K)."""
+        count = scaled.shape[1]
+        values = {kind: np.array(np.broadcast_to(value, (count, *value.shape)), np.float64)
+                  for kind, value in self._nominal.items()}  # fmt: skip
+        for row, (kind, joint) in zip(scaled, self.layout, strict=True):
+            number = self._number(kind, joint, row)
+            if joint >= 0:
+                values[kind][:, joint] = number
+            else:
+                values[kind][:] = number
+        for kind, other in self._tied.items():
+            values[kind] = values[other]
+        return values
+
+    def _number(self, kind: str, joint: int, scaled: np.ndarray) -> np.ndarray:
+        about, base = KINDS[kind], self._base(kind, joint)
+        return np.asarray(base * np.exp(about.step * scaled) if about.positive else base + about.step * scaled)
+
+    def residuals(self, scaled: np.ndarray) -> np.ndarray:
+        """Return simulated minus measured angles, rad, (R, K), for scaled parameters, (P, K)."""
+        values = self.values(scaled)
+        parts = []
+        for motion, settled in zip(self._motions, self._settled, strict=True):
+            apart = (
+                self._replay.run(values, motion)[:, settled:, self._fitted] - motion.measured[settled:, self._fitted]
+            )
+            parts.append(np.nan_to_num(apart, nan=_FAILED_RAD).reshape(scaled.shape[1], -1))
+        return np.ascontiguousarray(np.concatenate(parts, axis=1).T)
+
+    def objective(self, scaled: np.ndarray) -> np.ndarray:
+        """Return the residuals, and below them the distance from the nominal arm, (R + P, K)."""
+        distance = math.sqrt(self.weight) * scaled / self._prior[:, None]
+        return np.ascontiguousarray(np.concatenate([self.residuals(scaled), distance]))
+
+    def slope(self, scaled: np.ndarray, residuals: np.ndarray, step: float) -> np.ndarray:
+        """Return the derivatives of `objective`, (R + P, P); arguments as for `jacobian`."""
+        distance = np.diag(math.sqrt(self.weight) / self._prior)
+        return np.ascontiguousarray(np.concatenate([self.jacobian(scaled, residuals, step), distance]))
+
+    def weigh(self, scaled: np.ndarray, strength: float = 1.0) -> None:
+        """Let the nominal arm count as much as the residuals at scaled parameters, (P,), allow.
+
+        The variance of a residual is counted together with that of its neighbours, which are alike: it is the variance
+        of their sum over many frames (Newey and West), as mean of the joints.
+
+        Args:
+            scaled: parameters of a fit.
+            strength: 1 for the weight by Bayes's rule; 0 for none.
+        """
+        joints = int(self._fitted.sum())
+        rows = self.residuals(scaled[:, None])[:, 0].reshape(-1, joints)
+        variance, first = 0.0, 0
+        for motion, settled in zip(self._motions, self._settled, strict=True):
+            frames = len(motion) - settled
+            part = rows[first : first + frames]
+            first += frames
+            variance += float(np.trace(_long_run(part, self._memory(motion, settled)))) / joints
+        self.weight = strength * max(variance / len(rows), _NOISE_RAD**2)
+
+    def _memory(self, motion: RecordedMotion, settled: int) -> int:
+        return min(round(_MEMORY_S / motion.period_s), len(motion) - settled - 1)
+
+    def validate(self, solution: np.ndarray, step: float) -> np.ndarray:
+        """Return the errors of pieces of the motions that were left out of the fit in turn, rad, (n fitted,).
+
+        Each motion is cut into five pieces. For each of them, one step of Gauss and Newton from the solution takes the
+        piece out of the fit, and the whole motion is simulated with the result.
+
+        Args:
+            solution: the fit to all pieces, scaled, (P,).
+            step: of the differences.
+        """
+        joints = int(self._fitted.sum())
+        residuals = self.residuals(solution[:, None])[:, 0]
+        jacobian = self.jacobian(solution[:, None], residuals, step)
+        pieces = np.concatenate([
+            np.repeat(np.arange(len(motion) - settled) * _FOLDS // (len(motion) - settled), joints)
+            for motion, settled in zip(self._motions, self._settled, strict=True)
+        ])  # fmt: skip
+        prior = self.weight / self._prior**2
+        free = (solution > self.bounds[0] + 1e-9) & (solution < self.bounds[1] - 1e-9)
+        variants = np.tile(solution[:, None], (1, _FOLDS))
+        for piece in range(_FOLDS):
+            kept = pieces != piece
+            part = jacobian[kept][:, free]
+            normal = part.T @ part + np.diag(prior[free])
+            normal += 1e-9 * np.trace(normal) / max(len(normal), 1) * np.eye(len(normal))
+            gradient = part.T @ residuals[kept] + (prior * solution)[free]
+            variants[free, piece] -= np.linalg.solve(normal, gradient)
+        variants = np.clip(variants, *(bound[:, None] for bound in self.bounds))
+        left_out = self.residuals(variants)[np.arange(len(pieces)), pieces]
+        return np.asarray(np.sqrt(np.square(left_out.reshape(-1, joints)).mean(axis=0)))
+
+    def jacobian(self, scaled: np.ndarray, residuals: np.ndarray, step: float) -> np.ndarray:
+        """Return the derivatives of the residuals, (R, P), from one batch: by central differences, at a bound inwards.
+
+        A friction below 0 would act as one above it, and so seem to have no effect at all.
+
+        Args:
+            scaled: where, (P, 1).
+            residuals: there; not needed.
+            step: of the differences.
+        """
+        steps, (low, high) = step * np.eye(len(scaled)), self.bounds
+        above, below = np.minimum(scaled + steps, high[:, None]), np.maximum(scaled - steps, low[:, None])
+        both = self.residuals(np.concatenate([above, below], axis=1))
+        return np.ascontiguousarray((both[:, : len(scaled)] - both[:, len(scaled) :]) / np.diag(above - below))
+
+    def covariance(self, solution: np.ndarray, step: float) -> np.ndarray:
+        """Return the covariance of the scaled parameters, (P, P); infinite where the data say nothing.
+
+        Args:
+            solution: the fit, scaled, (P,).
+            step: of the differences.
+        """
+        count = len(solution)
+        residuals = self.residuals(solution[:, None])[:, 0]
+        jacobian = self.jacobian(solution[:, None], residuals, step)
+        information = jacobian.T @ jacobian
+        seen = np.sqrt(np.diag(information)) > _UNSEEN_RAD * math.sqrt(len(residuals))
+        prior = np.diag(self.weight / self._prior**2)
+        information += prior
+        scale = np.sqrt(np.diag(information))
+        covariance = np.full((count, count), 0.0)
+        covariance[np.diag_indices(count)] = np.inf
+        part = np.ix_(seen, seen)
+        inverse = np.linalg.pinv(information[part] / np.outer(scale[seen], scale[seen]), rcond=1e-12, hermitian=True)
+        inverse /= np.outer(scale[seen], scale[seen])
+        spread = self._score_spread(jacobian[:, seen], residuals)
+        freedom = len(residuals) / max(len(residuals) - count, 1)
+        spread += _NOISE_RAD**2 * information[part] + self.weight * prior[part]
+        covariance[part] = freedom * inverse @ spread @ inverse
+        return covariance
+
+    def _score_spread(self, jacobian: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+        """Return the sum of the scores' autocovariances, weighted by Bartlett's window, (P, P)."""
+        joints, width = int(self._fitted.sum()), jacobian.shape[1]
+        total = np.zeros((width, width))
+        first = 0
+        for motion, settled in zip(self._motions, self._settled, strict=True):
+            frames = len(motion) - settled
+            rows = slice(first, first + frames * joints)
+            first = rows.stop
+            scores = (jacobian[rows] * residuals[rows, None]).reshape(frames, joints, width).sum(axis=1)
+            total += _long_run(scores, self._memory(motion, settled))
+        return total
+
+    def natural(self, index: int, scaled: float) -> float:
+        """Return a scaled parameter in its kind's unit."""
+        kind, joint = self.layout[index]
+        with np.errstate(over="ignore"):
+            return float(self._number(kind, joint, np.asarray(scaled)))
+
+    def nominal(self, index: int) -> float:
+        """Return the nominal number of a parameter, in its kind's unit."""
+        kind, joint = self.layout[index]
+        return float(self._nominal[kind][joint] if joint >= 0 else self._nominal[kind])
+
+
+def _long_run(rows: np.ndarray, memory: int) -> np.ndarray:
+    """Return the sum of the autocovariances of rows, (T, W), weighted by Bartlett's window, (W, W)."""
+    total = rows.T @ rows
+    for lag in range(1, memory + 1):
+        product = rows[lag:].T @ rows[:-lag]
+        total += (1 - lag / (memory + 1)) * (product + product.T)
+    return np.asarray(total)

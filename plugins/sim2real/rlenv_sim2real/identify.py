@@ -1,0 +1,496 @@
+"""Identify the servos of an arm from recorded motions, by least squares over batched simulation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+from mujoco import minimize
+
+from hal import SourceError
+from hal.robot import Actuation, Range
+from recorder.json_data import JsonDict
+from rlenv_sim2real.fit_problem import FRICTION_MODELS, FitProblem
+from rlenv_sim2real.gap import constant_delay_error
+from rlenv_sim2real.motion import RecordedMotion
+from rlenv_sim2real.servo_replay import KINDS, ServoReplay, ServoValues
+from sim.model import SimModel
+from sim.randomize.load_friction import TERMS
+
+__all__ = ["DEFAULT_KINDS", "Estimate", "Identification", "Judgement", "identify", "judge", "profile_text"]
+
+DEFAULT_KINDS = ("stiffness", "damping", "friction", "offset", "armature", "delay")
+"""The kinds that are estimated unless others are named."""
+
+_STEPS = (3e-2, 1e-2, 3e-3)
+"""Steps of the central differences in the three stages of the search, in units of `Kind.step`.
+
+A joint that sticks makes the residuals rough in its friction. Wide steps see the slope behind that, narrow ones find
+the end; with one-sided differences of one size a search stopped up to 10 % away from planted figures."""
+
+_LOADED_STEPS = (1e-1, 1e-2)
+"""The same where a friction of more parameters begins at the result of a simpler one."""
+
+_CORRELATED = 0.95
+"""Correlation from which two estimates count as one."""
+
+_WARM_START = {"m2": "m1", "m3": "m1", "m4": "m3", "m5": "m4", "m6": "m5"}
+"""Model of friction -> the model at whose result its search begins."""
+
+_STRENGTHS = (0.0, 4.0)
+"""Weights of the nominal arm that are tried beside 1, by Bayes's rule."""
+
+_BETTER = 0.99
+"""Share of a simpler fit's error that a fit with more parameters must reach to be chosen."""
+
+_RESOLVED = {
+    "offset": math.radians(0.5), "delay": 0.005, "backlash": math.radians(0.5), "payload": 0.02,
+    **dict.fromkeys(FRICTION_MODELS["m6"].kinds, 0.02),
+}  # fmt: skip
+"""Half of the widest 95 % interval of an estimate that counts as resolved; of positive kinds it is a tenth."""
+
+_RESOLVED_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One estimated number.
+
+    Attributes:
+        kind: one of `KINDS`.
+        joint: the joint's name; empty for a kind that all joints share.
+        value: in the kind's unit.
+        low, high: its 95 % interval, given that the model holds; infinite where the data say nothing.
+        nominal: the model's own number.
+        resolved: whether the interval is narrow enough to use the value.
+        at_bound: whether the value ended at the edge of what is allowed.
+    """
+
+    kind: str
+    joint: str
+    value: float
+    low: float
+    high: float
+    nominal: float
+    resolved: bool
+    at_bound: bool
+
+    @property
+    def name(self) -> str:
+        """The kind, with the joint before it."""
+        return f"{self.joint}.{self.kind}" if self.joint else self.kind
+
+    def to_dict(self) -> JsonDict:
+        """Return plain data; an infinite end of the interval is None."""
+        ends = [end if math.isfinite(end) else None for end in (self.low, self.high)]
+        return {
+            "kind": self.kind, "joint": self.joint, "value": self.value, "interval": ends, "nominal": self.nominal,
+            "unit": KINDS[self.kind].unit, "resolved": self.resolved, "at_bound": self.at_bound,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Errors of open-loop replays over motions that were not fitted, root mean squares for each joint, rad, (n,).
+
+    Attributes:
+        episodes: their numbers.
+        names: of the n joints.
+        identified: of the identified arm.
+        nominal: of the model before.
+        constant_delay: of the best prediction without a model (`rlenv_sim2real.gap`).
+        scale: rad for one of the log's own units, (n,); None where they are SI.
+    """
+
+    episodes: tuple[int, ...]
+    names: tuple[str, ...]
+    identified: np.ndarray
+    nominal: np.ndarray
+    constant_delay: np.ndarray
+    scale: np.ndarray | None = None
+
+    def to_dict(self) -> JsonDict:
+        """Return plain data: in rad, and ``own`` in the log's units."""
+        errors = {"identified": self.identified, "nominal": self.nominal, "constant_delay": self.constant_delay}
+        data: JsonDict = {"episodes": list(self.episodes), "joints": list(self.names)}
+        data |= {f"{key}_rad": value.tolist() for key, value in errors.items()}
+        if self.scale is not None:
+            data["own"] = {key: (value / np.abs(self.scale)).tolist() for key, value in errors.items()}
+        return data
+
+
+@dataclass(frozen=True)
+class Identification:
+    """The identified servos of an arm.
+
+    Attributes:
+        robot: name of the robot.
+        joints: names of the n joints.
+        fitted: the joints whose residuals counted.
+        episodes: numbers of the episodes that were fitted.
+        estimates: one for each estimated number.
+        values: all figures of the arm, estimated or nominal, of one variant.
+        warnings: what the data can't tell, a sentence each.
+        friction: name of the friction's model (`FRICTION_MODELS`).
+        validation: of each fit that was tried, error in pieces of the fitted motions that were left out in turn, mean
+            of the joints, rad; empty unless the model was chosen.
+    """
+
+    robot: str
+    joints: tuple[str, ...]
+    fitted: tuple[str, ...]
+    episodes: tuple[int, ...]
+    estimates: tuple[Estimate, ...]
+    values: ServoValues
+    warnings: tuple[str, ...]
+    friction: str = "m1"
+    validation: Mapping[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> JsonDict:
+        """Return plain data."""
+        return {
+            "robot": self.robot, "fitted_joints": list(self.fitted), "episodes": list(self.episodes),
+            "estimates": [estimate.to_dict() for estimate in self.estimates], "warnings": list(self.warnings),
+            "friction": self.friction, "validation_rad": dict(self.validation),
+        }  # fmt: skip
+
+
+def identify(
+    sim_model: SimModel,
+    motions: Sequence[RecordedMotion],
+    kinds: Sequence[str] = DEFAULT_KINDS,
+    leave_out: Sequence[str] = (),
+    most_iterations: int = 15,
+    threads: int = 0,
+    friction: str | Sequence[str] = "m1",
+) -> Identification:
+    """Fit the figures of an arm's servos so that a replay of the goals does what was measured.
+
+    The sum of squared distances over all frames and joints is minimised by MuJoCo's own `mujoco.minimize`
+    (Gauss-Newton with box bounds), every column of its Jacobian being one simulation of a batch. The nominal arm counts
+    as an observation with the spread of real arms (`Kind.prior`), so that what a motion does not tell stays near it.
+    Intervals come from the Jacobian and from residuals that are correlated over a second (the estimate of Newey and
+    West).
+
+    Args:
+        sim_model: the nominal arm, where the search begins.
+        motions: to fit, each replayed from its own start.
+        kinds: what to estimate (`rlenv_sim2real.servo_replay.KINDS`); all else stays nominal.
+        leave_out: joints whose residuals do not count and whose figures stay nominal, such as a gripper that holds
+            something.
+        most_iterations: of each of the three stages of the search.
+        threads: native threads; 0 for one a processor.
+        friction: the friction's model, one of `FRICTION_MODELS`; or several, or ``auto`` for all, of which the one
+            with the smallest error in pieces of the motions that are left out in turn is taken, and so the weight of
+            the nominal arm.
+
+    Raises:
+        SourceError: no motion, an unknown kind, joint or friction, or a motion of other joints.
+    """
+    replay = ServoReplay(sim_model, threads)
+    names = replay.joints.names
+    _check(motions, names, kinds, leave_out)
+    if friction == "auto":
+        friction = tuple(FRICTION_MODELS)
+    models = (friction,) if isinstance(friction, str) else tuple(friction)
+    for model in models:
+        if model not in FRICTION_MODELS:
+            raise SourceError(f"there is no friction {model!r}, allowed are {', '.join(FRICTION_MODELS)} and auto")
+    fitted = np.array([name not in leave_out for name in names])
+    even = [motion.at_period(sim_model.spec.period_s) for motion in motions]
+
+    def problem_of(model: str) -> FitProblem:
+        return FitProblem(replay, even, kinds, fitted, model)
+
+    if len(models) > 1:
+        best = _chosen(problem_of, models, most_iterations)
+    elif models == ("m1",):
+        best = _fit("m1", problem_of("m1"), None, _STEPS, most_iterations)
+    else:
+        best = _with_load(problem_of, models[0], most_iterations)
+    covariance = best.problem.covariance(best.solution, _STEPS[-1])
+    estimates = _estimates(best.problem, best.solution, covariance, names)
+    return Identification(
+        sim_model.spec.name,
+        names,
+        tuple(name for name, counts in zip(names, fitted, strict=True) if counts),
+        tuple(motion.episode for motion in motions),
+        estimates,
+        {kind: value[0] for kind, value in best.problem.values(best.solution[:, None]).items()},
+        (*_weak(estimates), *_alike(estimates, covariance)),
+        best.friction,
+        best.errors,
+    )
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A fit with one model of the friction."""
+
+    friction: str
+    problem: FitProblem
+    solution: np.ndarray
+    errors: Mapping[str, float] = field(default_factory=dict)
+
+
+def _fit(
+    friction: str,
+    problem: FitProblem,
+    before: _Fit | None,
+    steps: Sequence[float],
+    most_iterations: int,
+    strength: float = 1.0,
+) -> _Fit:
+    """Fit from the result of another fit, or from the nominal arm."""
+    solution = problem.begin
+    if before is not None:
+        known = dict(zip(before.problem.layout, before.solution, strict=True))
+        for kind, other in FRICTION_MODELS[before.friction].tied.items():
+            known.setdefault((kind, -1), known.get((other, -1), 0.0))
+        solution = np.array([known.get(key, begin) for key, begin in zip(problem.layout, problem.begin, strict=True)])
+        problem.weigh(solution, strength)
+    for step in steps:
+        solution, _ = minimize.least_squares(
+            solution, problem.objective, problem.bounds, partial(problem.slope, step=step), x_scale="jac",
+            max_iter=most_iterations, xtol=1e-4, verbose=minimize.Verbosity.SILENT,
+        )  # fmt: skip
+        problem.weigh(solution, strength)
+    return _Fit(friction, problem, solution)
+
+
+def _with_load(problem_of: Callable[[str], FitProblem], friction: str, most_iterations: int) -> _Fit:
+    """Fit the simplest friction first, and from its result one more general after the other."""
+    if friction == "m1":
+        return _fit("m1", problem_of("m1"), None, _STEPS[:2], most_iterations)
+    before = _with_load(problem_of, _WARM_START[friction], most_iterations)
+    return _fit(friction, problem_of(friction), before, _LOADED_STEPS, most_iterations)
+
+
+def _chosen(problem_of: Callable[[str], FitProblem], models: Sequence[str], most_iterations: int) -> _Fit:
+    """Return the fit with the smallest error in what was left out; of similar ones the simpler."""
+    fits = {"m1": _with_load(problem_of, "m1", most_iterations)}
+    needed = {model for name in models for model in (name, *_simpler(name))}
+    for name, before in _WARM_START.items():
+        if name not in needed:
+            continue
+        fits[name] = _fit(name, problem_of(name), fits[before], _LOADED_STEPS, most_iterations)
+    errors = {
+        name: float(fit.problem.validate(fit.solution, _STEPS[1]).mean())
+        for name, fit in fits.items()
+        if name in models
+    }
+    best = fits[_smallest(errors)]
+    weighed = {f"{best.friction}, nominal arm by Bayes": best}
+    for strength in _STRENGTHS:
+        name = f"{best.friction}, nominal arm {strength:g} times"
+        weighed[name] = _fit(best.friction, problem_of(best.friction), best, _STEPS[1:2], most_iterations, strength)
+        errors[name] = float(weighed[name].problem.validate(weighed[name].solution, _STEPS[1]).mean())
+    errors[next(iter(weighed))] = errors[best.friction]
+    return replace(weighed[_smallest({name: errors[name] for name in weighed})], errors=errors)
+
+
+def _simpler(name: str) -> list[str]:
+    """Return the models at whose results the search for a model begins, the nearest first."""
+    before = _WARM_START.get(name)
+    return [] if before is None else [before, *_simpler(before)]
+
+
+def _smallest(errors: Mapping[str, float]) -> str:
+    best, *others = errors
+    for name in others:
+        if errors[name] < _BETTER * errors[best]:
+            best = name
+    return best
+
+
+def _estimates(
+    problem: FitProblem, solution: np.ndarray, covariance: np.ndarray, names: Sequence[str]
+) -> tuple[Estimate, ...]:
+    """Return the estimates in natural units."""
+    made = []
+    for index, (kind, joint) in enumerate(problem.layout):
+        about = KINDS[kind]
+        half = 1.96 * math.sqrt(max(float(covariance[index, index]), 0.0))
+        center = float(solution[index])
+        value, low, high = (problem.natural(index, end) for end in (center, center - half, center + half))
+        at_bound = bool(min(center - problem.bounds[0][index], problem.bounds[1][index] - center) < 1e-6)
+        wide = about.step * half
+        resolved = wide <= (_RESOLVED_SHARE if about.positive else _RESOLVED[kind])
+        zero = about.lowest == 0.0 and value < 1e-9  # zero is no edge but an answer
+        name = names[joint] if joint >= 0 else ""
+        made.append(Estimate(kind, name, value, low, high, problem.nominal(index), resolved, at_bound and not zero))
+    return tuple(made)
+
+
+def _check(
+    motions: Sequence[RecordedMotion], names: Sequence[str], kinds: Sequence[str], leave_out: Sequence[str]
+) -> None:
+    if not motions:
+        raise SourceError("there is no motion to identify an arm from")
+    for motion in motions:
+        if motion.names != tuple(names):
+            raise SourceError(f"a motion has the joints {', '.join(motion.names)}, the model {', '.join(names)}")
+    for kind in kinds:
+        if kind not in KINDS:
+            raise SourceError(f"there is no kind of parameter {kind!r}, allowed are {', '.join(KINDS)}")
+    for joint in leave_out:
+        if joint not in names:
+            raise SourceError(f"there is no joint {joint!r} to leave out, joints are {', '.join(names)}")
+    if not kinds or set(leave_out) >= set(names):
+        raise SourceError("nothing is left to estimate: name at least one kind, and leave in at least one joint")
+
+
+def _weak(estimates: Sequence[Estimate]) -> list[str]:
+    warnings = []
+    for estimate in estimates:
+        if estimate.at_bound:
+            warnings.append(
+                f"{estimate.name} ended at the edge of what is allowed, {estimate.value:.3g} "
+                f"{KINDS[estimate.kind].unit}: the model does not fit this joint, or the data do not move it"
+            )
+        elif not estimate.resolved:
+            warnings.append(
+                f"{estimate.name} can't be told from these data: between {estimate.low:.3g} and {estimate.high:.3g} "
+                f"{KINDS[estimate.kind].unit}; record more, faster and with turns (rlenv-robot excite)"
+            )
+    return warnings
+
+
+def _alike(estimates: Sequence[Estimate], covariance: np.ndarray) -> list[str]:
+    spread = np.sqrt(np.diag(covariance))
+    warnings = []
+    for one, other in itertools.combinations(range(len(estimates)), 2):
+        if not (0 < spread[one] < np.inf and 0 < spread[other] < np.inf):
+            continue
+        correlation = covariance[one, other] / (spread[one] * spread[other])
+        if abs(correlation) > _CORRELATED:
+            together = "their ratio" if correlation > 0 else "their sum or product"
+            warnings.append(
+                f"{estimates[one].name} and {estimates[other].name} can't be told apart (correlation "
+                f"{correlation:+.2f}): the data tell {together} better than either"
+            )
+    return warnings
+
+
+def judge(sim_model: SimModel, values: ServoValues, motions: Sequence[RecordedMotion], threads: int = 0) -> Judgement:
+    """Replay motions that were not fitted, over all their frames, with the identified figures and the nominal ones.
+
+    Args:
+        sim_model: the nominal arm.
+        values: `Identification.values`.
+        motions: to replay.
+        threads: native threads; 0 for one a processor.
+    """
+    replay = ServoReplay(sim_model, threads)
+    nominal = replay.nominal()
+    both = {kind: np.stack([values[kind], nominal[kind]]) for kind in nominal}
+    squares, delayed, frames = np.zeros((2, len(replay.joints.names))), np.zeros(len(replay.joints.names)), 0
+    scale = None
+    for recorded in motions:
+        motion = recorded.at_period(sim_model.spec.period_s)
+        squares += np.square(replay.run(both, motion) - motion.measured).sum(axis=1)
+        delayed += np.square(constant_delay_error(motion)) * len(motion)
+        frames += len(motion)
+        scale = None if motion.own is None else motion.own.scale
+    errors = np.sqrt(squares / frames)
+    episodes = tuple(motion.episode for motion in motions)
+    return Judgement(episodes, replay.joints.names, errors[0], errors[1], np.sqrt(delayed / frames), scale)
+
+
+# -- The identified arm as a profile -------------------------------------------------------------------------
+
+
+def profile_text(
+    identification: Identification,
+    sim_model: SimModel,
+    origin: str,
+    spread: bool = False,
+    gains: Mapping[str, Range] | None = None,
+) -> str:
+    """Return a profile in which a simulation has the identified figures.
+
+    Args:
+        identification: the figures.
+        sim_model: the nominal arm that they were fitted to.
+        origin: of the data, for a comment.
+        spread: whether each resolved figure is drawn from its 95 % interval, to train on what is not known, rather
+            than set.
+        gains: the servos' registers and voltage under which the data were recorded, for the manifest of policies that
+            are trained with the profile; None assumes those of the nominal arm, and says so.
+    """
+    replay = ServoReplay(sim_model, 1)
+    nominal, values = replay.nominal(), identification.values
+    estimates = {(estimate.kind, estimate.joint): estimate for estimate in identification.estimates}
+    changed = {kind for kind, _ in estimates}
+
+    def line(path: str, kind: str, joint: str, value: float, unit: str) -> str:
+        estimate = estimates.get((kind, joint))
+        known = estimate is not None and estimate.resolved and estimate.low < estimate.high
+        if spread and known and kind != "offset":
+            assert estimate is not None
+            return f'"{path}" = {{uniform = [{estimate.low:.6g}, {estimate.high:.6g}], unit = "{unit}"}}'
+        return f'"{path}" = {{choice = [{value:.6g}], unit = "{unit}"}}'
+
+    lines = []
+    for number, name in enumerate(replay.joints.names):
+        actuator, joint = replay.element_names(number)
+        stiffness, offset = float(values["stiffness"][number]), float(values["offset"][number])
+        if "stiffness" in changed:
+            lines.append(line(f"actuator.{actuator}.kp", "stiffness", name, stiffness, "N m/rad"))
+        if {"offset", "stiffness"} & changed and offset:
+            lines.append(line(f"actuator.{actuator}.biasprm[0]", "offset", name, -stiffness * offset, "N m"))
+        if "damping" in changed:
+            lines.append(line(f"joint.{joint}.damping", "damping", name, float(values["damping"][number]), "N m s/rad"))
+            if replay.has_speed_gain(number):
+                lines.append(f'"actuator.{actuator}.kv" = {{choice = [0.0], unit = "N m s/rad"}}')
+        if "friction" in changed:
+            lines.append(
+                line(f"joint.{joint}.frictionloss", "friction", name, float(values["friction"][number]), "N m")
+            )
+        for term in TERMS:
+            value, unit = float(values[term]), KINDS[term].unit
+            if value != TERMS[term].default:
+                lines.append(f'"joint.{joint}.{term}" = {{choice = [{value:.6g}], unit = "{unit}"}}')
+        if "armature" in changed:
+            lines.append(line(f"joint.{joint}.armature", "armature", "", float(values["armature"]), "kg m^2"))
+    payload = float(values["payload"])
+    if payload:
+        body = replay.payload_body
+        mass = float(sim_model.model.body(body).mass[0]) + payload
+        lines.append(f'"body.{body}.mass" = {{choice = [{mass:.6g}], unit = "kg"}}')
+    timing = []
+    if "delay" in changed and float(values["delay"]) != float(nominal["delay"]):
+        timing.append(f"command_delay = {max(float(values['delay']), 0.0):.6g}")
+    if float(values["backlash"]):
+        plays = ", ".join(f"{command} = {float(values['backlash']):.6g}" for command in replay.joints.commands)
+        timing.append(f"backlash = {{{plays}}}")
+    episodes = ", ".join(map(str, identification.episodes))
+    parts = [
+        f"# Servos identified from {origin}, episodes {episodes}. rlenv-robot gap --model FILE says how well they fit.",
+        f'\n[robot]\nkind = "{identification.robot}"\nwhere = "sim"',
+    ]
+    parts += [_gains_text(sim_model, gains)] if "stiffness" in changed else []
+    parts += ["\n[timing]\n" + "\n".join(timing)] if timing else []
+    parts += ["\n[randomise]\n" + "\n".join(lines)] if lines else []
+    return "\n".join(parts) + "\n"
+
+
+def _gains_text(sim_model: SimModel, gains: Mapping[str, Range] | None) -> str:
+    """Return the profile's line of gains; a comment where they are not known."""
+    assumed = gains is None
+    if gains is None:
+        actuation = sim_model.spec.actuation or Actuation()
+        gains = next(iter(actuation.gains.values()), {})
+    registers = {name: ends for name, ends in gains.items() if name in ("p", "i", "d", "volts")}
+    if not registers:
+        return "# gains = {p = ..., volts = ...}: those of the servos when the data were recorded, for the manifest"
+    table = ", ".join(
+        f"{name} = {ends.low:g}" if ends.low == ends.high else f"{name} = [{ends.low:g}, {ends.high:g}]"
+        for name, ends in registers.items()
+    )
+    origin = "assumed as in the nominal arm, since the log does not say them" if assumed else "as the log says"
+    return f"gains = {{{table}}}  # of the servos while the data were recorded, {origin}"
