@@ -25,9 +25,9 @@ import numpy as np
 from fmpy import extract, read_model_description
 from fmpy.fmi2 import FMU2Slave
 
+from plugins.bridges.tests.test_from_fmu import DESCRIPTION, _packed
 from rlenv_bridges.from_fmu import from_fmu
 from rlenv_robot.adapters.from_gymnasium import from_gymnasium
-from plugins.bridges.tests.test_from_fmu import DESCRIPTION, _packed
 
 Run = Callable[[int], None]
 

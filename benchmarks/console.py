@@ -44,10 +44,10 @@ from websockets.sync.client import connect
 import rlenv_robot as rr
 from hal import Field, Image, RobotSpec, RobotState, Spec
 from real import RemoteRobot, Server
-from rlenv_robot.robot_models import RobotModel
 from rlenv_operate.console.acts import ActRecord
 from rlenv_operate.console.feed import FinishedEpisode
 from rlenv_operate.console.server import ConsoleServer, ConsoleSettings
+from rlenv_robot.robot_models import RobotModel
 
 SPEC = RobotSpec(
     "console_benchmark",

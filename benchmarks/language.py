@@ -27,13 +27,13 @@ import numpy as np
 import torch
 
 import rlenv_robot as rr
+from rlenv_language.chat.learner import ChatLearner, LearnerSettings, Rehearsal, train_tokenizer
+from rlenv_language.chat.tokens import render
+from rlenv_language.chat.transcripts import Transcript, read_transcripts
 from rlenv_language.gem import GemEnv
 from rlenv_language.text.view import TextRules, to_text
 from rlenv_robot.env import Environment
 from rlenv_tabletop.skills import SkillWorld
-from rlenv_language.chat.learner import ChatLearner, LearnerSettings, Rehearsal, train_tokenizer
-from rlenv_language.chat.tokens import render
-from rlenv_language.chat.transcripts import Transcript, read_transcripts
 
 HELD_OUT = range(10_000, 10_100)
 TUNING = range(20_000, 20_050)

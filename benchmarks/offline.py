@@ -27,10 +27,10 @@ from train import IMAGES, recipe
 
 import rlenv_robot
 from recorder.figures.style import QUIET, heading, saved, series, sheet
+from rlenv_learn.offline_agents import METHODS
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.policies.policy import Policy
 from rlenv_robot.registry import task as task_of
-from rlenv_learn.offline_agents import METHODS
 from rlenv_robot.training.rollout import LearningCurve
 
 TASK = "so101-reach"

@@ -36,15 +36,15 @@ from hal import Automatic, Guard, Homing, RobotStopped
 from hal.drivers.calibration import Calibration, nominal_calibration
 from hal.drivers.feetech_arm import FeetechArm
 from hal.robots.so101 import JOINTS
-from rlenv_sim2real.excite import ExcitationSettings, excitation
-from rlenv_sim2real.identify import identify, profile_text
-from rlenv_sim2real.motion import RecordedMotion
-from rlenv_sim2real.validity import PolicyScores, validity
 from rlenv_robot.policies.feedback import SearchedPolicy
 from rlenv_robot.registry import task
 from rlenv_robot.training.evolution import SearchSettings
 from rlenv_robot.training.learner import improve, recipe_for, retrain_from_record, train_in_simulation
 from rlenv_robot.training.rollout import evaluate, run_episode
+from rlenv_sim2real.excite import ExcitationSettings, excitation
+from rlenv_sim2real.identify import identify, profile_text
+from rlenv_sim2real.motion import RecordedMotion
+from rlenv_sim2real.validity import PolicyScores, validity
 from sim.robots.so101 import REST, so101
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.line import ServoLine, VirtualPort

@@ -26,8 +26,8 @@ import numpy as np
 import rlenv_robot
 from rlenv_robot.registry import task as make_task
 from rlenv_robot.robot_models import robot_model_of
-from rlenv_tabletop.scripted import SCRIPTS
 from rlenv_robot.vector.env import VectorEnvironment
+from rlenv_tabletop.scripted import SCRIPTS
 from sim.batch import time_mujoco
 from sim.model import SimModel
 

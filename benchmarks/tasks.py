@@ -16,9 +16,9 @@ import numpy as np
 
 import rlenv_robot
 from rlenv_robot.policies.policy import load_policy
-from rlenv_tabletop.scripted import SCRIPTS
 from rlenv_robot.training.rollout import evaluate
 from rlenv_robot.vector.env import VectorEnvironment
+from rlenv_tabletop.scripted import SCRIPTS
 
 SEED = 1000
 Act = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]

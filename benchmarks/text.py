@@ -22,7 +22,8 @@ import numpy as np
 
 import rlenv_robot as rr
 from rlenv_language.openenv.server import OpenEnvServer
-from rlenv_language.text.view import TEXT, TextWorld, encode, to_text
+from rlenv_language.text.view import TextWorld, to_text
+from rlenv_robot.data.chats import TEXT, encode
 from rlenv_robot.env import Environment
 
 BLOCKS, STEPS = 9, 100

@@ -34,9 +34,9 @@ from typing import Any
 import numpy as np
 
 from recorder.figures.style import QUIET, heading, saved, series, sheet
-from rlenv_tabletop.scripted import SCRIPTS
 from rlenv_robot.training.rollout import LearningCurve
 from rlenv_robot.training.trials import conditions
+from rlenv_tabletop.scripted import SCRIPTS
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, IMAGES = ROOT / "benchmarks" / "curves", ROOT / "docs" / "curves"

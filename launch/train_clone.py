@@ -12,8 +12,8 @@ from torch import nn
 from rlenv_robot import LearningCurve, flat_for, make_vector
 from rlenv_robot.policies.deployment import robot_of_training
 from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
-from rlenv_tabletop.scripted import SCRIPTS
 from rlenv_robot.training.trials import conditions
+from rlenv_tabletop.scripted import SCRIPTS
 
 EPISODES = {"so101-insert": 150, "so101-pick-place": 160, "so101-sort": 220, "so101-stack": 130}  # nominal; others 100
 TURN, UPDATES, BATCH, RATE, TRIALS = 10, 70, 256, 1e-3, 5  # steps of each robot, then updates of the network

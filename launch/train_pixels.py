@@ -11,15 +11,15 @@ from dataclasses import replace
 import numpy as np
 from train_clone import train as train_clone
 
-from rlenv_robot import flat_for, load_policy, make_vector
-from rlenv_robot.robot_models import find_robot_model
-from rlenv_tabletop.scripted import ScriptedPush
-from rlenv_robot.tasks.cube import Push
-from rlenv_robot.tasks.images import with_images
 from rlenv_learn.imitation import field_estimator as estimation
 from rlenv_learn.imitation.views import Landmarks, collect_views
+from rlenv_robot import flat_for, load_policy, make_vector
+from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.tasks.cube import Push
+from rlenv_robot.tasks.images import with_images
 from rlenv_robot.training.rollout import evaluate
 from rlenv_robot.training.trials import conditions
+from rlenv_tabletop.scripted import ScriptedPush
 from sim.rendering.projection import pinhole_camera
 from sim.robots.so101_looks import so101_cube_textured, so101_looks
 

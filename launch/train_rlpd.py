@@ -14,17 +14,17 @@ import torch
 
 import rlenv_robot
 from hal import Terminal
-from rlenv_robot import LearningCurve, flat_for
-from rlenv_robot.robot_env.keyboard import Keyboard
-from rlenv_tabletop.scripted import SCRIPTS
 from rlenv_learn.online.actor import OnlineActor, take_turns
 from rlenv_learn.online.learner import LOGS, Learner
 from rlenv_learn.online.learner_process import LearnerProcess
 from rlenv_learn.online.rlpd import RlpdSettings
 from rlenv_learn.online.scripted_operator import ScriptedOperator
 from rlenv_learn.online.session import OnlineSession, can_intervene, simulated
+from rlenv_robot import LearningCurve, flat_for
+from rlenv_robot.robot_env.keyboard import Keyboard
 from rlenv_robot.training.rollout import run_episode
 from rlenv_robot.training.trials import twin_vector
+from rlenv_tabletop.scripted import SCRIPTS
 
 RULES = {"so101-pick-place": {"release": False, "steps": 240}}  # time for people, and for an arm behind a guard
 QUICK, TRIAL = {"so101-pick-place": {"steps": 100}}, {"so101-pick-place": {"steps": 180}}  # in train, and its trials

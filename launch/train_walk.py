@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
+from rlenv_learn.ppo import with_advantages
 from rlenv_robot import FlatPolicy, LearningCurve, flat_for, load_profile, make_vector
 from rlenv_robot.policies.deployment import robot_of_training
-from rlenv_learn.ppo import with_advantages
 from rlenv_robot.training.trials import conditions
 from rlenv_robot.vector.tensors import for_tensors
 

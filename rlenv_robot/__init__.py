@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from rlenv_robot.adapters.gymnasium import to_gymnasium, to_gymnasium_vector
     from rlenv_robot.adapters.pettingzoo import to_pettingzoo, to_pettingzoo_aec
     from rlenv_robot.config.profile import Profile, load_profile
-    from rlenv_kit import check_environment, check_robot, check_source, check_vector
     from rlenv_robot.data.sampling import PreferencePair
     from rlenv_robot.env import Environment
     from rlenv_robot.policies.flat import FlatPolicy
@@ -67,6 +66,10 @@ if TYPE_CHECKING:
     from rlenv_robot.world import EnvDescription, TimeStep, World
 
     __version__: str
+    check_environment: Any  # of the plug-in rlenv_kit, whose own names have types
+    check_robot: Any
+    check_source: Any
+    check_vector: Any
 
 __all__ = [
     "Agent", "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EnvDescription", "Environment", "Episode",
@@ -94,7 +97,6 @@ _MODULES = {
     "rlenv_robot.adapters.gymnasium": ("to_gymnasium", "to_gymnasium_vector"),
     "rlenv_robot.adapters.pettingzoo": ("to_pettingzoo", "to_pettingzoo_aec"),
     "rlenv_robot.config.profile": ("Profile", "load_profile"),
-    "rlenv_kit": ("check_environment", "check_robot", "check_source", "check_vector"),
     "rlenv_robot.data.sampling": ("PreferencePair",),
     "rlenv_robot.env": ("Environment",),
     "rlenv_robot.policies.flat": ("FlatPolicy",),
@@ -114,7 +116,12 @@ _MODULES = {
 }  # fmt: skip
 """Module -> the public names that it defines; it is imported when the first of them is used."""
 
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+_PLUGIN_MODULES = {"rlenv_kit": ("check_environment", "check_robot", "check_source", "check_vector")}
+"""Plug-in -> its names that are offered here as well."""
+
+_MODULE_OF = {
+    name: module for modules in (_MODULES, _PLUGIN_MODULES) for module, names in modules.items() for name in names
+}
 
 
 _EXTRAS = {"rlenv_robot.adapters.gymnasium": "gym", "rlenv_robot.adapters.pettingzoo": "agents"}
@@ -126,6 +133,9 @@ def __getattr__(name: str) -> Any:
         try:
             value: Any = getattr(import_module(_MODULE_OF[name]), name)
         except ModuleNotFoundError as error:
+            if error.name in _PLUGIN_MODULES:
+                message = f"rlenv_robot.{name} is in the plug-in {error.name}, which is not installed here"
+                raise ModuleNotFoundError(message, name=error.name) from error
             extra = _EXTRAS.get(_MODULE_OF[name])
             if extra is None or (error.name or "").startswith("rlenv_robot"):
                 raise

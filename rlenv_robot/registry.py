@@ -60,20 +60,11 @@ _TASKS = PluginTable(
     "task",
     "rlenv_robot.tasks",
     {
-        "frozen-lake": "rlenv_language.frozen_lake:FrozenLake",
         "go": "rlenv_robot.tasks.go:Go",
         "go2-walk": "rlenv_robot.tasks.walk:Walk",
-        "so101-errand": "rlenv_tabletop.errand:Errand",
-        "so101-drawer": "rlenv_tabletop.handle:Drawer",
-        "so101-insert": "rlenv_tabletop.insert:Insert",
-        "so101-lid": "rlenv_tabletop.handle:Lid",
         "so101-reach": "rlenv_robot.tasks.reach:Reach",
         "so101-push": "rlenv_robot.tasks.cube:Push",
         "so101-pick-place": "rlenv_robot.tasks.cube:PickPlace",
-        "so101-pair-lift": "rlenv_tabletop.pair_lift:PairLift",
-        "so101-sort": "rlenv_tabletop.sort:Sort",
-        "so101-stack": "rlenv_tabletop.stack:Stack",
-        "sokoban": "rlenv_language.sokoban:Sokoban",
     },
 )
 """The factories of tasks, and of worlds without a robot, by name."""

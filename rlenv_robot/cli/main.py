@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from rlenv_robot.cli.output import one_line
-from rlenv_robot.cli.verbs import HelpFormatter, Verb, add_verbs
+from rlenv_robot.cli.verbs import HelpFormatter, Verb, add_verbs, plugin_verbs
 
 __all__ = ["VERBS", "add_completion", "command_parser", "main"]
 
@@ -19,11 +19,6 @@ VERBS = {
     "stop": Verb("rlenv_robot.cli.served:add_stop", "stop a served robot"),
     "status": Verb("rlenv_robot.cli.served:add_status", "show the state of a served robot"),
     "watch": Verb("rlenv_robot.cli.served:add_watch", "print each change of a served robot's state"),
-    "teleop": Verb("rlenv_operate.cli.teleop", "move a robot with a leader arm, a gamepad or keys, and record it"),
-    "latency": Verb("rlenv_operate.cli.latency", "measure the time from a person's input to the robot's motion"),
-    "view": Verb("rlenv_operate.cli.view", "show a served robot in Foxglove, Lichtblick or Rerun"),
-    "console": Verb("rlenv_operate.cli.console", "serve the operator's page of a served robot"),
-    "tokens": Verb("rlenv_operate.cli.console:add_tokens", "make and revoke the tokens of that page's visitors"),
     "profile": Verb("rlenv_robot.cli.profile", "check a profile, or write the JSON schema of profiles"),
     "tables": Verb("rlenv_robot.cli.tables", "let a program in another language act in an environment"),
     "camera": Verb("rlenv_robot.cli.serve:add_camera", "serve images of a simulated robot"),
@@ -36,22 +31,20 @@ VERBS = {
     "manifest": Verb("rlenv_robot.cli.manifest", "show and compare the robot that a policy was trained on"),
     "retrain": Verb("rlenv_robot.cli.train:add_retrain", "improve a policy from recorded runs"),
     "replay": Verb("rlenv_robot.cli.replay", "show a recorded episode"),
-    "excite": Verb("rlenv_sim2real.cli.excite", "record a motion from which an arm's servos can be identified"),
-    "gap": Verb("rlenv_sim2real.cli.gap", "measure how far a simulation is from a recorded arm"),
-    "regress": Verb("rlenv_sim2real.cli.regress", "write a test that keeps a simulation as near to a run as it is"),
-    "identify": Verb("rlenv_sim2real.cli.identify", "fit the servos of a simulated arm to recordings of a real one"),
-    "offsets": Verb("rlenv_sim2real.cli.offsets", "find constant offsets between goals and measurements, or two arms"),
-    "validity": Verb("rlenv_sim2real.cli.validity", "judge whether scores in simulation tell those on the robot"),
-    "kaiwu": Verb("rlenv_kaiwu.cli.kaiwu", "run, test and write projects of Tencent's Kaiwu framework"),
     "data": Verb("rlenv_robot.cli.data", "list, describe, check, cut, label and export recorded data"),
-    "protocol": Verb("rlenv_kit.cli.check:add_protocol", "describe an environment"),
-    "check": Verb("rlenv_kit.cli.check", "test an environment against its contract"),
     "new": Verb("rlenv_robot.cli.new", "write a robot, a task, a driver or a package to begin with"),
-    "certify": Verb("rlenv_kit.cli.certify", "measure how a served robot stops, as a signed certificate"),
     "completion": Verb("rlenv_robot.cli.main:add_completion", "print a script that completes words in a shell"),
     "doctor": Verb("rlenv_robot.cli.doctor", "show what this machine has and what it lacks"),
 }
-"""Every verb, in the order of the help."""
+"""The core's verbs, in the order of the help. Packages declare further ones (`plugin_verbs`)."""
+
+_PLUGINS = {
+    "rlenv_kit": ("check", "protocol", "certify"),
+    "rlenv_operate": ("teleop", "latency", "view", "console", "tokens"),
+    "rlenv_sim2real": ("excite", "gap", "regress", "identify", "offsets", "validity"),
+    "rlenv_kaiwu": ("kaiwu",),
+}
+"""The plug-ins of this repository, and the verbs that each brings; for the message where one is not installed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,8 +85,13 @@ def _is_mendable(error: Exception) -> bool:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    words = sys.argv[1:] if argv is None else argv
+    verb = words[0] if words else None
+    for package, verbs in _PLUGINS.items():
+        if verb in verbs and verb not in plugin_verbs():
+            raise ValueError(f"the verb {verb!r} is in the plug-in {package}, which is not installed here")
     try:
-        return command_parser().parse_args(argv)
+        return command_parser(verb).parse_args(argv)
     except SystemExit:
         sys.stdout.flush()  # the help: a reader that has gone shows here, not when Python exits
         raise
@@ -114,8 +112,12 @@ def _completion(args: argparse.Namespace) -> int:
     return 0
 
 
-def command_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command; the verbs' arguments are declared when a verb is parsed."""
+def command_parser(verb: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the command; the verbs' arguments are declared when a verb is parsed.
+
+    Args:
+        verb: the only one that is needed, where that is known: for one of the core's, no other package is looked up.
+    """
     parser = argparse.ArgumentParser(
         prog="rlenv-robot",
         description="One environment for a simulated robot, the real one, and the logs of both.",
@@ -123,7 +125,7 @@ def command_parser() -> argparse.ArgumentParser:
         formatter_class=HelpFormatter,
     )
     parser.add_argument("--version", action=_Version)
-    add_verbs(parser, VERBS)
+    add_verbs(parser, VERBS if verb in VERBS else {**VERBS, **plugin_verbs()})
     return parser
 
 

@@ -6,11 +6,10 @@ import argparse
 import math
 import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from rlenv_robot.cli.arm_log import gap_lines, runs_at
 from rlenv_robot.cli.clearing import add_clearing, clearing
 from rlenv_robot.cli.output import warn_of_limit_cycles
 
@@ -56,6 +55,7 @@ Examples:
 
 def run(args: argparse.Namespace) -> int:
     """Run the episodes, and print a line for each."""
+    from rlenv_robot.data.folder import runs_at
     from rlenv_robot.policies.deployment import check_deployment, deployed_spec
     from rlenv_robot.training.rollout import run_episode
 
@@ -79,9 +79,23 @@ def run(args: argparse.Namespace) -> int:
             print(_line(episode, outcome, _has_goal(env)), flush=True)
     _summarise(outcomes, _has_goal(env))
     warn_of_limit_cycles([outcome.limit_cycle_deg for outcome in outcomes])
-    for line in gap_lines(runs_at(folder) - known) if args.robot != "sim" else ():
-        print(line)
+    if args.robot != "sim":
+        _report(runs_at(folder) - known)
     return 0
+
+
+def _report(runs: Iterable[Path]) -> None:
+    """Print what installed packages say of new runs on a robot, such as the gap to its simulation.
+
+    An entry point of the group ``rlenv_robot.run_reports`` names a function that takes the runs' folders and returns
+    lines.
+    """
+    from rlenv_robot.config.plugins import PluginTable
+
+    table = PluginTable("report of runs", "rlenv_robot.run_reports", {})
+    for name in table.names():
+        for line in cast("Callable[[Iterable[Path]], Iterable[str]]", table.load(name))(runs):
+            print(line)
 
 
 def _accepted(args: argparse.Namespace) -> list[str]:

@@ -5,24 +5,41 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import fields, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
-from rlenv_operate.cli.console import beside
 from rlenv_robot.cli.output import drop_unwritable_output, say
-from rlenv_operate.cli.view import add_targets
+from rlenv_robot.config.plugins import PluginTable
 
 if TYPE_CHECKING:
     from real.server.server import Server
     from rlenv_robot.config.profile import Profile, ServeSection
 
     _Beside = Callable[[Server], AbstractContextManager[object]]
+    _Command = tuple[str, Sequence[str]]
 
-__all__ = ["add", "add_camera", "run", "run_camera"]
+__all__ = ["ServeCompanion", "add", "add_camera", "companions", "run", "run_camera"]
+
+_CLIENT_END_S = 5.0
+
+
+class ServeCompanion(Protocol):
+    """A client that ``serve`` runs beside the server, in a process of its own, where an option asks for it.
+
+    A package declares a class of this kind in the entry-point group ``rlenv_robot.serve_companions``.
+    """
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options of ``serve`` that ask for it."""
+        ...
+
+    def commands(self, args: argparse.Namespace, profile: Profile) -> Iterable[tuple[str, Sequence[str]]]:
+        """Yield each verb to run, and its arguments after the server's address, without ``--keys``, ``--telemetry``."""
+        ...
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -62,11 +79,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--record-required", action="store_true", default=None,
                         help="refuse resets while that log can't be written")  # fmt: skip
-    parser.add_argument(
-        "--console", type=int, nargs="?", const=8400, metavar="PORT",
-        help="serve the operator's page too, on this machine alone, in a process of its own (default port: 8400)",
-    )  # fmt: skip
-    add_targets(parser)
+    for companion in companions():
+        companion.add(parser)
     parser.add_argument(
         "--console-keys", metavar="FOLDER", help="keys of the console and of live views, where the server has keys"
     )
@@ -88,8 +102,9 @@ def run(args: argparse.Namespace) -> int:
     profile = load_profile(args.profile) if args.profile else Profile(robot=RobotSection(where="twin"))
     profile = replace(profile, serve=_with_flags(profile.serve, args))
     clients: _Beside = nullcontext
-    if args.console is not None or args.foxglove is not None or args.rerun is not None:
-        profile, clients = _with_clients(profile, args)
+    commands = [command for companion in companions() for command in companion.commands(args, profile)]
+    if commands:
+        profile, clients = _with_clients(profile, commands, args.console_keys)
     code = serve(profile, announce=say, beside=clients)
     drop_unwritable_output()
     if code == DRIVER_HANGS:
@@ -100,42 +115,48 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _with_clients(profile: Profile, args: argparse.Namespace) -> tuple[Profile, _Beside]:
-    """Return the profile with telemetry, and a function that runs the console and live views beside the server."""
+def companions() -> list[ServeCompanion]:
+    """Return what installed packages offer to run beside a server: the entry points of their group."""
+    table = PluginTable("companion of serve", "rlenv_robot.serve_companions", {})
+    return [cast("type[ServeCompanion]", table.load(name))() for name in table.names()]
+
+
+def _with_clients(profile: Profile, commands: Sequence[_Command], keys: str | None) -> tuple[Profile, _Beside]:
+    """Return the profile with telemetry, and a function that runs the companions beside the server."""
     section = profile.serve
-    if section.keys and not args.console_keys:
+    if section.keys and not keys:
         raise ValueError(
             "the server has keys, and the console and live views are more clients: make them keys "
             "(`rlenv-robot keys new`), allow them, and give their folder as --console-keys"
         )
-    keys = ["--keys", args.console_keys] if args.console_keys else []
-    clients: list[_Beside] = []
-    if args.console is not None:
-        clients.append(_console(profile, args.profile, args.console, keys))
-    for option in ("foxglove", "rerun"):  # a process each: a viewer that is slow holds up no other
-        value = getattr(args, option)
-        if value is not None:
-            clients.append(beside([f"--{option}", value, *keys], "view"))
+    options = ["--keys", keys] if keys else []
     if not section.telemetry:
         profile = replace(profile, serve=replace(section, telemetry="tcp://127.0.0.1:*", telemetry_hz=30.0))
 
     @contextmanager
     def running(server: Server) -> Iterator[None]:
         with ExitStack() as ends:
-            for client in clients:
-                ends.enter_context(client(server))
+            for verb, arguments in commands:
+                ends.enter_context(_client(server, verb, [*arguments, *options]))
             yield
 
     return profile, running
 
 
-def _console(profile: Profile, file: str | None, port: int, keys: list[str]) -> _Beside:
-    """Return a function that runs the console of a profile's server, which records and has the task that it names."""
-    arguments = ["--port", str(port), *keys, *(["--profile", file] if file else [])]
-    folder = profile.serve.record or profile.record.folder
-    if folder:
-        arguments += ["--acts", str(Path(folder) / "acts.jsonl")]
-    return beside(arguments)
+@contextmanager
+def _client(server: Server, verb: str, arguments: Sequence[str]) -> Iterator[None]:
+    """Run a client of a server in a process of its own, which leaves the loop's thread alone with Python's lock."""
+    command = [sys.executable, "-m", "rlenv_robot", verb, server.address, *arguments]
+    process = subprocess.Popen([*command, "--telemetry", server.telemetry])
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(_CLIENT_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _with_flags(section: ServeSection, args: argparse.Namespace) -> ServeSection:

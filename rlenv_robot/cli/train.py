@@ -49,7 +49,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of all randomness (default: 0)")
     parser.add_argument(
-        "--method", choices=("ppo", "evolution"), help="default: ppo where PyTorch is installed, else evolution"
+        "--method",
+        help="evolution, ppo, or what another package declares (default: ppo where PyTorch is installed, else "
+        "evolution)",
     )
     parser.add_argument("--nominal", action="store_true", help="by PPO: train on the nominal robot alone")
     parser.add_argument(
@@ -77,27 +79,34 @@ def add_track(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, save, and say how the policy does on episodes that it was not trained on."""
-    method = args.method or ("ppo" if find_spec("torch") else "evolution")
-    out = checked_output(args.out, args.seconds, (".npz", ".onnx") if method == "ppo" else (".npz",), args.steps)
-    if args.demos is not None and method != "ppo":
+    from rlenv_robot.config.plugins import unknown_name
+    from rlenv_robot.training.trainers import trainer_names
+
+    methods = ["evolution", *trainer_names()]
+    method = args.method or ("ppo" if "ppo" in methods and find_spec("torch") else "evolution")
+    if method not in methods:
+        raise unknown_name(method, "--method", methods)
+    by_evolution = method == "evolution"
+    out = checked_output(args.out, args.seconds, (".npz",) if by_evolution else (".npz", ".onnx"), args.steps)
+    if args.demos is not None and by_evolution:
         raise ValueError("--demos is given, but evolution can't begin from demonstrations: take --method ppo")
-    return (_train_by_ppo if method == "ppo" else _train_by_evolution)(args, out)
+    return _train_by_evolution(args, out) if by_evolution else _train_by(method, args, out)
 
 
-def _train_by_ppo(args: argparse.Namespace, out: Path) -> int:
-    from rlenv_learn.trainer import train_network
+def _train_by(method: str, args: argparse.Namespace, out: Path) -> int:
+    from rlenv_robot.training.trainers import trainer
     from rlenv_robot.training.trials import success_rates
 
     settings = task_settings(args.profile, args.name)
     shown = None if args.demos is None else _demonstrations(args, settings)
     with progress_bars() as bars:
-        advance = bars.begin("train by PPO")
+        advance = bars.begin(f"train by {method}")
 
         def progress(done: int, total: int, point: Point | None) -> None:
             remark = "" if point is None else f"success {point.success:.0%}, mean return {point.returns:.1f}"
             advance(done, remark, total=total)
 
-        trained = train_network(
+        trained = trainer(method)(
             args.name, out, steps=args.steps, seconds=math.inf if args.seconds is None else args.seconds,
             seed=args.seed, nominal=args.nominal, settings=settings, track=args.track,
             demonstrations=shown, progress=progress,
@@ -106,7 +115,7 @@ def _train_by_ppo(args: argparse.Namespace, out: Path) -> int:
         args.name, trained.policy, _EVALUATED, _TEST_SEED + args.seed, nominal=args.nominal, settings=settings
     )
     shares = ", ".join(f"{share:.1%} {group}" for group, share in rates.items())
-    how = "PPO" if shown is None else f"PPO from demonstrations (their clone: {trained.points[0].success:.1%})"
+    how = method if shown is None else f"{method} from demonstrations (their clone: {trained.points[0].success:.1%})"
     print(
         f"{out}: {how}, {trained.steps:,} steps in {trained.seconds:.0f} s; of {_EVALUATED} new episodes each: {shares}"
     )

@@ -6,9 +6,12 @@ import argparse
 import textwrap
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-__all__ = ["HelpFormatter", "Verb", "VerbAction", "add_verbs"]
+if TYPE_CHECKING:
+    from rlenv_robot.config.plugins import PluginTable
+
+__all__ = ["HelpFormatter", "Verb", "VerbAction", "add_verbs", "plugin_verbs"]
 
 
 class Verb(NamedTuple):
@@ -17,11 +20,33 @@ class Verb(NamedTuple):
     Attributes:
         declaration: ``module`` or ``module:function``, of the function (``add`` unless it is named) that declares the
             arguments and sets the default of ``run``: the function that carries out the verb and returns the exit code.
+            Empty for a verb that can't be used; the summary then says why.
         summary: a few words, in the imperative.
     """
 
     declaration: str
     summary: str
+
+
+def plugin_verbs() -> dict[str, Verb]:
+    """Return the verbs that installed packages declare as entry points of the group ``rlenv_robot.verbs``, by name.
+
+    Each entry point names a `Verb`. One whose package can't be imported says so in the help, and when it is used.
+    """
+    from rlenv_robot.config.plugins import PluginTable
+
+    table = PluginTable("verb", "rlenv_robot.verbs", {})
+    return {name: _declared(table, name) for name in table.names()}
+
+
+def _declared(table: PluginTable, name: str) -> Verb:
+    try:
+        verb = table.load(name)
+    except ValueError as error:
+        return Verb("", str(error))
+    if not isinstance(verb, Verb):
+        return Verb("", f"the entry point of the verb {name!r} names a {type(verb).__name__}, it must name a Verb")
+    return verb
 
 
 def add_verbs(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], default: str | None = None) -> None:
@@ -75,8 +100,14 @@ class VerbAction(argparse._SubParsersAction):
         return self._default is not None
 
     def complete(self, verb: str) -> argparse.ArgumentParser:
-        """Import a verb, and return its parser with its arguments."""
+        """Import a verb, and return its parser with its arguments.
+
+        Raises:
+            ValueError: the package that declares the verb can't be imported.
+        """
         parser: argparse.ArgumentParser = self._parsers[verb]
+        if not self._verbs[verb].declaration:
+            raise ValueError(self._verbs[verb].summary)
         module, _, function = self._verbs[verb].declaration.partition(":")
         getattr(import_module(module), function or "add")(parser)
         return parser

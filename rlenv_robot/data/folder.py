@@ -19,7 +19,7 @@ from recorder.table.spool import scratch_folder
 from recorder.table.table import Table
 from rlenv_robot.robot_models import load_robot_model
 
-__all__ = ["read_folder"]
+__all__ = ["read_folder", "runs_at"]
 
 _KNOWN = (
     f"{LOG_NAME} in it or below it (our runs), meta/info.json (LeRobot 2.1 or 3.0), data/metadata.json (Minari), "
@@ -126,3 +126,8 @@ def _nothing(folder: Path) -> str:
     there = sorted(child.name for child in folder.iterdir())
     listed = ", ".join(there[:_LISTED]) + (", ..." if len(there) > _LISTED else "")
     return f"{folder} holds no data that can be read; looked for {_KNOWN}; found {listed or 'nothing'}"
+
+
+def runs_at(folder: Path | None) -> frozenset[Path]:
+    """Return the runs directly in a folder; none where there is no folder."""
+    return frozenset() if folder is None else frozenset(log.parent for log in folder.glob(f"*/{LOG_NAME}"))

@@ -14,9 +14,9 @@ import pytest
 import rlenv_robot
 from hal import Field, Spec
 from real import RemoteRobot, Server
-from rlenv_robot import Environment
 from rlenv_kit import EnvironmentContract, check_environment
 from rlenv_kit.supervisor import Deadlines
+from rlenv_robot import Environment
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_env.turn_based import one_at_a_time
 from rlenv_robot.tasks.reach import Reach

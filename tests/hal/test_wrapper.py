@@ -20,10 +20,10 @@ from hal.cameras.tag_wrapper import WithCubeTags
 from hal.cameras.tags import CubePose, TagDetector
 from hal.wrapper import OPTIONAL_MEMBERS, RobotWrapper, inner_robots, pass_on, streams_of
 from real.client.cameras import RemoteCameras
-from rlenv_robot.cli.demo.virtual_time import VirtualTime
 from rlenv_kit.robot_probe import BoundedRobot, MotionBounds
-from rlenv_robot.recording.controller_log import LoggedRobot
 from rlenv_operate.teleop.latency.chain import StampedDriver
+from rlenv_robot.cli.demo.virtual_time import VirtualTime
+from rlenv_robot.recording.controller_log import LoggedRobot
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
 from tests.fakes import Everything

@@ -32,7 +32,7 @@ PLACES = {
     "plugins/kaiwu/rlenv_kaiwu/names.py": OWN,
     "plugins/kaiwu/rlenv_kaiwu/project.py": "the project of a person, whose code runs by its purpose",
     "plugins/kit/rlenv_kit/cli/check.py": ARGUMENT,
-    "rlenv_robot/cli/arm_log.py": ARGUMENT,
+    "rlenv_sim2real.cli.arm_log.py": ARGUMENT,
     "plugins/sim2real/rlenv_sim2real/cli/excite.py": ARGUMENT,
     "plugins/kaiwu/rlenv_kaiwu/cli/kaiwu.py": ARGUMENT,
     "rlenv_robot/cli/manifest.py": ARGUMENT,

@@ -168,8 +168,8 @@ def test_a_clone_learns_on_drawn_robots_too_unless_told_otherwise() -> None:
 @pytest.mark.parametrize("name", ["act", "diffusion"])
 def test_demonstrations_are_imitated(name: str, tmp_path: Path) -> None:
     _needs("torch")
-    from rlenv_tabletop.scripted import ScriptedPush
     from rlenv_learn.imitation.demonstrations import record_demonstrations
+    from rlenv_tabletop.scripted import ScriptedPush
 
     task = rlenv_robot.task("so101-push", steps=20, tolerance_m=1.0)
     record_demonstrations(task, ScriptedPush(), tmp_path / "runs", 2)

@@ -17,9 +17,9 @@ from hal.robots.so101 import SO101
 from real import RemoteRobot
 from rlenv_robot.robot_env.turn_based import one_at_a_time
 from rlenv_robot.robot_models import find_robot_model
-from rlenv_tabletop.pair_lift import PairLift
 from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.tasks.task import Arrays
+from rlenv_tabletop.pair_lift import PairLift
 from tests.fakes import until
 
 pytestmark = [pytest.mark.process, pytest.mark.requirement("R2.1")]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from plugins.sim2real.tests.cli.test_sim_to_real import recorded
 from recorder.formats.registry import writable_format
 from recorder.log.writer import LogWriter
 from recorder.read.reader import LogReader
@@ -19,7 +20,6 @@ from rlenv_robot.policies.feedback import FeedbackPolicy, load_arrays, save_arra
 from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.training.learner import flat_for
-from plugins.sim2real.tests.cli.test_sim_to_real import recorded
 
 pytestmark = pytest.mark.process
 

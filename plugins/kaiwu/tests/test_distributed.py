@@ -18,6 +18,7 @@ import pytest
 ray = pytest.importorskip("ray")
 pytest.importorskip("torch")
 
+from plugins.kaiwu.tests.conftest import LENGTH, Corridor  # noqa: E402
 from rlenv_kaiwu.distributed import DistributedOutcome, run_distributed  # noqa: E402
 from rlenv_kaiwu.env import KaiwuEnv  # noqa: E402
 from rlenv_kaiwu.journal import SampleJournal  # noqa: E402
@@ -26,7 +27,6 @@ from rlenv_kaiwu.project import open_project  # noqa: E402
 from rlenv_kaiwu.samples import SamplePool  # noqa: E402
 from rlenv_kaiwu.session import Budget  # noqa: E402
 from rlenv_robot.env import Environment  # noqa: E402
-from plugins.kaiwu.tests.conftest import LENGTH, Corridor  # noqa: E402
 
 pytestmark = [
     pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(240),

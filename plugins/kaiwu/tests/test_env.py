@@ -10,6 +10,7 @@ import pytest
 
 import rlenv_robot as rr
 from hal import EpisodeError, RobotError
+from plugins.kaiwu.tests.conftest import Corridor
 from rlenv_kaiwu.env import (
     MOST_FAILED_RESETS,
     MOST_REFUSALS,
@@ -18,7 +19,6 @@ from rlenv_kaiwu.env import (
     to_kaiwu,
 )
 from rlenv_robot.env import Environment
-from plugins.kaiwu.tests.conftest import Corridor
 
 
 def test_the_document_s_reset_and_step_give_what_our_tables_give() -> None:

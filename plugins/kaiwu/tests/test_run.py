@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import rlenv_robot as rr
+from plugins.kaiwu.tests.conftest import LENGTH, Corridor
 from rlenv_kaiwu.project import open_project
 from rlenv_kaiwu.run import check_project, run_project
 from rlenv_kaiwu.session import Budget
 from rlenv_robot.env import Environment
-from plugins.kaiwu.tests.conftest import LENGTH, Corridor
 
 pytest.importorskip("torch")
 

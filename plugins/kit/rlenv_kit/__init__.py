@@ -5,18 +5,39 @@ The whole test of an environment of your own is::
     class TestMine(EnvironmentContract):
         def make(self):
             return rlenv_robot.make("so101-reach")
+
+A name's module is imported when the name is first used, so that the command line's help stays quick.
 """
 
-from rlenv_kit.contract import EnvironmentContract, RobotContract
-from rlenv_kit.environment import check_environment
-from rlenv_kit.illegal import IllegalCase, illegal_tables, illegal_values
-from rlenv_kit.report import Check, Note, Report
-from rlenv_kit.robot import check_robot
-from rlenv_kit.source_data import check_source
-from rlenv_kit.supervisor import Deadlines
-from rlenv_kit.vector import check_vector
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlenv_kit.contract import EnvironmentContract, RobotContract
+    from rlenv_kit.environment import check_environment
+    from rlenv_kit.illegal import IllegalCase, illegal_tables, illegal_values
+    from rlenv_kit.report import Check, Note, Report
+    from rlenv_kit.robot import check_robot
+    from rlenv_kit.source_data import check_source
+    from rlenv_kit.supervisor import Deadlines
+    from rlenv_kit.vector import check_vector
 
 __all__ = [
     "Check", "Deadlines", "EnvironmentContract", "IllegalCase", "Note", "Report", "RobotContract",
     "check_environment", "check_robot", "check_source", "check_vector", "illegal_tables", "illegal_values",
 ]  # fmt: skip
+
+_MODULE_OF = {
+    "Check": "report", "Deadlines": "supervisor", "EnvironmentContract": "contract", "IllegalCase": "illegal",
+    "Note": "report", "Report": "report", "RobotContract": "contract", "check_environment": "environment",
+    "check_robot": "robot", "check_source": "source_data", "check_vector": "vector", "illegal_tables": "illegal",
+    "illegal_values": "illegal",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from hal import Robot
-from rlenv_robot.config.plugins import load_object
-from rlenv_robot.config.profile import load_profile
 from rlenv_kit.environment import check_environment
 from rlenv_kit.report import Report
 from rlenv_kit.robot import check_robot
@@ -22,6 +20,8 @@ from rlenv_kit.source_probe import StandardSource
 from rlenv_kit.supervisor import Deadlines, Witness
 from rlenv_kit.vector import check_vector
 from rlenv_kit.vector_probe import StandardVector
+from rlenv_robot.config.plugins import load_object
+from rlenv_robot.config.profile import load_profile
 from rlenv_robot.env import Environment
 from rlenv_robot.registry import environment_names, make, make_vector, robot, task
 from rlenv_robot.robot_env.core import RobotWorld

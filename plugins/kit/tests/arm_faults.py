@@ -9,9 +9,9 @@ import numpy as np
 
 from hal import RobotState
 from hal.wrapper import RobotWrapper
+from plugins.kit.tests.planting import entry
 from sim import SimRobot
 from sim.robots.so101 import so101
-from plugins.kit.tests.planting import entry
 
 FAULTS: dict[str, type[Arm]] = {}
 fault = entry(FAULTS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hal import Field, Spec
-from rlenv_robot.world import NOTHING, EnvDescription
 from plugins.kit.tests.lander import Lander
 from plugins.kit.tests.planting import entry
+from rlenv_robot.world import NOTHING, EnvDescription
 
 FAULTS: dict[str, type[Lander]] = {}
 fault = entry(FAULTS)

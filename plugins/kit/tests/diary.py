@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlenv_robot.world import NOTHING
 from plugins.kit.tests.planting import entry
+from rlenv_robot.world import NOTHING
 
 FAULTS: dict[str, type] = {}
 fault = entry(FAULTS)

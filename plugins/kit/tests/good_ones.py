@@ -10,10 +10,10 @@ import numpy as np
 
 import rlenv_robot
 from hal import EpisodeError, Field, IllegalAction, Limits, RobotSpec, RobotState, RobotStopped, Spec, Violation
-from rlenv_robot.env import Environment
-from tests.fakes import Slider
 from plugins.kit.tests.plain import Pair, Sleds
 from plugins.kit.tests.robot_faults import Arm, RealArm, Sampled
+from rlenv_robot.env import Environment
+from tests.fakes import Slider
 
 
 class Lists(Sleds):

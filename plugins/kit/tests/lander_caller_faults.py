@@ -13,9 +13,9 @@ from types import MappingProxyType
 import numpy as np
 
 from hal import Field, Spec
-from rlenv_robot.world import NOTHING
 from plugins.kit.tests.lander import Lander
 from plugins.kit.tests.planting import after, entry
+from rlenv_robot.world import NOTHING
 
 FAULTS: dict[str, type[Lander]] = {}
 fault = entry(FAULTS)

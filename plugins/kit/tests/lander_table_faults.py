@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 
-from rlenv_robot.world import NOTHING
 from plugins.kit.tests.lander import Lander
 from plugins.kit.tests.planting import after, entry
+from rlenv_robot.world import NOTHING
 
 FAULTS: dict[str, type[Lander]] = {}
 fault = entry(FAULTS)

@@ -12,12 +12,12 @@ import types
 import numpy as np
 
 from hal import Field, RobotSpec, Spec
-from rlenv_robot.world import NOTHING, EnvDescription
 from plugins.kit.tests.carts import Carts
 from plugins.kit.tests.diary import Diary
 from plugins.kit.tests.gantry import Gantry
 from plugins.kit.tests.lander import Lander
 from plugins.kit.tests.rows_of_landers import Landers
+from rlenv_robot.world import NOTHING, EnvDescription
 
 
 class ListsForArrays(Lander):

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rlenv_robot.world import NOTHING
 from plugins.kit.tests.lander import Lander
 from plugins.kit.tests.planting import entry
+from rlenv_robot.world import NOTHING
 
 FAULTS: dict[str, type] = {}
 fault = entry(FAULTS)

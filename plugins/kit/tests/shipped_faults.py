@@ -11,8 +11,8 @@ import time
 import numpy as np
 
 import rlenv_robot as rr
-from rlenv_robot.world import NOTHING
 from plugins.kit.tests.planting import entry
+from rlenv_robot.world import NOTHING
 
 FAULTS: dict[str, type[Around]] = {}
 CHILDREN: list[subprocess.Popen[bytes]] = []

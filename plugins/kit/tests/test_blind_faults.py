@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlenv_kit import Deadlines, check_environment, check_robot, check_source, check_vector
-from rlenv_kit.report import Report
 from plugins.kit.tests import (
     arm_faults,
     carts,
@@ -34,6 +32,8 @@ from plugins.kit.tests import (
     wheels_faults,
 )
 from plugins.kit.tests.other_styles import BATCHES, ENVIRONMENTS, ROBOTS, SOURCES
+from rlenv_kit import Deadlines, check_environment, check_robot, check_source, check_vector
+from rlenv_kit.report import Report
 
 pytestmark = [pytest.mark.requirement("R4.3"), pytest.mark.slow]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from hal import EpisodeError, Spec
+from plugins.kit.tests.subjects_that_end import ExitsInClose, KeepsStateInSqlite
 from rlenv_kit import EnvironmentContract, check_environment
 from rlenv_robot.env import Environment
-from plugins.kit.tests.subjects_that_end import ExitsInClose, KeepsStateInSqlite
 
 pytestmark = pytest.mark.requirement("R4.3", "R1.2")
 

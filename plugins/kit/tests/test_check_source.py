@@ -9,8 +9,8 @@ import pytest
 
 import rlenv_robot as rr
 from hal import SourceError
-from rlenv_kit import Report, check_source
 from plugins.kit.tests.plain_source import Records, RecordsAsLists
+from rlenv_kit import Report, check_source
 from tests.rlenv_robot.test_source import source
 
 pytestmark = pytest.mark.requirement("R3.1", "R3.2", "R3.3", "R3.4", "R3.5", "R3.6", "R4.3")

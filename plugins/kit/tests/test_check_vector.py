@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import rlenv_robot as rr
-from rlenv_kit import check_vector
 from plugins.kit.tests.plain import Sleds
 from plugins.kit.tests.plain_batch import SledRows, SledRowsNextStep, SledRowsThatStay
+from rlenv_kit import check_vector
 
 pytestmark = pytest.mark.requirement("R4.3", "R6.2")
 

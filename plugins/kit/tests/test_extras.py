@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from hal import Field, IllegalAction, Spec, Violation
+from plugins.kit.tests.diary import Diary
+from plugins.kit.tests.lander import Lander
+from plugins.kit.tests.rows_of_landers import Landers
 from rlenv_kit import check_environment, check_source, check_vector
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import StepExtra
 from rlenv_robot.tasks.agents import Agent
 from rlenv_robot.world import EnvDescription, TimeStep, TurnBasedWorld, World
-from plugins.kit.tests.diary import Diary
-from plugins.kit.tests.lander import Lander
-from plugins.kit.tests.rows_of_landers import Landers
 
 pytestmark = pytest.mark.requirement("R4.3")
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlenv_kit import Report, check_environment
 from plugins.kit.tests.test_subject import FAULTS_OF_THEIRS, _array, _change, _point
+from rlenv_kit import Report, check_environment
 
 pytestmark = pytest.mark.requirement("R4.3", "R6.3", "R6.5")
 

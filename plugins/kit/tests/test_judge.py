@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from plugins.kit.tests import subjects_that_end
 from rlenv_kit import check_environment, judge
 from rlenv_kit.report import Report
 from rlenv_kit.supervisor import Deadlines
 from tests.fakes import until
-from plugins.kit.tests import subjects_that_end
 
 pytestmark = [pytest.mark.requirement("R4.3"), pytest.mark.process, pytest.mark.slow]
 

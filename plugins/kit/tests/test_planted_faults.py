@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from rlenv_kit import Deadlines, check_environment, check_robot, check_source, check_vector
-from rlenv_kit.report import Report
 from plugins.kit.tests import (
     end_faults,
     frame_faults,
@@ -24,6 +22,8 @@ from plugins.kit.tests import (
 )
 from plugins.kit.tests.good_ones import ENVIRONMENTS, ROBOTS
 from plugins.kit.tests.plain import Sleds
+from rlenv_kit import Deadlines, check_environment, check_robot, check_source, check_vector
+from rlenv_kit.report import Report
 
 pytestmark = [pytest.mark.requirement("R4.3"), pytest.mark.slow]
 

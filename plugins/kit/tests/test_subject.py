@@ -13,17 +13,17 @@ import pytest
 
 import rlenv_robot as rr
 from hal import Guard
+from plugins.kit.tests.frame_faults import NanLate
+from plugins.kit.tests.plain import Sleds
+from plugins.kit.tests.robot_faults import RealArm
 from real import Server
-from rlenv_robot.cli import main as cli
 from rlenv_kit import check_environment
 from rlenv_kit.formats import write_report
 from rlenv_kit.robot_probe import BoundedRobot, MotionBounds
 from rlenv_kit.subject import subject_of
+from rlenv_robot.cli import main as cli
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
-from plugins.kit.tests.frame_faults import NanLate
-from plugins.kit.tests.plain import Sleds
-from plugins.kit.tests.robot_faults import RealArm
 
 pytestmark = pytest.mark.requirement("R4.3")
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from plugins.kit.tests.robot_faults import Arm
 from rlenv_kit import Deadlines, check_robot
 from rlenv_kit.report import Failed
 from rlenv_kit.supervisor import CallLog, PlannedCheck, Supervisor
 from tests.fakes import until
-from plugins.kit.tests.robot_faults import Arm
 
 pytestmark = pytest.mark.requirement("R4.3", "R6.6")
 

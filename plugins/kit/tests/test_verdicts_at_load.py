@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from plugins.kit.tests import frame_faults, source_faults
+from plugins.kit.tests.plain import Sleds
+from plugins.kit.tests.plain_source import Records
 from rlenv_kit import (
     Report,
     check_environment,
@@ -18,9 +21,6 @@ from rlenv_kit import (
     probe,
     source_probe,
 )
-from plugins.kit.tests import frame_faults, source_faults
-from plugins.kit.tests.plain import Sleds
-from plugins.kit.tests.plain_source import Records
 
 pytestmark = [pytest.mark.requirement("R4.3"), pytest.mark.slow]
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from hal import Field, RobotError, Spec
 from hal.field import JsonDict, JsonObject
-from rlenv_language.text.view import TEXT, decode, encode, text_field
+from rlenv_language.text.view import text_field
+from rlenv_robot.data.chats import TEXT, decode, encode
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import ExtraInfo, Options, check_options
 from rlenv_robot.world import EnvDescription, TimeStep, World

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from hal import EpisodeError, RobotError
-from rlenv_language.text.view import AGGREGATION, TEXT, TextRules, TextWorld, decode, encode, to_text
+from rlenv_language.text.view import AGGREGATION, TextRules, TextWorld, to_text
+from rlenv_robot.data.chats import TEXT, decode, encode
 from rlenv_robot.env import Environment
 from rlenv_robot.registry import TaskLike, environment_names, make, on_register
 from rlenv_robot.tables import ExtraInfo, ObservationTable, check_options

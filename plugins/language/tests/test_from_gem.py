@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import rlenv_robot as rr
+from rlenv_kit import check_environment
 from rlenv_language.from_gem import GemWorld, aggregate, from_gem
 from rlenv_language.gem import GemEnv
-from rlenv_language.text.view import TEXT, decode, encode
-from rlenv_kit import check_environment
+from rlenv_robot.data.chats import TEXT, decode, encode
 from rlenv_robot.env import Environment
 
 

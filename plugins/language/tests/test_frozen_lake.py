@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
-from rlenv_robot.env import Environment
 from rlenv_language.frozen_lake import GOAL, HOLE, ICE, FrozenLake, shortest_way
+from rlenv_robot.env import Environment
 
 
 def walk(env: Environment, seed: int, moves: list[int]) -> tuple[Any, float]:

@@ -15,13 +15,13 @@ import torch
 from torch import nn
 
 from hal import Spec
+from rlenv_learn.imitation.cloning import Demonstrations, clone
 from rlenv_robot.adapters.flat import FlattenObservation, flat_for
 from rlenv_robot.policies.flat import ScaledDifferences
 from rlenv_robot.policies.network import Activation, NetworkPolicy
 from rlenv_robot.tables import BatchObservationTable
 from rlenv_robot.tasks.agents import mean_reward
 from rlenv_robot.tasks.task import Task
-from rlenv_learn.imitation.cloning import Demonstrations, clone
 from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = ["ImitationSettings", "PpoSettings", "improve_by_ppo", "ppo_settings", "with_advantages"]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from hal.robots.so101 import CHAIN, finger_axis, forward_kinematics  # noqa: E402
-from rlenv_robot.adapters.flat import flat_for  # noqa: E402
 from rlenv_learn.gripper_view import GripperView  # noqa: E402
+from rlenv_robot.adapters.flat import flat_for  # noqa: E402
 from rlenv_robot.registry import task  # noqa: E402
 
 FLAT = flat_for(task("so101-pick-place"))

@@ -13,15 +13,15 @@ import rlenv_robot
 from rlenv_robot.cli.main import main
 from rlenv_robot.policies.network import NetworkPolicy
 from rlenv_robot.policies.policy import load_policy
-from rlenv_tabletop.scripted import ScriptedPush
 from rlenv_robot.training.rollout import evaluate
 from rlenv_robot.training.trials import success_rates, twin_vector
+from rlenv_tabletop.scripted import ScriptedPush
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from rlenv_robot.training import trainer
 from rlenv_learn.imitation.demonstrations import Disturbance, record_demonstrations
 from rlenv_learn.ppo import ImitationSettings, ppo_settings
+from rlenv_robot.training import trainer
 
 
 def test_a_seed_gives_the_same_policy_file_with_its_curve_and_checkpoints(

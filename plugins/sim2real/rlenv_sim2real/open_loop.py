@@ -14,8 +14,8 @@ from hal import SourceError
 from rlenv_robot.config.plugins import load_object
 from rlenv_robot.config.profile import load_profile
 from rlenv_robot.config.sim_settings import SimSettings, sim_settings
-from rlenv_sim2real.motion import ArmJoints, RecordedMotion
 from rlenv_robot.robot_models import RobotModel, load_robot_model
+from rlenv_sim2real.motion import ArmJoints, RecordedMotion
 from sim.batch import SimBatch
 from sim.model import SimModel
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from hal.field import JsonDict
 from rlenv_robot.data.folder import read_folder
+from rlenv_robot.robot_models import load_robot_model
 from rlenv_sim2real.gap import EpisodeGap, JointGap, measure_gap
 from rlenv_sim2real.motion import read_motions
 from rlenv_sim2real.open_loop import replay_model
-from rlenv_robot.robot_models import load_robot_model
 
 __all__ = ["Bounds", "Replayed", "differences", "measure", "module_text"]
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from hal import SourceError
+from plugins.sim2real.tests.conftest import recorded_on, wandering
 from rlenv_sim2real.drift import GAP_FILE, drifts, earlier_gaps, save_gaps
 from rlenv_sim2real.gap import EpisodeGap, measure_gap
 from rlenv_sim2real.open_loop import ReplayModel, without_contacts
 from sim.robots.so101 import so101
 from sim.robots.twin import IDENTIFIED, so101_twin
-from plugins.sim2real.tests.conftest import recorded_on, wandering
 
 
 def gap_of(seed: int, shift_deg: float = 0.0, joint: int = 1, seconds: float = 30.0) -> EpisodeGap:

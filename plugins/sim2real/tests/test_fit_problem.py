@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from hal import SourceError
+from plugins.sim2real.tests.conftest import recorded_on, wandering
+from plugins.sim2real.tests.test_identify import PENDULUM
+from rlenv_robot.robot_models import find_robot_model
 from rlenv_sim2real.fit_problem import FRICTION_MODELS, FitProblem
 from rlenv_sim2real.identify import identify, profile_text
 from rlenv_sim2real.motion import RecordedMotion
 from rlenv_sim2real.open_loop import ReplayModel, replay, replay_model, without_contacts
 from rlenv_sim2real.servo_replay import KINDS, ServoReplay
-from rlenv_robot.robot_models import find_robot_model
 from sim.mjcf.robot import from_mjcf
 from sim.model import SimModel
 from sim.randomize.load_friction import TERMS
 from sim.randomize.randomise import Randomise
 from sim.robots.so101 import so101
-from plugins.sim2real.tests.conftest import recorded_on, wandering
-from plugins.sim2real.tests.test_identify import PENDULUM
 
 ARM = so101(looks=False)
 STEP_S = 0.02

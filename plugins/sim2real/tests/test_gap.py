@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hal import SourceError
 from hal.robots.so101 import forward_kinematics
+from plugins.sim2real.tests.conftest import PERIOD_S, recorded_on, wandering
 from recorder.table.table import Table
 from rlenv_sim2real.figures import plot_gap
 from rlenv_sim2real.gap import best_lag, constant_delay_error, measure_gap
@@ -20,7 +21,6 @@ from rlenv_sim2real.motion import read_motions
 from rlenv_sim2real.open_loop import ReplayModel, replay, without_contacts
 from sim.robots.so101 import STIFF_SERVO, so101
 from sim.robots.twin import so101_twin
-from plugins.sim2real.tests.conftest import PERIOD_S, recorded_on, wandering
 
 
 @settings(max_examples=40, deadline=None)

@@ -12,20 +12,20 @@ import pytest
 import rlenv_robot as rr
 from hal import SourceError
 from hal.robots.so101 import JOINTS
+from plugins.sim2real.tests.conftest import recorded_on, wandering
 from recorder.table.table import Table
 from rlenv_robot.config.profile import load_profile
+from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.serving import build_robot
 from rlenv_sim2real.excite import ExcitationSettings, excitation
 from rlenv_sim2real.identify import Identification, identify, judge, profile_text
 from rlenv_sim2real.motion import RecordedMotion, read_motions
 from rlenv_sim2real.open_loop import ReplayModel, replay, replay_model, without_contacts
 from rlenv_sim2real.servo_replay import ServoReplay
-from rlenv_robot.robot_models import find_robot_model
-from rlenv_robot.serving import build_robot
 from sim.mjcf.robot import from_mjcf
 from sim.model import SimModel
 from sim.robots.so101 import STIFF_SERVO, so101
 from sim.robots.twin import IDENTIFIED, TwinServos, so101_twin
-from plugins.sim2real.tests.conftest import recorded_on, wandering
 
 ARM = so101(looks=False)
 

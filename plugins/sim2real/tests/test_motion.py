@@ -11,15 +11,15 @@ import rlenv_robot as rr
 from hal import SourceError
 from hal.robots.so101 import JOINTS
 from hal.robots.so101_units import JointUnits
+from plugins.sim2real.tests.conftest import DATA, real_log
 from recorder.table.table import Table
 from rlenv_robot.data.folder import read_folder
+from rlenv_robot.robot_models import find_robot_model, load_robot_model
 from rlenv_sim2real.motion import ArmJoints, read_motions, robot_of
 from rlenv_sim2real.open_loop import replay_model
-from rlenv_robot.robot_models import find_robot_model, load_robot_model
 from sim.robots.go2 import go2
 from sim.robots.so101 import so101
 from sim.robots.so101_pair import so101_pair
-from plugins.sim2real.tests.conftest import DATA, real_log
 
 ARM = so101(looks=False)
 

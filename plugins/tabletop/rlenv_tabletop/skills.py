@@ -11,6 +11,10 @@ import numpy as np
 from hal import Field, IllegalAction, Spec, Violation
 from hal.frame_layout import FrameLayout
 from hal.robots.so101 import CUBE_HALF, GRASP, LOW, SIDEWAYS, SO101, inverse_kinematics, steepest
+from rlenv_robot.tables import ExtraInfo, Options
+from rlenv_robot.tasks.task import TaskWorld, task_world
+from rlenv_robot.tasks.text_hints import HasPlaces, HasTextHints, TextCommand, TextHints
+from rlenv_robot.world import EnvDescription, TimeStep, World, WorldWrapper
 from rlenv_tabletop.scripted import (
     STEP_RAD,
     ScriptedPush,
@@ -21,10 +25,6 @@ from rlenv_tabletop.scripted import (
     toward,
     yaw_of,
 )
-from rlenv_robot.tables import ExtraInfo, Options
-from rlenv_robot.tasks.task import TaskWorld, task_world
-from rlenv_robot.tasks.text_hints import HasPlaces, HasTextHints, TextCommand, TextHints
-from rlenv_robot.world import EnvDescription, TimeStep, World, WorldWrapper
 
 __all__ = ["SKILLS", "SkillWorld"]
 

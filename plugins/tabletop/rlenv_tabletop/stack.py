@@ -14,9 +14,9 @@ from hal.robots.so101 import CUBE_HALF
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.cube import Rewards, start_open
 from rlenv_robot.tasks.remembered import Remembered
-from rlenv_tabletop.table import CubesTask, at_height, tops
 from rlenv_robot.tasks.task import Arrays, Episode
 from rlenv_robot.tasks.text_hints import TextHints
+from rlenv_tabletop.table import CubesTask, at_height, tops
 
 __all__ = ["Stack"]
 

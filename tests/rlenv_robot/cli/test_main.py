@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import rlenv_robot
+from plugins.kit.tests import subjects_that_end
 from rlenv_robot.cli import data, doctor
 from rlenv_robot.cli import main as cli
 from rlenv_robot.cli.output import print_table
-from plugins.kit.tests import subjects_that_end
 
 VERB_MODULES = [verb for name, verb in {**cli.VERBS, **data.VERBS}.items() if name not in ("data", "completion")]
 Captured = pytest.CaptureFixture[str]

@@ -19,11 +19,11 @@ import rlenv_robot as rr
 from hal import Guard
 from real import Server
 from real.client.connection import Delays
-from rlenv_robot import ProfileError, SpecError
 from rlenv_kit.cli.check import run_protocol
+from rlenv_kit.protocol_page import protocol_document
+from rlenv_robot import ProfileError, SpecError
 from rlenv_robot.cli.main import main
 from rlenv_robot.config.sim_settings import fit_timing, timing_of
-from rlenv_kit.protocol_page import protocol_document
 from sim.robot import SimRobot
 from sim.robots.twin import so101_twin
 

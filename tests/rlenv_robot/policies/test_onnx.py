@@ -14,9 +14,9 @@ from rlenv_robot.cli.main import main
 from rlenv_robot.policies.policy import load_policy
 from rlenv_robot.registry import task
 from rlenv_robot.tasks.cube import Push
+from rlenv_robot.tasks.task import Task
 from rlenv_tabletop.pair_lift import PairLift
 from rlenv_tabletop.stack import Stack
-from rlenv_robot.tasks.task import Task
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")

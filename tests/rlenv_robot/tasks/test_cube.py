@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import rlenv_robot as rr
 from hal.robots.so101 import CUBE_AREA, CUBE_HALF, SO101_CUBE
 from rlenv_robot.policies.policy import Policy
-from rlenv_tabletop.scripted import ScriptedPickPlace, ScriptedPush
 from rlenv_robot.tasks.cube import PickPlace, Push
 from rlenv_robot.tasks.episode_rules import EpisodeRules
 from rlenv_robot.tasks.task import Task
+from rlenv_tabletop.scripted import ScriptedPickPlace, ScriptedPush
 
 TASKS = (Push, PickPlace)
 TaskType = type[Push] | type[PickPlace]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import rlenv_robot as rr
 from hal import IllegalAction
-from rlenv_robot.adapters.json_schema import protocol_schema
 from rlenv_kit.protocol_page import protocol_document
+from rlenv_robot.adapters.json_schema import protocol_schema
 from rlenv_robot.env import Environment
 from rlenv_robot.tasks.go import BLACK, EMPTY, KOMI, WHITE, Go, group_at, neighbours, play, score
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlenv_robot.cli.main import main
 from plugins.kaiwu.tests.conftest import write
+from rlenv_robot.cli.main import main
 
 
 def test_a_new_project_is_tested_run_and_gone_on_with(

@@ -42,8 +42,8 @@ Examples:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and write a certificate, or verify one."""
-    from rlenv_robot.cli.output import progress_bars
     from rlenv_kit.stopping import certify, sign, verify
+    from rlenv_robot.cli.output import progress_bars
 
     if args.verify:
         certificate = _read(Path(args.verify))

@@ -200,8 +200,8 @@ def run_protocol(args: argparse.Namespace) -> int:
 
 
 def _environment_page(env: Environment, name: str, kind: str) -> str:
-    from rlenv_robot.adapters.json_schema import protocol_schema
     from rlenv_kit.protocol_page import protocol_document, protocol_html
+    from rlenv_robot.adapters.json_schema import protocol_schema
 
     if kind == "json":
         return json.dumps(protocol_schema(env, name), indent=1, ensure_ascii=False) + "\n"
@@ -210,8 +210,8 @@ def _environment_page(env: Environment, name: str, kind: str) -> str:
 
 
 def _source_page(folder: str, kind: str) -> str:
-    from rlenv_robot.adapters.json_schema import source_schema
     from rlenv_kit.protocol_page import protocol_html, source_document
+    from rlenv_robot.adapters.json_schema import source_schema
     from rlenv_robot.source import open_source
 
     source = open_source(folder)

@@ -17,11 +17,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from rlenv_language.gem import GemEnv
 from rlenv_language.chat.advantages import gae, leave_one_out
 from rlenv_language.chat.tokens import BEGIN, END, TokenEpisode, render, tokenize
 from rlenv_language.chat.transcripts import Message, Transcript
 from rlenv_language.chat.transformer import ChatTransformer
+from rlenv_language.gem import GemEnv
 
 __all__ = ["ChatLearner", "LearnerSettings", "Rehearsal", "train_tokenizer"]
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from hal import SourceError
 from recorder.log.preferences import count_votes, read_judgements
-from rlenv_robot.source import SourceData
 from rlenv_language.chat.transcripts import Transcript, read_transcripts
+from rlenv_robot.source import SourceData
 
 __all__ = ["Preference", "WordRewardModel", "preferences", "relabel_chats", "write_preferences"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from hal import SourceError
 from recorder.log.labels import is_success
 from recorder.log.preferences import EpisodeId
-from rlenv_language.text.view import TEXT, Message, read_messages
+from rlenv_robot.data.chats import TEXT, Message, read_messages
 from rlenv_robot.source import SourceData
 
 __all__ = ["Message", "Transcript", "read_transcripts", "write_sft"]

@@ -26,9 +26,9 @@ import numpy as np
 
 from hal import EpisodeError, RobotError
 from hal.field import JsonDict
-from rlenv_robot.adapters.json_schema import protocol_schema
 from rlenv_language.openenv.websocket import WebSocketError, accept_key, frame, read_message
-from rlenv_language.text.view import decode, encode
+from rlenv_robot.adapters.json_schema import protocol_schema
+from rlenv_robot.data.chats import decode, encode
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import ObservationTable, Options
 

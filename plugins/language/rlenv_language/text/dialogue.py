@@ -10,7 +10,8 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.field import JsonDict
-from rlenv_language.text.view import TEXT, decode, encode, text_field
+from rlenv_language.text.view import text_field
+from rlenv_robot.data.chats import TEXT, decode, encode
 from rlenv_robot.tables import ExtraInfo, Options, check_options
 from rlenv_robot.tasks.episode_rules import check_seed, episode_rng, random_seed
 from rlenv_robot.world import EnvDescription, TimeStep, World, first_part

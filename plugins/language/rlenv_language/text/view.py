@@ -7,7 +7,6 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 
@@ -16,19 +15,14 @@ from hal.field import JsonDict, JsonObject
 from hal.frame_layout import FrameLayout
 from rlenv_language.text.grammar import FORMAT, Grammar, ParsedText
 from rlenv_language.text.template import Template
+from rlenv_robot.data.chats import TEXT, decode, encode
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import ExtraInfo, Options
 from rlenv_robot.tasks.task import task_world
 from rlenv_robot.tasks.text_hints import HasTextHints, TextHints
 from rlenv_robot.world import EnvDescription, TimeStep, World, WorldWrapper
 
-__all__ = [
-    "AGGREGATION", "TEXT", "Message", "TextRules", "TextWorld", "decode", "encode", "read_messages", "text_field",
-    "text_hints_of", "to_text",
-]  # fmt: skip
-
-TEXT = "text"
-"""The only field of a text observation and of a text action."""
+__all__ = ["AGGREGATION", "TextRules", "TextWorld", "text_field", "text_hints_of", "to_text"]
 
 AGGREGATION: Mapping[str, str] = {
     "action_is_effective": "mean", "action_is_valid": "mean", "success": "last", "format_penalty": "mean",
@@ -87,54 +81,6 @@ def text_field(size: int, meaning: str) -> Field:
         meaning: one sentence.
     """
     return Field(TEXT, (), "text", meaning=meaning, characters=size)
-
-
-def encode(text: str, field: Field) -> np.ndarray:
-    """Return a text as a value of its field; what UTF-8 can't carry becomes a question mark.
-
-    Raises:
-        ValueError: the text is longer than the field has room for.
-    """
-    if len(text) > field.characters:
-        raise ValueError(f"a text has {len(text)} characters, there is room for {field.characters}")
-    if not text.isascii() or "\0" in text:
-        text = text.replace("\0", "?").encode("utf-8", "replace").decode("utf-8")
-    return np.array(text, field.numpy_dtype)
-
-
-def decode(array: np.ndarray) -> str:
-    """Return the text in a field's value."""
-    return str(np.asarray(array)[()])
-
-
-class Message(TypedDict):
-    """One message of a chat.
-
-    Attributes:
-        role: ``system``, ``user`` (the environment) or ``assistant`` (the agent).
-        content: its text.
-    """
-
-    role: str
-    content: str
-
-
-def read_messages(rows: np.ndarray) -> tuple[list[Message], str]:
-    """Return a recorded episode as a chat, user and assistant in turn, and the observation after the last message.
-
-    The chat ends before the first step of unknown effect.
-
-    Args:
-        rows: (T + 1,), an episode's frames, with a text as observation and as action.
-    """
-    observations = [decode(text) for text in rows[f"observation_{TEXT}"]]
-    acted = rows["acted"][1:].astype(bool)
-    turns = len(acted) if acted.all() else int(np.argmin(acted))
-    messages: list[Message] = []
-    for number in range(turns):
-        messages.append({"role": "user", "content": observations[number]})
-        messages.append({"role": "assistant", "content": decode(rows[f"action_{TEXT}"][number + 1])})
-    return messages, observations[turns]
 
 
 def text_hints_of(world: World) -> TextHints:

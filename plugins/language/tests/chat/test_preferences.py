@@ -13,12 +13,12 @@ import pytest
 
 import rlenv_robot as rr
 from hal import SourceError
-from rlenv_language.text.dialogue import Dialogue, Said
-from rlenv_language.text.view import TEXT, decode, encode
 from rlenv_kit import check_environment
-from rlenv_robot.env import Environment
 from rlenv_language.chat.preferences import WordRewardModel, preferences, relabel_chats, write_preferences
 from rlenv_language.chat.transcripts import Transcript, read_transcripts
+from rlenv_language.text.dialogue import Dialogue, Said
+from rlenv_robot.data.chats import TEXT, decode, encode
+from rlenv_robot.env import Environment
 
 pytestmark = pytest.mark.requirement("R6.4")
 

@@ -9,8 +9,8 @@ import pytest
 
 import rlenv_robot as rr
 from hal import SourceError
-from rlenv_language.gem import GemEnv
 from rlenv_language.chat.transcripts import read_transcripts
+from rlenv_language.gem import GemEnv
 
 
 def test_a_recorded_episode_is_a_chat_with_a_reward_a_turn(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 import rlenv_robot as rr
 from hal import RobotError
-from rlenv_language.text.view import AGGREGATION, TEXT, TextRules, TextWorld, decode, encode, to_text
 from rlenv_kit import check_environment
+from rlenv_language.text.view import AGGREGATION, TextRules, TextWorld, to_text
+from rlenv_robot.data.chats import TEXT, decode, encode
 from rlenv_robot.env import Environment
 from rlenv_tabletop.skills import SkillWorld
 

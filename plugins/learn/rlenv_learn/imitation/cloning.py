@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from rlenv_learn.imitation.demonstrations import INTENDED
 from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.adapters.torch import TransitionDataset
 from rlenv_robot.source import SourceData
-from rlenv_learn.imitation.demonstrations import INTENDED
 
 __all__ = ["Demonstrations", "clone", "demonstrated"]
 

@@ -12,11 +12,11 @@ from torch import nn
 from hal import Field, RobotSpec, SpecError
 from hal.cameras.tags import PinholeCamera
 from recorder.json_data import JsonObject
+from rlenv_learn.imitation.keypoints import KeypointNetwork, expected_pixels, learn_keypoints
+from rlenv_learn.imitation.views import Landmarks, Views
 from rlenv_robot.policies.flat import FlatGraph, FlatPolicy, export_onnx
 from rlenv_robot.policies.onnx import metadata
 from rlenv_robot.tasks.task import Task
-from rlenv_learn.imitation.keypoints import KeypointNetwork, expected_pixels, learn_keypoints
-from rlenv_learn.imitation.views import Landmarks, Views
 
 __all__ = ["EstimateErrors", "EstimatingPolicy", "FieldEstimator", "learn_estimator", "learn_position"]
 

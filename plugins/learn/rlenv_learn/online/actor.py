@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from rlenv_learn.online.learner import Learner, WeightsFile
+from rlenv_learn.online.rlpd import Actor, RlpdSettings, load_arrays
 from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import ObservationTable, Options
 from rlenv_robot.tasks.agents import mean_reward
 from rlenv_robot.tasks.task import Arrays
-from rlenv_learn.online.learner import Learner, WeightsFile
-from rlenv_learn.online.rlpd import Actor, RlpdSettings, load_arrays
 from rlenv_robot.training.rollout import Outcome
 from rlenv_robot.world import NOTHING
 

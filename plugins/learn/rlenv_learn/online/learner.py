@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from hal import RobotError, SourceError
+from rlenv_learn.online.replay import LogFollower, Replay, Reward, held, steps_of, symmetric
+from rlenv_learn.online.rlpd import Rlpd, RlpdSettings, module_arrays
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.policies.flat import FlatPolicy
 from rlenv_robot.source import open_source
 from rlenv_robot.tasks.task import Task
-from rlenv_learn.online.replay import LogFollower, Replay, Reward, held, steps_of, symmetric
-from rlenv_learn.online.rlpd import Rlpd, RlpdSettings, module_arrays
 
 __all__ = ["LOGS", "Learner", "WeightsFile", "read_arrays", "write_arrays"]
 

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rlenv_robot.adapters.flat import FlattenObservation
-from rlenv_robot.policies.flat import ScaledDifferences
 from rlenv_learn.gripper_view import GripperView
 from rlenv_learn.online.replay import Steps
+from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.policies.flat import ScaledDifferences
 
 __all__ = ["Actor", "CriticEnsemble", "Improvement", "Rlpd", "RlpdSettings", "View", "load_arrays", "module_arrays"]
 

@@ -11,6 +11,12 @@ from pathlib import Path
 import torch
 
 from hal import ConnectionLost, ResetConfirmation, Robot
+from rlenv_learn.online.actor import OnlineActor
+from rlenv_learn.online.learner import LOGS, Learner
+from rlenv_learn.online.learner_process import LearnerProcess, over_with_parent
+from rlenv_learn.online.replay import Reward, recorded_frames
+from rlenv_learn.online.rlpd import RlpdSettings
+from rlenv_learn.online.scripted_operator import ScriptedOperator
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.env import Environment
 from rlenv_robot.policies.deployment import robot_of_training
@@ -21,12 +27,6 @@ from rlenv_robot.robot_env.intervention import HumanIntervention, Operator
 from rlenv_robot.robot_models import robot_model_of
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.task import Task, task_world
-from rlenv_learn.online.actor import OnlineActor
-from rlenv_learn.online.learner import LOGS, Learner
-from rlenv_learn.online.learner_process import LearnerProcess, over_with_parent
-from rlenv_learn.online.replay import Reward, recorded_frames
-from rlenv_learn.online.rlpd import RlpdSettings
-from rlenv_learn.online.scripted_operator import ScriptedOperator
 from rlenv_robot.training.rollout import Outcome
 from rlenv_robot.training.trials import twin_robot
 from rlenv_robot.world import World

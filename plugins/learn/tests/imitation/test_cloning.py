@@ -10,9 +10,9 @@ import pytest
 
 import rlenv_robot
 from hal import RobotError
+from rlenv_learn.imitation.demonstrations import Disturbance, record_demonstrations
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_tabletop.scripted import ScriptedPush
-from rlenv_learn.imitation.demonstrations import Disturbance, record_demonstrations
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 

@@ -10,10 +10,10 @@ import pytest
 
 import rlenv_robot
 from hal import RobotError
+from rlenv_learn.imitation.demonstrations import INTENDED, Disturbance, record_demonstrations
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.policies.policy import ZeroPolicy
 from rlenv_tabletop.scripted import ScriptedPush
-from rlenv_learn.imitation.demonstrations import INTENDED, Disturbance, record_demonstrations
 
 
 def test_a_record_has_the_intended_action_beside_the_executed_one(tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ from sim.robots.so101 import so101_cube
 
 torch = pytest.importorskip("torch")
 
-from rlenv_robot.policies.flat import FlatPolicy  # noqa: E402
-from rlenv_robot.policies.onnx import OnnxPolicy  # noqa: E402
 from rlenv_learn.imitation.field_estimator import (  # noqa: E402
     EstimateErrors,
     EstimatingPolicy,
@@ -26,6 +24,8 @@ from rlenv_learn.imitation.field_estimator import (  # noqa: E402
     learn_position,
 )
 from rlenv_learn.imitation.views import Landmarks  # noqa: E402
+from rlenv_robot.policies.flat import FlatPolicy  # noqa: E402
+from rlenv_robot.policies.onnx import OnnxPolicy  # noqa: E402
 
 SIZE = 48, 32
 CAMERAS = {"overhead": SIZE, "view": SIZE}

@@ -9,11 +9,11 @@ import pytest
 
 import rlenv_robot as rr
 from hal import SpecError
+from rlenv_learn.imitation.views import Landmarks, collect_views
 from rlenv_robot.robot_models import find_robot_model
-from rlenv_tabletop.scripted import ScriptedPush
 from rlenv_robot.tasks.cube import Push
 from rlenv_robot.tasks.images import with_images
-from rlenv_learn.imitation.views import Landmarks, collect_views
+from rlenv_tabletop.scripted import ScriptedPush
 from sim.rendering.camera import available
 from sim.robots.so101_looks import so101_cube_textured, so101_looks
 

@@ -10,12 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from rlenv_robot.adapters.flat import flat_for  # noqa: E402
+from plugins.learn.tests.online.dial import Dial, Straight, dial_env  # noqa: E402
 from rlenv_learn.online.actor import OnlineActor, take_turns  # noqa: E402
 from rlenv_learn.online.learner import LOGS, Learner  # noqa: E402
 from rlenv_learn.online.rlpd import RlpdSettings  # noqa: E402
+from rlenv_robot.adapters.flat import flat_for  # noqa: E402
 from rlenv_robot.training.rollout import run_episode  # noqa: E402
-from plugins.learn.tests.online.dial import Dial, Straight, dial_env  # noqa: E402
 
 SETTINGS = RlpdSettings(critics=2, hidden=(8,), actor_hidden=(8,), batch=8, cloning=0, warm_up=0)
 

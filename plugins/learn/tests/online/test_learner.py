@@ -11,10 +11,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from hal import RobotError, SourceError  # noqa: E402
+from plugins.learn.tests.online.dial import Dial, Straight, dial_env  # noqa: E402
 from rlenv_learn.online.learner import LOGS, Learner, WeightsFile, read_arrays, write_arrays  # noqa: E402
 from rlenv_learn.online.rlpd import RlpdSettings, module_arrays  # noqa: E402
 from rlenv_robot.training.rollout import run_episode  # noqa: E402
-from plugins.learn.tests.online.dial import Dial, Straight, dial_env  # noqa: E402
 
 SETTINGS = RlpdSettings(
     critics=2, hidden=(8,), actor_hidden=(8,), batch=8, ratio=1.5, actor_every=2, cloning=5, warm_up=0

@@ -11,11 +11,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from hal import Answer  # noqa: E402
+from plugins.learn.tests.online.dial import Dial, Straight, dial_env  # noqa: E402
 from recorder.log.labels import add_labels  # noqa: E402
-from rlenv_robot.adapters.flat import flat_for  # noqa: E402
-from rlenv_robot.env import Environment  # noqa: E402
-from rlenv_robot.source import SourceData, open_source  # noqa: E402
-from rlenv_robot.tasks.task import Arrays  # noqa: E402
 from rlenv_learn.online.replay import (  # noqa: E402
     LogFollower,
     Replay,
@@ -24,8 +21,11 @@ from rlenv_learn.online.replay import (  # noqa: E402
     steps_of,
     symmetric,
 )
+from rlenv_robot.adapters.flat import flat_for  # noqa: E402
+from rlenv_robot.env import Environment  # noqa: E402
+from rlenv_robot.source import SourceData, open_source  # noqa: E402
+from rlenv_robot.tasks.task import Arrays  # noqa: E402
 from rlenv_robot.training.rollout import run_episode  # noqa: E402
-from plugins.learn.tests.online.dial import Dial, Straight, dial_env  # noqa: E402
 
 FLAT = flat_for(Dial())
 DISCOUNT = 0.9

@@ -11,12 +11,12 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch.nn import functional  # noqa: E402
 
-from rlenv_robot.adapters.flat import flat_for  # noqa: E402
+from plugins.learn.tests.online.dial import Dial  # noqa: E402
 from rlenv_learn.gripper_view import GripperView  # noqa: E402
-from rlenv_robot.registry import task  # noqa: E402
 from rlenv_learn.online.replay import Steps, held  # noqa: E402
 from rlenv_learn.online.rlpd import CriticEnsemble, Rlpd, RlpdSettings  # noqa: E402
-from plugins.learn.tests.online.dial import Dial  # noqa: E402
+from rlenv_robot.adapters.flat import flat_for  # noqa: E402
+from rlenv_robot.registry import task  # noqa: E402
 
 FLAT = held(flat_for(Dial()), 3)
 SMALL = RlpdSettings(

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from hal import Guard
+from plugins.learn.tests.online.dial import Dial, Straight
+from rlenv_learn.online.scripted_operator import ScriptedOperator
 from rlenv_robot.env import Environment
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_env.intervention import HumanIntervention
-from rlenv_learn.online.scripted_operator import ScriptedOperator
 from rlenv_robot.training.rollout import run_episode
 from tests.fakes import Integrator
-from plugins.learn.tests.online.dial import Dial, Straight
 
 
 class Still:

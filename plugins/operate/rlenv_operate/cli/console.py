@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import argparse
 import logging
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from rlenv_robot.cli.output import print_table, say
 
 if TYPE_CHECKING:
-    from real.server.server import Server
+    pass
 
-__all__ = ["add", "add_tokens", "beside", "run", "run_tokens"]
+__all__ = ["add", "add_tokens", "run", "run_tokens"]
 
-_END_S = 5.0
 _ROLES = ("operate", "move", "watch", "stop")
 
 
@@ -82,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ValueError: a setting is not allowed, or the extra is missing.
     """
-    from rlenv_robot.serving import TerminationSignals
     from rlenv_operate.console.mover import MoverSettings
+    from rlenv_robot.serving import TerminationSignals
 
     try:
         from rlenv_operate.console.server import ConsoleServer, ConsoleSettings
@@ -127,33 +122,6 @@ def _with_profile(args: argparse.Namespace) -> argparse.Namespace:
     if args.fixture is None and profile.reset.signal == "fixture":
         settings["fixture"] = profile.reset.fixture
     return argparse.Namespace(**settings)
-
-
-def beside(arguments: Sequence[str], verb: str = "console") -> Callable[[Server], AbstractContextManager[None]]:
-    """Return a function that runs a client of a server in a process of its own, as long as its context lasts.
-
-    A process of its own leaves the thread that moves the robot alone with Python's lock.
-
-    Args:
-        arguments: of the verb, after the address.
-        verb: of ``rlenv-robot``; takes an address and ``--telemetry``.
-    """
-
-    @contextmanager
-    def running(server: Server) -> Iterator[None]:
-        command = [sys.executable, "-m", "rlenv_robot", verb, server.address, *arguments]
-        process = subprocess.Popen([*command, "--telemetry", server.telemetry])
-        try:
-            yield
-        finally:
-            process.terminate()
-            try:
-                process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-    return running
 
 
 # -- Tokens ----------------------------------------------------------------------------------------------------

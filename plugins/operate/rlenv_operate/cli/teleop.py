@@ -57,9 +57,9 @@ docs/teleop.md shows their profiles.
 
 def run(args: argparse.Namespace) -> int:
     """Teleoperate until Ctrl-C, SIGTERM, or the last episode."""
-    from rlenv_robot.cli.output import counted, say
     from rlenv_operate.teleop.session import TeleopSettings, teleoperate
     from rlenv_operate.teleop.terminal import TeleopKeys
+    from rlenv_robot.cli.output import counted, say
 
     settings = TeleopSettings(
         where=args.robot, keys=args.keys, take=args.take or "no", task=args.task, steps=args.steps,

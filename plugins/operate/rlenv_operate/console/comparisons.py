@@ -17,12 +17,12 @@ from real.protocol.access import role_refusal
 from real.protocol.text import printable
 from recorder.log.preferences import Choice, EpisodeId, Judgement, add_judgement, count_votes, read_judgements
 from recorder.table.table import Table
-from rlenv_language.text.view import TEXT, read_messages
-from rlenv_robot.rendering.show import find_episode
 from rlenv_operate.console.access import Visitor
 from rlenv_operate.console.acts import ActLog, ActRecord
 from rlenv_operate.console.messages import Compare
 from rlenv_operate.console.replay import Replays
+from rlenv_robot.data.chats import TEXT, read_messages
+from rlenv_robot.rendering.show import find_episode
 
 __all__ = ["Comparisons", "Pair", "ShownPair", "compare"]
 

@@ -19,6 +19,10 @@ from hal import Answer, EpisodeError, Robot, RobotError, RobotSpec
 from hal.field import JsonDict
 from real import RemoteRobot
 from real.protocol.access import Phase, may, refusal
+from rlenv_operate.console.access import Visitor
+from rlenv_operate.console.hand import HandFollower
+from rlenv_operate.console.messages import Drive
+from rlenv_operate.console.questions import QuestionBox
 from rlenv_robot.env import Environment, Observer
 from rlenv_robot.registry import robot, task
 from rlenv_robot.robot_env.core import RobotWorld
@@ -31,10 +35,6 @@ from rlenv_robot.robot_env.teleoperation import (
     teleop_world,
 )
 from rlenv_robot.robot_models import robot_model_of
-from rlenv_operate.console.access import Visitor
-from rlenv_operate.console.hand import HandFollower
-from rlenv_operate.console.messages import Drive
-from rlenv_operate.console.questions import QuestionBox
 from rlenv_robot.tables import ActionTable, ObservationTable, Options
 from rlenv_robot.tasks.free import Free
 from rlenv_robot.tasks.task import Arrays, Task

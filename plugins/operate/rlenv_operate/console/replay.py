@@ -10,9 +10,9 @@ import numpy as np
 from hal import RobotError, SourceError
 from hal.field import JsonDict
 from recorder.table.table import Table
+from rlenv_operate.console.scene import Scene
 from rlenv_robot.rendering.show import find_episode, frame_rate
 from rlenv_robot.robot_models import RobotModel, find_robot_model
-from rlenv_operate.console.scene import Scene
 
 __all__ = ["Replays"]
 

@@ -32,7 +32,6 @@ from real.control.limits import RateLimiter
 from real.protocol.access import may
 from real.protocol.text import printable
 from real.server.connections import raise_descriptor_limit
-from rlenv_robot.robot_models import find_robot_model
 from rlenv_operate.console.access import Origins, Tokens, Visitor, is_loopback
 from rlenv_operate.console.acts import ActLog, Acts
 from rlenv_operate.console.comparisons import Comparisons, ShownPair, compare
@@ -63,6 +62,7 @@ from rlenv_operate.console.view import (
     replay_text,
     state_text,
 )
+from rlenv_robot.robot_models import find_robot_model
 
 __all__ = ["ConsoleServer", "ConsoleSettings"]
 

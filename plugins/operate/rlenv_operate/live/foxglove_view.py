@@ -33,11 +33,11 @@ from recorder.log.ros2 import (
     text_message,
 )
 from recorder.names import CAMERA_TOPIC, JOINT_TOPIC
-from rlenv_robot.robot_models import find_robot_model
 from rlenv_operate.console.feed import Look
 from rlenv_operate.live.body_frames import BodyFrames
 from rlenv_operate.live.foxglove_scene import scene_update
 from rlenv_operate.live.session import LiveSession, LiveView
+from rlenv_robot.robot_models import find_robot_model
 from sim.mjcf.urdf import urdf_robot
 
 __all__ = [

@@ -14,10 +14,10 @@ import rerun as rr
 from hal import Field, RobotError, RobotSpec, Spec
 from real import Snapshot
 from recorder.log.image_codec import encoded
-from rlenv_robot.robot_models import find_robot_model
 from rlenv_operate.console.feed import Look
 from rlenv_operate.live.body_frames import WORLD, BodyFrames
 from rlenv_operate.live.session import LiveSession, LiveView
+from rlenv_robot.robot_models import find_robot_model
 from sim.mjcf.solids import looks
 
 __all__ = ["RECORDING", "RerunView"]

@@ -13,6 +13,9 @@ import numpy as np
 
 from hal import Answer, DeadlineExceeded, Robot, RobotSpec
 from real import RemoteRobot
+from rlenv_operate.teleop.gamepad import Gamepad, find_gamepads
+from rlenv_operate.teleop.leader import Leader, LeaderDriver, LeaderReader
+from rlenv_operate.teleop.terminal import KeyClutch, TeleopKeys
 from rlenv_robot.config.profile import load_profile
 from rlenv_robot.env import Environment
 from rlenv_robot.registry import robot, task
@@ -29,9 +32,6 @@ from rlenv_robot.robot_env.teleoperation import (
 from rlenv_robot.robot_models import find_robot_model, make_driver, robot_model_of
 from rlenv_robot.tasks.free import Free
 from rlenv_robot.tasks.task import Task
-from rlenv_operate.teleop.gamepad import Gamepad, find_gamepads
-from rlenv_operate.teleop.leader import Leader, LeaderDriver, LeaderReader
-from rlenv_operate.teleop.terminal import KeyClutch, TeleopKeys
 
 __all__ = ["TeleopSettings", "leader_of_profile", "teleop_task", "teleoperate"]
 

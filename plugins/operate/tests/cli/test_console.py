@@ -15,8 +15,8 @@ import pytest
 
 import rlenv_robot as rr
 from real.protocol.keys import Role
-from rlenv_robot.cli.main import main
 from rlenv_operate.console.access import Tokens
+from rlenv_robot.cli.main import main
 
 
 def test_a_token_is_made_listed_and_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

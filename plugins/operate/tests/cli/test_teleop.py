@@ -20,10 +20,10 @@ from hal import RobotState
 from hal.drivers.calibration import nominal_calibration, save_calibration
 from hal.robots.so101 import SO101
 from real import Server
-from rlenv_robot.cli.main import main
-from rlenv_robot.rendering.show import find_episode
 from rlenv_operate.teleop.latency import devices
 from rlenv_operate.teleop.session import TeleopSettings, leader_of_profile
+from rlenv_robot.cli.main import main
+from rlenv_robot.rendering.show import find_episode
 from sim.robots.so101 import REST
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.line import ServoLine

@@ -26,8 +26,8 @@ def ip(*words: str) -> None:
 def serve(folder: Path) -> None:
     """Serve robot and console, and print the other namespace's report."""
     from real import Server
-    from rlenv_robot.robot_models import find_robot_model
     from rlenv_operate.console.server import ConsoleServer, ConsoleSettings
+    from rlenv_robot.robot_models import find_robot_model
 
     ip("link", "set", "lo", "up")
     ip("link", "add", "inside", "type", "veth", "peer", "name", "outside")

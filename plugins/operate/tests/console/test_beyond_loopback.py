@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from plugins.operate.tests.console.certificates import write_certificate
 from real.protocol.keys import Role
 from rlenv_operate.console.access import new_token
-from plugins.operate.tests.console.certificates import write_certificate
 
 PROGRAM = Path(__file__).with_name("beyond_loopback.py")
 INSIDE, NAME = "10.87.0.1", "arm.lab"

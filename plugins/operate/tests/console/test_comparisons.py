@@ -12,14 +12,14 @@ import pytest
 import rlenv_robot as rr
 from real.protocol.keys import Role
 from recorder.log.preferences import add_judgement, read_judgements
+from rlenv_language.chat.preferences import preferences
+from rlenv_language.chat.transcripts import read_transcripts
 from rlenv_language.text.dialogue import Dialogue
-from rlenv_language.text.view import TEXT
 from rlenv_operate.console.access import Visitor
 from rlenv_operate.console.acts import ActLog
 from rlenv_operate.console.comparisons import Comparisons, ShownPair, compare
 from rlenv_operate.console.messages import Compare
-from rlenv_language.chat.preferences import preferences
-from rlenv_language.chat.transcripts import read_transcripts
+from rlenv_robot.data.chats import TEXT
 
 ANN = Visitor("ann", Role.OPERATE)
 

@@ -23,13 +23,13 @@ from hal.cameras.wrapper import WithCameras
 from real import RemoteRobot, Server
 from real.protocol.keys import Role
 from recorder.log.preferences import read_judgements
+from rlenv_language.chat.preferences import preferences
+from rlenv_language.chat.transcripts import read_transcripts
 from rlenv_language.text.dialogue import Dialogue
-from rlenv_language.text.view import TEXT
 from rlenv_operate.console.access import new_token
 from rlenv_operate.console.mover import MoverSettings
 from rlenv_operate.console.questions import Question
-from rlenv_language.chat.preferences import preferences
-from rlenv_language.chat.transcripts import read_transcripts
+from rlenv_robot.data.chats import TEXT
 from tests.fakes import Integrator, until
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")

@@ -9,10 +9,10 @@ import pytest
 
 import rlenv_robot as rr
 from hal import SourceError
-from rlenv_robot.robot_models import find_robot_model
 from rlenv_operate.console.replay import Replays
 from rlenv_operate.console.scene import Scene
 from rlenv_operate.console.view import replay_text
+from rlenv_robot.robot_models import find_robot_model
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hal.robots.so101 import HIGH, HOME, LOW, TIP, forward_kinematics
-from rlenv_robot.robot_models import find_robot_model
 from rlenv_operate.console.scene import Scene
+from rlenv_robot.robot_models import find_robot_model
 
 
 @pytest.fixture(scope="module")

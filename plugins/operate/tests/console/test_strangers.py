@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from plugins.operate.tests.console.certificates import write_certificate
 from real import Server
 from real.protocol.keys import Role
 from rlenv_operate.console.access import new_token
 from tests.fakes import until
-from plugins.operate.tests.console.certificates import write_certificate
 
 server = pytest.importorskip("rlenv_operate.console.server", reason="the extra 'console' is not installed")
 client = pytest.importorskip("websockets.sync.client", reason="the extra 'console' is not installed")

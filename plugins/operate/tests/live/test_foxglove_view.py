@@ -21,15 +21,15 @@ import pytest
 from mcap_ros2._dynamic import generate_dynamic
 
 from hal import Image
+from plugins.operate.tests.live.client import FoxgloveClient
 from real import RemoteRobot, Server
-from rlenv_robot.robot_models import find_robot_model
 from rlenv_operate.console.access import Tokens
 from rlenv_operate.console.feed import Look
 from rlenv_operate.live.foxglove_view import FoxgloveView
 from rlenv_operate.live.gate import Gate
 from rlenv_operate.live.session import LiveSession
+from rlenv_robot.robot_models import find_robot_model
 from tests.fakes import looked, until
-from plugins.operate.tests.live.client import FoxgloveClient
 
 HOUR_NS = 3600 * 10**9
 JPEG = b"\xff\xd8 a picture of the arm \xff\xd9"

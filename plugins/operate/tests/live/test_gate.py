@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from plugins.operate.tests.live.client import answer_to
 from real.protocol.keys import Role
 from rlenv_operate.console.access import Tokens, new_token, revoke_token
 from rlenv_operate.live.gate import Gate
 from tests.fakes import until
-from plugins.operate.tests.live.client import answer_to
 
 Ask = Callable[..., tuple[bytes, socket.socket]]
 

@@ -19,8 +19,8 @@ import pytest
 
 from hal import Image
 from real import RemoteRobot, Server
-from rlenv_robot.robot_models import find_robot_model
 from rlenv_operate.live.session import LiveSession
+from rlenv_robot.robot_models import find_robot_model
 from tests.fakes import until
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("rerun") is None, reason="pip install rlenv-robot[rerun]")

@@ -53,8 +53,8 @@ Examples:
 
 def run(args: argparse.Namespace) -> int:
     """Show the motion, and record it where a robot is named."""
-    from rlenv_sim2real.excite import ExcitationSettings, excitation
     from rlenv_robot.robot_models import load_robot_model
+    from rlenv_sim2real.excite import ExcitationSettings, excitation
 
     settings = ExcitationSettings(
         seconds=args.seconds, speed=args.speed, reach=args.reach, clearance_m=args.clearance, table_m=args.table

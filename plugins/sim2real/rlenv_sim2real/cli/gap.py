@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlenv_robot.cli.arm_log import (
+from rlenv_robot.cli.output import print_table
+from rlenv_sim2real.cli.arm_log import (
     add_log,
     add_replay,
     chosen_episodes,
@@ -18,7 +19,6 @@ from rlenv_robot.cli.arm_log import (
     open_log,
     recorded_robot_model,
 )
-from rlenv_robot.cli.output import print_table
 
 if TYPE_CHECKING:
     from rlenv_sim2real.drift import Drift

@@ -8,7 +8,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlenv_robot.cli.arm_log import (
+from rlenv_robot.cli.output import print_table, say
+from rlenv_sim2real.cli.arm_log import (
     add_log,
     chosen_episodes,
     frames_of,
@@ -17,12 +18,11 @@ from rlenv_robot.cli.arm_log import (
     recorded_gains,
     recorded_robot_model,
 )
-from rlenv_robot.cli.output import print_table, say
 
 if TYPE_CHECKING:
+    from rlenv_robot.robot_models import RobotModel
     from rlenv_sim2real.identify import Estimate, Identification, Judgement
     from rlenv_sim2real.motion import RecordedMotion
-    from rlenv_robot.robot_models import RobotModel
 
 __all__ = ["add", "run"]
 

@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rlenv_robot.cli.arm_log import add_log, open_log, recorded_robot_model
 from rlenv_robot.cli.output import print_table
+from rlenv_sim2real.cli.arm_log import add_log, open_log, recorded_robot_model
 
 if TYPE_CHECKING:
     from rlenv_sim2real.offsets import Offset
@@ -46,9 +46,9 @@ Exit code 0: no alarm. 1: an offset is certainly beyond the limit. 2: the data c
 
 def run(args: argparse.Namespace) -> int:
     """Print the offsets; return 1 if one is an alarm."""
+    from rlenv_robot.robot_models import robot_names
     from rlenv_sim2real.motion import robot_of
     from rlenv_sim2real.offsets import find_offsets, pair_named, pairs_of
-    from rlenv_robot.robot_models import robot_names
 
     if args.limit is not None and not 0 < args.limit < math.inf:
         raise ValueError(f"--limit is {args.limit}, it must be a number above 0")

@@ -11,7 +11,7 @@ __all__ = ["add", "run"]
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    from rlenv_robot.cli.arm_log import add_log, add_replay
+    from rlenv_sim2real.cli.arm_log import add_log, add_replay
 
     parser.description = (
         "Replay the recorded goals of an arm through a simulation, and write a pytest module that replays them again "
@@ -37,8 +37,8 @@ The module reads the run at its present place, relative to the module.
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and write the module; an existing one is not overwritten."""
-    from rlenv_robot.cli.arm_log import chosen_episodes, frames_of, open_log, recorded_robot_model
     from rlenv_robot.cli.output import counted
+    from rlenv_sim2real.cli.arm_log import chosen_episodes, frames_of, open_log, recorded_robot_model
     from rlenv_sim2real.regression import Bounds, Replayed, measure, module_text
 
     table = open_log(args.log, args)

@@ -15,9 +15,9 @@ from rlenv_robot.cli.output import print_table, say
 if TYPE_CHECKING:
     import numpy as np
 
-    from rlenv_sim2real.validity import PolicyScores, Validity
     from rlenv_robot.policies.policy import SavedPolicy
     from rlenv_robot.training.rollout import Outcome
+    from rlenv_sim2real.validity import PolicyScores, Validity
 
 __all__ = ["add", "run", "scores_from_file"]
 
@@ -108,8 +108,8 @@ def _numbers(value: object) -> np.ndarray:
 def _run_policies(args: argparse.Namespace) -> list[PolicyScores]:
     import numpy as np
 
-    from rlenv_sim2real.validity import PolicyScores
     from rlenv_robot.policies.policy import load_policy
+    from rlenv_sim2real.validity import PolicyScores
 
     scores = []
     for path in args.policies:
@@ -129,12 +129,12 @@ def _score(outcome: Outcome, name: str) -> float:
 
 def _outcomes(args: argparse.Namespace, policy: SavedPolicy, where: str) -> list[Outcome]:
     """Run a policy's episodes in a simulation, all at once, or on a robot on the network, one after the other."""
-    from rlenv_sim2real.open_loop import replay_model
     from rlenv_robot.policies.deployment import check_deployment, deployed_spec
     from rlenv_robot.registry import make, task
     from rlenv_robot.robot_models import robot_model_of
     from rlenv_robot.training.rollout import evaluate, run_episode
     from rlenv_robot.vector.env import VectorEnvironment
+    from rlenv_sim2real.open_loop import replay_model
     from sim.batch import SimBatch
 
     if "://" in where:

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from plugins.sim2real.tests.cli.test_sim_to_real import recorded
 from rlenv_robot.cli.main import main
 from rlenv_sim2real.regression import Bounds, Replayed, differences, measure
 from sim.robots.twin import IDENTIFIED, so101_twin
-from plugins.sim2real.tests.cli.test_sim_to_real import recorded
 
 STEPS = 150
 PROFILE = '[robot]\nkind = "so101"\n[timing]\ncommand_delay = {delay}\n'

@@ -12,8 +12,8 @@ from rlenv_robot.cli.data.selection import Choice, choice
 if TYPE_CHECKING:
     from hal.robot import Range
     from recorder.table.table import Table
-    from rlenv_sim2real.motion import RecordedMotion
     from rlenv_robot.robot_models import RobotModel
+    from rlenv_sim2real.motion import RecordedMotion
     from sim.model import SimModel
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "open_log",
     "recorded_gains",
     "recorded_robot_model",
-    "runs_at",
 ]
 
 
@@ -68,8 +67,8 @@ def recorded_robot_model(table: Table, args: argparse.Namespace) -> RobotModel:
     Raises:
         ValueError: neither names one, or no robot model of the data's name is registered.
     """
-    from rlenv_sim2real.motion import robot_of
     from rlenv_robot.robot_models import find_robot_model, load_robot_model
+    from rlenv_sim2real.motion import robot_of
 
     if args.robot:
         return load_robot_model(args.robot)
@@ -90,6 +89,7 @@ def recorded_gains(paths: Iterable[Path]) -> Mapping[str, Range] | None:
     """
     from hal import LogError, RobotSpec
     from recorder.read.reader import LogReader
+    from rlenv_robot.data.folder import runs_at
 
     found: list[Mapping[str, Range] | None] = []
     for run in [run for path in paths for run in (runs_at(path) or [path])]:
@@ -154,13 +154,6 @@ def log_motions(
 # -- The gap of a run that was just recorded -----------------------------------------------------------------
 
 
-def runs_at(folder: Path | None) -> frozenset[Path]:
-    """Return the runs directly in a folder; none where there is no folder."""
-    from recorder.names import LOG_NAME
-
-    return frozenset() if folder is None else frozenset(log.parent for log in folder.glob(f"*/{LOG_NAME}"))
-
-
 def gap_lines(runs: Iterable[Path]) -> list[str]:
     """Measure the gap of runs to the nominal simulation, keep it beside their logs, and return lines about it.
 
@@ -173,11 +166,11 @@ def gap_lines(runs: Iterable[Path]) -> list[str]:
     """
     from hal import RobotError
     from rlenv_robot.data.folder import read_folder
+    from rlenv_robot.robot_models import find_robot_model
     from rlenv_sim2real.drift import drifts, earlier_gaps, save_gaps
     from rlenv_sim2real.gap import measure_gap
     from rlenv_sim2real.motion import read_motions, robot_of
     from rlenv_sim2real.open_loop import replay_model
-    from rlenv_robot.robot_models import find_robot_model
 
     lines = []
     for run in runs:

@@ -1,0 +1,1 @@
+"""Exchange environments and data with d3rlpy, FMUs and tables of numbers."""

@@ -1,0 +1,9 @@
+"""The verbs of this plug-in: declared here, imported when they are asked for."""
+
+from rlenv_robot.cli.verbs import Verb
+
+__all__ = ["certify", "check", "protocol"]
+
+check = Verb("rlenv_kit.cli.check", "test an environment against its contract")
+protocol = Verb("rlenv_kit.cli.check:add_protocol", "describe an environment")
+certify = Verb("rlenv_kit.cli.certify", "measure how a served robot stops, as a signed certificate")

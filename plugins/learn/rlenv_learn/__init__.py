@@ -1,0 +1,1 @@
+"""Learn by PPO, imitation, online and offline reinforcement learning."""

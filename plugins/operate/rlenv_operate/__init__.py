@@ -1,0 +1,1 @@
+"""Operate a robot: the console's page, live views, teleoperation."""

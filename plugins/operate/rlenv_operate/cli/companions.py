@@ -1,0 +1,51 @@
+"""The clients that ``rlenv-robot serve`` starts beside the server: the console and live views."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlenv_operate.cli.view import add_targets
+
+if TYPE_CHECKING:
+    from rlenv_robot.config.profile import Profile
+
+__all__ = ["ConsoleCompanion", "LiveViews"]
+
+
+class ConsoleCompanion:
+    """The console of the server's robot, which records and has the task that the profile names."""
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the option."""
+        parser.add_argument(
+            "--console", type=int, nargs="?", const=8400, metavar="PORT",
+            help="serve the operator's page too, on this machine alone, in a process of its own (default port: 8400)",
+        )  # fmt: skip
+
+    def commands(self, args: argparse.Namespace, profile: Profile) -> Iterator[tuple[str, list[str]]]:
+        """Yield the verb and its arguments, if the option is given."""
+        if args.console is None:
+            return
+        arguments = ["--port", str(args.console), *(["--profile", args.profile] if args.profile else [])]
+        folder = profile.serve.record or profile.record.folder
+        if folder:
+            arguments += ["--acts", str(Path(folder) / "acts.jsonl")]
+        yield "console", arguments
+
+
+class LiveViews:
+    """The views in Foxglove and Rerun: a process each, so that a viewer that is slow holds up no other."""
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+        add_targets(parser)
+
+    def commands(self, args: argparse.Namespace, profile: Profile) -> Iterator[tuple[str, list[str]]]:
+        """Yield the verb and its arguments for each viewer that is asked for."""
+        for option in ("foxglove", "rerun"):
+            value = getattr(args, option)
+            if value is not None:
+                yield "view", [f"--{option}", value]
