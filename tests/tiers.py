@@ -31,7 +31,7 @@ PACKAGES = {
 }  # fmt: skip
 """Tier -> packages that its part of launch/setup installs and the base tier's part does not."""
 TIERS = (BASE, "docs", "pins", "kit", "learning", "browser")
-KIT = Path(__file__).resolve().parent / "rlenv_robot" / "conformance"
+KIT = Path(__file__).resolve().parents[1] / "plugins" / "kit"
 
 ABSENT: dict[str, str] = {
     r"^a long run: give --soak|--soak runs it": "takes hours: by hand",

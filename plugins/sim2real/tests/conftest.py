@@ -14,7 +14,7 @@ from rlenv_sim2real.motion import RecordedMotion
 from rlenv_sim2real.open_loop import ReplayModel, replay
 from sim.model import SimModel
 
-DATA = Path(__file__).parents[5] / "shared" / "data"
+DATA = Path(__file__).parents[4] / "shared" / "data"
 PERIOD_S = 1 / 30
 
 

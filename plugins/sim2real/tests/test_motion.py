@@ -72,7 +72,7 @@ def test_joints_are_found_in_models_of_several_arms_and_not_on_free_bases() -> N
 
 
 def test_models_have_names_and_wrong_ones_are_refused(tmp_path: Path) -> None:
-    stiff = replay_model(str(Path(__file__).parents[4] / "launch" / "stiff_so101.toml"), find_robot_model("so101"))
+    stiff = replay_model(str(Path(__file__).parents[3] / "launch" / "stiff_so101.toml"), find_robot_model("so101"))
     assert stiff.settings.keys() == {"randomise"}
     assert replay_model("twin:3", find_robot_model("so101")).sim_model.spec.name == "so101"
     with pytest.raises(ValueError, match="there is no twin of"):

@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from tests.tiers import TIERS, may_hold, tier_of
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parent
 PROCESS_FOLDERS = (ROOT / "tests" / "system", ROOT / "tests" / "launch")
 PROCESS_FIXTURES = {"start", "start_command", "network"}
 PROVED = pytest.StashKey[dict[str, list[str]]]()
