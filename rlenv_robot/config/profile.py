@@ -17,10 +17,12 @@ from hal.homing import HomingSettings
 from hal.limits import Limits
 from hal.robot import Actuation
 from recorder.json_data import JsonDict
+from rlenv_robot.config.plugins import PluginTable, unknown_name
 from rlenv_robot.config.sim_settings import check_sim_sections
 from rlenv_robot.config.validation import json_schema, validate
 
 __all__ = [
+    "RESET_SIGNALS",
     "GuardSection",
     "Profile",
     "RecordSection",
@@ -37,6 +39,19 @@ _NotNegative: TypeAlias = Annotated[float, Ge(0)]
 _Count: TypeAlias = Annotated[int, Ge(0)]
 
 _Box: TypeAlias = Annotated[list[float], Len(6, 6)]
+
+RESET_SIGNALS = PluginTable(
+    "reset signal",
+    "rlenv_robot.reset_signals",
+    {
+        "automatic": "hal:Automatic",
+        "terminal": "hal:Terminal",
+        "fixture": "hal:Fixture",
+        "command": "hal:Command",
+        "gpio": "hal.reset.fixture:Gpio",
+    },
+)
+"""Confirmations of a reset by name; those of packages are made with ``reset.options`` as keyword arguments."""
 
 _MOST_BYTES = 4 << 20
 _HOMING = HomingSettings()
@@ -160,7 +175,9 @@ class ResetSection:
     """The reset of the scene, and the robot's way home (units as `hal.homing.HomingSettings`).
 
     Attributes:
-        signal: what confirms that the scene is ready.
+        signal: what confirms that the scene is ready: automatic, terminal, fixture, command, gpio, or a name that an
+            installed package declares (entry points ``rlenv_robot.reset_signals``).
+        options: keyword arguments of such a package's signal.
         fixture: address of the fixture's socket, such as tcp://127.0.0.1:5556.
         command: the program and its arguments.
         gpio_chip: the chip's device, such as /dev/gpiochip0.
@@ -177,7 +194,8 @@ class ResetSection:
         ValueError: a key that the signal needs is missing; the message begins with its name.
     """
 
-    signal: Literal["automatic", "terminal", "fixture", "command", "gpio"] = "automatic"
+    signal: Annotated[str, MinLen(1)] = "automatic"
+    options: JsonDict = field(default_factory=dict)
     fixture: str = ""
     command: list[Annotated[str, MinLen(1)]] = field(default_factory=list)
     gpio_chip: str = ""
@@ -196,6 +214,8 @@ class ResetSection:
             "command": ("command", "program and arguments"),
             "gpio": ("gpio_chip", "the chip's device, such as '/dev/gpiochip0'"),
         }
+        if self.signal not in RESET_SIGNALS:
+            raise unknown_name(self.signal, "signal", RESET_SIGNALS.names())
         key, text = needed.get(self.signal, ("signal", ""))
         if not getattr(self, key):
             raise ValueError(f"{key} is missing: signal is {self.signal!r}, so give {text}")

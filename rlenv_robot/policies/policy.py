@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
 from hal import RobotError, Spec, SpecMismatch
+from rlenv_robot.config.plugins import PluginTable
 
 if TYPE_CHECKING:
     from rlenv_robot.policies.feedback import SearchedPolicy
@@ -94,24 +95,37 @@ class SavedPolicy(Policy, Protocol):
         ...
 
 
+_LOADERS = PluginTable(
+    "kind of policy",
+    "rlenv_robot.policies",
+    {
+        "npz": "rlenv_robot.policies.policy:load_searched",
+        "onnx": "rlenv_robot.policies.onnx:OnnxPolicy",
+        "folder": "rlenv_robot.policies.lerobot:LeRobotPolicy",
+    },
+)
+"""Functions that load a policy, by the suffix of its file without the dot, or ``folder``."""
+
+
 def load_policy(path: str | Path) -> SavedPolicy:
     """Load a policy: ``.onnx`` from any trainer, ``.npz`` from `rlenv-robot train`, or a folder that LeRobot saved.
 
+    An installed package declares what loads other files in the entry-point group ``rlenv_robot.policies``, as
+    ``suffix = "module:function"``: a function of the path that returns a `SavedPolicy`.
+
     Raises:
         RobotError: the file is missing or no policy, its suffix is another, or LeRobot is not installed.
+        ValueError: the package that loads such files can't be imported.
     """
-    suffix = Path(path).suffix
-    if Path(path).is_dir() and suffix not in (".onnx", ".npz"):
-        from rlenv_robot.policies.lerobot import LeRobotPolicy
-
-        return LeRobotPolicy(path)
-    if suffix == ".onnx":
-        from rlenv_robot.policies.onnx import OnnxPolicy
-
-        return OnnxPolicy(path)
-    if suffix == ".npz":
-        return load_searched(path)
-    raise RobotError(f"{path}: a policy is an .onnx or an .npz file, not {suffix or 'one without a suffix'}")
+    suffix = Path(path).suffix.removeprefix(".")
+    if suffix in _LOADERS:
+        kind = suffix
+    elif Path(path).is_dir():
+        kind = "folder"
+    else:
+        known = ", ".join(f".{name}" for name in _LOADERS.names() if name != "folder")
+        raise RobotError(f"{path}: a policy is a file that ends in {known}, or a folder that LeRobot saved")
+    return cast("Callable[[str | Path], SavedPolicy]", _LOADERS.load(kind))(path)
 
 
 def load_searched(path: str | Path) -> SearchedPolicy:

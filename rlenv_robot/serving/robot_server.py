@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from hal import (
     Automatic,
@@ -27,7 +27,15 @@ from hal import (
     Terminal,
 )
 from hal.reset.command import Command
-from rlenv_robot.config.profile import GuardSection, Profile, ResetSection, RobotSection, TaskSection, load_profile
+from rlenv_robot.config.profile import (
+    RESET_SIGNALS,
+    GuardSection,
+    Profile,
+    ResetSection,
+    RobotSection,
+    TaskSection,
+    load_profile,
+)
 from rlenv_robot.config.sim_settings import sim_settings
 from rlenv_robot.registry import task
 from rlenv_robot.robot_models import RobotModel, is_model_file, load_robot_model, make_driver, robot_names
@@ -463,7 +471,9 @@ def reset_confirmation(section: ResetSection) -> ResetConfirmation:
         return Gpio(
             section.gpio_chip, section.gpio_line, active_low=section.gpio_active_low, debounce_s=section.gpio_debounce_s
         )
-    return Automatic()
+    if section.signal == "automatic":
+        return Automatic()
+    return cast("Callable[..., ResetConfirmation]", RESET_SIGNALS.load(section.signal))(**section.options)
 
 
 def homing_settings(section: ResetSection) -> HomingSettings:

@@ -18,7 +18,7 @@ _TRAINERS = PluginTable("trainer", "rlenv_robot.trainers", {})
 
 
 class Trained(Protocol):
-    """What a trainer returns.
+    """The result of a training.
 
     Attributes:
         policy: the best policy that was tried.

@@ -24,7 +24,7 @@ from sim.robots.so101 import so101
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted(path for path in (ROOT / "README.md", *DOCS.rglob("*.md")))
+PAGES = sorted(path for path in (ROOT / "README.md", *DOCS.rglob("*.md"), *ROOT.glob("plugins/*/README.md")))
 
 OWN: Mapping[str, str] = {
     "README.md": "tests/house/test_project.py",

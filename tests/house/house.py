@@ -12,8 +12,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hal", "sim", "real", "recorder", "rlenv_robot")
-SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"])
+"""The core; a plug-in has one package, in a folder of ``plugins/``."""
+PLUGINS = sorted(path.parent for path in (ROOT / "plugins").glob("*/entry_points.toml"))
+FOLDERS = [*(ROOT / package for package in PACKAGES), *(plugin / f"rlenv_{plugin.name}" for plugin in PLUGINS)]
+SOURCES = sorted(path for folder in FOLDERS for path in folder.rglob("*.py"))
+_READMES = (folder / "README.md" for folder in (ROOT / "benchmarks", *PLUGINS))
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *_READMES])
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -44,7 +48,8 @@ def modules() -> dict[str, Path]:
     """Map the dotted name of each module to its file; a package's name is its ``__init__``."""
     named = {}
     for path in SOURCES:
-        parts = path.relative_to(ROOT).with_suffix("").parts
+        root = next((plugin for plugin in PLUGINS if plugin in path.parents), ROOT)
+        parts = path.relative_to(root).with_suffix("").parts
         named[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return named
 

@@ -154,7 +154,8 @@ def test_every_requirement_is_proved_or_said_to_be_open() -> None:
     assert len(listed) == 25
     marked = {
         name
-        for path in (ROOT / "tests").rglob("test_*.py")
+        for folder in ("tests", "plugins")
+        for path in (ROOT / folder).rglob("test_*.py")
         for marker in re.findall(r"mark\.requirement\(([^)]*)\)", path.read_text(encoding="utf-8"))
         for name in re.findall(r'"(R[\d.]+)"', marker)
     }
@@ -166,7 +167,7 @@ def test_the_tests_that_the_table_names_bear_the_mark() -> None:
     lines = re.findall(r"^\| (R[\d.]+) \|.*\| (.*) \|$", (ROOT / "docs" / "requirements.md").read_text(), re.MULTILINE)
     offenders = []
     for name, cell in lines:
-        paths = re.findall(r"\.\./(tests/[^)]+\.py)\)", cell)
+        paths = re.findall(r"\.\./((?:tests|plugins)/[^)]+\.py)\)", cell)
         if not paths and name not in OPEN:
             offenders.append(f"{name}: no test")
         for path in paths:
