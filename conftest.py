@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
+import re
 import signal
 import sys
 from collections import Counter, defaultdict
@@ -20,6 +22,10 @@ PROCESS_FOLDERS = (ROOT / "tests" / "system", ROOT / "tests" / "launch")
 PROCESS_FIXTURES = {"start", "start_command", "network"}
 PROVED = pytest.StashKey[dict[str, list[str]]]()
 LEFT = pytest.StashKey[Counter[str]]()
+
+_PLUGINS = ("bridges", "kaiwu", "kit", "language", "learn", "operate", "sim2real", "tabletop")
+_MISSING = [f"rlenv_{name}" for name in _PLUGINS if importlib.util.find_spec(f"rlenv_{name}") is None]
+_MISSING_PLUGINS = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(_MISSING) or '(?!)'})\b", re.MULTILINE)
 
 # Other load on a machine is no failure: hypothesis keeps no time, and every run tries the same examples.
 settings.register_profile("house", deadline=None, derandomize=True, print_blob=True)
@@ -99,7 +105,12 @@ def _encodable(text: str) -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files without a test of the chosen tier; None leaves the decision to pytest."""
+    """Leave out files without a test of the chosen tier, and those of plug-ins that are not installed.
+
+    None leaves the decision to pytest.
+    """
+    if collection_path.suffix == ".py" and _MISSING_PLUGINS.search(collection_path.read_text(encoding="utf-8")):
+        return True
     tier = config.getoption("--tier")
     return True if tier is not None and collection_path.is_file() and not may_hold(collection_path, tier) else None
 
