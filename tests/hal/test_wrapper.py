@@ -8,7 +8,6 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -27,9 +26,9 @@ from rlenv_robot.recording.controller_log import LoggedRobot
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
 from tests.fakes import Everything
+from tests.house.house import SOURCES, modules
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("hal", "sim", "real", "recorder", "rlenv_robot")
+PACKAGES = sorted({name.partition(".")[0] for name in modules()})
 
 
 class Bare:
@@ -193,11 +192,10 @@ def test_every_class_that_takes_a_robot_and_is_one_derives_from_the_wrapper() ->
     One of them drives a robot and is none: `rlenv_kit.robot_probe.RobotProbe`.
     """
     robots = []
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                if isinstance(node, ast.ClassDef) and _takes_a_robot(node) and _steps_as_one(node):
-                    robots.append((node.name, [getattr(base, "id", "") for base in node.bases]))
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef) and _takes_a_robot(node) and _steps_as_one(node):
+                robots.append((node.name, [getattr(base, "id", "") for base in node.bases]))
     assert ("WithCameras", ["RobotWrapper"]) in robots, "the search misses classes"
     assert {name for name, bases in robots if bases != ["RobotWrapper"]} == {"RobotWrapper", "RobotProbe"}
 

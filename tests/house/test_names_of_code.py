@@ -34,7 +34,6 @@ PLACES = {
     "plugins/kit/rlenv_kit/__init__.py": OWN,
     "plugins/kit/rlenv_kit/cli/check.py": ARGUMENT,
     "plugins/sim2real/rlenv_sim2real/cli/arm_log.py": ARGUMENT,
-    "rlenv_sim2real.cli.arm_log.py": ARGUMENT,
     "plugins/sim2real/rlenv_sim2real/cli/excite.py": ARGUMENT,
     "plugins/kaiwu/rlenv_kaiwu/cli/kaiwu.py": ARGUMENT,
     "rlenv_robot/cli/manifest.py": ARGUMENT,

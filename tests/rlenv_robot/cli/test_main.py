@@ -17,8 +17,10 @@ from plugins.kit.tests import subjects_that_end
 from rlenv_robot.cli import data, doctor
 from rlenv_robot.cli import main as cli
 from rlenv_robot.cli.output import print_table
+from rlenv_robot.cli.verbs import plugin_verbs
 
-VERB_MODULES = [verb for name, verb in {**cli.VERBS, **data.VERBS}.items() if name not in ("data", "completion")]
+VERBS = {**cli.VERBS, **plugin_verbs()}
+VERB_MODULES = [verb for name, verb in {**VERBS, **data.VERBS}.items() if name not in ("data", "completion")]
 Captured = pytest.CaptureFixture[str]
 
 
@@ -50,7 +52,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_help_names_every_verb(capsys: Captured) -> None:
     assert _run("--help") == 0
     told = capsys.readouterr().out
-    for verb in cli.VERBS:
+    for verb in VERBS:
         assert f"\n    {verb} " in told
 
 
@@ -81,7 +83,8 @@ def test_no_verb_s_help_imports_more_than_its_arguments() -> None:
 import sys
 from rlenv_robot.cli.data import VERBS as DATA_VERBS
 from rlenv_robot.cli.main import VERBS, main
-for words in [*([verb] for verb in VERBS), *(["data", verb] for verb in DATA_VERBS)]:
+from rlenv_robot.cli.verbs import plugin_verbs
+for words in [*([verb] for verb in {**VERBS, **plugin_verbs()}), *(["data", verb] for verb in DATA_VERBS)]:
     before = set(sys.modules)
     try:
         main([*words, "--help"])
@@ -90,9 +93,9 @@ for words in [*([verb] for verb in VERBS), *(["data", verb] for verb in DATA_VER
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     heavy = {"numpy", "hal", "sim", "real", "recorder", "mujoco", "zmq", "pydantic", "mcap", "rich", "cv2"}
-    light = ("rlenv_robot.cli", "rlenv_robot.config.import_check")
+    light = ("rlenv_robot.cli", "rlenv_robot.config.import_check", "rlenv_robot.config.plugins")
     lines = done.stderr.splitlines()
-    assert len(lines) == len(cli.VERBS) + len(data.VERBS), done.stderr
+    assert len(lines) == len(VERBS) + len(data.VERBS), done.stderr
     for line in lines:
         imported = set(line.split())
         ours = {name for name in imported if name.startswith("rlenv_robot.") and not name.startswith(light)}
@@ -100,7 +103,7 @@ for words in [*([verb] for verb in VERBS), *(["data", verb] for verb in DATA_VER
         assert ours <= {"rlenv_robot.config"}, line
 
 
-@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself(verb: str, capsys: Captured) -> None:
     assert _run(verb, "--help") == 0
     assert f"usage: rlenv-robot {verb}" in capsys.readouterr().out
