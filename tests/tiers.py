@@ -30,7 +30,7 @@ PACKAGES = {
     "browser": {"playwright"},
 }  # fmt: skip
 """Tier -> packages that its part of launch/setup installs and the base tier's part does not."""
-TIERS = (BASE, "docs", "pins", "kit", "learning", "browser")
+TIERS = (BASE, "docs", "pins", "core", "kit", "learning", "browser")
 KIT = Path(__file__).resolve().parents[1] / "plugins" / "kit"
 
 ABSENT: dict[str, str] = {

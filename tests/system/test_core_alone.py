@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CORE = ("hal", "sim", "real", "recorder", "rlenv_robot", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+PACKAGES = ("hal", "sim", "real", "recorder", "rlenv_robot")
+FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "conftest.py", "docs", "launch", "benchmarks", "tests")
+ELSEWHERE = ("drawer", "errand", "insert", "lid", "pair", "sort", "stack", "sokoban", "frozen", "ppo", "method")
+"""Words of tests whose example is a task or a trainer of a plug-in."""
+
+pytestmark = pytest.mark.tier("core")
 
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Install a copy of the repository without plugins/, and return what runs Python with it."""
+    """Install a copy of the repository without plugins/, and return what runs Python with it, in that copy."""
     copy, site = tmp_path_factory.mktemp("core"), tmp_path_factory.mktemp("site")
-    for name in CORE:
+    for name in (*PACKAGES, *FILES):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / name, copy / name)
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", site]
     subprocess.run([*install, copy], check=True, timeout=300)
+    for name in PACKAGES:  # the installed ones are those under test
+        shutil.rmtree(copy / name)
     packages = tmp_path_factory.mktemp("packages")  # all that is installed here, but this repository
-    for path in Path(sys.prefix).glob("lib/python*/site-packages/*"):
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
         if not path.name.startswith(("rlenv_robot", "__editable__.rlenv_robot")):
             (packages / path.name).symlink_to(path)
-    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{packages}"}
+    environment = tmp_path_factory.mktemp("environment")
+    venv.create(environment, symlinks=True)
+    (place,) = environment.glob("lib/python*/site-packages")
+    (place / "core.pth").write_text(f"{site}\n{packages}\n")
 
     def run(*arguments: str, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-S", *arguments]
+        command = [str(environment / "bin" / "python"), *arguments]
         return subprocess.run(
-            command, cwd=tmp_path_factory.mktemp("elsewhere"), env=environment, timeout=timeout, check=False, text=True,
+            command, cwd=copy, timeout=timeout, check=False, text=True,
             capture_output=True,
         )  # fmt: skip
 
@@ -76,3 +87,14 @@ def test_the_main_job_runs(core: Callable, tmp_path: Path) -> None:
     done = core("-m", "rlenv_robot", "demo", "--out", str(tmp_path / "demo"), *budget, timeout=500.0)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "retrain" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_core_s_quick_tests_pass(core: Callable) -> None:
+    folders = [f"tests/{package}" for package in PACKAGES]
+    others = " and ".join(f"not {word}" for word in ELSEWHERE)
+    done = core(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "quick", "-k", others, "-n", "2", *folders, timeout=1700.0
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]

@@ -95,6 +95,7 @@ def test_a_state_is_the_sensors_row_and_then_the_applied_row() -> None:
 
 
 def test_the_verb_describes_a_robot_by_name_and_at_an_address(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rlenv_kit")
     assert cli.main(["protocol", "so101"]) == 0
     assert capsys.readouterr().out == wire_page(SO101)
     robot = Integrator()

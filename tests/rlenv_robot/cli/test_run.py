@@ -39,6 +39,7 @@ def test_run_prints_the_limit_cycle_and_warns_above_a_degree(
 def test_run_of_a_world_without_joint_targets_says_nothing_of_it(
     tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("rlenv_language")
     monkeypatch.chdir(tmp_path)
     assert main(["run", "frozen-lake", "--policy", "zero", "--episodes", "1"]) == 0
     assert "limit cycle" not in capsys.readouterr().out
