@@ -24,8 +24,10 @@ PROVED = pytest.StashKey[dict[str, list[str]]]()
 LEFT = pytest.StashKey[Counter[str]]()
 
 _PLUGINS = ("bridges", "kaiwu", "kit", "language", "learn", "operate", "sim2real", "tabletop")
-_MISSING = [f"rlenv_{name}" for name in _PLUGINS if importlib.util.find_spec(f"rlenv_{name}") is None]
-_MISSING_PLUGINS = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(_MISSING) or '(?!)'})\b", re.MULTILINE)
+_MISSING = [name for name in _PLUGINS if importlib.util.find_spec(f"rlenv_{name}") is None]
+_MISSING_PLUGINS = re.compile(
+    rf"^\s*(?:from|import) (?:rlenv_|plugins\.)(?:{'|'.join(_MISSING) or '(?!)'})\b", re.MULTILINE
+)
 
 # Other load on a machine is no failure: hypothesis keeps no time, and every run tries the same examples.
 settings.register_profile("house", deadline=None, derandomize=True, print_blob=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("pettingzoo", reason="the extra 'agents' is not installed")
+pytest.importorskip("rlenv_tabletop", reason="the task of several agents is in the plug-in tabletop")
 
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
 from pettingzoo.utils.conversions import turn_based_aec_to_parallel

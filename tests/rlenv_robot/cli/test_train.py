@@ -88,6 +88,8 @@ def test_an_evolution_of_so_many_steps_repeats_itself(folder: Path) -> None:
 def test_what_cannot_be_trained_is_refused_in_a_line(
     arguments: list[str], reason: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if "ppo" in arguments:
+        pytest.importorskip("rlenv_learn")
     assert main(["train", *arguments]) == 2
     error = capsys.readouterr().err
     assert reason in error
