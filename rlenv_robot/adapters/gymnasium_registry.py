@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -37,26 +38,32 @@ def register_with_gymnasium() -> None:
 
 
 class _GymnasiumFinder(MetaPathFinder):
-    """Waits for the import of Gymnasium, once, and has `register_envs` follow it."""
+    """Waits for the import of Gymnasium, once, and has `register_envs` follow it; a look for it changes nothing."""
+
+    def __init__(self) -> None:
+        self._is_looking = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return Gymnasium's own spec with a loader that registers our tasks afterwards; None for other modules."""
-        if fullname != "gymnasium":
+        if fullname != "gymnasium" or self._is_looking:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
+        self._is_looking = True
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self._is_looking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _RegisteringLoader(spec.loader)
+            spec.loader = _RegisteringLoader(spec.loader, self)
         return spec
 
 
 class _RegisteringLoader(Loader):
     """Load Gymnasium by its own loader, then register our tasks."""
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+    def __init__(self, loader: Loader, finder: _GymnasiumFinder) -> None:
+        self._loader, self._finder = loader, finder
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """Return what Gymnasium's own loader returns."""
@@ -66,6 +73,8 @@ class _RegisteringLoader(Loader):
         """Execute Gymnasium, then register our tasks."""
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
+        with suppress(ValueError):  # of two threads one has removed it
+            sys.meta_path.remove(self._finder)
         self._loader.exec_module(module)
         register_envs()
 

@@ -19,9 +19,9 @@ from rlenv_tabletop.scripted import ScriptedPush
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from rlenv_learn import trainer
 from rlenv_learn.imitation.demonstrations import Disturbance, record_demonstrations
 from rlenv_learn.ppo import ImitationSettings, ppo_settings
-from rlenv_robot.training import trainer
 
 
 def test_a_seed_gives_the_same_policy_file_with_its_curve_and_checkpoints(

@@ -33,6 +33,16 @@ def test_the_order_of_imports_does_not_matter(first: str) -> None:
 
 
 @pytest.mark.process
+def test_a_look_for_gymnasium_before_its_import_changes_nothing() -> None:
+    look = (
+        "import importlib.util as util, rlenv_robot; assert util.find_spec('gymnasium') and util.find_spec('gymnasium')"
+    )
+    code = f"{look}; import gymnasium; print(gymnasium.make('rlenv_robot/so101-reach-v0').spec.id)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "rlenv_robot/so101-reach-v0", done.stderr
+
+
+@pytest.mark.process
 def test_importing_us_does_not_import_gymnasium() -> None:
     code = "import sys, rlenv_robot; rlenv_robot.make('so101-reach'); assert 'gymnasium' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
