@@ -79,6 +79,7 @@ def test_a_batch_is_the_native_one_and_equals_the_single_environments() -> None:
 
 
 def test_several_agents_are_sent_to_pettingzoo() -> None:
+    pytest.importorskip("rlenv_tabletop")
     with pytest.raises(ValueError, match="use to_pettingzoo"):
         gymnasium.make("rlenv_robot/so101-pair-lift-v0")
 
