@@ -1,8 +1,8 @@
 """Fit the repository's pages into the documentation site.
 
 Pages link to one another as files of the repository, so that they can be read there. The site holds the pages of
-`docs/` and three more; a link to any other file keeps its text and loses its target. A fence's word `no-run` is for the
-tests of the pages, and MkDocs would not take such a block as code.
+`docs/`, a few more, and a page of each task's fields; a link to any other file keeps its text and loses its target. A
+fence's word `no-run` is for the tests of the pages, and MkDocs would not take such a block as code.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+
+import rlenv_robot
+from rlenv_kit.protocol_page import protocol_document
 
 ROOT = Path(__file__).resolve().parents[1]
 ADDED = {
@@ -28,7 +31,10 @@ IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that lie outside `docs/`."""
+    """Add the pages that lie outside `docs/`, and a page of each task's fields, as `rlenv-robot protocol` prints it."""
+    for name in rlenv_robot.environment_names():
+        with rlenv_robot.make(name) as env:
+            files.append(File.generated(config, f"protocol/{name}.md", content=protocol_document(env, name)))
     for source, page in ADDED.items():
         if page != source:
             text = (ROOT / source).read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import runpy
 import shlex
@@ -32,7 +33,6 @@ OWN: Mapping[str, str] = {
     "docs/log.md": "tests/docs/test_log_page.py",
     "docs/models.md": "tests/docs/test_models_page.py",
     "docs/own-simulator.md": "tests/docs/test_own_simulator_page.py",
-    "docs/protocol": "plugins/kit/tests/test_protocol_page.py",
     "docs/simulation.md": "tests/docs/test_simulation_page.py",
     "docs/source-data.md": "tests/docs/test_source_page.py",
     "docs/tasks": "tests/docs/test_tasks_pages.py",
@@ -44,6 +44,7 @@ OWN: Mapping[str, str] = {
 HERE = (
     "docs/bridge.md", "docs/cameras.md", "docs/conformance.md", "docs/data-tools.md", "docs/drivers.md",
     "docs/formats.md", "docs/kaiwu.md", "docs/language.md", "docs/resets.md", "docs/so101.md",
+    "plugins",
 )  # fmt: skip
 """Pages whose Python is run by this file."""
 
@@ -65,7 +66,7 @@ def test_all_python_is_run_somewhere(page: Path) -> None:
         return
     name = _shown(page)
     own = [test for place, test in OWN.items() if name == place or name.startswith(f"{place}/")]
-    assert own or name in HERE, "no test runs the Python of this page: add it to HERE, or to OWN with its test"
+    assert own or name.startswith(HERE), "no test runs the Python of this page: add it to HERE, or to OWN with its test"
     for test in own:
         assert (ROOT / test).exists(), test
 
@@ -133,6 +134,11 @@ def _run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, places: Mappi
 def test_what_is_shown_of_recorded_data_runs(page: str, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
     _run(page, recorded, monkeypatch)
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("plugins/*/README.md")), ids=_shown)
+def test_what_a_plug_in_s_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run(os.path.relpath(page, DOCS), tmp_path, monkeypatch)
 
 
 @pytest.mark.requirement("R4.1")

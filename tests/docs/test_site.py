@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import rlenv_robot
+
 pytestmark = [pytest.mark.tier("docs"), pytest.mark.slow]
 pytest.importorskip("mkdocs", reason="the extra 'docs' is not installed")
 pytest.importorskip("mkdocstrings", reason="the extra 'docs' is not installed")
@@ -71,6 +73,9 @@ def test_the_site_builds_without_a_warning(site: Path) -> None:
     text = (site / "reference" / "environments" / "index.html").read_text(encoding="utf-8")
     assert 'id="rlenv_robot.make"' in text
     assert (site / "glossary" / "index.html").exists()
+    for name in rlenv_robot.environment_names():
+        fields = (site / "protocol" / name / "index.html").read_text(encoding="utf-8")
+        assert "<code>frame_no</code>" in fields, name
 
 
 def test_links_within_the_site_lead_to_headings(site: Path) -> None:

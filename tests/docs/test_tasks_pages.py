@@ -29,7 +29,7 @@ def test_the_settings_are_the_tasks(name: str) -> None:
 def test_there_is_a_image_a_baseline_and_a_way_to_the_fields(name: str) -> None:
     text = (FOLDER / f"{name}.md").read_text()
     assert f"]({name}.png)" in text
-    assert f"](../protocol/{name}.md)" in text
+    assert f"`rlenv-robot protocol {name}`" in text
     assert re.search(r"^\| (script|trained|random)[^|]* \| \d+ \| [\d.]+% \|", text, re.MULTILINE)
     assert f"]({name}.md)" in (FOLDER / "README.md").read_text()
 
