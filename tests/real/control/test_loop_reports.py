@@ -1,0 +1,327 @@
+"""The control loop around its steps: what it reports, what its observer is told, how it begins and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import CommandTooOld, Guard, IllegalAction, RobotState, RobotStopped, StopReason
+from real import ControlLoop, LoopSettings
+from real.control import loop as loop_module
+from real.control.lifecycle import State
+from real.control.realtime import RealTime
+from tests.fakes import Integrator, until
+
+Target = Callable[..., dict[str, np.ndarray]]
+
+
+class Observer:
+    """Record what a server's observer is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def ordered(self, *values: Any) -> None:
+        self.calls.append(("ordered", *values))
+
+    def answered(self, *values: Any) -> None:
+        self.calls.append(("answered", *values))
+
+
+class Bench:
+    """Loops of one robot, their answers, and their end."""
+
+    def __init__(self, robot: Integrator) -> None:
+        self.robot, self.answers, self.loops = robot, queue.SimpleQueue[Any](), list[ControlLoop]()
+
+    def make(self, robot: Any = None, *, observer: Any = None, **settings: Any) -> ControlLoop:
+        answer = lambda request_id, outcome: self.answers.put((request_id, outcome))  # noqa: E731
+        made = LoopSettings(**settings) if settings else None
+        self.loops.append(ControlLoop(robot or self.robot, answer, made, observer=observer))
+        return self.loops[-1]
+
+    def start(self, robot: Any = None, **settings: Any) -> ControlLoop:
+        loop = self.make(robot, **settings)
+        loop.start()
+        return loop
+
+    def ready(self, robot: Any = None, **settings: Any) -> ControlLoop:
+        """Start a loop, and reset its robot."""
+        loop = self.start(robot, **settings)
+        loop.reset(0, {})
+        assert isinstance(self.next(0), RobotState)
+        return loop
+
+    def next(self, request_id: Any) -> Any:
+        got, outcome = self.answers.get(timeout=10)
+        assert got == request_id
+        return outcome
+
+
+@pytest.fixture
+def bench(robot: Integrator) -> Iterator[Bench]:
+    bench = Bench(robot)
+    yield bench
+    for loop in bench.loops:
+        loop.close()
+
+
+# -- reports ---------------------------------------------------------------------------------------------------
+
+
+def test_a_loop_without_settings_has_the_defaults(bench: Bench) -> None:
+    assert bench.make().spec == bench.robot.spec
+
+
+def test_lockstep_needs_no_watchdog(bench: Bench) -> None:
+    assert bench.make(lockstep=True, watchdog_s=0.001).broken is None
+    with pytest.raises(ValueError, match="two periods"):
+        bench.make(watchdog_s=0.001)
+
+
+def test_reports_of_the_guard_are_passed_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = Guard(bench.robot)
+    loop = bench.make(guard)
+    assert (loop.unread, loop.held_back, loop.latest, loop.reading_age_s, loop.stops) == (None, None, None, None, 0)
+    monkeypatch.setattr(Guard, "held_back", property(lambda guard: {"commands": 3}))
+    guard.reset({})
+    time.sleep(0.02)
+    assert loop.unread is None, "a reset has read it"
+    assert loop.held_back == {"commands": 3}
+    assert loop.reading_age_s is not None
+    assert 0.02 <= loop.reading_age_s < 10
+    assert bench.make(guard, lockstep=True).reading_age_s == 0.0, "time stands still"
+    guard.unread = "unplugged"
+    assert loop.unread == "unplugged"
+
+
+def test_stops_are_counted_and_kept_and_a_new_loop_begins_with_them(
+    bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = bench.make()
+    loop.keep_stops(tmp_path)
+    assert (loop.lifecycle.state, loop.stopped) == (State.DISARMED, None)
+    assert loop.stop_file == {"path": str(tmp_path / "stop-integrator.json"), "failure": None}
+    before = loop.stops
+    loop.stop("a hand")
+    assert loop.stops == before + 1
+    assert loop.wait_until_kept(10) is None
+    loop.close()
+    loop.close_stop_file()
+    caplog.clear()
+    again = bench.make(Integrator())
+    assert again.stop_file is None
+    again.keep_stops(tmp_path)
+    assert again.lifecycle.state is State.STOPPED
+    assert "a hand" in str(again.stopped)
+    assert "stopped: a hand" in caplog.text
+    again.close_stop_file()
+
+
+def test_the_observer_is_told_each_order_before_its_answer(bench: Bench, target: Target) -> None:
+    observer = Observer()
+    loop = bench.make(observer=observer)
+    loop.start()
+    loop.reset("r", {})
+    bench.next("r")
+    command = target(0.5, 0)
+    loop.step("s", command, 7)
+    outcome = bench.next("s")
+    assert observer.calls[0] == ("ordered", "r", None, None)
+    assert observer.calls[2] == ("ordered", "s", command, 7)
+    assert observer.calls[3] == ("answered", "s", outcome)
+
+
+def test_the_end_of_an_episode_has_its_reason_and_breaks_nothing(bench: Bench) -> None:
+    for why in ("the client released the robot", None):
+        loop = bench.ready()
+        loop.finish() if why is None else loop.finish(why)
+        until(lambda loop=loop: loop.lifecycle.state is State.HOLDING)
+        assert why is None or loop.lifecycle.why == why
+        assert loop.lifecycle.why
+        assert loop.broken is None
+        loop.close()
+
+
+def test_a_driver_that_failed_to_stop_is_reported_until_the_stop_is_cleared(bench: Bench) -> None:
+    def fail(reason: str) -> None:
+        bench.robot.stops.append(reason)
+        raise OSError("no such device")
+
+    loop = bench.ready()
+    bench.robot.stop = fail  # type: ignore[method-assign]
+    assert loop.driver_trouble is None
+    assert "no such device" in str(loop.stop("a hand"))
+    assert "no such device" in str(loop.driver_trouble)
+    loop.reset(1, {"clear_stop": "looked"})
+    assert isinstance(bench.next(1), RobotState)
+    assert loop.driver_trouble is None
+
+
+def test_the_progress_of_a_reset_is_taken_up_while_it_is_under_way_alone(bench: Bench) -> None:
+    loop = bench.make()
+    loop.report("asked for the scene")
+    assert loop.lifecycle.state is State.DISARMED
+    loop.lifecycle.go(State.ARMING, "a reset")
+    loop.report("asked for the scene")
+    assert loop.lifecycle.state is State.RESETTING
+    assert loop.lifecycle.why == "the robot was opened and read; asked for the scene"
+
+
+def test_a_reset_is_given_up_while_it_is_under_way_alone(bench: Bench) -> None:
+    given_up: list[str] = []
+    bench.robot.cancel_reset = given_up.append  # type: ignore[attr-defined]
+    loop = bench.make()
+    loop.cancel_reset("nobody wants it")
+    assert given_up == []
+    for state in (State.ARMING, State.RESETTING):
+        loop.lifecycle.go(state, "a reset")
+        loop.cancel_reset("nobody wants it")
+    assert given_up == ["nobody wants it"] * 2
+
+
+# -- ticks -----------------------------------------------------------------------------------------------------
+
+
+def test_refused_commands_leave_no_tick_unfilled(bench: Bench, target: Target) -> None:
+    loop = bench.ready(watchdog_s=100)
+    loop.step(1, target(0.5, 0))
+    bench.next(1)
+    count = len(bench.robot.commands)
+    for number in range(20):
+        loop.step(number, target(9, 0))
+        assert isinstance(bench.next(number), IllegalAction)
+    assert len(bench.robot.commands) >= count + 15
+    assert loop.loop_timing.to_dict() != bench.make().loop_timing.to_dict(), "ticks are counted"
+
+
+def test_silence_counts_from_the_time_at_which_a_command_was_sent(bench: Bench, target: Target) -> None:
+    waits = []
+    for age_s in (0.0, 0.9):
+        loop = bench.ready(Integrator(), watchdog_s=1.0, max_command_age_s=5.0)
+        loop.step(1, target(0.5, 0), time.monotonic_ns() - int(age_s * 1e9))
+        assert isinstance(bench.next(1), RobotState)
+        began = time.monotonic()
+        until(lambda loop=loop: loop.broken)
+        waits.append(time.monotonic() - began)
+        loop.close()
+    assert waits[0] > waits[1] + 0.5
+
+
+def test_a_command_that_grows_too_old_half_way_is_given_up(bench: Bench, target: Target) -> None:
+    loop = bench.ready(watchdog_s=0.3, max_command_age_s=0.25, control_hz=bench.robot.spec.rate_hz / 4)
+    slow = iter([0.6])
+    bench.robot.on_step = lambda: time.sleep(next(slow, 0.0))
+    loop.step(1, target(0.5, 0), time.monotonic_ns())
+    assert isinstance(bench.next(1), CommandTooOld)
+    assert bench.robot.commands[-1][0] < 0.5, "no further than the tick that was slow"
+    until(lambda: loop.broken)
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_real_time_is_asked_for_where_a_priority_is_set_and_the_log_says_what_came_of_it(
+    bench: Bench, granted: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[int] = []
+
+    def ask(priority: int) -> RealTime:
+        asked.append(priority)
+        return RealTime(granted, "so it is")
+
+    monkeypatch.setattr(loop_module, "ask_real_time", ask)
+    caplog.set_level(logging.INFO)
+    assert bench.make(priority=0).real_time.message == "not asked for"
+    loop = bench.ready(priority=7)
+    assert asked == [7]
+    assert (loop.real_time.granted, loop.real_time.message) == (granted, "so it is")
+    (record,) = [record for record in caplog.records if "so it is" in record.getMessage()]
+    assert record.levelno == (logging.INFO if granted else logging.WARNING)
+
+
+def test_a_thread_that_works_gives_signs_of_life_and_a_long_reset_is_no_hang(bench: Bench) -> None:
+    loop = bench.start()
+    entered, go = threading.Event(), threading.Event()
+    for _ in range(4):  # it waits for orders
+        time.sleep(0.2)
+        assert loop.heartbeat.silence(0.7) is None
+    bench.robot.on_reset = lambda: (entered.set(), go.wait(10))
+    loop.reset(0, {})
+    assert entered.wait(10)
+    for _ in range(6):
+        time.sleep(0.2)
+        assert loop.heartbeat.silence(0.7) is None
+    go.set()
+    bench.next(0)
+
+
+# -- the end ---------------------------------------------------------------------------------------------------
+
+
+def test_a_loop_that_never_began_ends_at_once(bench: Bench) -> None:
+    loop = bench.make()
+    began = time.monotonic()
+    loop.park(5.0)
+    loop.close()
+    assert time.monotonic() - began < 2.0
+    assert (bench.robot.stops, bench.robot.closed, loop.abandoned) == ([], 1, None)
+
+
+def test_an_end_stops_the_robot_in_good_order(bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    loop = bench.ready()
+    loop.keep_stops(tmp_path)
+    loop.close()
+    assert loop.latch.reason == StopReason("the server was closed", orderly=True)
+    assert [str(reason) for reason in bench.robot.stops] == ["the server was closed"]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    loop.close_stop_file()
+    again = bench.make(Integrator())
+    again.keep_stops(tmp_path)
+    assert again.stopped is None, "an orderly end leaves no stop"
+    again.close_stop_file()
+
+
+def test_a_driver_that_hangs_in_a_step_is_left_alone_in_time(
+    bench: Bench, target: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(loop_module, "CLOSE_S", 1.5)
+    entered, go = threading.Event(), threading.Event()
+    loop = bench.ready(watchdog_s=100)
+    loop.keep_stops(tmp_path)
+    bench.robot.on_step = lambda: (entered.set(), go.wait(10))
+    loop.step(1, target(0.5, 0))
+    assert entered.wait(10)
+    began = time.monotonic()
+    loop.close(timeout_s=2.0)
+    assert 0.4 < time.monotonic() - began < 1.4
+    assert "did not return in time from a step" in str(loop.abandoned)
+    loop.close_stop_file()
+    again = bench.make(Integrator())
+    again.keep_stops(tmp_path)
+    assert again.stopped is not None, "the driver was left alone, so the end was none in good order"
+    again.close_stop_file()
+    go.set()
+
+
+def test_parking_gives_up_a_reset_that_waits(bench: Bench) -> None:
+    entered, given_up = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        entered.set()
+        given_up.wait(10)
+        raise RobotStopped("given up")
+
+    bench.robot.cancel_reset = lambda why: given_up.set()  # type: ignore[attr-defined]
+    bench.robot.on_reset = wait
+    loop = bench.start()
+    loop.reset(0, {})
+    assert entered.wait(10)
+    loop.park(5.0)
+    assert given_up.is_set()
