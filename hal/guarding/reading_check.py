@@ -209,7 +209,7 @@ class RateCheck:
                 changes -= _TURNS[field.unit] * np.rint(changes / _TURNS[field.unit])
             if (abs(changes) <= rate * passed_s).all():
                 continue
-            flat = int(np.argmax(abs(changes) / (rate * passed_s)))
+            flat = int(np.argmax(abs(changes) / rate))
             return (
                 f"implausible: sensor {_element(field, flat)} changed by {changes[flat]:+.3g} {field.unit} in "
                 f"{1000 * passed_s:.0f} ms, at most {rate[flat]:.3g} {field.unit}/s are possible; its encoder or its "

@@ -1,4 +1,4 @@
-"""A measurement that changes faster than the motors can move stops a robot by name; lost ones and wraps do not."""
+"""Readings that are illegal, change too fast, lag too far or show too much effort are named; all others pass."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal import Guard, RobotSpec, RobotState, RobotStopped, SpecError
-from hal.guarding.reading_check import RATE_FACTOR, RateCheck
+from hal import Field, Guard, Limits, RobotSpec, RobotState, RobotStopped, Spec, SpecError
+from hal.guarding.reading_check import (
+    RATE_FACTOR,
+    AppliedCheck,
+    EffortCheck,
+    FollowingError,
+    RateCheck,
+    ReadingCheck,
+)
 from hal.robots.go2 import GO2
 from hal.robots.so101 import HIGH, LOW, SO101
 from hal.robots.so101_pair import SO101_PAIR
@@ -68,6 +75,8 @@ def test_the_wrap_of_an_angle_is_no_jump(unit: str, turn: float | None) -> None:
     spec = replace(FAST, sensors=replace(FAST.sensors, fields=(field,)))
     wrapped = verdicts(reading((0.0, 0.1), 0), reading((0.0, 0.2 - (turn or 6.28)), 100), spec=spec)
     assert (wrapped == [None]) is (turn is not None)
+    if turn is not None:
+        assert verdicts(reading((0.0, 0.0), 0), reading((0.0, turn / 2), 100), spec=spec) != [None], "half a turn is"
 
 
 def test_a_rate_needs_a_sensor_of_floats_and_a_number_above_0() -> None:
@@ -149,3 +158,123 @@ def test_a_real_arm_shows_no_jump() -> None:
         fastest = max(fastest, float(np.abs(np.diff(units[rows] * half, axis=0)).max()) * 30)
     assert fastest == pytest.approx(5.83, abs=0.05)
     assert fastest < 0.6 * RATE_FACTOR * SO101.max_rate["joint_position"]
+
+
+# -- ranges --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [3, 40])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 5.0), (-5.0, 0.0)])
+def test_a_sensor_may_measure_the_ends_of_its_range_and_the_first_beyond_them_is_named(
+    count: int, low: float, high: float
+) -> None:
+    check = ReadingCheck(Spec("sensors", (Field("force", (count,), "float64", low, high, "N"),)))
+    for legal in (low, high, -2.5 if low else 2.5):
+        assert check.problem({"force": np.full(count, legal)}) is None
+    for wrong in (low - 1, high + 1):
+        for end in (low, high):
+            values = np.full(count, end)
+            values[2] = wrong
+            assert f"'force' [2] measured {wrong:g} N" in str(check.problem({"force": values}))
+    for wrong in (np.nan, np.inf, -np.inf):
+        assert "not a finite number" in str(check.problem({"force": np.append(np.full(count - 1, low), wrong)}))
+
+
+def test_a_range_ends_a_millionth_later_for_rounding() -> None:
+    check = ReadingCheck(Spec("sensors", (Field("height", (), "float64", -1000, 1000, "m"),)))
+    for sign in (1, -1):
+        assert check.problem({"height": np.array(sign * 1000.0007, np.float64)}) is None
+        assert "outside its range" in str(check.problem({"height": np.array(sign * 1000.0015, np.float64)}))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_sensor_without_a_range_takes_every_finite_number() -> None:
+    check = ReadingCheck(Spec("sensors", (Field("count", (), "float64"),)))
+    for side in (1, -1):
+        assert check.problem({"count": np.array(side * np.finfo(np.float64).max, np.float64)}) is None
+        assert "not a finite number" in str(check.problem({"count": np.array(side * np.inf, np.float64)}))
+
+
+def test_each_sensor_is_judged_and_named_by_its_elements() -> None:
+    image = Field("image", (2, 3), "float32", 0, 1, elements=("red", "green", "blue"))
+    fields = (Field("height", (), "float32", 0, 1, "m"), image, Field("grid", (2, 3), "float32", 0, 1))
+    check = ReadingCheck(Spec("sensors", fields))
+    legal: dict[str, Any] = {"height": 0.5, "image": np.zeros((2, 3)), "grid": np.zeros((2, 3))}
+    wrong = np.array([[0, 0, 0], [0, 0, 2]], np.float32)
+    assert check.problem(legal) is None, "a driver may give a plain number"
+    for name, value, text in (
+        ("height", 2.0, "sensor 'height' measured 2 m, outside its range"),
+        ("image", wrong, "sensor 'image' [blue] measured 2"),
+        ("grid", wrong, "sensor 'grid' [1, 2] measured 2"),
+    ):
+        assert text in str(check.problem(legal | {name: value}))
+
+
+def test_an_applied_text_is_not_asked_whether_it_is_finite() -> None:
+    check = AppliedCheck(Spec("commands", (Field("say", (), "text", characters=8), Field("speed"))))
+    legal = {"say": np.array("hello"), "speed": np.array(1, np.float32)}
+    assert check.problem(legal) is None
+    assert "'speed'" in str(check.problem({"say": np.array("hello"), "speed": np.array(np.nan, np.float32)}))
+
+
+# -- errors and efforts over time ----------------------------------------------------------------------------
+
+
+def two_of_each(**changes: Any) -> RobotSpec:
+    """Return a robot of 10 Hz with two groups of two joints, each with a current."""
+    parts, names = ("left", "right"), ("hip", "knee")
+    sensors = [Field(part, (2,), "float32", -10, 10, "rad", elements=names) for part in parts]
+    sensors += [Field(f"{part}_current", (2,), "float32", -9, 9, "A", elements=names) for part in parts]
+    commands = [Field(f"{part}_target", (2,), "float32", -10, 10, "rad", elements=names) for part in parts]
+    measured_by = {f"{part}_target": part for part in parts}
+    spec = replace(
+        TWO_JOINTS, max_age_s={}, limits=Limits(), home={}, measured_by={}, commands=Spec("commands", tuple(commands))
+    )
+    return replace(spec, sensors=Spec("sensors", tuple(sensors)), measured_by=measured_by, **changes)
+
+
+def reading_of(at_ms: float, **values: tuple[float, float]) -> RobotState:
+    """Return a reading in which everything else is 0."""
+    zero = np.zeros(2, np.float32)
+    sensors = {name: zero for part in ("left", "right") for name in (part, f"{part}_current")}
+    sensors |= {name: np.array(value, np.float32) for name, value in values.items()}
+    return RobotState(sensors, {"left_target": zero, "right_target": zero}, round(at_ms * MS))
+
+
+def test_a_following_error_at_its_bound_passes_and_one_of_any_command_counts() -> None:
+    check = FollowingError(
+        two_of_each(limits=Limits(following_error_ticks=2)), {"left_target": 0.5, "right_target": 0.5}
+    )
+    answers = [check.check(reading_of(0, right=(-0.5, 0.75))) for _ in range(3)]
+    assert answers[:2] == [None, None]
+    assert "'right_target' [knee] is -0.75 rad" in str(answers[2])
+    check.begin()
+    for _ in range(5):
+        assert check.check(reading_of(0, left=(0.5, -0.5))) is None
+
+
+def test_a_jump_of_any_sensor_is_found_and_the_least_possible_one_is_named() -> None:
+    check = RateCheck(two_of_each(max_rate={"left": (4.0, 2.0), "right": (4.0, 2.0)}))
+    check.begin(reading_of(0))
+    assert check.check(reading_of(250, left=(2.0, 0.0), right=(-2.0, 1.0))) is None, "at most that much is possible"
+    check.begin(reading_of(0))
+    assert "'right' [knee] changed by -2 rad" in str(check.check(reading_of(250, right=(3.0, -2.0))))
+
+
+def effort_check(effort_s: float) -> EffortCheck:
+    bounds = {"left_current": 1.0, "right_current": 1.0}
+    return EffortCheck(two_of_each(limits=Limits(max_effort=bounds, effort_s=effort_s)))
+
+
+def test_the_time_of_an_effort_is_that_of_the_stamps_to_the_millisecond() -> None:
+    check = effort_check(0.5)
+    assert check.check(reading_of(10_000, right_current=(0.0, 2.0))) is None
+    assert check.check(reading_of(10_500, right_current=(0.0, 2.0))) is None, "no longer than allowed"
+    assert "'right_current' [knee] measured +2 A" in str(check.check(reading_of(10_501, right_current=(0.0, 2.0))))
+
+
+def test_the_time_of_an_effort_is_a_period_a_reading_where_stamps_stand_still() -> None:
+    check = effort_check(0.45)
+    answers = [check.check(reading_of(0, left_current=(2.0, 0.0))) for _ in range(6)]
+    assert answers[:5] == [None] * 5, "0.4 s from the first to the fifth"
+    assert "'left_current' [hip]" in str(answers[5])
