@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from hal import Guard
-from real.control.heartbeat import Heartbeat
+from real.control.driver import HANGS_S
+from real.control.heartbeat import HUNG_S, Heartbeat
 from real.control.loop import ControlLoop
 from real.control.settings import LoopSettings
 from tests.fakes import Integrator
@@ -72,6 +73,41 @@ def test_a_second_reset_gets_its_own_time_to_give_up() -> None:
         scene.silence_after(10)
         scene.stopped = True
         assert scene.silence_after(1.9) is None
+
+
+def test_a_reset_of_a_stopped_robot_gets_time_from_its_begin_and_again_from_a_later_stop() -> None:
+    scene = Scene()
+    scene.stopped = True
+    for _ in range(2):  # the stop stays from the first reset to the second
+        scene.heartbeat.beat(may_last=True)
+        assert scene.silence_after(1.5) is None
+        for _ in range(10):
+            scene.heartbeat.beat()
+            assert scene.silence_after(1) is None
+    scene.heartbeat.beat(may_last=True)
+    assert scene.silence_after(1.5) is None
+    scene.stopped = False
+    assert scene.silence_after(10) is None, "it has cleared the stop, and goes home"
+    scene.stopped = True
+    assert scene.silence_after(1.9) is None
+    assert "no period" in str(scene.silence_after(0.3))
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("called", [False, True])
+def test_a_silence_of_exactly_the_limit_is_allowed(stopped: bool, called: bool) -> None:
+    scene = Scene()
+    scene.stopped, scene.called_s = stopped, scene.now_s if called else None
+    scene.heartbeat.beat(may_last=stopped)
+    for passed_s in (0.0, LIMIT_S):
+        scene.now_s += passed_s
+        assert scene.heartbeat.silence(LIMIT_S) is None
+    scene.now_s += 0.25
+    assert ("driver" if called else "no period") in str(scene.heartbeat.silence(LIMIT_S))
+
+
+def test_a_hanging_driver_is_stopped_long_before_its_process_counts_as_hung() -> None:
+    assert HUNG_S == 2 * HANGS_S
 
 
 @pytest.fixture
