@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal import CommandTooOld, Guard, IllegalAction, RobotState, RobotStopped, StopReason
+from hal import CommandTooOld, Guard, IllegalAction, RobotError, RobotState, RobotStopped, StaleReading, StopReason
 from real import ControlLoop, LoopSettings
 from real.control import loop as loop_module
 from real.control.lifecycle import State
@@ -325,3 +325,178 @@ def test_parking_gives_up_a_reset_that_waits(bench: Bench) -> None:
     assert entered.wait(10)
     loop.park(5.0)
     assert given_up.is_set()
+
+
+# -- resets that fail, orders out of an episode, parking -------------------------------------------------------
+
+
+def test_a_reset_that_fails_says_so_and_leaves_the_robot_as_it_was(bench: Bench) -> None:
+    def fail() -> None:
+        raise RobotError("no answer")
+
+    loop = bench.start()
+    bench.robot.on_reset = fail
+    loop.reset(0, {})
+    assert "no answer" in str(bench.next(0))
+    assert (loop.lifecycle.state, loop.lifecycle.why) == (State.DISARMED, "the reset failed: no answer")
+    bench.robot.on_reset = lambda: None
+    loop.reset(1, {})
+    assert isinstance(bench.next(1), RobotState)
+    bench.robot.on_reset = fail
+    loop.reset(2, {})
+    bench.next(2)
+    assert loop.lifecycle.state is State.HOLDING
+    assert loop.stopped is None
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RobotStopped("its own button"), "its own button"),
+        (StaleReading("position", 1.0, 0.1), "'position'"),
+        (OSError("no such device"), "fault in reset: OSError: no such device"),
+    ],
+)
+def test_a_reset_whose_robot_stops_or_can_t_be_trusted_stops_it(bench: Bench, error: Exception, told: str) -> None:
+    def fail() -> None:
+        raise error
+
+    loop = bench.start()
+    bench.robot.on_reset = fail
+    loop.reset(0, {})
+    assert isinstance(bench.next(0), Exception)
+    assert told in str(loop.stopped)
+    assert loop.lifecycle.state is State.STOPPED
+
+
+def test_nothing_is_reset_while_the_driver_s_stop_has_not_returned(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    go = threading.Event()
+    loop = bench.ready()
+    bench.robot.stop = lambda reason: go.wait(20)  # type: ignore[method-assign, assignment, return-value]
+    loop.stop("a hand")
+    assert "stopped: a hand" in caplog.text, "logged although the driver has not returned"
+    assert loop.lifecycle.state is State.STOPPED
+    loop.reset(1, {"clear_stop": "looked"})
+    refusal = bench.next(1)
+    assert "nothing was reset: " in str(refusal)
+    assert len(bench.robot.resets) == 1
+    go.set()
+
+
+@pytest.mark.parametrize("cleared", [False, True])
+def test_a_stop_at_the_end_of_a_reset_ends_the_episode_before_it_begins(bench: Bench, cleared: bool) -> None:
+    def stop_late(timeout_s: float) -> bool:
+        loop.stop("a hand")
+        if cleared:
+            loop.latch.clear("looked", loop.stops)
+        return True
+
+    bench.robot.arm_watchdog = stop_late  # type: ignore[attr-defined]
+    bench.robot.disarm_watchdog = lambda: None  # type: ignore[attr-defined]
+    loop = bench.start(watchdog_s=1.0)
+    loop.reset(0, {})
+    refusal = bench.next(0)
+    assert isinstance(refusal, RobotStopped)
+    assert ("stopped during the reset" if cleared else "a hand") in str(refusal)
+
+
+def test_a_reset_clears_no_stop_that_it_was_not_told_of(bench: Bench) -> None:
+    loop = bench.start()
+    before = loop.stops
+    loop.stop("a hand")
+    loop.reset(0, {"clear_stop": "looked"}, before)
+    assert isinstance(bench.next(0), RobotStopped)
+    assert loop.stopped == "a hand"
+    loop.reset(1, {"clear_stop": "looked"})
+    assert isinstance(bench.next(1), RobotState)
+
+
+def test_a_command_out_of_an_episode_is_refused_with_the_reason(bench: Bench, target: Target) -> None:
+    loop = bench.start()
+    loop.step(1, target(0.5, 0))
+    assert "step before reset" in str(bench.next(1))
+    loop.reset(2, {})
+    bench.next(2)
+    loop.stop("a hand")
+    loop.step(3, target(0.5, 0))
+    refusal = bench.next(3)
+    assert isinstance(refusal, RobotStopped)
+    assert "a hand" in str(refusal)
+    assert (0.5, 0.0) not in bench.robot.commands
+
+
+def test_an_end_without_an_episode_changes_nothing(bench: Bench) -> None:
+    loop = bench.start()
+    loop.finish("the client went")
+    loop.step(1, {})  # answered after it
+    bench.next(1)
+    assert loop.lifecycle.state is State.DISARMED
+
+
+def test_a_device_s_own_watchdog_rests_out_of_episodes(bench: Bench) -> None:
+    calls: list[str] = []
+    bench.robot.arm_watchdog = lambda timeout_s: calls.append(f"arm {timeout_s:g}") or True  # type: ignore[attr-defined, func-returns-value]
+    bench.robot.disarm_watchdog = lambda: calls.append("rest")  # type: ignore[attr-defined]
+    loop = bench.ready(watchdog_s=5.0)
+    assert calls == ["arm 5"]
+    loop.reset(1, {})
+    bench.next(1)
+    assert calls == ["arm 5", "rest", "arm 5"], "a reset may wait for a person"
+    loop.finish("the end")
+    until(lambda: calls[3:] == ["rest"])
+    loop.finish("again")
+    time.sleep(0.2)
+    assert calls[3:] == ["rest"], "once"
+
+
+def test_a_stop_that_its_file_may_lose_says_so(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = bench.make()
+    assert loop.wait_until_kept(0.1) is None
+    loop.keep_stops(tmp_path)
+    assert loop.latch.file is not None
+    monkeypatch.setattr(loop.latch.file, "lost_by_kill", lambda seconds: f"not written in {seconds:g} s")
+    assert loop.wait_until_kept(0.1) == "this stop would be lost if its server were killed: not written in 0.1 s"
+    monkeypatch.undo()
+    loop.close_stop_file()
+
+
+def test_parking_goes_home_and_says_so(bench: Bench, target: Target, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    loop = bench.ready(watchdog_s=100)
+    loop.step(1, target(0.1, 0))
+    bench.next(1)
+    states: list[tuple[str, str]] = []
+    bench.robot.on_step = lambda: states.append((loop.lifecycle.state, loop.lifecycle.why))
+    loop.park(10.0, velocity=1.0)
+    assert bench.robot.commands[-1] == (0.0, 0.0)
+    assert states[-1] == (State.RESETTING, "the server ends: the robot goes to its home")
+    assert "parking: the robot rests at its home" in caplog.text
+
+
+@pytest.mark.parametrize("state", ["never reset", "stopped"])
+def test_a_robot_that_was_never_reset_or_is_stopped_is_not_parked(bench: Bench, state: str) -> None:
+    loop = bench.start() if state == "never reset" else bench.ready(watchdog_s=100)
+    if state == "stopped":
+        loop.stop("a hand")
+        time.sleep(0.1)
+    count, began = len(bench.robot.commands), time.monotonic()
+    loop.park(5.0)
+    assert time.monotonic() - began < 2.0, "nobody waits for it"
+    assert len(bench.robot.commands) == count
+
+
+def test_a_stop_on_the_way_to_parking_ends_the_way(bench: Bench, target: Target) -> None:
+    loop = bench.ready(watchdog_s=100)
+    loop.step(1, target(0.5, 0))
+    bench.next(1)
+
+    def fail() -> None:
+        raise OSError("no such device")
+
+    bench.robot.on_step = fail
+    began = time.monotonic()
+    loop.park(5.0)
+    assert time.monotonic() - began < 2.0
+    assert "fault in parking: OSError: no such device" in str(loop.stopped)
