@@ -122,7 +122,8 @@ def test_stops_are_counted_and_kept_and_a_new_loop_begins_with_them(
     again.keep_stops(tmp_path)
     assert again.lifecycle.state is State.STOPPED
     assert "a hand" in str(again.stopped)
-    assert "stopped: a hand" in caplog.text
+    assert any(message.startswith("stopped: a hand") for message in caplog.messages)
+    assert any(message.startswith("integrator: disarmed -> stopped: a hand") for message in caplog.messages)
     again.close_stop_file()
 
 
@@ -376,7 +377,8 @@ def test_nothing_is_reset_while_the_driver_s_stop_has_not_returned(
     loop = bench.ready()
     bench.robot.stop = lambda reason: go.wait(20)  # type: ignore[method-assign, assignment, return-value]
     loop.stop("a hand")
-    assert "stopped: a hand" in caplog.text, "logged although the driver has not returned"
+    assert "stopped: a hand" in caplog.messages, "logged although the driver has not returned"
+    assert "integrator: ready -> stopped: a hand" in caplog.messages
     assert loop.lifecycle.state is State.STOPPED
     loop.reset(1, {"clear_stop": "looked"})
     refusal = bench.next(1)
@@ -500,3 +502,58 @@ def test_a_stop_on_the_way_to_parking_ends_the_way(bench: Bench, target: Target)
     loop.park(5.0)
     assert time.monotonic() - began < 2.0
     assert "fault in parking: OSError: no such device" in str(loop.stopped)
+
+
+# -- what a tick leaves behind -----------------------------------------------------------------------------------
+
+
+def test_a_driver_that_hangs_is_stopped_once(bench: Bench, target: Target) -> None:
+    entered, go = threading.Event(), threading.Event()
+    loop = bench.ready(watchdog_s=100)
+    bench.robot.on_step = lambda: (entered.set(), go.wait(20))
+    loop.step(1, target(0.5, 0))
+    assert entered.wait(10)
+
+    def stopped() -> bool:
+        loop.check_driver()
+        return loop.stopped is not None
+
+    until(stopped)
+    assert "has not returned from a step" in str(loop.stopped)
+    before = loop.stops
+    for _ in range(5):
+        loop.check_driver()
+    assert loop.stops == before
+    go.set()
+
+
+def test_the_episode_runs_from_its_first_command_on(bench: Bench, target: Target) -> None:
+    loop = bench.ready(watchdog_s=100)
+    time.sleep(0.1)  # ticks that hold are no command
+    assert loop.lifecycle.state is State.READY
+    loop.step(1, target(0.5, 0))
+    bench.next(1)
+    assert (loop.lifecycle.state, loop.lifecycle.why) == (State.RUNNING, "the first command of the episode")
+
+
+def test_a_slow_robot_is_not_the_silence_of_its_client(bench: Bench, target: Target) -> None:
+    """A command of several ticks that a slow robot carries out: the client's turn begins with its answer."""
+    loop = bench.ready(watchdog_s=0.4, max_command_age_s=5.0, control_hz=bench.robot.spec.rate_hz / 2)
+    bench.robot.on_step = lambda: time.sleep(0.35)
+    for number in range(3):
+        loop.step(number, target(0.1 * number, 0))
+        assert isinstance(bench.next(number), RobotState)
+        time.sleep(0.2)
+        assert loop.broken is None
+    bench.robot.on_step = lambda: None
+    until(lambda: loop.broken)
+
+
+def test_a_fast_robot_s_client_is_silent_from_the_beginning_of_its_command(bench: Bench, target: Target) -> None:
+    """An answer at the end of a command of many ticks is no sign of life of its client."""
+    loop = bench.ready(watchdog_s=0.6, control_hz=bench.robot.spec.rate_hz / 10)
+    loop.step(1, target(0.1, 0))
+    assert isinstance(bench.next(1), RobotState)
+    began = time.monotonic()
+    until(lambda: loop.broken)
+    assert time.monotonic() - began < 0.55, "0.2 s of the time passed before the answer"
