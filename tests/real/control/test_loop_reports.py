@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from hal import CommandTooOld, Guard, IllegalAction, RobotError, RobotState, RobotStopped, StaleReading, StopReason
-from real import ControlLoop, LoopSettings
+from real import ControlLoop, LoopSettings, RemoteRobot, Server
 from real.control import loop as loop_module
 from real.control.lifecycle import State
 from real.control.realtime import RealTime
@@ -223,8 +224,9 @@ def test_a_command_that_grows_too_old_half_way_is_given_up(bench: Bench, target:
     bench.robot.on_step = lambda: time.sleep(next(slow, 0.0))
     loop.step(1, target(0.5, 0), time.monotonic_ns())
     assert isinstance(bench.next(1), CommandTooOld)
-    assert bench.robot.commands[-1][0] < 0.5, "no further than the tick that was slow"
     until(lambda: loop.broken)
+    time.sleep(0.1)
+    assert bench.robot.commands[-1][0] < 0.5, "no further than the tick that was slow"
 
 
 @pytest.mark.parametrize("granted", [True, False])
@@ -487,6 +489,7 @@ def test_a_robot_that_was_never_reset_or_is_stopped_is_not_parked(bench: Bench, 
     loop.park(5.0)
     assert time.monotonic() - began < 2.0, "nobody waits for it"
     assert len(bench.robot.commands) == count
+    assert loop.stopped == ("a hand" if state == "stopped" else None)
 
 
 def test_a_stop_on_the_way_to_parking_ends_the_way(bench: Bench, target: Target) -> None:
@@ -539,13 +542,15 @@ def test_the_episode_runs_from_its_first_command_on(bench: Bench, target: Target
 def test_a_slow_robot_is_not_the_silence_of_its_client(bench: Bench, target: Target) -> None:
     """A command of several ticks that a slow robot carries out: the client's turn begins with its answer."""
     loop = bench.ready(watchdog_s=0.4, max_command_age_s=5.0, control_hz=bench.robot.spec.rate_hz / 2)
-    bench.robot.on_step = lambda: time.sleep(0.35)
-    for number in range(3):
-        loop.step(number, target(0.1 * number, 0))
-        assert isinstance(bench.next(number), RobotState)
-        time.sleep(0.2)
-        assert loop.broken is None
-    bench.robot.on_step = lambda: None
+    slow = iter([0.0, 0.6])
+    bench.robot.on_step = lambda: time.sleep(next(slow, 0.0)) if loop.lifecycle.state is State.RUNNING else None
+    loop.step(1, target(0.1, 0))
+    bench.next(1)
+    slow = iter([0.0, 0.6])
+    loop.step(2, target(0.2, 0))
+    assert isinstance(bench.next(2), RobotState)
+    time.sleep(0.15)
+    assert loop.broken is None
     until(lambda: loop.broken)
 
 
@@ -557,3 +562,179 @@ def test_a_fast_robot_s_client_is_silent_from_the_beginning_of_its_command(bench
     began = time.monotonic()
     until(lambda: loop.broken)
     assert time.monotonic() - began < 0.55, "0.2 s of the time passed before the answer"
+
+
+def old(loop: ControlLoop, number: int, target: Target) -> None:
+    loop.step(number, target(0.5, 0), time.monotonic_ns() - 10**10)
+
+
+def wrong(loop: ControlLoop, number: int, target: Target) -> None:
+    loop.reset(number, {"start": 5})
+
+
+@pytest.mark.parametrize("order", [old, wrong])
+def test_a_refused_order_leaves_its_tick_filled(bench: Bench, target: Target, order: Callable[..., None]) -> None:
+    loop = bench.ready(watchdog_s=100, max_command_age_s=0.5)
+    loop.step(0, target(0.1, 0))
+    bench.next(0)
+    count = len(bench.robot.commands)
+    for number in range(20):
+        order(loop, number, target)
+        assert isinstance(bench.next(number), RobotError)
+    assert len(bench.robot.commands) >= count + 15
+
+
+def test_ticks_without_a_command_count_and_pauses_do_not(bench: Bench) -> None:
+    loop = bench.ready(watchdog_s=100)
+    until(lambda: loop.loop_timing.periods > 5)
+    loop.finish()
+    time.sleep(0.6)
+    loop.reset(1, {})
+    bench.next(1)
+    before = loop.loop_timing.periods
+    until(lambda: loop.loop_timing.periods > before + 5)
+    assert loop.loop_timing.longest_s < 0.5
+
+
+def test_a_long_reset_is_followed_at_the_robot_s_own_rate(bench: Bench) -> None:
+    loop = bench.ready(watchdog_s=100)
+    bench.robot.on_reset = lambda: time.sleep(0.6)
+    loop.reset(1, {})
+    bench.next(1)
+    began = time.monotonic()
+    time.sleep(0.1)
+    assert len(bench.robot.commands) <= 3 + (time.monotonic() - began) * bench.robot.spec.rate_hz
+
+
+def test_a_silence_is_logged_once(bench: Bench, target: Target, caplog: pytest.LogCaptureFixture) -> None:
+    loop = bench.ready(watchdog_s=0.1)
+    loop.step(1, target(0.1, 0))
+    bench.next(1)
+    until(lambda: loop.broken)
+    time.sleep(0.2)
+    assert len([message for message in caplog.messages if message.startswith("integrator held: ")]) == 1
+
+
+@pytest.mark.parametrize("gives_way", [True, False])
+def test_nothing_is_commanded_after_a_robot_gave_way(bench: Bench, target: Target, gives_way: bool) -> None:
+    calls: list[tuple[str, int]] = []
+
+    def call(name: str, outcome: bool = True) -> bool:
+        calls.append((name, len(bench.robot.commands)))
+        return outcome
+
+    bench.robot.damp = lambda: call("damp", gives_way)  # type: ignore[attr-defined]
+    bench.robot.arm_watchdog = lambda timeout_s: call("arm")  # type: ignore[attr-defined]
+    bench.robot.disarm_watchdog = lambda: call("rest")  # type: ignore[attr-defined]
+    loop = bench.ready(watchdog_s=0.1, on_silence="damp")
+    loop.step(1, target(0.1, 0))
+    bench.next(1)
+    until(lambda: loop.check_driver() or loop.broken)
+    assert [name for name, _ in calls] == ["arm", "rest", "damp"]
+    assert str(loop.broken).endswith("; it is damped") is gives_way
+    time.sleep(0.2)
+    assert (len(bench.robot.commands) == calls[-1][1]) is gives_way
+
+
+def test_nothing_goes_home_where_no_stop_was_ever_read(bench: Bench, target: Target) -> None:
+    loop = bench.ready(watchdog_s=0.1, on_silence="park")
+    loop.step(1, target(0.5, 0))
+    bench.next(1)
+    until(lambda: loop.broken)
+    assert str(loop.broken).endswith("; it stays, since no stop could be read")
+    time.sleep(0.1)
+    assert bench.robot.commands[-1] == (0.5, 0.0)
+
+
+def test_a_way_home_ends_for_good_where_no_stop_can_be_read_and_with_a_reset(
+    bench: Bench, target: Target, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = bench.ready(watchdog_s=0.1, on_silence="park", park_velocity=0.05)
+    loop.step(1, target(0.5, 0))
+    bench.next(1)
+    until(lambda: loop.check_driver() or loop.broken)
+    until(lambda: loop.check_driver() or bench.robot.commands[-1][0] < 0.49)
+    until(lambda: "integrator stays on its way home, since no stop could be read" in caplog.messages)
+    at = bench.robot.commands[-1]
+    for _ in range(10):
+        loop.check_driver()
+        time.sleep(0.02)
+    assert bench.robot.commands[-1] == at
+    loop.reset(2, {"start": {"target": [0.5, 0.0]}})
+    bench.next(2)
+    loop.step(3, target(0.5, 0))
+    bench.next(3)
+    until(lambda: loop.check_driver() or loop.broken)
+    until(lambda: loop.check_driver() or bench.robot.commands[-1][0] < 0.49)
+    loop.reset(4, {})
+    bench.next(4)
+    loop.step(5, target(0.3, 0))
+    bench.next(5)
+    assert bench.robot.commands[-1] == pytest.approx((0.3, 0.0))
+
+
+def test_an_error_in_a_step_stops_the_robot_and_says_where(bench: Bench, target: Target) -> None:
+    def fail() -> None:
+        raise OSError("no such device")
+
+    loop = bench.ready(watchdog_s=100)
+    bench.robot.on_step = fail
+    until(lambda: loop.stopped is not None)
+    assert loop.stopped == "fault in hold: OSError: no such device"
+    bench.robot.on_step = lambda: None
+    loop.reset(1, {"clear_stop": "looked"})
+    bench.next(1)
+    command = target(0.1, 0)
+    bench.robot.step = lambda values: fail() if values["target"][0] > 0 else Integrator.step(bench.robot, values)  # type: ignore[method-assign, assignment]
+    loop.step(2, command)
+    assert isinstance(bench.next(2), Exception)
+    assert loop.stopped == "fault in step: OSError: no such device"
+
+
+def test_nobody_knows_where_a_robot_is_after_a_reset_that_failed(bench: Bench, target: Target) -> None:
+    def fail() -> None:
+        raise RobotError("no answer")
+
+    loop = bench.ready(watchdog_s=100)
+    loop.step(1, target(0.5, 0))
+    bench.next(1)
+    bench.robot.on_reset = fail
+    loop.reset(2, {})
+    bench.next(2)
+    count = len(bench.robot.commands)
+    loop.park(5.0)
+    assert len(bench.robot.commands) == count
+    assert loop.stopped is None
+
+
+def test_parking_gives_up_a_command_half_way(bench: Bench, target: Target) -> None:
+    loop = bench.ready(watchdog_s=100, control_hz=bench.robot.spec.rate_hz / 25)
+    loop.step(1, target(0.2, 0))
+    until(lambda: bench.robot.commands and bench.robot.commands[-1][0] > 0)
+    loop.park(5.0)
+    assert "given up half way" in str(bench.next(1))
+
+
+def test_a_slow_step_does_not_make_an_old_command_younger(bench: Bench, target: Target) -> None:
+    loop = bench.ready(watchdog_s=1.0, max_command_age_s=5.0)
+    slow = iter([0.1])
+    bench.robot.on_step = lambda: time.sleep(next(slow, 0.0))
+    loop.step(1, target(0.1, 0), time.monotonic_ns() - 700_000_000)
+    bench.next(1)
+    began = time.monotonic()
+    until(lambda: loop.broken)
+    assert time.monotonic() - began < 0.7
+
+
+def test_in_lockstep_a_robot_is_read_by_its_steps_alone_and_parked_from_its_start(robot: Integrator) -> None:
+    calls: list[str] = []
+    robot.read = lambda: calls.append("read")  # type: ignore[attr-defined]
+    robot.arm_watchdog = lambda timeout_s: calls.append("arm") or True  # type: ignore[attr-defined, func-returns-value]
+    robot.disarm_watchdog = lambda: calls.append("rest")  # type: ignore[attr-defined]
+    server = Server(robot, lockstep=True)
+    with server, closing(RemoteRobot(server.address)) as remote:
+        remote.reset({"start": {"target": [0.5, 0.0]}})
+        assert calls == []
+        server.close(lower_s=10.0)
+    assert robot.commands[-1] == (0.0, 0.0)
+    assert calls == []
