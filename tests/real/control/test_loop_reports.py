@@ -83,7 +83,9 @@ def test_a_loop_without_settings_has_the_defaults(bench: Bench) -> None:
 
 
 def test_lockstep_needs_no_watchdog(bench: Bench) -> None:
-    assert bench.make(lockstep=True, watchdog_s=0.001).broken is None
+    loop = bench.make(lockstep=True, watchdog_s=0.001, max_command_age_s=0.1)
+    assert loop.broken is None
+    assert loop.ages.max_age_s is None, "nor do commands grow old where time stands still"
     with pytest.raises(ValueError, match="two periods"):
         bench.make(watchdog_s=0.001)
 
@@ -738,3 +740,45 @@ def test_in_lockstep_a_robot_is_read_by_its_steps_alone_and_parked_from_its_star
         server.close(lower_s=10.0)
     assert robot.commands[-1] == (0.0, 0.0)
     assert calls == []
+
+
+def test_a_thread_that_has_ended_gives_no_sign_of_life(bench: Bench) -> None:
+    loop = bench.ready(watchdog_s=100)
+    assert loop.heartbeat.silence(1.5) is None
+    loop.close()
+    assert loop.heartbeat.silence(1.5) is None
+    until(lambda: loop.heartbeat.silence(1.5) is not None, 8.0)
+
+
+def test_a_new_loop_has_asked_for_nothing_and_left_nothing_alone(bench: Bench) -> None:
+    loop = bench.make()
+    assert loop.real_time == RealTime(False, "not asked for")
+    assert loop.abandoned is None
+    loop.start()
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "rlenv-robot control"]
+    assert thread.daemon, "a driver that hangs must not keep the process alive"
+
+
+def test_a_file_that_is_closed_before_its_loop_ends_leaves_a_stop(bench: Bench, tmp_path: Path) -> None:
+    loop = bench.make()
+    loop.keep_stops(tmp_path)
+    loop.close_stop_file()
+    again = bench.make(Integrator())
+    again.keep_stops(tmp_path)
+    assert again.stopped is not None
+    again.close_stop_file()
+
+
+def test_a_stop_of_the_driver_that_does_not_return_holds_up_no_answer(bench: Bench, target: Target) -> None:
+    entered, go, end = threading.Event(), threading.Event(), threading.Event()
+    loop = bench.ready(watchdog_s=100)
+    bench.robot.on_step = lambda: (entered.set(), go.wait(10))
+    bench.robot.stop = lambda reason: end.wait(20)  # type: ignore[method-assign, assignment, return-value]
+    loop.step(1, target(0.1, 0))
+    assert entered.wait(10)
+    loop.stop("a hand")
+    go.set()
+    try:
+        assert isinstance(bench.next(1), RobotState | RobotStopped)
+    finally:
+        end.set()

@@ -233,6 +233,7 @@ def test_a_refused_reset_leaves_the_stop_and_touches_nothing(
 ) -> None:
     reset(loop, outcomes)
     loop.stop("a finger in the gripper")
+    until(lambda: not arm.armed)
     person.refuses, moves, resets = True, len(arm.told), arm.calls.count("reset")
     assert isinstance(reset(loop, outcomes, clear_stop="it is out"), ResetFailed)
     assert_stopped(loop, arm, "finger")
@@ -250,6 +251,7 @@ def test_a_stop_while_the_person_is_asked_about_an_older_one_stays(
 ) -> None:
     reset(loop, outcomes)
     loop.stop("an older one")
+    until(lambda: not arm.armed)  # a step that was under way has returned
     moves = len(arm.told)
     person.meanwhile = lambda: loop.stop("a newer one")
     assert isinstance(reset(loop, outcomes, clear_stop="looked"), RobotStopped)
