@@ -36,7 +36,7 @@ from hal.cameras.camera import Camera
 from hal.cameras.settings import CameraSettings
 from hal.cameras.wrapper import WithCameras
 from hal.clock import EDGES_MS
-from hal.drivers.feetech_arm import FeetechArm
+from hal.drivers.bus_arm import BusArm
 from real import RemoteRobot, Server
 from real.client.cameras import RemoteCameras
 from real.control.realtime import settle_process
@@ -64,7 +64,7 @@ def virtual_arm(folder: Path, bus: str) -> Iterator[tuple[str, str, int]]:
 def serve(pipe: Any, port: str, calibration: str, priority: int, cameras: int) -> None:
     """Serve the arm until the pipe says ``end``; answer every other word with the server's status."""
     logging.disable(logging.CRITICAL)
-    arm = FeetechArm(port, calibration, rate_hz=LOOP_HZ)
+    arm = BusArm(port, calibration, rate_hz=LOOP_HZ)
     eyes = [Camera(CameraSettings("noise", name=f"camera_{n}"), Noise) for n in range(cameras)]
     robot = Homing(Guard(WithCameras(arm, eyes) if eyes else arm), Automatic())
     with Server(

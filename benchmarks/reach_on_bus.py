@@ -33,8 +33,8 @@ import numpy as np
 
 import rlenv_robot
 from hal import Automatic, Guard, Homing, RobotStopped
+from hal.drivers.bus_arm import BusArm
 from hal.drivers.calibration import Calibration, nominal_calibration
-from hal.drivers.feetech_arm import FeetechArm
 from hal.robots.so101 import JOINTS
 from rlenv_robot.policies.feedback import SearchedPolicy
 from rlenv_robot.registry import task
@@ -84,7 +84,7 @@ class VirtualArm:
         return self.port.now_ns() / 1e9
 
     def robot(self) -> Homing:
-        arm = FeetechArm(self.port, self.calibration, now=self.seconds, sleep=self.port.sleep)
+        arm = BusArm(self.port, self.calibration, now=self.seconds, sleep=self.port.sleep)
         return Homing(Guard(arm, now=self.seconds), Automatic())
 
 

@@ -26,8 +26,8 @@ __all__ = [
 
 _NOTHING: Mapping[str, Never] = MappingProxyType({})
 _ROBOT_NAME = re.compile(r"\w[\w .+-]{0,99}")
-_MODEL_FILE = ".xml"
-"""The ending of a MuJoCo model's path, which a robot's name must not be taken for."""
+_ROBOT_FILES = (".xml", ".arm.toml")
+"""The endings of a robot file's path, which a robot's name must not be taken for."""
 
 
 class Image(NamedTuple):
@@ -293,10 +293,10 @@ class RobotSpec:
     max_rate: Mapping[str, Bound] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not _ROBOT_NAME.fullmatch(self.name) or self.name.endswith(_MODEL_FILE):
+        if not _ROBOT_NAME.fullmatch(self.name) or self.name.endswith(_ROBOT_FILES):
             raise SpecError(
                 f"robot name {self.name!r:.120} is not allowed: it has 1 to 100 letters, digits, spaces and _ . + -, "
-                f"begins with a letter, digit or _, and does not end in {_MODEL_FILE}"
+                f"begins with a letter, digit or _, and does not end in {' or '.join(_ROBOT_FILES)}"
             )
         if not 0 < self.rate_hz < math.inf:
             raise self._wrong(f"rate_hz is {self.rate_hz}, it must be a number above 0")

@@ -16,13 +16,14 @@ from rlenv_robot.config.sim_settings import SimSettings, sim_settings
 from rlenv_robot.env import Environment
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_models import (
-    MODEL_FILE,
+    ROBOT_FILES,
     RobotModel,
     build,
     find_robot_model,
-    is_model_file,
+    is_robot_file,
     load_robot_model,
     register_robot,
+    robot_file_forms,
     robot_model_of,
     robot_names,
 )
@@ -70,7 +71,7 @@ _TASKS = PluginTable(
 """The factories of tasks, and of worlds without a robot, by name."""
 
 _TASK_FORMS = (
-    f"the path of a MuJoCo model ({MODEL_FILE})",
+    *robot_file_forms(),
     "module:factory",
 )
 
@@ -95,8 +96,8 @@ def register_task(
     """
     if not isinstance(factory, str) and not callable(factory):
         raise TypeError(f"register_task: factory is a {type(factory).__name__}, expected a class, function or text")
-    if is_model_file(name):
-        raise ValueError(f"task name {name!r} is not allowed: names that end in {MODEL_FILE} are MuJoCo models")
+    if is_robot_file(name):
+        raise ValueError(f"task name {name!r} is not allowed: names that end in {' or '.join(ROBOT_FILES)} are files")
     _TASKS.check_new(name)
     if robot is not None and not (robot.name in robot_names() and find_robot_model(robot.name) == robot):
         register_robot(robot)
@@ -135,8 +136,9 @@ def task(name: TaskLike, **options: object) -> Task:
     """Return a task.
 
     Args:
-        name: such as ``so101-reach``; ``module:factory``; the path of a MuJoCo model, ending in ``.xml``, whose robot
-            is moved without a goal (`rlenv_robot.tasks.free.Free`); a task; or a class or function that makes one.
+        name: such as ``so101-reach``; ``module:factory``; the path of a robot's file, a MuJoCo model
+            (``.xml``) or a table of an arm's joints (``.arm.toml``), whose robot is moved without a goal
+            (`rlenv_robot.tasks.free.Free`); a task; or a class or function that makes one.
         options: the task's own settings, such as ``tolerance_m``.
 
     Raises:
@@ -188,7 +190,7 @@ def _resolve(name: TaskLike, options: Options) -> Task | World:
 
 
 def _factory(name: str) -> Callable[..., object]:
-    if is_model_file(name):
+    if is_robot_file(name):
         from rlenv_robot.tasks.free import Free
 
         return partial(Free, name)

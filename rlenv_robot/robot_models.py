@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Never, Protocol, TypeVar, cast, runtime_checkable
@@ -19,19 +19,21 @@ from rlenv_robot.tables import Options
 
 if TYPE_CHECKING:
     from hal.cameras.image_sensors import ImageSensor
+    from hal.drivers.arm_table import ArmTable
     from sim.model import SimModel
 
 __all__ = [
-    "MODEL_FILE",
+    "ROBOT_FILES",
     "HasRobotModel",
     "NamesRobot",
     "RobotModel",
     "build",
     "find_robot_model",
-    "is_model_file",
+    "is_robot_file",
     "load_robot_model",
     "make_driver",
     "register_robot",
+    "robot_file_forms",
     "robot_model_of",
     "robot_names",
     "so101_table_model",
@@ -40,8 +42,8 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-MODEL_FILE = ".xml"
-"""The ending of a name that is the path of a MuJoCo model."""
+ROBOT_FILES = {".xml": "a MuJoCo model", ".arm.toml": "a table of an arm's joints"}
+"""The endings of names that are paths of a robot's file -> what the file is."""
 
 _NO_OPTIONS: Mapping[str, Never] = MappingProxyType({})
 
@@ -65,6 +67,7 @@ class RobotModel:
             ``randomise``, as in a profile. ``rlenv-robot train`` draws from it.
         sensors_from: a function that computes the sensors of a recording that lacks some
             (`recorder.formats.recorded_robot.SensorsFrom`).
+        arm: the table of the joints of an arm of servos, which ``calibrate`` and ``twin --bus`` take.
         image_sensors: cameras whose images are sensors too, beside those of ``spec``. Simulations draw them; on a real
             robot `hal.cameras.image_sensors.WithImageSensors` takes them from its cameras.
     """
@@ -76,22 +79,42 @@ class RobotModel:
     twin: str | Callable[[int], SimModel] | None = None
     variation: str | Callable[[], Mapping[str, Options]] | None = None
     sensors_from: str | SensorsFrom | None = None
+    arm: str | ArmTable | None = None
     image_sensors: tuple[ImageSensor, ...] = ()
 
     @classmethod
     def from_file(cls, path: str | Path, start_noise: float = 0.0) -> RobotModel:
-        """Return the robot model in a MuJoCo model's file, named as the model is.
+        """Return the robot model in a file, named as the robot in it: a MuJoCo model, or a table of an arm's joints.
 
         Args:
-            path: of the file. A file that has changed is read anew.
-            start_noise: as for `sim.mjcf.robot.mjcf_file`.
+            path: of the file, ending as one of `ROBOT_FILES`. A file that has changed is read anew.
+            start_noise: as for `sim.mjcf.robot.mjcf_file`; not for a table.
 
         Raises:
-            SpecError: the file is missing, or holds no model of a robot.
+            SpecError: the file is missing, or holds no robot.
         """
         file = Path(path)
         modified_ns = file.stat().st_mtime_ns if file.is_file() else 0
         return _from_file(str(file.absolute()), modified_ns, start_noise)
+
+    @classmethod
+    def from_arm(cls, arm: ArmTable) -> RobotModel:
+        """Return the robot model of an arm of servos.
+
+        Its driver is `hal.drivers.bus_arm.BusArm`. It is simulated where the table gives every joint a body.
+
+        Args:
+            arm: the table of its joints.
+        """
+        from hal.drivers.bus_arm import BusArm
+
+        def simulated(looks: bool = True) -> SimModel:
+            from sim.robots.arm import arm_sim_model
+
+            return arm_sim_model(arm)
+
+        has_bodies = all(joint.body is not None for joint in arm.joints)
+        return cls(arm.name, arm.spec, simulated if has_bodies else None, driver=partial(BusArm, arm=arm), arm=arm)
 
     def load_spec(self) -> RobotSpec:
         """Return the robot's description.
@@ -145,6 +168,16 @@ class RobotModel:
 
         nominal = configured_spec(self.make_sim_model(looks=False)).actuation or Actuation()
         return replace(twin, spec=replace(twin.spec, actuation=Actuation(nominal.gains)))
+
+    def load_arm(self) -> ArmTable:
+        """Return the table of the arm's joints.
+
+        Raises:
+            ValueError: the robot has none.
+        """
+        if self.arm is None:
+            raise ValueError(f"robot {self.name!r} is not described by a table of servos on a bus")
+        return cast("ArmTable", load_object(self.arm))
 
     def load_variation(self) -> Mapping[str, Options]:
         """Return ``timing`` and ``randomise`` of the range in which such robots differ; empty where none is known."""
@@ -248,6 +281,12 @@ def _name_of(source: object) -> str:
 
 @cache
 def _from_file(path: str, modified_ns: int, start_noise: float) -> RobotModel:
+    if path.endswith(".arm.toml"):
+        from hal.drivers.arm_table import load_arm
+
+        if start_noise:
+            raise ValueError("start_noise is for the file of a MuJoCo model, and this is a table of joints")
+        return RobotModel.from_arm(load_arm(path))
     from sim.mjcf.robot import mjcf_file
 
     model = mjcf_file(path, start_noise)
@@ -301,6 +340,7 @@ _ROBOTS = PluginTable(
             twin="sim.robots.twin:so101_twin",
             variation="sim.robots.variations:so101_variation",
             sensors_from="hal.robots.so101:sensors_from_joints",
+            arm="hal.drivers.so101_arm:SO101_ARM",
         ),
         "so101-cube": RobotModel(
             "so101-cube",
@@ -342,7 +382,11 @@ _ROBOTS = PluginTable(
 )
 
 
-_DRIVERS = PluginTable("driver", "rlenv_robot.drivers", {"feetech": "hal.drivers.feetech_arm:FeetechArm"})
+_DRIVERS = PluginTable(
+    "driver",
+    "rlenv_robot.drivers",
+    {"feetech": "hal.drivers.bus_arm:BusArm", "servo-bus": "hal.drivers.bus_arm:BusArm"},
+)
 
 
 def register_robot(model: RobotModel) -> None:
@@ -394,18 +438,19 @@ def load_robot_model(argument: str) -> RobotModel:
     those.
 
     Args:
-        argument: one of `robot_names`; the path of a MuJoCo model, ending in ``.xml``; or ``module:name``.
+        argument: one of `robot_names`; the path of a robot's file, a MuJoCo model (``.xml``) or a table of an arm's
+            joints (``.arm.toml``); or ``module:name``.
 
     Raises:
         ValueError: the name is unknown (the message lists those that are known), or is not a robot model's.
-        SpecError: the file is missing, or holds no model of a robot.
+        SpecError: the file is missing, or holds no robot.
     """
-    if is_model_file(argument):
+    if is_robot_file(argument):
         return RobotModel.from_file(argument)
     if ":" in argument:
         return _made(load_object(argument), argument)
     if argument not in _ROBOTS:
-        known = [*robot_names(), f"the path of a MuJoCo model ({MODEL_FILE})"]
+        known = [*robot_names(), *robot_file_forms()]
         raise unknown_name(argument, "robot", known)
     return find_robot_model(argument)
 
@@ -447,9 +492,14 @@ def robot_model_of(task: NamesRobot) -> RobotModel:
     return task.robot_model if isinstance(task, HasRobotModel) else load_robot_model(task.robot)
 
 
-def is_model_file(name: str) -> bool:
-    """Return whether a name is the path of a MuJoCo model."""
-    return name.endswith(MODEL_FILE)
+def is_robot_file(name: str) -> bool:
+    """Return whether a name is the path of a robot's file."""
+    return name.endswith(tuple(ROBOT_FILES))
+
+
+def robot_file_forms() -> list[str]:
+    """Return what a path of a robot's file may be, for messages."""
+    return [f"the path of {meaning} ({ending})" for ending, meaning in ROBOT_FILES.items()]
 
 
 def build(factory: Callable[..., _T], name: str, options: Options) -> _T:

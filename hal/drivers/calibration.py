@@ -1,8 +1,8 @@
 """The relation between a servo's steps and a joint's angle, and the files that keep it.
 
-A calibration is the joint's range in steps, as LeRobot stores it. Zero and scale come from the model: the middle of
-that range is the middle of the model's range, and a step is 2 pi / 4096 on every arm. So an angle in rad means the same
-pose on every arm, where LeRobot's units depend on how far somebody swept the joint.
+A calibration is the joint's range in steps, as LeRobot stores it. Zero and scale come from the arm's table of joints:
+the middle of that range is the middle of the table's range, and a step is the same angle on every such arm. So an angle
+in rad means the same pose on every arm, where LeRobot's units depend on how far somebody swept the joint.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
-from hal.drivers.sts3215 import STEPS
+from hal.drivers.arm_table import ArmTable
+from hal.drivers.so101_arm import SO101_ARM
 from hal.errors import RobotError
 from hal.field import JsonDict
-from hal.robots.so101 import HIGH, JOINTS, LOW
 from hal.robots.so101_units import STEP_RAD, JointCalibration
 
 __all__ = [
@@ -29,8 +29,6 @@ __all__ = [
 
 FORMAT = "rlenv-robot calibration"
 _MOST_BYTES = 1 << 20
-_WHOLE_TURN = "wrist_roll"
-"""The joint that LeRobot takes to have a whole turn, whatever its stops."""
 
 
 class CalibrationError(RobotError, ValueError):
@@ -38,35 +36,41 @@ class CalibrationError(RobotError, ValueError):
 
 
 class Calibration:
-    """The calibration of an SO-101.
+    """The calibration of an arm.
 
     Args:
-        joints: by name, one for each of `JOINTS`.
+        joints: by name, one for each joint of the arm.
         servos: by joint, what the servos were when it was made: ``model`` and ``firmware``; empty where unknown.
+        arm: its table of joints.
 
     Raises:
         CalibrationError: a joint is missing or unknown, two share a servo, or a number is not possible.
     """
 
     def __init__(
-        self, joints: Mapping[str, JointCalibration], servos: Mapping[str, Mapping[str, object]] | None = None
+        self,
+        joints: Mapping[str, JointCalibration],
+        servos: Mapping[str, Mapping[str, object]] | None = None,
+        arm: ArmTable = SO101_ARM,
     ) -> None:
-        unknown, missing = sorted(joints.keys() - set(JOINTS)), [name for name in JOINTS if name not in joints]
+        unknown, missing = sorted(joints.keys() - set(arm.names)), [name for name in arm.names if name not in joints]
         if unknown or missing:
             raise CalibrationError(
                 f"joints are missing: {', '.join(missing) or 'none'}; unknown: {', '.join(unknown) or 'none'}; "
-                f"wanted are {', '.join(JOINTS)}"
+                f"wanted are those of {arm.name}: {', '.join(arm.names)}"
             )
         for name, joint in joints.items():
-            _check(name, joint)
+            _check(name, joint, arm.family.steps)
         ids = [joint.id for joint in joints.values()]
         if len(set(ids)) < len(ids):
             raise CalibrationError(f"two joints have the same servo id, the ids are {ids}")
-        self.joints = {name: joints[name] for name in JOINTS}
+        self.arm = arm
+        self.joints = {name: joints[name] for name in arm.names}
         self.servos = {name: dict(facts) for name, facts in (servos or {}).items()}
         self._sign = np.array([-1.0 if joint.drive_mode else 1.0 for joint in self.joints.values()])
         middles = [(joint.range_min + joint.range_max) / 2 for joint in self.joints.values()]
-        self._zero = np.array(middles) - self._sign * np.array([_middle(name) for name in JOINTS]) / STEP_RAD
+        self._step_rad = arm.step_rad
+        self._zero = np.array(middles) - self._sign * np.array([joint.middle for joint in arm.joints]) / self._step_rad
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -74,11 +78,11 @@ class Calibration:
         return tuple(joint.id for joint in self.joints.values())
 
     def angles(self, steps: Sequence[float] | np.ndarray) -> np.ndarray:
-        """Return joint angles, rad, for positions in steps, shape (..., 6)."""
-        return np.asarray((np.asarray(steps, np.float64) - self._zero) * self._sign * STEP_RAD)
+        """Return joint angles, rad, for positions in steps, shape (..., n)."""
+        return np.asarray((np.asarray(steps, np.float64) - self._zero) * self._sign * self._step_rad)
 
     def steps(self, angles: Sequence[float] | np.ndarray) -> np.ndarray:
-        """Return positions in whole steps for joint angles, rad, shape (..., 6).
+        """Return positions in whole steps for joint angles, rad, shape (..., n).
 
         Raises:
             ValueError: an angle is not a finite number.
@@ -86,17 +90,18 @@ class Calibration:
         values = np.asarray(angles, np.float64)
         if not np.isfinite(values).all():
             raise ValueError(f"an angle is not a finite number: {values.tolist()}")
-        return np.asarray(np.rint(values * self._sign / STEP_RAD + self._zero), np.int64)
+        return np.asarray(np.rint(values * self._sign / self._step_rad + self._zero), np.int64)
 
     def misfits(self, tolerance_deg: float = 3.0) -> list[str]:
         """Return a line for each joint whose swept travel differs from the model's by more than allowed."""
         lines = []
-        for index, (name, joint) in enumerate(self.joints.items()):
-            wanted = math.degrees(HIGH[index] - LOW[index])
-            difference = joint.travel_deg - wanted
-            if name != _WHOLE_TURN and abs(difference) > tolerance_deg:
+        for row, (name, joint) in zip(self.arm.joints, self.joints.items(), strict=True):
+            wanted = math.degrees(row.high - row.low)
+            travel = math.degrees((joint.range_max - joint.range_min) * row.step_rad)
+            difference = travel - wanted
+            if not row.whole_turn and abs(difference) > tolerance_deg:
                 lines.append(
-                    f"{name}: the swept travel is {joint.travel_deg:.1f} degrees, the model's {wanted:.1f}; the zero "
+                    f"{name}: the swept travel is {travel:.1f} degrees, the model's {wanted:.1f}; the zero "
                     f"may be wrong by {abs(difference) / 2:.1f} degrees. Sweep it again: rlenv-robot calibrate"
                 )
         return lines
@@ -107,7 +112,13 @@ class Calibration:
 
     def to_dict(self) -> JsonDict:
         """Return plain data, as `save_calibration` writes it."""
-        return {"format": FORMAT, "version": 1, "robot": "so101", "joints": self.to_lerobot(), "servos": self.servos}
+        return {
+            "format": FORMAT,
+            "version": 1,
+            "robot": self.arm.name,
+            "joints": self.to_lerobot(),
+            "servos": self.servos,
+        }
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Calibration) and self.to_dict() == other.to_dict()
@@ -115,15 +126,9 @@ class Calibration:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _middle(name: str) -> float:
-    """Return the angle at the middle of a calibrated range, rad."""
-    index = JOINTS.index(name)
-    return 0.0 if name == _WHOLE_TURN else (LOW[index] + HIGH[index]) / 2
-
-
-def _check(name: str, joint: JointCalibration) -> None:
+def _check(name: str, joint: JointCalibration, steps: int) -> None:
     bounds = {"id": (0, 253), "drive_mode": (0, 1), "homing_offset": (-4095, 4095)}
-    bounds |= dict.fromkeys(("range_min", "range_max"), (0, STEPS - 1))
+    bounds |= dict.fromkeys(("range_min", "range_max"), (0, steps - 1))
     for key, (low, high) in bounds.items():
         value = getattr(joint, key)
         if type(value) is not int or not low <= value <= high:
@@ -134,53 +139,71 @@ def _check(name: str, joint: JointCalibration) -> None:
         )
 
 
-def nominal_calibration(offsets: Sequence[int] = (0,) * 6) -> Calibration:
-    """Return the calibration of an arm that reads 2048 at every zero, with these homing offsets."""
-    joints = {}
-    for index, name in enumerate(JOINTS):
-        low, high = 0, STEPS - 1
-        if name != _WHOLE_TURN:
-            low, high = (STEPS // 2 + round(bound / STEP_RAD) for bound in (LOW[index], HIGH[index]))
-        joints[name] = JointCalibration(index + 1, 0, offsets[index], low, high)
-    return Calibration(joints)
+def nominal_calibration(offsets: Sequence[int] | None = None, arm: ArmTable = SO101_ARM) -> Calibration:
+    """Return the calibration of an arm whose servos read the middle of a turn at every zero.
+
+    Args:
+        offsets: homing offsets in the order of the joints; by default 0.
+        arm: its table of joints.
+    """
+    contents = offsets if offsets is not None else [0] * len(arm.joints)
+    return Calibration(
+        {name: _nominal_joint(arm, name, offset) for name, offset in zip(arm.names, contents, strict=True)}, arm=arm
+    )
+
+
+def _nominal_joint(arm: ArmTable, name: str, offset: int, *, reversed_: bool | None = None) -> JointCalibration:
+    row, steps = arm.joint(name), arm.family.steps
+    is_reversed = row.reversed if reversed_ is None else reversed_
+    low, high = 0, steps - 1
+    if not row.whole_turn:
+        ends = (-row.high, -row.low) if is_reversed else (row.low, row.high)
+        low, high = (max(min(steps // 2 + round(end / row.step_rad), steps - 1), 0) for end in ends)
+    return JointCalibration(row.id, int(is_reversed), offset, low, high)
 
 
 def calibration_from_sweep(
-    name: str, servo: int, lowest: int, highest: int, tolerance_deg: float = 3.0
+    name: str, servo: int, first: int, last: int, tolerance_deg: float = 3.0, arm: ArmTable = SO101_ARM
 ) -> JointCalibration:
     """Return a joint's calibration from the encoder's readings at the two ends of its travel.
 
     Args:
         name: of the joint.
         servo: its id.
-        lowest, highest: the encoder without any homing offset, counted on over a wrap: ``highest`` may exceed 4095.
+        first, last: the encoder at the joint's lower and at its upper end, without any homing offset and counted on
+            over a wrap: one may exceed the steps of a turn. ``first`` is above ``last`` where a positive angle lowers
+            the steps.
         tolerance_deg: most difference of the travel from the model's.
+        arm: its table of joints.
 
     Raises:
         CalibrationError: the travel differs by more, so that at least one end was not reached.
     """
-    index = JOINTS.index(name)
-    travel, wanted = math.degrees((highest - lowest) * STEP_RAD), math.degrees(HIGH[index] - LOW[index])
+    row = arm.joint(name)
+    travel, wanted = math.degrees(abs(last - first) * row.step_rad), math.degrees(row.high - row.low)
     if abs(travel - wanted) > tolerance_deg:
         raise CalibrationError(
             f"{name}: the swept travel is {travel:.1f} degrees, the model's {wanted:.1f}, allowed is a difference of "
             f"{tolerance_deg:g}; move the joint gently to both of its stops, and to nothing else"
         )
-    middle_rad = (LOW[index] + HIGH[index]) / 2
-    zero = (lowest + highest) / 2 - middle_rad / STEP_RAD
-    offset = round(zero) % STEPS - STEPS // 2
-    nominal = nominal_calibration().joints[name]
-    return JointCalibration(servo, 0, max(min(offset, 2047), -2047), nominal.range_min, nominal.range_max)
+    sign = -1.0 if first > last else 1.0
+    zero = (first + last) / 2 - sign * (row.low + row.high) / 2 / row.step_rad
+    offset = arm.family.offset_for(zero, arm.family.steps // 2)
+    return replace(_nominal_joint(arm, name, offset, reversed_=first > last), id=servo)
 
 
 # -- Files -----------------------------------------------------------------------------------------------------------
 
 
-def load_calibration(path: str | Path) -> Calibration:
+def load_calibration(path: str | Path, arm: ArmTable = SO101_ARM) -> Calibration:
     """Return the calibration in a file, ours or LeRobot's (``calibration/robots/<type>/<id>.json``).
 
+    Args:
+        path: of the file.
+        arm: the table of joints of the arm that it is for.
+
     Raises:
-        CalibrationError: the file is missing, is no JSON, or holds no calibration of an SO-101.
+        CalibrationError: the file is missing, is no JSON, or holds no calibration of such an arm.
     """
     try:
         with Path(path).expanduser().open("rb") as file:
@@ -195,9 +218,11 @@ def load_calibration(path: str | Path) -> Calibration:
     if not isinstance(plain, dict):
         raise CalibrationError(f"{path}: holds a {type(plain).__name__}, wanted is a table of joints")
     ours = plain.get("format") == FORMAT
+    if ours and plain.get("robot") != arm.name:
+        raise CalibrationError(f"{path}: is of a {plain.get('robot')!r}, wanted is the calibration of a {arm.name!r}")
     try:
         joints = {name: _joint(name, values) for name, values in (plain["joints"] if ours else plain).items()}
-        return Calibration(joints, plain.get("servos", {}) if ours else None)
+        return Calibration(joints, plain.get("servos", {}) if ours else None, arm)
     except CalibrationError as error:
         raise CalibrationError(f"{path}: {error}") from error
     except (KeyError, AttributeError) as error:
@@ -235,11 +260,12 @@ def portability_report(calibration: Calibration) -> list[str]:
     """
     lines = []
     for index, (name, joint) in enumerate(calibration.joints.items()):
-        steps = np.array([[joint.range_min] * 6, [joint.range_max] * 6])
+        row = calibration.arm.joints[index]
+        steps = np.array([[joint.range_min], [joint.range_max]]).repeat(len(calibration.joints), axis=1)
         low, high = np.sort(np.degrees(calibration.angles(steps)[:, index]))
-        model = (-180.0, 180.0) if name == _WHOLE_TURN else np.degrees((LOW[index], HIGH[index]))
+        model = (-180.0, 180.0) if row.whole_turn else np.degrees((row.low, row.high))
         lines.append(
             f"{name}: LeRobot's full range is {low:.1f} to {high:.1f} degrees on this arm and {model[0]:.1f} to "
-            f"{model[1]:.1f} on the model; its DEGREES d are {math.degrees(_middle(name)):+.1f} + d here"
+            f"{model[1]:.1f} on the model; its DEGREES d are {math.degrees(row.middle):+.1f} + d here"
         )
     return lines

@@ -16,7 +16,7 @@ from hal.drivers.packets import Scan, grouped_size
 __all__ = [
     "ACTION", "ALARMS", "BROADCAST", "CALIBRATE", "HEADER", "PING", "READ", "REG_WRITE", "RESET_STATUS", "RESTART",
     "RESTORE", "SYNC_READ", "SYNC_WRITE", "WRITE", "alarm_names", "answers", "may_be_spliced", "ping", "read",
-    "refusal", "request", "scan", "signed", "status", "status_size", "sync_read", "sync_write", "to_signed", "write",
+    "refusal", "request", "scan", "status", "status_size", "sync_read", "sync_write", "write",
 ]  # fmt: skip
 
 HEADER: Final = b"\xff\xff"
@@ -170,26 +170,6 @@ def may_be_spliced(servo: int, error: int, data: bytes) -> bool:
     the next answer in their place.
     """
     return HEADER in status(servo, error, data)[5:]
-
-
-# -- Numbers -----------------------------------------------------------------------------------------------------
-
-
-def signed(raw: int, sign_bit: int) -> int:
-    """Return the number that a register holds as sign and magnitude; bits above the sign are ignored."""
-    magnitude = raw & ((1 << sign_bit) - 1)
-    return -magnitude if raw >> sign_bit & 1 else magnitude
-
-
-def to_signed(value: int, sign_bit: int) -> int:
-    """Return a number as sign and magnitude.
-
-    Raises:
-        ValueError: the magnitude does not fit below the sign.
-    """
-    if abs(value) >= 1 << sign_bit:
-        raise ValueError(f"{value} does not fit below sign bit {sign_bit}: at most {(1 << sign_bit) - 1} either way")
-    return (1 << sign_bit | -value) if value < 0 else value
 
 
 def alarm_names(error: int) -> list[str]:

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hal.drivers import feetech
+from hal.drivers.arm_table import ArmTable
 from hal.drivers.bus import ServoBus
-from hal.drivers.calibration import Calibration
-from hal.drivers.sts3215 import MODEL, STEPS, TABLE, decode_feedback
+from hal.drivers.calibration import Calibration, JointCalibration
+from hal.drivers.servo_family import ServoFamily
 from hal.errors import DeadlineExceeded, RobotError
 
-__all__ = ["FitnessSettings", "Misfit", "ServoFacts", "UnfitArm", "check_arm", "check_servos", "read_facts"]
+__all__ = [
+    "FitnessSettings",
+    "Misfit",
+    "ServoFacts",
+    "UnfitArm",
+    "check_arm",
+    "check_servos",
+    "read_facts",
+    "whole_turns",
+]
 
 
 _VOLTS_SHARE = 0.2
@@ -72,28 +81,25 @@ class ServoFacts:
     """The registers of a servo that the check looks at.
 
     Attributes:
-        registers: numbers by name, of registers 0 to 39 and 85.
+        registers: numbers by name, of the block `ServoFamily.identity`.
+        firmware: its version.
         position: steps.
         volts: of the supply.
         temperature: degrees Celsius.
-        alarms: bits of register 65.
-        torque: content of register 40.
+        alarms: bits (`ServoFamily.alarm_names`).
+        torque: content of ``torque_enable``.
     """
 
     registers: dict[str, int]
+    firmware: str
     position: int
     volts: float
     temperature: int
     alarms: int
     torque: int
 
-    @property
-    def firmware(self) -> str:
-        """Major and minor number."""
-        return f"{self.registers['firmware_major']}.{self.registers['firmware_minor']}"
 
-
-def read_facts(bus: ServoBus, servo: int, attempts: int = 3) -> ServoFacts | None:
+def read_facts(bus: ServoBus, servo: int, family: ServoFamily, attempts: int = 3) -> ServoFacts | None:
     """Return a servo's facts; None where it is silent.
 
     Raises:
@@ -101,18 +107,19 @@ def read_facts(bus: ServoBus, servo: int, attempts: int = 3) -> ServoFacts | Non
     """
     for _ in range(attempts):
         try:
-            low = bus.read(servo, 0, 40).data
-            high = bus.read(servo, 40, 31).data
+            identity = bus.read(servo, *family.identity).data
+            state = bus.read(servo, *family.state).data
         except DeadlineExceeded:
             continue
-        registers = {
-            name: register.unpack(low[register.address :])
-            for name, register in TABLE.items()
-            if register.address + register.size <= len(low)
-        }
-        feedback = decode_feedback(high[16:])
+        registers, measured = family.registers(identity, family.identity[0]), family.feedback(state)
         return ServoFacts(
-            registers, feedback.position, feedback.voltage, feedback.temperature, feedback.alarms, high[0]
+            registers,
+            family.firmware(registers),
+            measured.position,
+            measured.voltage,
+            measured.temperature,
+            measured.alarms,
+            family.registers(state, family.state[0])["torque_enable"],
         )
     return None
 
@@ -129,7 +136,8 @@ def check_arm(
         ConnectionLost: the line is gone.
     """
     settings = settings or FitnessSettings()
-    facts, misfits = check_servos(bus, dict(zip(calibration.joints, calibration.ids, strict=True)), settings)
+    ids = dict(zip(calibration.joints, calibration.ids, strict=True))
+    facts, misfits = check_servos(bus, ids, calibration.arm, settings)
     for name, found in facts.items():
         misfits += _identity(name, found, calibration)
     if len(facts) == len(calibration.joints):
@@ -139,13 +147,14 @@ def check_arm(
 
 
 def check_servos(
-    bus: ServoBus, ids: Mapping[str, int], settings: FitnessSettings | None = None
+    bus: ServoBus, ids: Mapping[str, int], arm: ArmTable, settings: FitnessSettings | None = None
 ) -> tuple[dict[str, ServoFacts], list[Misfit]]:
     """Read servos and check all that needs no calibration, as `check_arm`.
 
     Args:
         bus: the bus.
         ids: joint -> id of its servo.
+        arm: the table of joints.
         settings: the limits.
 
     Raises:
@@ -155,7 +164,7 @@ def check_servos(
     facts: dict[str, ServoFacts] = {}
     misfits: list[Misfit] = []
     for name, servo in ids.items():
-        found = read_facts(bus, servo)
+        found = read_facts(bus, servo, arm.family)
         if found is None:
             misfits.append(
                 Misfit(
@@ -168,18 +177,20 @@ def check_servos(
         else:
             facts[name] = found
     for name, found in facts.items():
-        misfits += _model(name, ids[name], found)
-        misfits += _settings(name, found)
-        misfits += _state(name, found, settings)
-    misfits += _together(facts)
+        misfits += _model(name, ids[name], found, arm)
+        misfits += (Misfit(code, name, problem, cure) for code, problem, cure in arm.family.misfits(found.registers))
+        misfits += _state(name, found, arm.family, settings)
+    misfits += _together(facts, arm)
     return facts, misfits
 
 
-def _model(name: str, servo: int, facts: ServoFacts) -> Iterator[Misfit]:
-    if facts.registers["model"] != MODEL:
+def _model(name: str, servo: int, facts: ServoFacts, arm: ArmTable) -> Iterator[Misfit]:
+    wanted = arm.joint(name).model
+    if facts.registers["model"] != wanted.number:
+        label = wanted.name.upper()
         yield Misfit(
-            "model", name, f"servo {servo} is of model {facts.registers['model']}, wanted is {MODEL} (STS3215)",
-            "Put in an STS3215, or use a driver for that servo",
+            "model", name, f"servo {servo} is of model {facts.registers['model']}, wanted is {wanted.number} ({label})",
+            f"Put in an {label}, or name the servo that is there in the arm's table of joints",
         )  # fmt: skip
 
 
@@ -201,28 +212,10 @@ def _identity(name: str, facts: ServoFacts, calibration: Calibration) -> Iterato
         )  # fmt: skip
 
 
-def _settings(name: str, facts: ServoFacts) -> Iterator[Misfit]:
-    registers = facts.registers
-    unlock = "Set it with Feetech's tool, or restore the servo (instruction 06) and calibrate again"
-    if registers["angle_resolution"] != 1:
-        problem = f"angle_resolution (30) is {registers['angle_resolution']}, wanted is 1: its steps are larger"
-        yield Misfit("resolution", name, problem, unlock)
-    if registers["phase"] & 1 << 4:
-        yield Misfit("multi_turn", name, "phase (18) has bit 4 set: it counts several turns", unlock)
-    if registers["phase"] & (1 << 0 | 1 << 7):
-        yield Misfit("reversed", name, f"phase (18) is {registers['phase']}: drive or feedback is reversed", unlock)
-    if registers["mode"] != 0:
-        problem = f"mode (33) is {registers['mode']}, wanted is 0: it does not hold positions"
-        yield Misfit("mode", name, problem, unlock)
-    if registers["max_torque"] < 200:
-        problem = f"max_torque (16) is {registers['max_torque'] / 10:g} %, it can't carry the arm"
-        yield Misfit("weak", name, problem, unlock)
-
-
-def _state(name: str, facts: ServoFacts, settings: FitnessSettings) -> Iterator[Misfit]:
+def _state(name: str, facts: ServoFacts, family: ServoFamily, settings: FitnessSettings) -> Iterator[Misfit]:
     low, high = facts.registers["min_voltage"] / 10, facts.registers["max_voltage"] / 10
     if not low <= facts.volts <= high:
-        variant = "a 7.4 V servo at 12 V burns" if facts.volts > high else "the supply is weak or the wrong one"
+        variant = "a servo for less voltage burns" if facts.volts > high else "the supply is weak or the wrong one"
         yield Misfit(
             "voltage", name, f"the supply is {facts.volts:g} V, this servo takes {low:g} to {high:g} V: {variant}",
             "Unplug the supply now, and use the one for this variant of the servo",
@@ -237,7 +230,7 @@ def _state(name: str, facts: ServoFacts, settings: FitnessSettings) -> Iterator[
             "hot", name, f"it has {facts.temperature} degrees, at most {settings.max_temperature} are allowed",
             "Let it cool, and look what blocks or overloads it",
         )  # fmt: skip
-    alarms = feetech.alarm_names(facts.alarms & ~1)  # of the voltage there is more to say above
+    alarms = family.alarm_names(facts.alarms & ~1)  # of the voltage there is more to say above
     if alarms:
         yield Misfit(
             "alarm", name, f"its alarm is on: {', '.join(alarms)}",
@@ -245,23 +238,38 @@ def _state(name: str, facts: ServoFacts, settings: FitnessSettings) -> Iterator[
         )  # fmt: skip
 
 
-def _together(facts: dict[str, ServoFacts]) -> Iterator[Misfit]:
-    firmwares = {found.firmware for found in facts.values()}
-    if len(firmwares) > 1:
-        listed = ", ".join(f"{name} {found.firmware}" for name, found in facts.items())
-        yield Misfit(
-            "firmware", "", f"the servos have different firmware: {listed}",
-            "Update all of them to one version with Feetech's tool, then calibrate again",
-        )  # fmt: skip
+def _together(facts: dict[str, ServoFacts], arm: ArmTable) -> Iterator[Misfit]:
+    """Yield the models of servo that come with several firmwares."""
+    for model in dict.fromkeys(joint.servo for joint in arm.joints):
+        firmwares = {name: found.firmware for name, found in facts.items() if arm.joint(name).servo == model}
+        if len(set(firmwares.values())) > 1:
+            listed = ", ".join(f"{name} {firmware}" for name, firmware in firmwares.items())
+            yield Misfit(
+                "firmware", "", f"the servos have different firmware: {listed}",
+                "Update all of them to one version with the maker's tool, then calibrate again",
+            )  # fmt: skip
 
 
 def _outside(facts: dict[str, ServoFacts], calibration: Calibration, settings: FitnessSettings) -> Iterator[Misfit]:
-    margin = settings.outside_deg / 360 * STEPS
+    family = calibration.arm.family
+    margin = settings.outside_deg / 360 * family.steps
     for name, found in facts.items():
         joint = calibration.joints[name]
-        if not joint.range_min - margin <= found.position <= joint.range_max + margin:
-            problem = f"it stands at step {found.position}, outside its range of {joint.range_min} to {joint.range_max}"
+        position = found.position + whole_turns(joint, found.position, family)
+        if not joint.range_min - margin <= position <= joint.range_max + margin:
+            problem = f"it stands at step {position}, outside its range of {joint.range_min} to {joint.range_max}"
             yield Misfit("outside", name, problem, "Move it into its range by hand; if it is there, calibrate again")
+
+
+def whole_turns(joint: JointCalibration, position: int, family: ServoFamily) -> int:
+    """Return what to add to a servo's position so that it lies nearest to the calibrated range, in whole turns.
+
+    A servo that counts turns begins within one turn when it is switched on, wherever it was before. One that does not
+    count them needs nothing: 0.
+    """
+    if not family.counts_turns:
+        return 0
+    return round(((joint.range_min + joint.range_max) / 2 - position) / family.steps) * family.steps
 
 
 def _travel(calibration: Calibration, settings: FitnessSettings) -> Iterator[Misfit]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hal.drivers import feetech
-from hal.drivers.sts3215 import Feedback
+from hal.drivers.registers import Feedback
+from hal.drivers.servo_family import ServoFamily
+from hal.drivers.sts3215 import FEETECH_STS
 from hal.errors import Fault
 
 __all__ = ["HealthSettings", "HealthWatch"]
@@ -45,6 +46,7 @@ class HealthWatch:
 
     Args:
         settings: the limits.
+        family: of the servos.
 
     Attributes:
         verdict: why the arm must stop, with the joint's name; or None.
@@ -53,8 +55,8 @@ class HealthWatch:
             springy thing moves a gripper whose torque is lowered.
     """
 
-    def __init__(self, settings: HealthSettings | None = None) -> None:
-        self._settings = settings or HealthSettings()
+    def __init__(self, settings: HealthSettings | None = None, family: ServoFamily = FEETECH_STS) -> None:
+        self._settings, self._family = settings or HealthSettings(), family
         self.release()
         self.clear()
 
@@ -91,7 +93,7 @@ class HealthWatch:
         faults = []
         for joint, measured in feedback.items():
             if measured.alarms:
-                names = ", ".join(feetech.alarm_names(measured.alarms))
+                names = ", ".join(self._family.alarm_names(measured.alarms))
                 faults.append(Fault("servo_alarm", joint, f"{joint}: the servo's alarm is on: {names}"))
             direction = (closing or {}).get(joint, -1) if joint in self._settings.gripping else 0
             reason = self._stall(now_s, joint, measured, limits[joint], direction) or self._heat(now_s, joint, measured)

@@ -1,8 +1,8 @@
-"""Sweep the joints of an SO-101 by its own motors, at a low torque, to the ends of their travel.
+"""Sweep the joints of an arm by its own motors, at a low torque, to the ends of their travel.
 
 The arm begins in the model's zero pose, as exactly as a person can put it. Its servos count from there, so no joint
-passes the end of the encoder's count, where a servo would turn the long way round. Where a joint would bring the
-gripper down to the table, others turn the other way with it.
+passes the end of the encoder's count, where a servo would turn the long way round. The order of the joints, and what
+others do meanwhile, is the arm's `SweepPlan`.
 """
 
 from __future__ import annotations
@@ -13,40 +13,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hal.drivers.arm_table import ArmTable, SweepPlan
 from hal.drivers.bus import ServoBus
-from hal.drivers.calibration import STEP_RAD, CalibrationError
-from hal.drivers.feetech import alarm_names
+from hal.drivers.calibration import CalibrationError
 from hal.drivers.fitness import ServoFacts, UnfitArm, check_servos
 from hal.drivers.group_read import GroupRead
-from hal.drivers.sts3215 import FEEDBACK, STEPS, TABLE, Feedback, decode_feedback
+from hal.drivers.registers import Feedback
+from hal.drivers.so101_arm import SO101_ARM
 from hal.drivers.torque import ON, let_down, write_all
 from hal.errors import ConnectionLost
-from hal.robots.so101 import HIGH, JOINTS, LOW
 
-__all__ = ["ORDER", "MotorSweep", "SweepSettings"]
-
-ORDER = ("gripper", "wrist_roll", "wrist_flex", "elbow_flex", "shoulder_lift", "shoulder_pan")
-"""The order of the sweeps: each needs only joints before it to be where they were put."""
-
-_FOLDED = {"shoulder_lift": -1.6, "elbow_flex": 1.5, "wrist_flex": 0.9}
-"""The pose in which the arm is let down, rad; other joints are at zero."""
+__all__ = ["MotorSweep", "SweepSettings", "sweep_plan"]
 
 _STILL_STEPS = 4
-_MIDDLE = STEPS // 2
 _TICK_S = 0.02
-_SHARES = dict.fromkeys(JOINTS, 0.3) | {"shoulder_lift": 0.45, "elbow_flex": 0.35}
-"""Largest duty cycle of each joint: what carries the arm, and some more."""
 
 
-def _followers(name: str, goal: float) -> dict[str, float]:
-    """Return the goals of joints that keep forearm and gripper off table and arm while another one is swept, rad."""
-    if name == "elbow_flex":
-        back = max(goal - 0.8, 0.0)  # upright, the forearm meets the shoulder before the elbow's end
-        return {"shoulder_lift": -back, "wrist_flex": max(min(-goal, 1.5), -1.2)}
-    if name == "shoulder_lift":
-        forward = max(goal, 0.0)
-        return {"elbow_flex": max(min(-goal - 0.2 * forward, 1.6), -1.6), "wrist_flex": -0.4 * forward}
-    return {}
+def sweep_plan(arm: ArmTable) -> SweepPlan:
+    """Return how an arm sweeps its joints by its own motors.
+
+    Raises:
+        CalibrationError: the arm's table has no plan for it, or a joint whose angle falls as its steps rise.
+    """
+    if arm.sweep is None or any(joint.reversed for joint in arm.joints):
+        raise CalibrationError(f"{arm.name} has no plan for a sweep by its motors; sweep it by hand, without --motor")
+    return arm.sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +68,10 @@ class MotorSweep:
 
     Args:
         bus: the bus.
-        ids: joint -> id of its servo, for all of `JOINTS`.
+        ids: joint -> id of its servo, for all joints.
         sleep: waits, seconds.
         settings: speed and limits.
+        arm: its table of joints, with a `SweepPlan`.
 
     Attributes:
         eeprom_writes: registers written to EEPROM so far.
@@ -91,12 +83,15 @@ class MotorSweep:
         ids: Mapping[str, int],
         sleep: Callable[[float], None],
         settings: SweepSettings | None = None,
+        arm: ArmTable = SO101_ARM,
     ) -> None:
-        self._bus, self._ids, self._sleep = bus, {name: ids[name] for name in JOINTS}, sleep
+        self._bus, self._ids, self._sleep = bus, {name: ids[name] for name in arm.names}, sleep
+        self._arm, self._plan, self._family = arm, sweep_plan(arm), arm.family
+        self._names, self._step_rad, self._middle = arm.names, arm.step_rad, arm.family.steps // 2
         self._settings = settings or SweepSettings()
-        self._group = GroupRead(bus, *FEEDBACK, tuple(self._ids.values()))
+        self._group = GroupRead(bus, *self._family.state, tuple(self._ids.values()))
         self._offsets: dict[str, int] = {}
-        self._goals = np.zeros(len(JOINTS))
+        self._goals = np.zeros(len(self._names))
         self.eeprom_writes = 0
 
     def begin(self) -> None:
@@ -106,42 +101,42 @@ class MotorSweep:
             UnfitArm: a servo is missing or not fit.
             ConnectionLost, DeadlineExceeded, ServoRefused: the line is gone, or a servo does not take its settings.
         """
-        facts, misfits = check_servos(self._bus, self._ids)
+        facts, misfits = check_servos(self._bus, self._ids, self._arm)
         if misfits:
             raise UnfitArm(misfits)
         if any(found.torque for found in facts.values()):
             self.end()
-        for name in JOINTS:
+        for name in self._names:
             self._prepare(name, facts[name])
         self._refresh()
-        goals = {servo: TABLE["goal_position"].pack(self._present(name)) for name, servo in self._ids.items()}
-        missed = write_all(self._bus, TABLE["goal_position"].address, goals)
+        register = self._family.table["goal_position"]
+        goals = {servo: register.pack(self._present(name)) for name, servo in self._ids.items()}
+        missed = write_all(self._bus, register.address, goals)
         if missed:
             raise ConnectionLost(f"servos {missed} do not answer; {self._bus.cure}")
-        self._goals = np.array([self._angle(name) for name in JOINTS])
+        self._goals = np.array([self._angle(name) for name in self._names])
         for servo in self._ids.values():
-            self._bus.write(servo, TABLE["torque_enable"].address, ON)
+            self._bus.write(servo, self._family.table["torque_enable"].address, ON)
 
     def _prepare(self, name: str, facts: ServoFacts) -> None:
         """Let a servo count from its present position, and give it the gains of the driver and a low torque."""
-        servo, registers = self._ids[name], facts.registers
+        servo, registers, family = self._ids[name], facts.registers, self._family
         offset, position = registers["homing_offset"], facts.position
-        if abs(position - _MIDDLE) > math.radians(10) / STEP_RAD:
-            offset = (position + offset - _MIDDLE + STEPS // 2) % STEPS - STEPS // 2
-            offset = max(min(offset, 2047), -2047)
+        if abs(position - self._middle) * self._arm.joint(name).step_rad > math.radians(10):
+            offset = family.offset_for(family.encoder(position, offset), self._middle)
         self._offsets[name] = offset
-        wanted = {"homing_offset": offset, "min_position": 0, "max_position": STEPS - 1, "p": 16, "i": 0, "d": 32}
-        changes = {key: value for key, value in wanted.items() if registers[key] != value}
+        wanted = {
+            **family.at_calibration, "homing_offset": offset, "min_position": 0, "max_position": family.steps - 1,
+            **self._arm.joint(name).register_values,
+        }  # fmt: skip
+        changes = {key: value for key, value in wanted.items() if family.table[key].kept and registers[key] != value}
         if changes:
-            self._bus.write(servo, TABLE["lock"].address, b"\x00")
-            for key, value in changes.items():
-                self._bus.write(servo, TABLE[key].address, TABLE[key].pack(value))
-                self.eeprom_writes += 1
-            self._bus.write(servo, TABLE["lock"].address, b"\x01")
-        limit = TABLE["torque_limit"]
-        for key, data in (("acceleration", b"\xfe"), ("goal_speed", b"\0\0"),
-                          ("torque_limit", limit.pack(round(_SHARES[name] * 1000)))):  # fmt: skip
-            self._bus.write(servo, TABLE[key].address, data)
+            family.write_kept(self._bus, servo, changes)
+            self.eeprom_writes += len(changes)
+        limit = round(self._plan.shares[name] * family.full_duty)
+        run = {key: value for key, value in family.same_on_all.items() if not family.table[key].kept}
+        for key, value in {**run, "torque_limit": limit}.items():
+            self._bus.write(servo, family.table[key].address, family.table[key].pack(value))
 
     def sweep(self, name: str) -> tuple[int, int]:
         """Drive a joint to both ends, and back to where it began.
@@ -161,12 +156,12 @@ class MotorSweep:
             self.end()
             raise
         offset = self._offsets[name]
-        return round(low) + offset, round(high) + offset
+        return self._family.encoder(round(low), offset), self._family.encoder(round(high), offset)
 
     def fold(self) -> bool:
         """Fold the arm, then let it down as `end` does."""
         begin = self._goals.copy()
-        folded = np.array([_FOLDED.get(name, 0.0) for name in JOINTS])
+        folded = np.array([self._plan.folded.get(name, 0.0) for name in self._names])
         ticks = round(float(np.abs(folded - begin).max()) / self._settings.speed / _TICK_S)
         for tick in range(1, ticks + 1):
             self._goals = begin + (folded - begin) * tick / ticks
@@ -175,14 +170,16 @@ class MotorSweep:
 
     def end(self) -> bool:
         """Let the arm down by damping; return whether its torque is off, which it is once nothing moves."""
-        return let_down(self._bus, tuple(self._ids.values()), self._sleep, self._settings.longest_s)
+        return let_down(self._bus, tuple(self._ids.values()), self._family, self._sleep, self._settings.longest_s)
 
     # -- one way ---------------------------------------------------------------------------------------------------
 
     def _seek(self, name: str, direction: float) -> float:
         """Push a joint in a direction until it stands; return its position there, steps."""
-        settings, index = self._settings, JOINTS.index(name)
-        bound = (HIGH if direction > 0 else LOW)[index] + direction * math.radians(settings.beyond_deg)
+        settings, index = self._settings, self._names.index(name)
+        bound = (self._arm.high if direction > 0 else self._arm.low)[index] + direction * math.radians(
+            settings.beyond_deg
+        )
         stood_s = passed_s = 0.0
         begin, stood_at = self._angle(name), self._present(name)
         while stood_s < settings.still_s:
@@ -214,7 +211,7 @@ class MotorSweep:
 
     def _go(self, name: str, angle: float) -> None:
         """Bring a joint to an angle at the speed of a sweep."""
-        index = JOINTS.index(name)
+        index = self._names.index(name)
         stride = self._settings.speed * _TICK_S
         for _ in range(round(self._settings.longest_s / _TICK_S)):
             left = angle - float(self._goals[index])
@@ -224,8 +221,8 @@ class MotorSweep:
         raise CalibrationError(f"{name}: it does not come back to where it began; look what is in its way")
 
     def _move(self, name: str, goal: float) -> None:
-        for joint, value in {name: goal, **_followers(name, goal)}.items():
-            self._goals[JOINTS.index(joint)] = value
+        for joint, value in {name: goal, **self._plan.followers(name, goal)}.items():
+            self._goals[self._names.index(joint)] = value
         self._tick()
 
     def _tick(self) -> None:
@@ -234,16 +231,16 @@ class MotorSweep:
         Raises:
             CalibrationError: a servo is hot, or raises an alarm.
         """
-        steps = np.clip(np.rint(self._goals / STEP_RAD) + _MIDDLE, 0, STEPS - 1)
-        register = TABLE["goal_position"]
+        steps = np.clip(np.rint(self._goals / self._step_rad) + self._middle, 0, self._family.steps - 1)
+        register = self._family.table["goal_position"]
         packed = {servo: register.pack(int(step)) for servo, step in zip(self._ids.values(), steps, strict=True)}
         self._bus.sync_write(register.address, packed)
         self._sleep(_TICK_S)
         self._refresh()
-        for joint in JOINTS:
+        for joint in self._names:
             measured = self._measured(joint)
             if measured.temperature >= self._settings.max_temperature or measured.alarms:
-                alarms = ", ".join(alarm_names(measured.alarms)) or "none"
+                alarms = ", ".join(self._family.alarm_names(measured.alarms)) or "none"
                 raise CalibrationError(
                     f"{joint}: {measured.temperature} degrees, alarms: {alarms}; let it cool, and look what loads it"
                 )
@@ -253,15 +250,15 @@ class MotorSweep:
     def _refresh(self) -> None:
         missing = self._group.refresh(attempts=4)
         ages = [self._group.age_ns(servo) for servo in self._ids.values() if servo in self._group.newest]
-        if len(ages) < len(JOINTS) or (missing and max(ages) > 0.3e9):
+        if len(ages) < len(self._names) or (missing and max(ages) > 0.3e9):
             raise ConnectionLost(f"servos {list(missing)} do not answer; {self._bus.cure}")
 
     def _measured(self, name: str) -> Feedback:
-        return decode_feedback(self._group.newest[self._ids[name]].data)
+        return self._family.feedback(self._group.newest[self._ids[name]].data)
 
     def _present(self, name: str) -> int:
         return self._measured(name).position
 
     def _angle(self, name: str) -> float:
         """Return a joint's angle, as if the arm had begun in its zero pose exactly, rad."""
-        return (self._present(name) - _MIDDLE) * STEP_RAD
+        return float((self._present(name) - self._middle) * self._step_rad[self._names.index(name)])

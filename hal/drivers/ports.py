@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hal.drivers import feetech
-from hal.drivers.bus import BusSettings, ServoBus
+from hal.drivers.bus import BusSettings, Port, ServoBus
+from hal.drivers.fitness import read_facts
 from hal.drivers.serial_port import port_holders
+from hal.drivers.servo_family import ServoFamily
+from hal.drivers.servo_models import SERVOS
 from hal.drivers.simulated_port import open_port
-from hal.drivers.sts3215 import MODEL, STEPS, TABLE
-from hal.errors import RobotError
 
 __all__ = ["PortInfo", "Wiggle", "find_wiggle", "list_ports", "scan_servos"]
 
@@ -96,7 +96,7 @@ def _advice(
 
 
 def scan_servos(path: str | Path, baud: int = 1_000_000, highest: int = 20) -> list[tuple[int, str]]:
-    """Return the Feetech servos that answer at a port, as (id, what it is).
+    """Return the servos that answer at a port, Feetech's or Dynamixels, as (id, what it is).
 
     Args:
         path: of the port.
@@ -106,25 +106,34 @@ def scan_servos(path: str | Path, baud: int = 1_000_000, highest: int = 20) -> l
     Raises:
         ConnectionLost: the port can't be opened.
     """
-    found = []
     port = open_port(path, baud)
-    bus = ServoBus(port, feetech, BusSettings(latency_s=_PATIENCE_S))
     try:
-        for servo in range(1, highest + 1):
-            if not bus.present(servo):
-                continue
-            try:
-                data = bus.read(servo, 0, 16).data
-                volts = bus.read(servo, 62, 1).data[0] / 10
-            except RobotError:
-                continue
-            model = TABLE["model"].unpack(data[3:])
-            name = "STS3215" if model == MODEL else f"model {model}"
-            limits = f"{data[15] / 10:g} to {data[14] / 10:g} V"
-            found.append((servo, f"{name}, firmware {data[0]}.{data[1]}, at {volts:g} V, takes {limits}"))
+        bus, family, servos = _find_servos(port, highest)
+        return [(servo, _described(bus, servo, family)) for servo in servos]
     finally:
-        bus.close()
-    return found
+        port.close()
+
+
+def _find_servos(port: Port, highest: int) -> tuple[ServoBus, ServoFamily, tuple[int, ...]]:
+    """Return the servos of the first family of which some answer."""
+    for family in dict.fromkeys(model.family for model in SERVOS.values()):
+        bus = ServoBus(port, family.codec, BusSettings(latency_s=_PATIENCE_S))
+        servos = tuple(servo for servo in range(1, highest + 1) if bus.present(servo))
+        if servos:
+            break
+    return bus, family, servos
+
+
+def _described(bus: ServoBus, servo: int, family: ServoFamily) -> str:
+    """Return the model of a servo, its firmware and its supply."""
+    facts = read_facts(bus, servo, family)
+    if facts is None:
+        return "it answers, but not to a read of its registers"
+    registers = facts.registers
+    names = {model.number: model.name.upper() for model in SERVOS.values() if model.family is family}
+    name = names.get(registers["model"], f"model {registers['model']}")
+    limits = f"{registers['min_voltage'] / 10:g} to {registers['max_voltage'] / 10:g} V"
+    return f"{name}, firmware {facts.firmware}, at {facts.volts:g} V, takes {limits}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,20 +157,21 @@ class _Watched:
 
     name: str
     bus: ServoBus
+    family: ServoFamily
     servos: tuple[int, ...]
     last: dict[int, int] = field(default_factory=dict)
     travel: dict[int, int] = field(default_factory=dict)
 
     def look(self) -> Wiggle | None:
         """Read the positions; return the joint that has moved far enough."""
-        register = TABLE["present_position"]
+        register, steps = self.family.table["present_position"], self.family.steps
         for servo, reply in self.bus.sync_read(register.address, register.size, self.servos).items():
             position = register.unpack(reply.data)
-            step = (position - self.last.get(servo, position) + STEPS // 2) % STEPS - STEPS // 2
+            step = (position - self.last.get(servo, position) + steps // 2) % steps - steps // 2
             self.last[servo] = position
             self.travel[servo] = self.travel.get(servo, 0) + step
             if abs(self.travel[servo]) >= _WIGGLE_STEPS:
-                return Wiggle(self.name, servo, abs(self.travel[servo]) * 360 / STEPS)
+                return Wiggle(self.name, servo, abs(self.travel[servo]) * 360 / steps)
         return None
 
 
@@ -194,9 +204,9 @@ def find_wiggle(
     with ExitStack() as ends:
         watched = []
         for path in paths:
-            bus = ServoBus(open_port(path, baud), feetech, BusSettings(latency_s=_PATIENCE_S))
-            ends.callback(bus.close)
-            watched.append(_Watched(path, bus, tuple(id_ for id_ in range(1, highest + 1) if bus.present(id_))))
+            opened = open_port(path, baud)
+            ends.callback(opened.close)
+            watched.append(_Watched(path, *_find_servos(opened, highest)))
         ready({port.name: len(port.servos) for port in watched})
         end_s = now() + longest_s
         while now() < end_s:

@@ -1,7 +1,7 @@
 """The settings of a run in the servos' registers: written in each reset, and compared in each control period.
 
-An STS3215 that loses its supply for a moment answers again within milliseconds, without torque and with the torque
-limit of its EEPROM. Nothing in its measurements says so.
+A servo that loses its supply for a moment answers again within milliseconds, without torque and with the torque limit
+of its EEPROM. Nothing in its measurements says so.
 """
 
 from __future__ import annotations
@@ -11,38 +11,33 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hal.drivers import feetech
 from hal.drivers.bus import LATE_NS, Reply, ServoBus, ServoRefused
-from hal.drivers.sts3215 import FEEDBACK, SETTINGS, STATE, TABLE
-from hal.drivers.torque import DAMPING, ON, write_all
+from hal.drivers.servo_family import ServoFamily
+from hal.drivers.torque import write_all
 
 __all__ = ["Difference", "ServoSettings", "SettingsLost", "torque_limit_register"]
 
 _log = logging.getLogger(__name__)
 
-_SAME_ON_ALL = {"mode": 0, "acceleration": 254, "goal_speed": 0, "lock": 1}
-"""Registers that hold the same on every servo of a running arm. All but ``mode``, which lies in EEPROM, are written."""
-
-_WATCHED = (*_SAME_ON_ALL, "torque_enable", "torque_limit")
-
 _TRIES = 3
 """Largest number of times that a setting is written to servos that do not confirm it, `LATE_NS` apart."""
 
-_GOAL = slice(TABLE["goal_position"].address - SETTINGS[0], TABLE["goal_position"].address - SETTINGS[0] + 2)
-_STATUS = SETTINGS[1] + TABLE["status"].address - FEEDBACK[0]
+_GAINS = ("p", "i", "d")
 
 
-def torque_limit_register(share: float, max_torque: int) -> int:
+def torque_limit_register(share: float, max_torque: int, full_duty: int = 1000) -> int:
     """Return the content of ``torque_limit`` for a share of the full duty cycle.
 
     It is never that of ``max_torque``, which the servo loads when it starts (memory table of the STS3215, registers 16
-    and 48). So a servo that started anew shows in this register, also where its firmware has put the torque on again.
+    and 48; e-Manual of the XL330, registers 36 and 100). So a servo that started anew shows in this register, also
+    where its firmware has put the torque on again.
 
     Args:
         share: of the full duty cycle, 0 to 1.
-        max_torque: content of register 16.
+        max_torque: content of that register.
+        full_duty: content for the full duty cycle.
     """
-    limit = round(share * 1000)
+    limit = round(share * full_duty)
     return limit - 1 if limit == max_torque else limit
 
 
@@ -50,18 +45,20 @@ class Difference(NamedTuple):
     """A register that holds something else than was written to it.
 
     Attributes:
-        register: its name in `hal.drivers.sts3215.TABLE`.
+        register: its name (`hal.drivers.servo_family.ServoFamily`).
+        address: of its first byte.
         expected: the contents that are allowed.
         got: its content.
     """
 
     register: str
+    address: int
     expected: tuple[int, ...]
     got: int
 
     def __str__(self) -> str:
         expected = " or ".join(map(str, self.expected))
-        return f"{self.register} ({TABLE[self.register].address}) is {self.got}, expected {expected}"
+        return f"{self.register} ({self.address}) is {self.got}, expected {expected}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +84,7 @@ class ServoSettings:
 
     Args:
         joints: name by id of the servo.
+        family: of the servos.
         sleep: waits, seconds.
 
     Attributes:
@@ -94,8 +92,12 @@ class ServoSettings:
         limp: ids of servos that were seen without the torque that they were told to have.
     """
 
-    def __init__(self, joints: Mapping[int, str], sleep: Callable[[float], None]) -> None:
-        self._joints, self._sleep = dict(joints), sleep
+    def __init__(self, joints: Mapping[int, str], family: ServoFamily, sleep: Callable[[float], None]) -> None:
+        self._joints, self._family, self._sleep = dict(joints), family, sleep
+        self._table = family.table
+        goal, (start, length) = family.table["goal_position"], family.settings
+        at = min(goal.address - start, length)
+        self._around_goal = slice(at), slice(min(at + goal.size, length), length)
         self._max_torque: dict[int, int] = {}
         self._limits: dict[int, int] = {}
         self._expected: dict[int, dict[str, tuple[int, ...]]] = {}
@@ -103,13 +105,20 @@ class ServoSettings:
         self.lost: tuple[SettingsLost, ...] = ()
         self.limp: frozenset[int] = frozenset()
 
-    def write(self, bus: ServoBus, limits: Mapping[int, float], max_torque: Mapping[int, int]) -> None:
+    def write(
+        self,
+        bus: ServoBus,
+        limits: Mapping[int, float],
+        max_torque: Mapping[int, int],
+        gains: Mapping[int, Mapping[str, int]] | None = None,
+    ) -> None:
         """Write all settings but the torque, read them back, and expect them from now on.
 
         Args:
             bus: the bus.
             limits: largest duty cycle by servo, 0 to 1.
-            max_torque: content of register 16 by servo.
+            max_torque: content of ``max_torque`` by servo.
+            gains: contents of ``p``, ``i`` and ``d`` by servo, where these do not lie in EEPROM.
 
         Raises:
             ServoRefused: a servo holds something else, or is silent.
@@ -117,16 +126,24 @@ class ServoSettings:
         """
         self._max_torque, self.lost, self.limp = dict(max_torque), (), frozenset()
         self._expected = {servo: {} for servo in self._joints}
-        self._limits = {servo: torque_limit_register(share, max_torque[servo]) for servo, share in limits.items()}
-        for key, value in _SAME_ON_ALL.items():
-            if key != "mode":
+        self._limits = {servo: self._limit(servo, share) for servo, share in limits.items()}
+        self._family.release_watchdog(bus, list(self._joints))
+        for key, value in self._family.same_on_all.items():
+            if not self._table[key].kept:
                 self._write(bus, key, dict.fromkeys(self._joints, value))
             self._expect(key, dict.fromkeys(self._joints, (value,)))
+        for key in _GAINS if gains else ():
+            contents = {servo: values[key] for servo, values in (gains or {}).items()}
+            self._write(bus, key, contents)
+            self._expect(key, {servo: (content,) for servo, content in contents.items()})
         self._write(bus, "torque_limit", self._limits)
         self._expect("torque_limit", {servo: (limit,) for servo, limit in self._limits.items()})
 
+    def _limit(self, servo: int, share: float) -> int:
+        return torque_limit_register(share, self._max_torque[servo], self._family.full_duty)
+
     def _write(self, bus: ServoBus, key: str, values: Mapping[int, int]) -> None:
-        register = TABLE[key]
+        register = self._table[key]
         packed = {servo: register.pack(value) for servo, value in values.items()}
         missed = write_all(bus, register.address, packed)
         for _ in range(_TRIES - 1):
@@ -149,8 +166,13 @@ class ServoSettings:
 
     def expect_torque(self, *, or_damping: bool = False) -> None:
         """Expect torque on every servo from now on, or damping where that was ordered."""
-        if self._expected:
-            self._expect("torque_enable", dict.fromkeys(self._joints, ON + DAMPING if or_damping else ON))
+        if not self._expected:
+            return
+        self._expect("torque_enable", dict.fromkeys(self._joints, (1,)))
+        if or_damping:
+            name, content = self._family.braking
+            for servo in self._joints:
+                self._expect(name, {servo: (*self._expected[servo][name], content)})
 
     def change_limits(self, bus: ServoBus, limits: Mapping[int, float]) -> list[int]:
         """Write torque limits once, and expect them; return the servos that do not confirm theirs.
@@ -162,10 +184,10 @@ class ServoSettings:
         Raises:
             ConnectionLost: the line is gone.
         """
-        after = {servo: torque_limit_register(share, self._max_torque[servo]) for servo, share in limits.items()}
+        after = {servo: self._limit(servo, share) for servo, share in limits.items()}
         self._expect("torque_limit", {servo: (self._limits[servo], limit) for servo, limit in after.items()})
-        packed = {servo: TABLE["torque_limit"].pack(limit) for servo, limit in after.items()}
-        missed = write_all(bus, TABLE["torque_limit"].address, packed, attempts=1)
+        packed = {servo: self._table["torque_limit"].pack(limit) for servo, limit in after.items()}
+        missed = write_all(bus, self._table["torque_limit"].address, packed, attempts=1)
         confirmed = {servo: limit for servo, limit in after.items() if servo not in missed}
         self._limits |= confirmed
         self._expect("torque_limit", {servo: (limit,) for servo, limit in confirmed.items()})
@@ -188,7 +210,7 @@ class ServoSettings:
 
         Args:
             bus: the bus.
-            answers: fresh ones by servo, of the block `hal.drivers.sts3215.STATE`.
+            answers: fresh ones by servo, of the block `ServoFamily.state`.
 
         Raises:
             ConnectionLost: the line is gone.
@@ -198,8 +220,8 @@ class ServoSettings:
         if not lost:
             return
         self.lost += lost
-        packed = {servo: TABLE["torque_limit"].pack(limit) for servo, limit in self._limits.items()}
-        missed = write_all(bus, TABLE["torque_limit"].address, packed)
+        packed = {servo: self._table["torque_limit"].pack(limit) for servo, limit in self._limits.items()}
+        missed = write_all(bus, self._table["torque_limit"].address, packed)
         if missed:
             _log.error("no torque limit could be written to %s", ", ".join(self._joints[servo] for servo in missed))
 
@@ -208,7 +230,7 @@ class ServoSettings:
         suspects = [servo for servo, reply in answers.items() if not self._passes(servo, reply.data)]
         if not suspects:
             return ()
-        answers = {**answers, **bus.sync_read(*STATE, suspects)}
+        answers = {**answers, **bus.sync_read(*self._family.state, suspects)}
         found = []
         for servo in suspects:
             differences = tuple(self._differences(servo, answers[servo].data))
@@ -220,7 +242,8 @@ class ServoSettings:
         return tuple(found)
 
     def _passes(self, servo: int, state: bytes) -> bool:
-        settings = state[: _GOAL.start] + state[_GOAL.stop : SETTINGS[1]]
+        before, after = self._around_goal
+        settings = state[before] + state[after]
         if settings == self._passed.get(servo):
             return True
         if any(self._differences(servo, state)):
@@ -229,18 +252,21 @@ class ServoSettings:
         return True
 
     def _differences(self, servo: int, state: bytes) -> Iterable[Difference]:
-        expected = self._expected[servo]
-        for name in _WATCHED:
-            if name in expected:
-                content = TABLE[name].unpack(state[TABLE[name].address - SETTINGS[0] :])
-                if content not in expected[name]:
-                    yield Difference(name, expected[name], content)
+        start, length = self._family.settings
+        for name, expected in self._expected[servo].items():
+            register = self._table[name]
+            if start <= register.address < start + length:
+                content = register.unpack(state[register.address - start :])
+                if content not in expected:
+                    yield Difference(name, register.address, expected, content)
 
     def _cause(self, servo: int, differences: Sequence[Difference], state: bytes) -> str:
         got = {difference.register: difference.got for difference in differences}
         if got.get("torque_limit") == self._max_torque[servo]:
             return "it started anew, probably by a brown-out: check the supply, its plugs and the cable of this servo"
-        alarms = feetech.alarm_names(state[_STATUS])
+        if got.get("watchdog") == 0xFF:
+            return "its own watchdog stopped it, since nobody asked it anything for a while: look what held the program"
+        alarms = self._family.alarm_names(self._family.feedback(state).alarms)
         if alarms:
             return f"its alarm is on ({', '.join(alarms)}): look what loads it"
         return "probably another program writes to the servos: end it"

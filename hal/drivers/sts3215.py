@@ -6,13 +6,19 @@ Sources: Feetech, ``ftservo-wiki``, ``docs/en/reference/parameter/memory-sts.md`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from hal.drivers import feetech
+from hal.drivers.registers import Feedback, Register, from_sign_magnitude
+from hal.drivers.servo_family import RegisterMisfit, ServoFamily, ServoModel
+
+if TYPE_CHECKING:
+    from hal.drivers.bus import ServoBus
 
 __all__ = [
-    "BAUD_RATES", "CURRENT_A", "FEEDBACK", "MODEL", "SETTINGS", "STATE", "STEPS", "STIFFNESS", "TABLE", "Feedback",
-    "Register", "decode_feedback",
+    "BAUD_RATES", "CURRENT_A", "FEEDBACK", "FEETECH_STS", "MODEL", "SETTINGS", "STATE", "STEPS", "STIFFNESS", "STS3215",
+    "TABLE", "FeetechSts", "decode_feedback",
 ]  # fmt: skip
 
 MODEL = 777
@@ -32,52 +38,12 @@ BAUD_RATES = (1_000_000, 500_000, 250_000, 128_000, 115_200, 76_800, 57_600, 38_
 """Rate by the content of register 6."""
 
 
-@dataclass(frozen=True, slots=True)
-class Register:
-    """A number in a servo's memory.
-
-    Attributes:
-        address: of its first byte.
-        size: bytes.
-        default: content as delivered.
-        low, high: the smallest and the largest raw number that is accepted.
-        kept: whether it lies in EEPROM, so that it outlasts a power cut if ``lock`` is 0 while it is written.
-        read_only: whether the servo alone writes it.
-        sign_bit: the bit that makes a number negative (sign and magnitude); None where there are no negative ones.
-    """
-
-    address: int
-    size: int = 1
-    default: int = 0
-    low: int = 0
-    high: int = 255
-    kept: bool = False
-    read_only: bool = False
-    sign_bit: int | None = None
-
-    def pack(self, value: int) -> bytes:
-        """Return the bytes of a number.
-
-        Raises:
-            ValueError: it does not fit.
-        """
-        raw = value if self.sign_bit is None else feetech.to_signed(value, self.sign_bit)
-        if not 0 <= raw < 1 << 8 * self.size:
-            raise ValueError(f"{value} does not fit into the {self.size} bytes of register {self.address}")
-        return raw.to_bytes(self.size, "little")
-
-    def unpack(self, data: bytes) -> int:
-        """Return the number in the register's bytes."""
-        raw = int.from_bytes(data[: self.size], "little")
-        return raw if self.sign_bit is None else feetech.signed(raw, self.sign_bit)
-
-
 def _kept(address: int, size: int = 1, default: int = 0, high: int = 255, low: int = 0) -> Register:
     return Register(address, size, default, low, high, kept=True)
 
 
-def _measured(address: int, size: int = 1, sign_bit: int | None = None) -> Register:
-    return Register(address, size, high=(1 << 8 * size) - 1, read_only=True, sign_bit=sign_bit)
+def _measured(address: int, size: int = 1, negative: int | None = None) -> Register:
+    return Register(address, size, high=(1 << 8 * size) - 1, read_only=True, negative=negative)
 
 
 TABLE = {
@@ -106,7 +72,7 @@ TABLE = {
     "counterclockwise_dead_zone": _kept(27, default=1, high=32),
     "protection_current": _kept(28, 2, 500, 511),
     "angle_resolution": _kept(30, default=1, high=128, low=1),
-    "homing_offset": Register(31, 2, 0, 0, 65535, kept=True, sign_bit=11),
+    "homing_offset": Register(31, 2, 0, 0, 65535, kept=True, negative=11),
     "mode": _kept(33, default=0, high=3),
     "protective_torque": _kept(34, default=20, high=100),
     "protection_time": _kept(35, default=200, high=254),
@@ -116,9 +82,9 @@ TABLE = {
     "velocity_i": _kept(39, default=200, high=254),
     "torque_enable": Register(40, high=128),
     "acceleration": Register(41, high=254),
-    "goal_position": Register(42, 2, high=65535, sign_bit=15),
+    "goal_position": Register(42, 2, high=65535, negative=15),
     "goal_time": Register(44, 2, high=65535),
-    "goal_speed": Register(46, 2, high=65535, sign_bit=15),
+    "goal_speed": Register(46, 2, high=65535, negative=15),
     "torque_limit": Register(48, 2, 1000, high=1000),
     "lock": Register(55, default=1, high=1),
     "present_position": _measured(56, 2, 15),
@@ -151,40 +117,87 @@ STATE = (SETTINGS[0], SETTINGS[1] + FEEDBACK[1])
 """Address and length of both blocks. Six servos answer it with 278 bytes: 2.8 ms at 1 Mbaud, in place of 1.4 ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Feedback:
-    """The measurements of one servo.
-
-    Attributes:
-        position: steps of the encoder less the homing offset.
-        speed: steps a second.
-        load: duty cycle, -1 to 1.
-        voltage: of the supply, V.
-        temperature: degrees Celsius.
-        alarms: bits of register 65 (`hal.drivers.feetech.ALARMS`).
-        goal: the goal that the servo holds, steps.
-        current: A.
-    """
-
-    position: int
-    speed: int
-    load: float
-    voltage: float
-    temperature: int
-    alarms: int
-    goal: int
-    current: float
-
-
 def decode_feedback(data: bytes) -> Feedback:
     """Return the measurements in the bytes of the block `FEEDBACK`."""
     return Feedback(
-        position=feetech.signed(data[0] | data[1] << 8, 15),
-        speed=feetech.signed(data[2] | data[3] << 8, 15),
-        load=feetech.signed(data[4] | data[5] << 8, 10) / 1000,
+        position=from_sign_magnitude(data[0] | data[1] << 8, 15),
+        speed=from_sign_magnitude(data[2] | data[3] << 8, 15),
+        load=from_sign_magnitude(data[4] | data[5] << 8, 10) / 1000,
         voltage=data[6] / 10,
         temperature=data[7],
         alarms=data[9],
-        goal=feetech.signed(data[11] | data[12] << 8, 15),
-        current=feetech.signed(data[13] | data[14] << 8, 15) * CURRENT_A,
+        goal=from_sign_magnitude(data[11] | data[12] << 8, 15),
+        current=from_sign_magnitude(data[13] | data[14] << 8, 15) * CURRENT_A,
     )
+
+
+class FeetechSts(ServoFamily):
+    """The servos of the series STS of Feetech."""
+
+    name = "Feetech STS"
+    codec = feetech
+    table = TABLE
+    steps = STEPS
+    identity = (0, 40)
+    state = STATE
+    settings = SETTINGS
+    same_on_all: Mapping[str, int] = {"mode": 0, "acceleration": 254, "goal_speed": 0, "lock": 1}
+    full_duty = 1000
+    braking = ("torque_enable", 2)
+
+    def feedback(self, state: bytes) -> Feedback:
+        """Return the measurements in the bytes of `state`."""
+        return decode_feedback(state[SETTINGS[1] :])
+
+    def firmware(self, registers: Mapping[str, int]) -> str:
+        """Return major and minor number."""
+        return f"{registers['firmware_major']}.{registers['firmware_minor']}"
+
+    def alarm_names(self, alarms: int) -> list[str]:
+        """Return the names of the bits of register 65 that are set."""
+        return feetech.alarm_names(alarms)
+
+    def encoder(self, position: int, offset: int) -> int:
+        """Return the encoder's own reading: present position = encoder - offset."""
+        return position + offset
+
+    def offset_for(self, encoder: float, position: int) -> int:
+        """Return the homing offset, of 11 bits and a sign, with which the servo reports a position."""
+        offset = (round(encoder) - position + STEPS // 2) % STEPS - STEPS // 2
+        return max(min(offset, 2047), -2047)
+
+    def misfits(self, registers: Mapping[str, int]) -> Iterator[RegisterMisfit]:
+        """Yield each setting with which the servo would not go where its goals say."""
+        unlock = "Set it with Feetech's tool, or restore the servo (instruction 06) and calibrate again"
+        if registers["angle_resolution"] != 1:
+            problem = f"angle_resolution (30) is {registers['angle_resolution']}, wanted is 1: its steps are larger"
+            yield RegisterMisfit("resolution", problem, unlock)
+        if registers["phase"] & 1 << 4:
+            yield RegisterMisfit("multi_turn", "phase (18) has bit 4 set: it counts several turns", unlock)
+        if registers["phase"] & (1 << 0 | 1 << 7):
+            problem = f"phase (18) is {registers['phase']}: drive or feedback is reversed"
+            yield RegisterMisfit("reversed", problem, unlock)
+        if registers["mode"] != 0:
+            problem = f"mode (33) is {registers['mode']}, wanted is 0: it does not hold positions"
+            yield RegisterMisfit("mode", problem, unlock)
+        if registers["max_torque"] < 200:
+            problem = f"max_torque (16) is {registers['max_torque'] / 10:g} %, it can't carry the arm"
+            yield RegisterMisfit("weak", problem, unlock)
+
+    def write_kept(self, bus: ServoBus, servo: int, contents: Mapping[str, int]) -> None:
+        """Write registers of EEPROM: a lock of 0 lets a change outlast the next power cut."""
+        bus.write(servo, TABLE["lock"].address, b"\x00")
+        for name, content in contents.items():
+            bus.write(servo, TABLE[name].address, TABLE[name].pack(content))
+        bus.write(servo, TABLE["lock"].address, b"\x01")
+
+
+FEETECH_STS = FeetechSts()
+
+STS3215 = ServoModel(
+    "sts3215", FEETECH_STS, MODEL, {"p": 16, "i": 0, "d": 32}, stiffness=STIFFNESS, max_rate=3400, volts=(4.0, 14.0)
+)
+"""The servo of the SO-101, with the gains that LeRobot writes.
+
+The rate is the fastest change of the goal inside the servo (memory table, register 46).
+"""

@@ -1,4 +1,4 @@
-"""The torque of Feetech servos: damping, and its removal without a drop."""
+"""The torque of servos: damping, and its removal without a drop."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from hal.drivers.bus import ServoBus
-from hal.drivers.sts3215 import TABLE
+from hal.drivers.servo_family import ServoFamily
 from hal.errors import DeadlineExceeded
 
-__all__ = ["DAMPING", "OFF", "ON", "damp", "hold_here", "let_down", "switch_off", "write_all"]
+__all__ = ["OFF", "ON", "damp", "hold_here", "let_down", "switch_off", "write_all"]
 
 _log = logging.getLogger(__name__)
 
-OFF, ON, DAMPING = b"\x00", b"\x01", b"\x02"
-"""Contents of register 40. In damping the motor's winding is shorted to the share of register 48."""
+OFF, ON = b"\x00", b"\x01"
+"""Contents of the register ``torque_enable``."""
 
 _PERIOD_S = 1 / 30
 _REST_S = 0.5
@@ -47,7 +47,7 @@ def write_all(bus: ServoBus, address: int, data: Mapping[int, bytes], attempts: 
     return list(wanted)
 
 
-def damp(bus: ServoBus, servos: Sequence[int]) -> list[int]:
+def damp(bus: ServoBus, servos: Sequence[int], family: ServoFamily) -> list[int]:
     """Let joints give way slowly: the servo itself brakes them, without a controller.
 
     Returns:
@@ -56,11 +56,32 @@ def damp(bus: ServoBus, servos: Sequence[int]) -> list[int]:
     Raises:
         ConnectionLost: the line is gone.
     """
-    return write_all(bus, TABLE["torque_enable"].address, dict.fromkeys(servos, DAMPING))
+    family.release_watchdog(bus, servos)
+    name, content = family.braking
+    register = family.table[name]
+    return write_all(bus, register.address, dict.fromkeys(servos, register.pack(content)))
 
 
-def hold_here(bus: ServoBus, servos: Sequence[int]) -> list[int]:
+def _holding(bus: ServoBus, servos: Sequence[int], family: ServoFamily) -> dict[int, bytes]:
+    """Return what `hold_here` must write over the braking content, by servo."""
+    name = family.braking[0]
+    if name == "torque_enable":
+        return dict.fromkeys(servos, ON)
+    register, braking = family.table[name], family.table[name].pack(family.braking[1])
+    contents = bus.sync_read(register.address, register.size, servos)
+    return {servo: reply.data for servo, reply in contents.items() if reply.data != braking}
+
+
+def hold_here(
+    bus: ServoBus, servos: Sequence[int], family: ServoFamily, holding: Mapping[int, bytes] | None = None
+) -> list[int]:
     """Have servos in damping hold where they are.
+
+    Args:
+        bus: the bus.
+        servos: ids.
+        family: of the servos.
+        holding: by servo, what its braking register held before; by default the servo's full duty.
 
     Returns:
         The servos that did not confirm it; one that does not tell its position stays in damping.
@@ -68,21 +89,25 @@ def hold_here(bus: ServoBus, servos: Sequence[int]) -> list[int]:
     Raises:
         ConnectionLost: the line is gone.
     """
-    present, goal = TABLE["present_position"], TABLE["goal_position"]
+    present, goal, brake = (family.table[name] for name in ("present_position", "goal_position", family.braking[0]))
+    if holding is None:
+        full = ON if family.braking[0] == "torque_enable" else brake.pack(family.full_duty)
+        holding = dict.fromkeys(servos, full)
     replies = bus.sync_read(present.address, present.size, servos)
-    goals = {servo: goal.pack(present.unpack(reply.data)) for servo, reply in replies.items()}
+    goals = {servo: goal.pack(present.unpack(reply.data)) for servo, reply in replies.items() if servo in holding}
     missed = set(servos) - set(goals)
     if goals:
         missed.update(write_all(bus, goal.address, goals))  # before the torque, which would pull to an older goal
     held = [servo for servo in servos if servo not in missed]
     if held:
-        missed.update(write_all(bus, TABLE["torque_enable"].address, dict.fromkeys(held, ON)))
+        missed.update(write_all(bus, brake.address, {servo: holding[servo] for servo in held}))
     return sorted(missed)
 
 
 def let_down(
     bus: ServoBus,
     servos: Sequence[int],
+    family: ServoFamily,
     sleep: Callable[[float], None],
     longest_s: float,
     halted: Callable[[], bool] = lambda: False,
@@ -92,6 +117,7 @@ def let_down(
     Args:
         bus: the bus.
         servos: ids.
+        family: of the servos.
         sleep: waits, seconds.
         longest_s: after which the servos stay in damping, since something still moves.
         halted: returns whether the arm is to hold where it is instead; asked in each period.
@@ -103,18 +129,19 @@ def let_down(
     Raises:
         ConnectionLost: the line is gone; the servos stay as they are.
     """
-    silent = damp(bus, servos)
+    holding = _holding(bus, servos, family)
+    silent = damp(bus, servos, family)
     if silent:
         _log.error("servos %s do not confirm damping; no torque is taken away", silent)
         return False
-    register, before, rests_s, passed_s = TABLE["present_position"], None, 0.0, 0.0
+    register, before, rests_s, passed_s = family.table["present_position"], None, 0.0, 0.0
     began_s = time.monotonic()
     while rests_s < _REST_S:
         if passed_s > longest_s:
             _log.warning("the arm still moves after %.1f s; its servos stay in damping", passed_s)
             return False
         if halted():
-            if missed := hold_here(bus, servos):
+            if missed := hold_here(bus, servos, family, holding):
                 _log.error("servos %s do not confirm that they hold", missed)
             _log.warning("the arm was stopped while it was let down, and holds with torque; cut the servos' power")
             return False
@@ -127,10 +154,10 @@ def let_down(
         rests = before is not None and int(np.abs(now - before).max()) <= _REST_STEPS
         rests_s = rests_s + _PERIOD_S if rests else 0.0
         before = before if rests else now
-    return not switch_off(bus, servos)
+    return not switch_off(bus, servos, family)
 
 
-def switch_off(bus: ServoBus, servos: Sequence[int]) -> list[int]:
+def switch_off(bus: ServoBus, servos: Sequence[int], family: ServoFamily) -> list[int]:
     """Take the torque away; a joint that something holds up falls.
 
     Returns:
@@ -142,7 +169,7 @@ def switch_off(bus: ServoBus, servos: Sequence[int]) -> list[int]:
     failed = []
     for servo in servos:
         try:
-            bus.write(servo, TABLE["torque_enable"].address, OFF)
+            bus.write(servo, family.table["torque_enable"].address, OFF)
         except DeadlineExceeded:
             failed.append(servo)
     return failed

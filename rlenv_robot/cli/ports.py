@@ -23,7 +23,7 @@ Examples:
   rlenv-robot ports --wiggle
   rlenv-robot ports --pictures /tmp/cameras
 """
-    parser.add_argument("port", nargs="?", help="ask this port for its Feetech servos; nothing moves")
+    parser.add_argument("port", nargs="?", help="ask this port for its servos; nothing moves")
     parser.add_argument("--baud", type=int, default=1_000_000, help="bits a second (default: 1000000)")
     parser.add_argument("--highest", type=int, default=20, help="the highest id to ask (default: 20)")
     action = parser.add_mutually_exclusive_group()

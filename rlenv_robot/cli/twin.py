@@ -21,15 +21,15 @@ _SHARES = ("lose", "corrupt", "double", "shorten", "noise", "delay")
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Serve a virtual SO-101 on a pseudo-terminal until Ctrl-C or SIGTERM. Its six STS3215 servos answer byte for "
-        "byte, at the wire's speed, so any program for such an arm takes the terminal for one. A simulated twin on the "
-        "network is `rlenv-robot serve`."
+        "Serve a virtual arm on a pseudo-terminal until Ctrl-C or SIGTERM. Its servos answer byte for byte, at the "
+        "wire's speed, so any program for such an arm takes the terminal for one. A simulated twin on the network is "
+        "`rlenv-robot serve`."
     )
     parser.epilog = """
 Lines on standard input plant faults while it runs: unplug, plug, brown-out [ID], torque-on-goal on (firmware
 that takes a goal for an order to put torque on), hang ID, wake ID, volts NUMBER, lose SHARE (likewise corrupt, double,
-shorten, noise, delay). A person's hand on joints without torque, as on a leader arm: hand and six angles in degrees;
-let-go.
+shorten, noise, delay). A person's hand on joints without torque, as on a leader arm: hand and each joint's angle in
+degrees; let-go.
 
 Examples:
 
@@ -37,20 +37,20 @@ Examples:
   rlenv-robot twin so101 --bus --lose 0.01 --corrupt 0.01
   rlenv-robot twin so101 --bus --link /tmp/leader --calibration leader.json      # then type: hand 0 -30 30 30 -87 0
 """
-    parser.add_argument("robot", choices=["so101"], help="the robot")
+    parser.add_argument("robot", help="so101, another robot with a table of joints, or such a table (.arm.toml)")
     parser.add_argument("--bus", action="store_true", required=True, help="on a serial bus")
     parser.add_argument("--link", metavar="PATH", help="a lasting name for the terminal: a symbolic link to make there")
     parser.add_argument("--calibration", metavar="FILE", help="write the arm's calibration there")
-    parser.add_argument("--seed", type=int, default=0, help="draws where each encoder's zero is; 0: all at 2048")
+    parser.add_argument("--seed", type=int, default=0, help="draws where each encoder's zero is; 0: mid-turn")
     parser.add_argument("--uncalibrated", action="store_true", help="leave offsets and limits as the factory does")
     parser.add_argument(
         "--hand",
-        nargs=6,
+        nargs="+",
         type=float,
         metavar="DEG",
         help="angles in which a hand holds joints without torque",
     )
-    parser.add_argument("--volts", type=float, default=7.4, help="of the supply (default: 7.4)")
+    parser.add_argument("--volts", type=float, help="of the supply (default: each servo's own)")
     parser.add_argument("--echo", action="store_true", help="let the adapter return every request")
     for share in _SHARES:
         parser.add_argument(f"--{share}", type=float, default=0.0, metavar="SHARE", help=argparse.SUPPRESS)
@@ -58,28 +58,41 @@ Examples:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve the virtual arm until Ctrl-C or SIGTERM."""
+    """Serve the virtual arm until Ctrl-C or SIGTERM.
+
+    Raises:
+        ValueError: the robot is unknown, is no table of joints, or has another number of joints than angles are given.
+        SpecError: the table can't be used, or has no bodies.
+    """
     import numpy as np
 
     from hal.drivers.calibration import nominal_calibration, save_calibration
     from rlenv_robot.cli.output import say
+    from rlenv_robot.robot_models import load_robot_model
     from rlenv_robot.serving import TerminationSignals
-    from sim.servo_bus.arm import ServoArm, so101_servos
+    from sim.servo_bus.arm import ServoArm, arm_servos
     from sim.servo_bus.line import LineFaults, ServoLine
     from sim.servo_bus.terminal import ServoTerminal
 
-    zeros = [2048] * 6 if not args.seed else np.random.default_rng(args.seed).integers(0, 4096, 6).tolist()
-    servos = so101_servos(zeros, calibrated=not args.uncalibrated, volts=args.volts)
-    arm = ServoArm(servos, zeros)
+    table = load_robot_model(args.robot).load_arm()
+    steps, count = table.family.steps, len(table.joints)
+    zeros = (
+        [steps // 2] * count if not args.seed else np.random.default_rng(args.seed).integers(0, steps, count).tolist()
+    )
+    servos = arm_servos(table, zeros, calibrated=not args.uncalibrated, volts=args.volts)
+    arm = ServoArm(servos, zeros, arm=table)
     if args.hand is not None:
+        if len(args.hand) != count:
+            raise ValueError(f"--hand has {len(args.hand)} angles, wanted are {count}: {', '.join(table.names)}")
         arm.hand = np.radians(args.hand)
     faults = LineFaults(echo=args.echo, **{share: getattr(args, share) for share in _SHARES})
-    line = ServoLine(servos, faults=faults, seed=args.seed, before_request=arm.advance)
+    line = ServoLine(servos, table.family.codec, faults=faults, seed=args.seed, before_request=arm.advance)
     if args.calibration:
         offsets = [servo.get("homing_offset") for servo in servos]
-        save_calibration(args.calibration, nominal_calibration(offsets))
+        save_calibration(args.calibration, nominal_calibration(offsets, table))
     with TerminationSignals() as signals, ServoTerminal(line, args.link, on_time=arm.advance) as terminal:
-        say(f"virtual {args.robot} at {terminal.path}: servos 1 to 6, 1000000 baud")
+        ids = ", ".join(map(str, table.ids)) if table.ids != tuple(range(1, count + 1)) else f"1 to {count}"
+        say(f"virtual {table.name} at {terminal.path}: servos {ids}, {servos[0].baud} baud")
         heard = True
         while not signals.wait(0.2):
             while heard and _has_input():
@@ -101,6 +114,8 @@ def obey(words: list[str], arm: ServoArm, terminal: ServoTerminal) -> str:
     """Carry out one line of standard input; return what was done, or why not."""
     import numpy as np
 
+    from sim.servo_bus.feetech_servo import FeetechServo
+
     faults = terminal.line.faults
     try:
         match words:
@@ -112,6 +127,8 @@ def obey(words: list[str], arm: ServoArm, terminal: ServoTerminal) -> str:
                 arm.power_cycle(*map(int, servo))
             case ["torque-on-goal", ("on" | "off") as state]:
                 for virtual in arm.servos:
+                    if not isinstance(virtual, FeetechServo):
+                        return "torque-on-goal is a fault of Feetech's firmware, and these are other servos"
                     virtual.torque_on_goal = state == "on"
             case ["hang", servo]:
                 faults.silent.add(int(servo))

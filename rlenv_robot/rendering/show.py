@@ -14,7 +14,7 @@ from hal import RobotError, SourceError, SpecError
 from hal.field import JsonObject
 from rlenv_robot.rendering.drawing import draw, show_window, write_image
 from rlenv_robot.rendering.panel import Line, beside, field_lines, info_lines, reward_lines, row_lines
-from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file, robot_names
+from rlenv_robot.robot_models import RobotModel, find_robot_model, is_robot_file, robot_names
 from rlenv_robot.tables import VisualisationTable
 from rlenv_robot.world import NoImage, TimeStep, World
 
@@ -80,7 +80,7 @@ def _measured(rows: np.ndarray, prefix: str = "sensor_") -> dict[str, np.ndarray
 def _model_of(table: Table, info: JsonObject) -> RobotModel:
     """Return the model of the robot that recorded an episode; a run of a MuJoCo model names its file as the task."""
     robot, task = str(info.get("robot") or "so101"), str(info.get("task"))
-    if robot in robot_names() or not is_model_file(task):
+    if robot in robot_names() or not is_robot_file(task):
         robot = robot.split("_")[0]  # LeRobot calls the arm so101_follower
         if robot not in robot_names():
             raise RobotError(f"robot {robot!r} can't be rendered, known are {', '.join(robot_names())}")
@@ -265,7 +265,7 @@ def _has_picture(table: Table, episode: int) -> bool:
     if "robot" not in info and not len(table.layout.sensors):
         return info.get("task") == "go"
     robot = str(info.get("robot") or "so101").split("_")[0]
-    return robot in robot_names() or is_model_file(str(info.get("task")))
+    return robot in robot_names() or is_robot_file(str(info.get("task")))
 
 
 def _boards(rows: np.ndarray) -> Iterator[np.ndarray]:

@@ -38,7 +38,7 @@ from rlenv_robot.config.profile import (
 )
 from rlenv_robot.config.sim_settings import sim_settings
 from rlenv_robot.registry import task
-from rlenv_robot.robot_models import RobotModel, is_model_file, load_robot_model, make_driver, robot_names
+from rlenv_robot.robot_models import RobotModel, is_robot_file, load_robot_model, make_driver, robot_names
 from rlenv_robot.serving.stopper import clearing_hint
 from rlenv_robot.serving.supervision import Supervision
 
@@ -419,7 +419,7 @@ def _driver(profile: Profile) -> tuple[Robot, RobotSpec]:
 def _has_model(profile: Profile) -> bool:
     """Whether the profile's kind of robot is known apart from its driver."""
     kind = profile.robot.kind
-    return not profile.robot.driver or kind in robot_names() or is_model_file(kind) or ":" in kind
+    return not profile.robot.driver or kind in robot_names() or is_robot_file(kind) or ":" in kind
 
 
 def _check_kind(profile: Profile, spec: RobotSpec) -> None:

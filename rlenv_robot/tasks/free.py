@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from hal import Field, Spec
-from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file, load_robot_model
+from rlenv_robot.robot_models import RobotModel, find_robot_model, is_robot_file, load_robot_model
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings
 
@@ -27,7 +27,8 @@ class Free:
     number that was measured after it, ``reward_from``, or else 0. An episode ends with its time alone.
 
     Attributes:
-        path: of the model's file, ending in ``.xml``; or the name of a robot model, such as ``so101``.
+        path: of the robot's file, a MuJoCo model (``.xml``) or a table of an arm's joints (``.arm.toml``); or the name
+            of a robot model, such as ``so101``.
         reward_from: which measured number is the reward, such as ``tip[2]``; empty for none.
         start_noise: each hinge (rad) and slide (m) of a file's model starts up to so far from the model's own start.
         steps: length of an episode in control periods.
@@ -46,7 +47,7 @@ class Free:
         check_settings(self.steps)
         if not 0 <= self.start_noise < np.inf:
             raise ValueError(f"start_noise is {self.start_noise}, it must be 0 or above")
-        if self.start_noise and not is_model_file(self.path):
+        if self.start_noise and not is_robot_file(self.path):
             raise ValueError(f"start_noise is for the file of a MuJoCo model, and this is the robot {self.path!r}")
         self._rewarded  # noqa: B018  # what can't be measured is said now, and not in the first step
 
@@ -72,7 +73,7 @@ class Free:
     @cached_property
     def robot_model(self) -> RobotModel:
         """The robot model of the file, or of that name."""
-        if not is_model_file(self.path):
+        if not is_robot_file(self.path):
             return load_robot_model(self.path)
         return RobotModel.from_file(self.path, self.start_noise)
 

@@ -1,21 +1,27 @@
-"""An SO-101 whose joints are moved by virtual servos: MuJoCo's bodies, the servo's own law, its supply and its heat."""
+"""An arm whose joints are moved by virtual servos: MuJoCo's bodies, the servo's own law, its supply and its heat."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import mujoco
 import numpy as np
 
-from hal.drivers.calibration import STEP_RAD, nominal_calibration
-from hal.drivers.sts3215 import STEPS
-from hal.robots.so101 import JOINTS
+from hal.drivers.arm_table import ArmTable
+from hal.drivers.calibration import nominal_calibration
+from hal.drivers.dynamixel_x import DYNAMIXEL_X
+from hal.drivers.so101_arm import SO101_ARM
 from sim.batch import write_no_log_file
+from sim.robots.arm import arm_mjcf
+from sim.robots.servo_motors import MOTORS, at_joint
 from sim.robots.so101 import REST, so101_mjcf
-from sim.robots.sts3215 import DUTY_PER_P, MAX_DUTY, MAX_STEP_RATE, STS3215, ServoMotor
+from sim.robots.sts3215 import ServoMotor
+from sim.servo_bus.dynamixel_servo import DynamixelServo
 from sim.servo_bus.feetech_servo import FeetechServo
+from sim.servo_bus.line import Servo
 
-__all__ = ["ServoArm", "so101_servos"]
+__all__ = ["ArmServo", "ServoArm", "arm_servos", "so101_servos"]
 
 _MOST_CATCHING_UP_NS = 1_000_000_000
 _HAND_SPEED = 2.0
@@ -25,76 +31,164 @@ _MEASURED_EVERY = 5
 """Physics steps between two updates of alarms and temperature."""
 
 
-def so101_servos(
-    zeros: Sequence[int] = (STEPS // 2,) * 6,
+class ArmServo(Servo, Protocol):
+    """A virtual servo whose shaft something moves."""
+
+    memory: bytearray
+    encoder: float
+    """Position within a turn, steps."""
+    speed: float
+    """Of the shaft, steps a second."""
+    duty: float
+    current: float
+    volts: float
+
+    def get(self, name: str) -> int:
+        """Return the number in a register."""
+        ...
+
+    @property
+    def present(self) -> int:
+        """The position that it reports, steps."""
+        ...
+
+    @property
+    def goal(self) -> float:
+        """The goal within its limits, steps."""
+        ...
+
+    @property
+    def drive(self) -> str:
+        """The state of the motor: ``off``, ``on`` or ``damping``."""
+        ...
+
+    @property
+    def torque_share(self) -> float:
+        """The largest duty cycle that its registers allow."""
+        ...
+
+    @property
+    def braking_share(self) -> float:
+        """The share of back-EMF that slows a shaft in damping."""
+        ...
+
+    @property
+    def dead_zone(self) -> float:
+        """Error up to which the motor stays without current, steps."""
+        ...
+
+    @property
+    def goal_rate(self) -> float:
+        """Fastest change of the goal inside the servo, steps a second."""
+        ...
+
+    def pass_time(self, seconds: float, loss_w: float = 0.0) -> None:
+        """Update temperature, alarms and measurements after some time."""
+        ...
+
+
+def arm_servos(
+    arm: ArmTable,
+    zeros: Sequence[int] | None = None,
     *,
     calibrated: bool = True,
-    volts: float = 7.4,
-    p: int = 16,
+    volts: float | None = None,
+) -> list[FeetechServo | DynamixelServo]:
+    """Return the virtual servos of an arm.
+
+    Args:
+        arm: its table of joints.
+        zeros: what each encoder reads at its joint's zero, steps; by default the middle of a turn.
+        calibrated: whether homing offsets and limits are those of a calibration that reads the middle of a turn at
+            zero; otherwise they are as delivered.
+        volts: of the supply, V; by default each servo's nominal one.
+    """
+    servos: list[FeetechServo | DynamixelServo] = []
+    family, middle = arm.family, arm.family.steps // 2
+    for index, (joint, row) in enumerate(zip(nominal_calibration(arm=arm).joints.values(), arm.joints, strict=True)):
+        zero = middle if zeros is None else zeros[index]
+        settings: dict[str, int] = {"return_delay": 0}
+        if calibrated:
+            settings |= {
+                **family.at_calibration, "homing_offset": family.offset_for(zero % family.steps, middle),
+                "min_position": joint.range_min, "max_position": joint.range_max,
+            }  # fmt: skip
+        supply = MOTORS[row.servo].motor.volts if volts is None else volts
+        if family is DYNAMIXEL_X:
+            servos.append(DynamixelServo(row.id, row.model.number, supply, **settings))
+        else:
+            kept = {name: value for name, value in row.register_values.items() if family.table[name].kept}
+            servos.append(FeetechServo(row.id, (3, 10), supply, phase=12, **kept, **settings))
+    return servos
+
+
+def so101_servos(
+    zeros: Sequence[int] | None = None, *, calibrated: bool = True, volts: float = 7.4, p: int = 16
 ) -> list[FeetechServo]:
     """Return the six servos of an SO-101, ids 1 to 6.
 
     Args:
-        zeros: what each encoder reads at its joint's zero, steps.
-        calibrated: whether homing offsets and limits are those of a calibration, with present position 2048 at zero;
-            otherwise they are as delivered.
-        volts: of the supply.
+        zeros, calibrated, volts: as for `arm_servos`.
         p: content of register 21; LeRobot's is 16.
     """
     servos = []
-    for index, (joint, zero) in enumerate(zip(nominal_calibration().joints.values(), zeros, strict=True)):
-        settings: dict[str, int] = {"p": p, "phase": 12, "return_delay": 0}
-        if calibrated:
-            offset = zero % STEPS - STEPS // 2
-            settings |= {
-                "homing_offset": max(min(offset, 2047), -2047),
-                "min_position": joint.range_min, "max_position": joint.range_max,
-            }  # fmt: skip
-        servos.append(FeetechServo(index + 1, (3, 10), volts, **settings))
+    for servo in arm_servos(SO101_ARM, zeros, calibrated=calibrated, volts=volts):
+        assert isinstance(servo, FeetechServo)
+        servo.keep("p", p)
+        servos.append(servo)
     return servos
 
 
 class ServoArm:
     """Move a simulated arm by what the registers of its servos say.
 
-    Each physics step, a servo moves its inner target towards its goal by at most 3400 steps/s, and drives its motor in
-    proportion to the distance (`sim.robots.sts3215`). Without torque the motor's winding is open, in damping it is
-    shorted to the share of register 48; back-EMF slows it accordingly. The registers D, I, 24, 25 and 41 change
-    nothing, since nobody has measured their effect. Backlash is left out.
+    Each physics step, a servo moves its inner target towards its goal at its fastest rate, and drives its motor in
+    proportion to the distance (`sim.robots.servo_motors`). Without torque the motor's winding is open, in damping it is
+    shorted, and back-EMF slows it accordingly. The registers for D, I and acceleration change nothing, since nobody has
+    measured their effect. Backlash is left out.
 
     Args:
         servos: in the order of the joints.
-        zeros: what each encoder reads at its joint's zero, steps.
-        pose: of the arm at first, rad.
-        motor: of every servo.
+        zeros: what each encoder reads at its joint's zero, steps; by default the middle of a turn.
+        pose: of the arm at first, rad; by default that in which it lies without torque.
+        motor: of every servo, in place of its model's.
         supply_ohm: resistance of the supply and its cable, by which the voltage sags.
-        cube: whether a cube lies on the table; its pose is in ``data``.
+        cube: whether a cube lies on an SO-101's table; its pose is in ``data``.
+        arm: the table of joints.
 
     Attributes:
         model, data: MuJoCo's, for looking at.
         hand: pose to which a person's hand takes the joints that have no torque, and in which it keeps them, rad,
-            shape (6,); None: nobody touches the arm.
+            shape (n,); None: nobody touches the arm.
         time_ns: up to when the arm has moved.
     """
 
     def __init__(
         self,
-        servos: Sequence[FeetechServo],
-        zeros: Sequence[int] = (STEPS // 2,) * 6,
-        pose: Sequence[float] = REST,
-        motor: ServoMotor = STS3215,
+        servos: Sequence[FeetechServo | DynamixelServo],
+        zeros: Sequence[int] | None = None,
+        pose: Sequence[float] | None = None,
+        motor: ServoMotor | None = None,
         supply_ohm: float = 0.08,
         *,
         cube: bool = False,
+        arm: ArmTable = SO101_ARM,
     ) -> None:
         write_no_log_file()
-        self.servos, self._motor, self._supply_ohm = tuple(servos), motor, supply_ohm
-        self._zeros = tuple(zeros)
-        self.model = _torque_driven(motor, cube)
+        self.arm, self.servos, self._supply_ohm = arm, tuple(servos), supply_ohm
+        self._zeros = tuple(zeros) if zeros is not None else (arm.family.steps // 2,) * len(self.servos)
+        laws = [MOTORS[joint.servo] for joint in arm.joints]
+        self._motors = [motor or law.motor for law in laws]  # at the servos' shafts
+        self._laws = laws
+        self._gears = [-joint.gear if joint.reversed else joint.gear for joint in arm.joints]
+        self.model = _torque_driven(arm, self._motors, cube)
         self.data = mujoco.MjData(self.model)
-        self._qpos = [int(self.model.joint(name).qposadr[0]) for name in JOINTS]
-        self._dofs = [int(self.model.joint(name).dofadr[0]) for name in JOINTS]
-        self.data.qpos[self._qpos] = pose
+        self._qpos = [int(self.model.joint(name).qposadr[0]) for name in arm.names]
+        self._dofs = [int(self.model.joint(name).dofadr[0]) for name in arm.names]
+        self.data.qpos[self._qpos] = _rest(arm) if pose is None else pose
+        for servo in self.servos:
+            if isinstance(servo, DynamixelServo):
+                servo.has_load = True
         mujoco.mj_forward(self.model, self.data)
         self.time_ns = 0
         self.hand: np.ndarray | None = None
@@ -104,10 +198,13 @@ class ServoArm:
         self._losses = [0.0] * len(self.servos)
         self._steps = 0
         self._measure()
+        for servo in self.servos:
+            if isinstance(servo, DynamixelServo):
+                servo.power_cycle()  # so that its goal is where its shaft is, and it counts turns from there
 
     @property
     def joints(self) -> np.ndarray:
-        """The true joint angles, rad, shape (6,)."""
+        """The true joint angles, rad, shape (n,)."""
         return np.array(self.data.qpos[self._qpos])
 
     def advance(self, now_ns: int) -> None:
@@ -136,13 +233,13 @@ class ServoArm:
         self._measure()
 
     def _step(self) -> None:
-        model, data, motor = self.model, self.data, self._motor
+        model, data = self.model, self.data
         seconds = self.model.opt.timestep
-        back_emf = motor.torque_constant**2 / motor.resistance
         total = 0.0
         for index, servo in enumerate(self.servos):
-            dof = self._dofs[index]
-            speed = float(data.qvel[dof])
+            dof, motor, gear = self._dofs[index], self._motors[index], self._gears[index]
+            back_emf = motor.torque_constant**2 / motor.resistance
+            speed = float(data.qvel[dof]) * gear
             drive = servo.drive
             duty, damping, current = 0.0, 0.0, 0.0
             if drive == "on":
@@ -151,11 +248,11 @@ class ServoArm:
             else:
                 self._targets[index] = None
                 if drive == "damping":
-                    share = servo.torque_share
+                    share = servo.braking_share
                     damping = back_emf * share
                     current = -motor.torque_constant * speed * share / motor.resistance
-            data.ctrl[index] = motor.torque_constant * servo.volts * duty / motor.resistance
-            model.dof_damping[dof] = motor.viscous + damping
+            data.ctrl[index] = motor.torque_constant * servo.volts * duty / motor.resistance * gear
+            model.dof_damping[dof] = (motor.viscous + damping) * gear**2
             servo.duty, servo.current = duty, current
             self._losses[index] = current * current * motor.resistance
             total += abs(duty * current)
@@ -177,27 +274,28 @@ class ServoArm:
                 self.data.qpos[self._qpos[index]] = before[index] + way
                 self.data.qvel[self._dofs[index]] = way / seconds
 
-    def _duty(self, index: int, servo: FeetechServo, seconds: float) -> float:
+    def _duty(self, index: int, servo: ArmServo, seconds: float) -> float:
         present = servo.present
         target = self._targets[index]
         if target is None:
             target = float(present)  # the inner target starts where the shaft is
-        rate = min(servo.get("goal_speed") or MAX_STEP_RATE, MAX_STEP_RATE)
-        stride = abs(rate) * seconds
+        stride = servo.goal_rate * seconds
         target += max(min(servo.goal - target, stride), -stride)
         self._targets[index] = target
         error = target - present
-        if abs(error) <= servo.memory[26]:
+        if abs(error) <= servo.dead_zone:
             return 0.0
-        limit = min(servo.torque_share, MAX_DUTY)
-        return max(min(DUTY_PER_P * servo.memory[21] * error * STEP_RAD, limit), -limit)
+        law, step_rad = self._laws[index], 2 * np.pi / self.arm.family.steps
+        limit = min(servo.torque_share, law.max_duty)
+        return max(min(law.duty_per_p * servo.get("p") * error * step_rad, limit), -limit)
 
     def _measure(self, passed_s: float = 0.0) -> None:
         """Turn the shafts' angles into the encoders' steps."""
+        steps = self.arm.family.steps
         for index, servo in enumerate(self.servos):
-            angle = float(self.data.qpos[self._qpos[index]])
-            servo.encoder = round(self._zeros[index] + angle / STEP_RAD) % STEPS
-            servo.speed = float(self.data.qvel[self._dofs[index]]) / STEP_RAD
+            per_rad = self._gears[index] * steps / (2 * np.pi)
+            servo.encoder = round(self._zeros[index] + float(self.data.qpos[self._qpos[index]]) * per_rad) % steps
+            servo.speed = float(self.data.qvel[self._dofs[index]]) * per_rad
             if passed_s:
                 servo.pass_time(passed_s, self._losses[index])
 
@@ -208,11 +306,15 @@ class ServoArm:
             servo.volts = volts
 
 
-def _torque_driven(motor: ServoMotor, cube: bool) -> mujoco.MjModel:
+def _rest(arm: ArmTable) -> Sequence[float]:
+    return REST if arm is SO101_ARM else [joint.rest for joint in arm.joints]
+
+
+def _torque_driven(arm: ArmTable, motors: Sequence[ServoMotor], cube: bool) -> mujoco.MjModel:
     """Return the model of the arm with a torque in place of each position servo."""
-    mjcf = so101_mjcf(cube, looks=False)
-    for name in JOINTS:
-        actuator, joint = mjcf.actuator(name), mjcf.joint(name)
+    mjcf = so101_mjcf(cube, looks=False) if arm is SO101_ARM else arm_mjcf(arm)
+    for row, shaft in zip(arm.joints, motors, strict=True):
+        actuator, joint, motor = mjcf.actuator(row.name), mjcf.joint(row.name), at_joint(shaft, row.gear)
         actuator.gaintype = mujoco.mjtGain.mjGAIN_FIXED
         actuator.gainprm[0] = 1.0
         actuator.biastype = mujoco.mjtBias.mjBIAS_NONE

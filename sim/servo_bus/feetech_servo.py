@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hal.drivers import feetech
 from hal.drivers.sts3215 import BAUD_RATES, CURRENT_A, STEPS, TABLE
+from sim.robots.sts3215 import MAX_STEP_RATE
 
 __all__ = ["FeetechServo"]
 
@@ -74,6 +75,14 @@ class FeetechServo:
         register = TABLE[name]
         self.memory[register.address : register.address + register.size] = register.pack(value)
 
+    def keep(self, name: str, value: int) -> None:
+        """Put a number into a register of EEPROM, as if it had been there when the servo was switched on."""
+        self.set(name, value)
+        register = TABLE[name]
+        self._eeprom = (
+            self._eeprom[: register.address] + register.pack(value) + self._eeprom[register.address + register.size :]
+        )
+
     @property
     def servo_id(self) -> int:
         """The id to which it answers now."""
@@ -123,6 +132,21 @@ class FeetechServo:
         """The largest duty cycle that its registers allow: reduced in an overload."""
         share = self.get("torque_limit") / 1000
         return min(share, self.get("protective_torque") / 100) if self._alarms & _OVERLOAD else share
+
+    @property
+    def braking_share(self) -> float:
+        """The share of back-EMF that slows a shaft in damping: that of register 48."""
+        return self.torque_share
+
+    @property
+    def dead_zone(self) -> float:
+        """Error up to which the motor stays without current, steps."""
+        return float(self.memory[26])
+
+    @property
+    def goal_rate(self) -> float:
+        """Fastest change of the goal inside the servo, steps a second."""
+        return abs(min(self.get("goal_speed") or MAX_STEP_RATE, MAX_STEP_RATE))
 
     def pass_time(self, seconds: float, loss_w: float = 0.0) -> None:
         """Update temperature, alarms and measurements after some time.

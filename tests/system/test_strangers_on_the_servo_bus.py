@@ -166,7 +166,7 @@ def stranger(python: str, program: str, path: str) -> dict:
     return told
 
 
-def feetech_arm() -> tuple[ServoArm, ServoLine]:
+def bus_arm() -> tuple[ServoArm, ServoLine]:
     servos = so101_servos()
     arm = ServoArm(servos)
     return arm, ServoLine(servos, before_request=arm.advance)
@@ -174,13 +174,13 @@ def feetech_arm() -> tuple[ServoArm, ServoLine]:
 
 def test_lerobots_feetech_bus_does_to_the_registers_what_ours_does(python: str) -> None:
     needed(python, "lerobot", "serial", "scservo_sdk")
-    arm, line = feetech_arm()
+    arm, line = bus_arm()
     with ServoTerminal(line, on_time=arm.advance) as terminal:
         program = LEROBOT.format(vendor="feetech", bus="FeetechMotorsBus", model="sts3215", gain="P_Coefficient")
         told = stranger(python, program, terminal.path)
     assert told["pinged"] == {str(servo): 777 for servo in range(1, 7)}
     assert told["goals"] == {f"m{servo}": 2000 for servo in range(1, 7)}
-    ours, line = feetech_arm()
+    ours, line = bus_arm()
     with ServoTerminal(line, on_time=ours.advance) as terminal:
         bus = ServoBus(SerialPort(terminal.path), feetech, BusSettings(latency_s=2.0))
         for servo in range(1, 7):
@@ -271,7 +271,7 @@ def test_lerobots_so101_follower_connects_calibrates_reads_and_writes(python: st
 
 def test_the_vendors_feetech_sdk_reads_and_writes(python: str) -> None:
     needed(python, "scservo_sdk", "serial")
-    arm, line = feetech_arm()
+    arm, line = bus_arm()
     with ServoTerminal(line, on_time=arm.advance) as terminal:
         told = stranger(python, FEETECH_SDK, terminal.path)
     assert (told["model"], told["limit"]) == (777, 400)
@@ -281,7 +281,7 @@ def test_the_vendors_feetech_sdk_reads_and_writes(python: str) -> None:
 
 def test_rustypot_reads_and_writes(python: str) -> None:
     needed(python, "rustypot")
-    arm, line = feetech_arm()
+    arm, line = bus_arm()
     with ServoTerminal(line, on_time=arm.advance) as terminal:
         told = stranger(python, RUSTYPOT, terminal.path)
     assert (told["ping"], told["missing"]) == (True, False)

@@ -25,7 +25,7 @@ from rlenv_robot.config.profile import load_profile
 from rlenv_robot.env import Environment
 from rlenv_robot.registry import environment_names, make, make_vector, robot, task
 from rlenv_robot.robot_env.core import RobotWorld
-from rlenv_robot.robot_models import MODEL_FILE, is_model_file, robot_model_of
+from rlenv_robot.robot_models import ROBOT_FILES, is_robot_file, robot_model_of
 from rlenv_robot.source import open_source
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.world import World
@@ -154,10 +154,10 @@ def _task_of(name: str) -> Any:
 def _subject(name: str, where: str, keys: str | Path | None, bounds: MotionBounds | None) -> Subject:
     if Path(name).is_dir() and name not in environment_names():
         return Subject(name, None, make_source=lambda: open_source(name))
-    if name.endswith(".toml"):
+    if name.endswith(".toml") and not is_robot_file(name):
         profile = load_profile(name)
         return _registered(profile.task.name, where, keys, bounds, dict(profile.task.options))
-    if ":" not in name or name in environment_names() or is_model_file(name):
+    if ":" not in name or name in environment_names() or is_robot_file(name):
         return _registered(name, where, keys, bounds, {})
     factory: Any = load_object(_importable(name), Path.cwd())
     if not callable(factory):
@@ -242,5 +242,5 @@ def _foreign(name: str, made: Any, factory: Callable[[], Any]) -> Subject:
     raise TypeError(
         f"{name!r} makes a {type(made).__name__}, expected an environment (env_id, observation, action, reset, step, "
         f"close), a hal.Robot, a task, a world, source data, or an environment of Gymnasium or PettingZoo; a "
-        f"MuJoCo model ends in {MODEL_FILE}"
+        f"robot's file ends in {' or '.join(ROBOT_FILES)}"
     )

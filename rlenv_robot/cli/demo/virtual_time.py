@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from hal import Guard, Homing, Robot, RobotState, RobotWrapper
+from hal.drivers.bus_arm import BusArm
 from hal.drivers.calibration import Calibration, nominal_calibration
-from hal.drivers.feetech_arm import FeetechArm
 from real.server.server import Server
 from rlenv_robot.cli.output import say
 from rlenv_robot.config.profile import load_profile
@@ -65,7 +65,7 @@ class VirtualTime(RobotWrapper):
         return state
 
 
-def virtual_arm(seed: int = 0) -> FeetechArm:
+def virtual_arm(seed: int = 0) -> BusArm:
     """Return the driver of a real SO-101 on a bus of virtual servos, in the bus's own time.
 
     Args:
@@ -79,7 +79,7 @@ def virtual_arm(seed: int = 0) -> FeetechArm:
         name: replace(joint, homing_offset=servo.get("homing_offset"))
         for (name, joint), servo in zip(nominal_calibration().joints.items(), servos, strict=True)
     }
-    return FeetechArm(port, Calibration(joints), volts=7.4, now=lambda: port.now_ns() / 1e9, sleep=port.sleep)
+    return BusArm(port, Calibration(joints), volts=7.4, now=lambda: port.now_ns() / 1e9, sleep=port.sleep)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from hal.drivers.bus_arm import BusArm
 from hal.drivers.calibration import Calibration, nominal_calibration
-from hal.drivers.feetech_arm import FeetechArm
 from sim.robots.so101 import REST
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.line import LineFaults, ServoLine, VirtualPort
@@ -30,9 +30,9 @@ class VirtualSo101:
     def faults(self) -> LineFaults:
         return self.line.faults
 
-    def driver(self, **options: Any) -> FeetechArm:
+    def driver(self, **options: Any) -> BusArm:
         options = {"now": lambda: self.port.now_ns() / 1e9, "sleep": self.port.sleep} | options
-        return FeetechArm(options.pop("port", self.port), options.pop("calibration", self.calibration), **options)
+        return BusArm(options.pop("port", self.port), options.pop("calibration", self.calibration), **options)
 
     def pass_time(self, seconds: float) -> None:
         for _ in range(round(seconds * 20)):

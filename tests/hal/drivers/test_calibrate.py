@@ -12,6 +12,8 @@ from hal.drivers import feetech
 from hal.drivers.bus import ServoBus
 from hal.drivers.calibrate import SweepFile, check_same_arm, finish_calibration, sweep_joint, write_calibration
 from hal.drivers.calibration import STEP_RAD, CalibrationError
+from hal.drivers.so101_arm import SO101_ARM
+from hal.drivers.sts3215 import FEETECH_STS
 from hal.drivers.torque import switch_off
 from hal.robots.so101 import HIGH, JOINTS, LOW
 from sim.robots.so101 import REST
@@ -40,7 +42,7 @@ def hand(world: object, index: int) -> Callable[[int, int], bool]:
 
 
 def swept(world: object, bus: ServoBus, name: str) -> tuple[int, int]:
-    return sweep_joint(bus, IDS[name], hand(world, JOINTS.index(name)), world.port.sleep)
+    return sweep_joint(bus, SO101_ARM.joint(name), IDS[name], hand(world, JOINTS.index(name)), world.port.sleep)
 
 
 def without_table(world: object) -> None:
@@ -88,7 +90,7 @@ def test_nothing_is_written_while_torque_is_on(virtual_arm: Callable) -> None:
     world.arm.servos[3].write(40, b"\x01")
     with pytest.raises(CalibrationError, match="wrist_flex: its torque is on"):
         write_calibration(bus, world.calibration)
-    assert switch_off(bus, [4]) == []
+    assert switch_off(bus, [4], FEETECH_STS) == []
     assert world.arm.servos[3].drive == "off"
     assert write_calibration(bus, world.calibration) == 0
 

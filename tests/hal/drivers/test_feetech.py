@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal.drivers import feetech
+from hal.drivers.registers import from_sign_magnitude, to_sign_magnitude
 
 VECTORS = {
     "ping": (feetech.ping(1), "FF FF 01 02 01 FB"),
@@ -116,12 +117,12 @@ def test_a_length_beyond_the_expected_is_noise_at_once() -> None:
 
 @given(st.integers(-2047, 2047))
 def test_sign_and_magnitude_round_trip(value: int) -> None:
-    assert feetech.signed(feetech.to_signed(value, 11), 11) == value
+    assert from_sign_magnitude(to_sign_magnitude(value, 11), 11) == value
 
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="sign bit 11"):
-        feetech.to_signed(2048, 11)
+        to_sign_magnitude(2048, 11)
     with pytest.raises(ValueError, match="id 255"):
         feetech.ping(255)
     with pytest.raises(ValueError, match="params"):

@@ -12,7 +12,8 @@ from hal.drivers.bus import ServoBus
 from hal.drivers.calibrate import finish_calibration, write_calibration
 from hal.drivers.calibration import Calibration, CalibrationError, calibration_from_sweep
 from hal.drivers.fitness import UnfitArm
-from hal.drivers.motor_sweep import ORDER, MotorSweep, SweepSettings
+from hal.drivers.motor_sweep import MotorSweep, SweepSettings, sweep_plan
+from hal.drivers.so101_arm import SO101_ARM
 from hal.robots.so101 import JOINTS
 
 IDS = {name: index + 1 for index, name in enumerate(JOINTS)}
@@ -41,7 +42,7 @@ class Held:
     def calibrate(self, settings: SweepSettings | None = None) -> Calibration:
         sweep = MotorSweep(self.bus, IDS, self.world.port.sleep, settings)
         sweep.begin()
-        sweeps = {name: sweep.sweep(name) for name in ORDER}
+        sweeps = {name: sweep.sweep(name) for name in sweep_plan(SO101_ARM).order}
         assert sweep.fold()
         return finish_calibration(self.bus, sweeps, IDS)
 

@@ -9,7 +9,7 @@ import pytest
 from hal.drivers import feetech
 from hal.drivers.bus import ServoBus, ServoRefused
 from hal.drivers.servo_settings import ServoSettings, torque_limit_register
-from hal.drivers.sts3215 import STATE
+from hal.drivers.sts3215 import FEETECH_STS, STATE
 from sim.servo_bus.feetech_servo import FeetechServo
 from sim.servo_bus.line import ServoLine, VirtualPort
 
@@ -25,7 +25,7 @@ class Arm:
         self.servos = [FeetechServo(1), FeetechServo(2)]
         self.line = ServoLine(self.servos)
         port = VirtualPort(self.line)
-        self.bus, self.settings = ServoBus(port, feetech), ServoSettings(NAMES, port.sleep)
+        self.bus, self.settings = ServoBus(port, feetech), ServoSettings(NAMES, FEETECH_STS, port.sleep)
 
     def look(self) -> tuple[str, ...]:
         self.settings.look(self.bus, self.bus.sync_read(*STATE, tuple(NAMES)))

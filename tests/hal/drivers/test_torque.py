@@ -9,6 +9,7 @@ import pytest
 
 from hal.drivers import feetech
 from hal.drivers.bus import ServoBus
+from hal.drivers.sts3215 import FEETECH_STS
 from hal.drivers.torque import ON, damp, hold_here, let_down, switch_off, write_all
 
 IDS = (1, 2, 3, 4, 5, 6)
@@ -30,7 +31,7 @@ def test_an_arm_is_let_down_slowly_and_then_has_no_torque(virtual_arm: Callable)
     speeds = []
     on_time = world.port._on_time
     world.port._on_time = lambda now_ns: (on_time(now_ns), speeds.append(np.abs(world.arm.data.qvel[:6]).max()))
-    assert let_down(bus, IDS, world.port.sleep, 20.0)
+    assert let_down(bus, IDS, FEETECH_STS, world.port.sleep, 20.0)
     assert {servo.drive for servo in world.arm.servos} == {"off"}
     assert max(speeds) < 2.0, "rad/s; a free fall reaches more"
     rested = world.arm.joints
@@ -42,7 +43,7 @@ def test_an_arm_that_is_halted_while_it_sinks_holds_where_it_is(virtual_arm: Cal
     world = virtual_arm(pose=UP)
     bus = holding(world)
     looks = iter([False] * 8 + [True])
-    assert not let_down(bus, IDS, world.port.sleep, 20.0, lambda: next(looks))
+    assert not let_down(bus, IDS, FEETECH_STS, world.port.sleep, 20.0, lambda: next(looks))
     halted = world.arm.joints
     assert np.abs(halted - UP).max() > 0.01, "it had begun to sink"
     assert {servo.drive for servo in world.arm.servos} == {"on"}
@@ -53,9 +54,9 @@ def test_an_arm_that_is_halted_while_it_sinks_holds_where_it_is(virtual_arm: Cal
 def test_a_servo_that_does_not_tell_its_position_stays_in_damping(virtual_arm: Callable) -> None:
     world = virtual_arm(pose=UP)
     bus = holding(world)
-    assert damp(bus, IDS) == []
+    assert damp(bus, IDS, FEETECH_STS) == []
     world.faults.silent.add(2)
-    assert hold_here(bus, IDS) == [2]
+    assert hold_here(bus, IDS, FEETECH_STS) == [2]
     assert [servo.drive for servo in world.arm.servos] == ["on", "damping", "on", "on", "on", "on"]
 
 
@@ -63,7 +64,7 @@ def test_no_torque_goes_while_a_servo_is_silent(virtual_arm: Callable) -> None:
     world = virtual_arm(pose=UP)
     bus = holding(world)
     world.faults.silent.add(2)
-    assert not let_down(bus, IDS, world.port.sleep, 5.0)
+    assert not let_down(bus, IDS, FEETECH_STS, world.port.sleep, 5.0)
     drives = [servo.drive for servo in world.arm.servos]
     assert drives[1] == "on"
     assert "off" not in drives
@@ -80,14 +81,14 @@ def test_orders_are_repeated_until_every_servo_has_them(virtual_arm: Callable) -
             servo.set("torque_limit", 1000)
         world.pass_time(0.2)
     world.faults.silent.add(4)
-    assert damp(bus, IDS) == [4]
+    assert damp(bus, IDS, FEETECH_STS) == [4]
 
 
 def test_a_silent_servo_is_named_when_the_torque_is_taken_away(virtual_arm: Callable) -> None:
     world = virtual_arm()
     bus = holding(world)
     world.faults.silent.add(5)
-    assert switch_off(bus, IDS) == [5]
+    assert switch_off(bus, IDS, FEETECH_STS) == [5]
     assert [servo.drive for servo in world.arm.servos].count("on") == 1
 
 
@@ -96,4 +97,4 @@ def test_a_bad_line_only_takes_longer(virtual_arm: Callable, lost: float) -> Non
     world = virtual_arm(pose=UP)
     bus = holding(world)
     world.faults.lose = lost
-    assert let_down(bus, IDS, world.port.sleep, 30.0)
+    assert let_down(bus, IDS, FEETECH_STS, world.port.sleep, 30.0)

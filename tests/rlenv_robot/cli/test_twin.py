@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
+from hal.drivers.bus_arm import BusArm
 from hal.drivers.calibration import (
     STEP_RAD,
     CalibrationError,
@@ -23,8 +24,8 @@ from hal.drivers.calibration import (
     nominal_calibration,
     save_calibration,
 )
-from hal.drivers.feetech_arm import FeetechArm
-from hal.drivers.motor_sweep import ORDER
+from hal.drivers.motor_sweep import sweep_plan
+from hal.drivers.so101_arm import SO101_ARM
 from hal.errors import ConnectionLost, RobotStopped
 from hal.robots.so101 import HIGH, JOINTS, LOW, SO101
 from rlenv_robot.cli.main import main
@@ -118,7 +119,7 @@ def test_an_adapter_that_was_unplugged_comes_back_by_an_explicit_act(tmp_path: P
     arm = ServoArm(servos)
     link = tmp_path / "arm"
     with ServoTerminal(ServoLine(servos, before_request=arm.advance), link, arm.advance) as terminal:
-        robot = FeetechArm(link, nominal_calibration(), latency_s=0.3)
+        robot = BusArm(link, nominal_calibration(), latency_s=0.3)
         target = robot.reset({}).applied["joint_target"]
         robot.step({"joint_target": target})
         terminal.unplug()
@@ -240,7 +241,7 @@ def test_an_arm_that_calibrates_itself_goes_on_where_it_was(
     class Sweep:
         eeprom_writes = 3
 
-        def __init__(self, *_: object) -> None:
+        def __init__(self, *_: object, **options: object) -> None:
             self.begin = lambda: None
 
         def sweep(self, name: str) -> tuple[int, int]:
@@ -265,7 +266,8 @@ def test_an_arm_that_calibrates_itself_goes_on_where_it_was(
     assert main(command) == 2
     assert ended == [3], "it was let down"
     assert main(command) == 0
-    assert asked == [*ORDER[:3], *ORDER[2:]]
+    order = sweep_plan(SO101_ARM).order
+    assert asked == [*order[:3], *order[2:]]
     assert "going on after gripper, wrist_roll" in capsys.readouterr().out
     assert {joint.homing_offset for joint in load_calibration(tmp_path / "swept.json").joints.values()} == {5}
     assert {servo.get("homing_offset") for servo in arm.servos} == {5}

@@ -12,8 +12,8 @@ import pytest
 
 import rlenv_robot as rr
 from hal import Automatic, Guard, Homing, RobotError, SpecMismatch
+from hal.drivers.bus_arm import BusArm
 from hal.drivers.calibration import nominal_calibration
-from hal.drivers.feetech_arm import FeetechArm
 from hal.drivers.fitness import UnfitArm
 from hal.robot import Actuation
 from real import RemoteRobot, Server
@@ -45,12 +45,12 @@ def old_file(folder: Path) -> str:
 
 
 @contextmanager
-def virtual_arm(**options: Any) -> Iterator[FeetechArm]:
+def virtual_arm(**options: Any) -> Iterator[BusArm]:
     """The driver of an arm on a virtual bus, in the bus's own time."""
     servos = so101_servos(volts=7.4)
     arm = ServoArm(servos, pose=REST)
     port = VirtualPort(ServoLine(servos, before_request=arm.advance), on_time=arm.advance)
-    driver = FeetechArm(port, nominal_calibration(), now=lambda: port.now_ns() / 1e9, sleep=port.sleep, **options)
+    driver = BusArm(port, nominal_calibration(), now=lambda: port.now_ns() / 1e9, sleep=port.sleep, **options)
     with closing(driver):
         yield driver
 
@@ -123,7 +123,7 @@ def test_a_policy_of_drawn_gains_moves_an_arm_whose_gains_lie_in_their_range(tmp
 def test_an_arm_at_another_voltage_than_declared_is_not_switched_on() -> None:
     servos = so101_servos(volts=7.4)
     port = VirtualPort(ServoLine(servos))
-    driver = FeetechArm(port, nominal_calibration(), volts=5.0, now=lambda: port.now_ns() / 1e9, sleep=port.sleep)
+    driver = BusArm(port, nominal_calibration(), volts=5.0, now=lambda: port.now_ns() / 1e9, sleep=port.sleep)
     with pytest.raises(UnfitArm, match="setting volts") as unfit:
         driver.reset({})
     assert {misfit.code for misfit in unfit.value.misfits} == {"declared_voltage"}

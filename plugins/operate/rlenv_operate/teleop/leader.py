@@ -29,7 +29,7 @@ _RETRY_S = 1.0
 
 @runtime_checkable
 class LeaderDriver(Protocol):
-    """A driver whose robot can be a leader, such as `hal.drivers.feetech_arm.FeetechArm`."""
+    """A driver whose robot can be a leader, such as `hal.drivers.bus_arm.BusArm`."""
 
     @property
     def spec(self) -> RobotSpec:

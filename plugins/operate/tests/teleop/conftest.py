@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hal import Guard, RobotError, RobotState
+from hal.drivers.bus_arm import BusArm
 from hal.drivers.calibration import Calibration, nominal_calibration
-from hal.drivers.feetech_arm import FeetechArm
 from sim.robots.so101 import REST
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.line import ServoLine, VirtualPort
@@ -31,7 +31,7 @@ class VirtualArm:
             name: replace(joint, homing_offset=servo.get("homing_offset"))
             for (name, joint), servo in zip(nominal_calibration().joints.items(), servos, strict=True)
         }
-        self.driver = FeetechArm(
+        self.driver = BusArm(
             self.port, Calibration(joints), now=lambda: self.port.now_ns() / 1e9, sleep=self.port.sleep
         )
 

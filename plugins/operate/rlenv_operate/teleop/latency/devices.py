@@ -151,11 +151,11 @@ def _of_profile(profile: Profile) -> StampedDriver:
 
 def _on_bus(path: Path, options: JsonDict) -> StampedDriver:
     """Return the driver of an arm on a serial port, with stamps of the goals' packets."""
-    from hal.drivers.feetech_arm import FeetechArm
+    from hal.drivers.bus_arm import BusArm
     from hal.drivers.serial_port import SerialPort
 
     port = StampedPort(SerialPort(path, int(options.get("baud", 1_000_000))))
-    return StampedDriver(FeetechArm(port, **options), lambda: port.goals_ns)
+    return StampedDriver(BusArm(port, **options), lambda: port.goals_ns)
 
 
 class _VirtualArm:
@@ -347,8 +347,8 @@ class _Always:
 
 
 def _leader(settings: LatencySettings, kind: str, ends: ExitStack, say: Callable[[str], None]) -> _Made:
+    from hal.drivers.bus_arm import BusArm
     from hal.drivers.calibration import nominal_calibration
-    from hal.drivers.feetech_arm import FeetechArm
     from hal.drivers.serial_port import SerialPort
 
     spec = find_robot_model(kind).load_spec()
@@ -357,7 +357,7 @@ def _leader(settings: LatencySettings, kind: str, ends: ExitStack, say: Callable
         return _ByHand(own, say), EpisodeClient(kind, own, _VELOCITY, own.mark), MOTION
     arm = _virtual_arm(ends)
     hand = _Hand(arm)
-    driver = FeetechArm(SerialPort(arm.path), nominal_calibration(), latency_s=0.02)  # by this machine's clock
+    driver = BusArm(SerialPort(arm.path), nominal_calibration(), latency_s=0.02)  # by this machine's clock
     device = Leader(LeaderReader(driver), spec, _Always())
     return hand, EpisodeClient(kind, device, _VELOCITY, hand.lift), MOTION
 

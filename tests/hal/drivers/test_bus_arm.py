@@ -10,7 +10,7 @@ import pytest
 
 import rlenv_robot as rr
 from hal.drivers.bus import ServoRefused
-from hal.drivers.feetech_arm import FeetechArm
+from hal.drivers.bus_arm import BusArm
 from hal.drivers.fitness import UnfitArm
 from hal.errors import ConnectionLost, EpisodeError, IllegalAction, RobotStopped
 from hal.guard import Guard
@@ -581,9 +581,9 @@ def test_the_settings_are_checked() -> None:
     from hal.drivers.calibration import nominal_calibration
 
     with pytest.raises(ValueError, match="gripper_torque_limit"):
-        FeetechArm("/dev/null", nominal_calibration(), gripper_torque_limit=0.0)
+        BusArm("/dev/null", nominal_calibration(), gripper_torque_limit=0.0)
     with pytest.raises(ConnectionLost):
-        FeetechArm("/dev/missing", nominal_calibration()).reset({})
+        BusArm("/dev/missing", nominal_calibration()).reset({})
     assert len(REST) == len(JOINTS)
 
 

@@ -1,4 +1,4 @@
-"""The SO-101 on a bus of Feetech STS3215 servos."""
+"""An arm of servos on one bus, as its table of joints describes it."""
 
 from __future__ import annotations
 
@@ -14,34 +14,33 @@ from typing import Any, Literal
 import numpy as np
 
 from hal.clock import Rate
-from hal.drivers import feetech
+from hal.drivers.arm_table import ArmTable, load_arm
 from hal.drivers.bus import LATE_NS, BusSettings, Port, Reply, ServoBus
-from hal.drivers.calibration import STEP_RAD, Calibration, load_calibration
-from hal.drivers.fitness import FitnessSettings, ServoFacts, UnfitArm, check_arm
+from hal.drivers.calibration import Calibration, load_calibration
+from hal.drivers.fitness import FitnessSettings, ServoFacts, UnfitArm, check_arm, whole_turns
 from hal.drivers.group_read import GroupRead
 from hal.drivers.health import HealthSettings, HealthWatch
+from hal.drivers.registers import Feedback
 from hal.drivers.servo_settings import ServoSettings
 from hal.drivers.simulated_port import SimulatedPort, open_port
-from hal.drivers.sts3215 import SETTINGS, STATE, STEPS, STIFFNESS, TABLE, Feedback, decode_feedback
+from hal.drivers.so101_arm import SO101_ARM
 from hal.drivers.torque import OFF, ON, damp, let_down, write_all
 from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, Fault, RobotError, RobotStopped, StopReason
 from hal.field import JsonDict
-from hal.robot import CLOSE_S, Actuation, Range, RobotSpec, RobotState
-from hal.robots.so101 import JOINTS, SO101, forward_kinematics
+from hal.robot import CLOSE_S, RobotSpec, RobotState
 from hal.stops.latch import check_clears
 
-__all__ = ["FeetechArm"]
+__all__ = ["BusArm"]
 
 _log = logging.getLogger(__name__)
 
-_TORQUE, _GOAL = TABLE["torque_enable"], TABLE["goal_position"]
-
-_HOLD_STEPS = 115
-"""Farthest that a held goal lies from the position, steps (10 degrees): a servo carries a load by its error."""
+_HOLD_RAD = 0.1764
+"""Farthest that a held goal lies from the position, rad (10 degrees): a servo carries a load by its error."""
 
 _SETTLE_S = CLOSE_S - 1.0
 """Longest time for which damping may let the arm down; if it still moves then, it stays in damping, seconds."""
 
+_TURN = 2 * np.pi  # farthest that a joint is reported from zero, rad, whatever an encoder that jumped says
 _SILENT_NS = 60_000_000
 """Age from which on a servo's newest answer is a fault, nanoseconds: more than one period was lost."""
 
@@ -49,8 +48,8 @@ _GRIP_S = 1.0
 """Time for which the gripper pushes on a thing with its full limit before it only holds it, seconds."""
 
 
-class FeetechArm:
-    """Drive an SO-101: one grouped write and one grouped read in each control period.
+class BusArm:
+    """Drive an arm of servos: one grouped write and one grouped read in each control period.
 
     The constructor stores settings only. The first `reset` opens the port, compares servos and calibration
     (`hal.drivers.fitness`), writes the EEPROM registers that differ, and puts torque on with each goal at the measured
@@ -64,28 +63,33 @@ class FeetechArm:
 
     `close` lets the arm down by damping, a mode of the servo that needs no controller, and takes the torque away when
     it has come to rest, never before. After `hold_on_close` it leaves the servos as they are. The STS3215 has
-    no watchdog: if the process is killed, every servo holds its last goal.
+    no watchdog: if the process is killed, every servo holds its last goal. A Dynamixel has one: it stops by itself
+    half a second after the last packet (`hal.drivers.dynamixel_x.WATCHDOG_S`).
 
     Args:
         port: of the adapter, best as ``/dev/serial/by-id/...``; or a `hal.drivers.bus.Port` that is open.
         calibration: the file of this arm, ours or LeRobot's, or a `Calibration`.
-        baud: bits a second.
-        p, i, d: gains of the position law, registers 21, 23 and 22. LeRobot's are 16, 0 and 32.
+        arm: its table of joints, or the TOML file that holds it; by default the SO-101's.
+        baud: bits a second; by default the table's.
+        p, i, d: gains of the position law of every servo; by default each joint's in the table. The SO-101's are
+            LeRobot's: 16, 0 and 32 in registers 21, 23 and 22.
         volts: of the supply, V, for the arm's manifest. If the servos measure a voltage that differs by more than a
             fifth, the arm is not switched on. None says nothing: a policy's voltage is then not compared.
         delay_s: from a goal on the bus to the first motion, seconds, where it was measured (``rlenv-robot identify``),
             for the manifest; a number, or a list of both ends.
-        torque_limit: largest duty cycle of the arm's joints, 0 to 1.
-        gripper_torque_limit: largest duty cycle of the gripper, which may push for long.
-        grip_torque: largest duty cycle of the gripper while it holds a thing.
+        torque_limit: largest duty cycle of the joints that hold nothing, 0 to 1; by default each one's in the table.
+        gripper_torque_limit: largest duty cycle of joints that hold things, which may push for long; by default each
+            one's in the table.
+        grip_torque: largest duty cycle of such a joint while it holds a thing.
         on_stop: what a stop does: ``hold`` the arm, or ``damp`` it, so that it sinks slowly.
-        rate_hz: control periods a second.
+        rate_hz: control periods a second; by default the table's.
         travel_tolerance_deg: most difference between the calibration's travel and the model's.
         turnaround_s, latency_s: as for `hal.drivers.bus.BusSettings`.
         now, sleep: the clock, seconds; by default the port's, which is this machine's but for a virtual arm.
 
     Raises:
         CalibrationError: the calibration can't be used.
+        SpecError: the table can't be used.
         ValueError: a setting is not allowed.
     """
 
@@ -94,17 +98,18 @@ class FeetechArm:
         port: str | Path | Port,
         calibration: str | Path | Calibration,
         *,
-        baud: int = 1_000_000,
-        p: int = 16,
-        i: int = 0,
-        d: int = 32,
+        arm: str | Path | ArmTable = SO101_ARM,
+        baud: int | None = None,
+        p: int | None = None,
+        i: int | None = None,
+        d: int | None = None,
         volts: float | None = None,
         delay_s: float | Sequence[float] | None = None,
-        torque_limit: float = 1.0,
-        gripper_torque_limit: float = 0.5,
+        torque_limit: float | None = None,
+        gripper_torque_limit: float | None = None,
         grip_torque: float = 0.25,
         on_stop: Literal["hold", "damp"] = "hold",
-        rate_hz: float = SO101.rate_hz,
+        rate_hz: float | None = None,
         travel_tolerance_deg: float = 3.0,
         turnaround_s: float = 0.0005,
         latency_s: float = 0.004,
@@ -113,28 +118,44 @@ class FeetechArm:
     ) -> None:
         shares = {"torque_limit": torque_limit, "gripper_torque_limit": gripper_torque_limit}
         for name, value in {**shares, "grip_torque": grip_torque}.items():
-            if not 0.05 <= value <= 1.0:
+            if value is not None and not 0.05 <= value <= 1.0:
                 raise ValueError(f"the setting {name} is {value}, allowed are 0.05 to 1")
         if on_stop not in ("hold", "damp"):
             raise ValueError(f"the setting on_stop is {on_stop!r}, allowed are 'hold' and 'damp'")
-        self._port, self._baud = port, baud
-        self._calibration = calibration if isinstance(calibration, Calibration) else load_calibration(calibration)
-        self._kept = {"p": p, "i": i, "d": d}
-        self._limits = {name: gripper_torque_limit if name == "gripper" else torque_limit for name in JOINTS}
-        self._grip_torque, self._on_stop = min(grip_torque, gripper_torque_limit), on_stop
+        self._arm = arm if isinstance(arm, ArmTable) else load_arm(arm)
+        self._family, self._table = self._arm.family, self._arm.family.table
+        self._port, self._baud = port, self._arm.baud if baud is None else baud
+        if not isinstance(calibration, Calibration):
+            calibration = load_calibration(calibration, self._arm)
+        self._calibration = calibration
+        if self._calibration.arm.name != self._arm.name:
+            raise ValueError(f"the calibration is of {self._calibration.arm.name!r}, the arm is {self._arm.name!r}")
+        asked = {name: value for name, value in (("p", p), ("i", i), ("d", d)) if value is not None}
+        self._gains = {joint.name: {**joint.register_values, **asked} for joint in self._arm.joints}
+        self._limits = {}
+        for joint in self._arm.joints:
+            share = gripper_torque_limit if joint.grips else torque_limit
+            self._limits[joint.name] = joint.torque_limit if share is None else share
+        self._grip_torque = {joint.name: min(grip_torque, self._limits[joint.name]) for joint in self._arm.joints}
+        self._on_stop = on_stop
         self._eased: frozenset[str] = frozenset()  # joints whose limit is that of a grip
-        self._spec = replace(SO101, rate_hz=rate_hz, actuation=_actuation(self._kept, volts, delay_s))
+        rate_hz = self._arm.rate_hz if rate_hz is None else rate_hz
+        actuation = self._arm.actuation(self._gains, volts, delay_s)
+        self._spec = replace(self._arm.spec, rate_hz=rate_hz, actuation=actuation)
         self._fitness = FitnessSettings(travel_tolerance_deg=travel_tolerance_deg, volts=volts)
         self._bus_settings = BusSettings(turnaround_s, latency_s)
         self._now, self._sleep = now or self._port_now, sleep or self._port_sleep
         self._rate = Rate(rate_hz, self._now, self._sleep)
-        self._health = HealthWatch(HealthSettings())
+        gripping = frozenset(joint.name for joint in self._arm.joints if joint.grips)
+        self._health = HealthWatch(HealthSettings(gripping=gripping), self._family)
         self._bus: ServoBus | None = None
         self._group: GroupRead | None = None
         self._facts: dict[str, ServoFacts] = {}
         self._measured: dict[str, Feedback] = {}  # the newest of each joint
-        self._names = dict(zip(self._calibration.ids, JOINTS, strict=True))
-        self._settings = ServoSettings(self._names, self._sleep)
+        self._names = dict(zip(self._calibration.ids, self._arm.names, strict=True))
+        self._turns = dict.fromkeys(self._names, 0)  # what to add to a servo's positions, whole turns in steps
+        self._settings = ServoSettings(self._names, self._family, self._sleep)
+        self._hold_steps = np.rint(_HOLD_RAD / self._arm.step_rad)
         self._signs = np.array([-1.0 if joint.drive_mode else 1.0 for joint in self._calibration.joints.values()])
         self._stopped: str | None = None
         self._is_reset = self._closed = self._holds_on_close = False
@@ -250,7 +271,7 @@ class FeetechArm:
             if self._bus is None:
                 self._connect(configure=False)
             self._refresh()
-            if len(self._measured) < len(JOINTS):
+            if len(self._measured) < len(self._names):
                 raise ConnectionLost("not every servo answers; check the cables")
         except ConnectionLost:
             self._disconnect()
@@ -279,11 +300,12 @@ class FeetechArm:
                 self._connect(configure=False)
             self._touched = True
             bus = self._opened()[1]
-            torques = bus.sync_read(_TORQUE.address, _TORQUE.size, self._calibration.ids)
-            if len(torques) < len(JOINTS) or self._refresh():
+            register = self._table["torque_enable"]
+            torques = bus.sync_read(register.address, register.size, self._calibration.ids)
+            if len(torques) < len(self._names) or self._refresh():
                 raise ConnectionLost(f"not every servo answers; {bus.cure}, then try again")
             powered = any(torque.data != OFF for torque in torques.values())
-            if powered and not let_down(bus, self._calibration.ids, self._sleep, _SETTLE_S):
+            if powered and not let_down(bus, self._calibration.ids, self._family, self._sleep, _SETTLE_S):
                 raise RobotError("the torque is not off, since a joint still moves; hold the arm still and try again")
         except ConnectionLost:
             self._disconnect()
@@ -303,16 +325,17 @@ class FeetechArm:
                 return
             self._stopped = str(reason)
             bus = self._bus
-            if bus is None or not self._touched or len(self._measured) < len(JOINTS):
+            if bus is None or not self._touched or len(self._measured) < len(self._names):
                 return
             try:
                 if self._on_stop == "damp":
                     self._settings.expect_torque(or_damping=True)
-                    missed = damp(bus, self._calibration.ids)
+                    missed = damp(bus, self._calibration.ids, self._family)
                 else:
                     present, goals = self._positions("position"), self._positions("goal")
-                    held = self._packed(present + np.clip(goals - present, -_HOLD_STEPS, _HOLD_STEPS))
-                    missed = write_all(bus, _GOAL.address, held) if held else []
+                    held = self._packed(present + np.clip(goals - present, -self._hold_steps, self._hold_steps))
+                    self._family.release_watchdog(bus, self._calibration.ids)
+                    missed = write_all(bus, self._table["goal_position"].address, held) if held else []
             except ConnectionLost as error:
                 _log.error("the arm could not be told to stop: %s", error)
                 return
@@ -325,7 +348,7 @@ class FeetechArm:
             if self._stopped is not None or self._bus is None:
                 return False
             self._is_reset = False
-            return not damp(self._bus, self._calibration.ids)
+            return not damp(self._bus, self._calibration.ids, self._family)
 
     def hold_on_close(self) -> None:
         """Let `close` leave each servo holding its goal, or in damping, as a stop has left it.
@@ -354,7 +377,9 @@ class FeetechArm:
             self._disconnect()
             return
         try:
-            let_down(self._bus, self._calibration.ids, self._sleep, _SETTLE_S, lambda: self._holds_on_close)
+            let_down(
+                self._bus, self._calibration.ids, self._family, self._sleep, _SETTLE_S, lambda: self._holds_on_close
+            )
         except RobotError as error:
             _log.error("the arm keeps its torque, since it could not be let down: %s", error)
         finally:
@@ -368,9 +393,11 @@ class FeetechArm:
             name: {"firmware": facts.firmware, "volts": facts.volts, "temperature": facts.temperature}
             for name, facts in self._facts.items()
         }
+        gains = list(self._gains.values())
+        same = all(table == gains[0] for table in gains)
         return {
-            "servos": servos, "gains": self._kept, "torque_limits": self._limits, "bus": self._bus.counts.to_dict(),
-            "eeprom_writes": self.eeprom_writes,
+            "servos": servos, "gains": gains[0] if same else self._gains, "torque_limits": self._limits,
+            "bus": self._bus.counts.to_dict(), "eeprom_writes": self.eeprom_writes,
         }  # fmt: skip
 
     def now_ns(self) -> int:
@@ -388,12 +415,14 @@ class FeetechArm:
 
     def _connect(self, *, configure: bool = True) -> None:
         port = open_port(self._port, self._baud) if isinstance(self._port, str | Path) else self._port
-        bus = ServoBus(port, feetech, self._bus_settings)
+        bus = ServoBus(port, self._family.codec, self._bus_settings)
         try:
             facts, misfits = check_arm(bus, self._calibration, self._fitness)
             if misfits:
                 raise UnfitArm(misfits)
             self._facts, self._eased = facts, frozenset()
+            for name, joint in self._calibration.joints.items():
+                self._turns[joint.id] = whole_turns(joint, facts[name].position, self._family)
             self._health.release()
             if configure:
                 self._configure(bus)
@@ -401,28 +430,31 @@ class FeetechArm:
             bus.close()
             raise
         self._bus, self._configured = bus, configure
-        self._group = GroupRead(bus, *STATE, self._calibration.ids)
-        _log.info("opened %s: %d servos with firmware %s", self._port, len(facts), facts[JOINTS[0]].firmware)
+        self._group = GroupRead(bus, *self._family.state, self._calibration.ids)
+        _log.info("opened %s: %d servos with firmware %s", self._port, len(facts), facts[self._arm.names[0]].firmware)
 
     def _configure(self, bus: ServoBus) -> None:
         """Write the EEPROM registers that differ."""
-        for name, servo in zip(JOINTS, self._calibration.ids, strict=True):
+        for name, servo in zip(self._arm.names, self._calibration.ids, strict=True):
             registers = self._facts[name].registers
-            changes = {key: value for key, value in self._kept.items() if registers[key] != value}
+            changes = {
+                key: value
+                for key, value in self._gains[name].items()
+                if self._table[key].kept and registers[key] != value
+            }
             if changes:
-                bus.write(servo, TABLE["lock"].address, b"\x00")
+                self._family.write_kept(bus, servo, changes)
+                self.eeprom_writes += len(changes)
                 for key, value in changes.items():
-                    bus.write(servo, TABLE[key].address, TABLE[key].pack(value))
-                    self.eeprom_writes += 1
                     _log.info("%s: register %s written to EEPROM: %d in place of %d", name, key, value, registers[key])
-                bus.write(servo, TABLE["lock"].address, b"\x01")
 
     def _write_settings(self) -> None:
         """Write the settings of this run to all servos; a joint that holds a thing keeps the torque limit for that."""
-        limits = {servo: self._grip_torque if name in self._eased else self._limits[name]
+        limits = {servo: self._grip_torque[name] if name in self._eased else self._limits[name]
                   for servo, name in self._names.items()}  # fmt: skip
         max_torque = {servo: self._facts[name].registers["max_torque"] for servo, name in self._names.items()}
-        self._settings.write(self._opened()[1], limits, max_torque)
+        gains = None if self._table["p"].kept else {servo: self._gains[name] for servo, name in self._names.items()}
+        self._settings.write(self._opened()[1], limits, max_torque, gains)
 
     def _hold_here(self) -> None:
         """Put every goal at its joint's position, then the torque on, where it is not on already."""
@@ -434,13 +466,13 @@ class FeetechArm:
                 raise ConnectionLost(f"not every servo answers; {bus.cure}, then reset again")
             self._sleep(LATE_NS / 1e9)  # until no late answer can be taken for a new one
         self._settings.require(bus, group.newest)  # before any torque: a servo in another mode would turn
+        torque, goal = self._table["torque_enable"], self._table["goal_position"]
         for servo in self._calibration.ids:
-            held = _read(bus, servo, _TORQUE.address, _GOAL.address + _GOAL.size - _TORQUE.address)
-            if held[0] == ON[0]:
+            if _read(bus, servo, torque.address, torque.size) == ON:
                 continue  # it holds its goal already: another one would move it
-            position = _GOAL.pack(_feedback(group.newest[servo].data).position)
-            bus.write(servo, _GOAL.address, position)
-            bus.write(servo, _TORQUE.address, ON)
+            position = goal.pack(self._family.feedback(group.newest[servo].data).position)
+            bus.write(servo, goal.address, position)
+            bus.write(servo, torque.address, ON)
         missing = self._refresh()
         self._settings.expect_torque()
         self._settings.require(bus, _without(group.newest, missing))
@@ -464,22 +496,28 @@ class FeetechArm:
         missing = group.refresh()
         for servo, reply in group.newest.items():
             if servo not in missing:
-                self._measured[self._names[servo]] = _feedback(reply.data)
+                self._measured[self._names[servo]] = self._feedback(servo, reply.data)
         return missing
 
+    def _feedback(self, servo: int, state: bytes) -> Feedback:
+        """Return a servo's measurements, its positions counted from the calibration's turn."""
+        measured, turns = self._family.feedback(state), self._turns[servo]
+        return replace(measured, position=measured.position + turns, goal=measured.goal + turns) if turns else measured
+
     def _positions(self, key: str) -> np.ndarray:
-        return np.array([getattr(self._measured[name], key) for name in JOINTS])
+        return np.array([getattr(self._measured[name], key) for name in self._arm.names])
 
     def _write_goals(self, goals: Sequence[int] | np.ndarray) -> None:
         """Write goals in steps with one request."""
-        self._opened()[1].sync_write(_GOAL.address, self._packed(goals))
+        self._opened()[1].sync_write(self._table["goal_position"].address, self._packed(goals))
 
     def _packed(self, goals: Sequence[int] | np.ndarray) -> dict[int, bytes]:
         """Return the bytes of goals in steps, each within the range of its joint, by servo; none for a limp one."""
-        packed, limp = {}, self._settings.limp
+        packed, limp, register = {}, self._settings.limp, self._table["goal_position"]
         for joint, goal in zip(self._calibration.joints.values(), goals, strict=True):
             if joint.id not in limp:
-                packed[joint.id] = _GOAL.pack(min(max(int(goal), joint.range_min), joint.range_max))
+                within = min(max(int(goal), joint.range_min), joint.range_max)
+                packed[joint.id] = register.pack(within - self._turns[joint.id])
         return packed
 
     def _judged(self, missing: tuple[int, ...]) -> tuple[Fault, ...]:
@@ -502,9 +540,9 @@ class FeetechArm:
         group, bus = self._opened()
         absent = {self._names[servo] for servo in missing}
         fresh = {name: measured for name, measured in self._measured.items() if name not in absent}
-        limits = self._limits | dict.fromkeys(self._eased, self._grip_torque)
+        limits = self._limits | {name: self._grip_torque[name] for name in self._eased}
         settings = tuple(Fault("servo_settings", lost.joint, str(lost)) for lost in self._settings.lost)
-        closing = {name: -int(sign) for name, sign in zip(JOINTS, self._signs, strict=True)}
+        closing = {name: -int(sign) for name, sign in zip(self._arm.names, self._signs, strict=True)}
         faults = settings + self._health.look(self._now(), fresh, limits, closing)
         self._ease_grips()
         silent = [self._names[servo] for servo in missing if group.age_ns(servo) > _SILENT_NS]
@@ -520,7 +558,7 @@ class FeetechArm:
         if not changed or not self._is_reset:
             return
         limits = {
-            self._calibration.joints[joint].id: self._grip_torque if joint in eased else self._limits[joint]
+            self._calibration.joints[joint].id: self._grip_torque[joint] if joint in eased else self._limits[joint]
             for joint in changed
         }
         missed = {self._names[servo] for servo in self._settings.change_limits(self._opened()[1], limits)}
@@ -529,37 +567,19 @@ class FeetechArm:
     def _state(self, applied: np.ndarray, faults: tuple[Fault, ...]) -> RobotState:
         group, bus = self._opened()
         position = self._calibration.angles(self._positions("position"))
-        speed = self._positions("speed") * STEP_RAD * self._signs
+        speed = self._positions("speed") * self._arm.step_rad * self._signs
         command = self.spec.commands["joint_target"]
         goal = self._calibration.angles(self._positions("goal"))
         sensors = {
-            "joint_position": _wrapped(position).astype(np.float32),
+            "joint_position": np.clip(position, -_TURN, _TURN).astype(np.float32),
             "joint_velocity": np.clip(speed, *self.spec.sensors["joint_velocity"].bounds).astype(np.float32),
             "joint_goal": np.clip(goal, *command.bounds).astype(np.float32),
-            "gripper_position": forward_kinematics(position).astype(np.float32),
+            **{name: derive(position).astype(np.float32) for name, derive in self._arm.derived.items()},
         }
         oldest_ns = max(group.age_ns(servo) for servo in self._calibration.ids)
         ages = {"joint_position": oldest_ns, "joint_velocity": oldest_ns}
         held = np.clip(applied, *command.bounds).astype(np.float32)
         return RobotState(sensors, {"joint_target": held}, bus.port.now_ns(), ages, faults=faults)
-
-
-def _actuation(registers: Mapping[str, int], volts: float | None, delay_s: float | Sequence[float] | None) -> Actuation:
-    """Return the gains and delays of an arm's manifest.
-
-    Raises:
-        ValueError: a number is not allowed.
-    """
-    if volts is not None and not 4.0 <= volts <= 14.0:
-        raise ValueError(f"the setting volts is {volts}, allowed are 4 to 14, as these servos take them")
-    gains: dict[str, float | Sequence[float]] = dict(registers)
-    if volts is not None:
-        gains |= {"volts": volts, "stiffness": STIFFNESS * registers["p"] * volts}
-    try:
-        delays = {} if delay_s is None else {"command": Range.of(delay_s)}
-    except ValueError as error:
-        raise ValueError(f"the setting delay_s {error}") from error
-    return Actuation(Actuation.for_all(SO101.commands, gains).gains, delays)
 
 
 def _read(bus: ServoBus, servo: int, address: int, count: int, attempts: int = 4) -> bytes:
@@ -575,16 +595,5 @@ def _read(bus: ServoBus, servo: int, address: int, count: int, attempts: int = 4
     return bus.read(servo, address, count).data
 
 
-def _feedback(state: bytes) -> Feedback:
-    """Return the measurements in the bytes of the block `STATE`."""
-    return decode_feedback(state[SETTINGS[1] :])
-
-
 def _without(answers: Mapping[int, Reply], missing: Sequence[int]) -> dict[int, Reply]:
     return {servo: reply for servo, reply in answers.items() if servo not in missing}
-
-
-def _wrapped(angles: np.ndarray) -> np.ndarray:
-    """Return angles within the field's range of a turn either way, whatever an encoder that jumped says."""
-    limit = STEPS * STEP_RAD
-    return np.asarray(np.clip(angles, -limit, limit))
