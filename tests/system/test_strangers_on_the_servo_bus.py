@@ -20,6 +20,7 @@ import pytest
 from hal.drivers import dynamixel, feetech
 from hal.drivers.bus import BusSettings, ServoBus
 from hal.drivers.calibration import load_calibration
+from hal.drivers.dynamixel_x import TABLE
 from hal.drivers.serial_port import SerialPort
 from hal.robots.so101 import HIGH, JOINTS, LOW
 from hal.robots.so101_units import JointUnits
@@ -326,3 +327,37 @@ def test_the_vendors_dynamixel_sdk_reads_and_writes_also_what_must_be_stuffed(py
         told = stranger(python, DYNAMIXEL_SDK, terminal.path)
     assert (told["model"], told["goal"], told["refused"]) == (1060, 0xFDFFFF, 7)
     assert told["positions"] == [int.from_bytes(servo.memory[132:136], "little") for servo in servos]
+
+
+CONTROL_TABLES = """
+import pathlib, dynamixel_easy_sdk
+told = {}
+for model in ("xl330_m288", "xl330_m077", "xl430_w250"):
+    file = pathlib.Path(dynamixel_easy_sdk.__file__).parent / "control_table" / (model + ".model")
+    rows = [line.split("\\t") for line in file.read_text().split("[control table]")[1].splitlines()]
+    told[model] = {row[2]: [int(row[0]), int(row[1])] for row in rows if len(row) == 3 and row[0].isdigit()}
+print(json.dumps(told))
+"""
+
+MAKERS_NAMES = {
+    "model": "Model Number", "firmware": "Firmware Version", "id": "ID", "baud_rate": "Baud Rate",
+    "return_delay": "Return Delay Time", "drive_mode": "Drive Mode", "mode": "Operating Mode",
+    "homing_offset": "Homing Offset", "max_temperature": "Temperature Limit", "max_voltage": "Max Voltage Limit",
+    "min_voltage": "Min Voltage Limit", "max_torque": "PWM Limit", "max_position": "Max Position Limit",
+    "min_position": "Min Position Limit", "shutdown": "Shutdown", "torque_enable": "Torque Enable",
+    "status_return": "Status Return Level", "status": "Hardware Error Status", "d": "Position D Gain",
+    "i": "Position I Gain", "p": "Position P Gain", "watchdog": "Bus Watchdog", "torque_limit": "Goal PWM",
+    "acceleration": "Profile Acceleration", "goal_speed": "Profile Velocity", "goal_position": "Goal Position",
+    "moving": "Moving", "present_load": "Present PWM", "present_speed": "Present Velocity",
+    "present_position": "Present Position", "present_voltage": "Present Input Voltage",
+    "present_temperature": "Present Temperature",
+}  # fmt: skip
+
+
+def test_our_registers_lie_where_the_makers_control_tables_say(python: str) -> None:
+    needed(python, "dynamixel_easy_sdk")
+    told = stranger(python, CONTROL_TABLES, "")
+    for rows in told.values():
+        assert {name: [TABLE[name].address, TABLE[name].size] for name in MAKERS_NAMES} == {
+            name: rows[theirs] for name, theirs in MAKERS_NAMES.items()
+        }
