@@ -63,6 +63,7 @@ class SourceData:
         opened: the arguments of `open_source` that made this; None if it was made otherwise.
 
     Raises:
+        TypeError: ``table`` is no table of frames, such as a folder, which `open_source` opens.
         SourceError: there is no transition, or the task does not fit the data.
     """
 
@@ -76,6 +77,11 @@ class SourceData:
         sensors: Sensors | None = None,
         ends: str = "recorded",
     ) -> None:
+        if not isinstance(table, Table):
+            raise TypeError(
+                f"SourceData takes a table of frames, this is {table!r:.80}; rlenv_robot.open_source opens a folder, a "
+                "file or a data set by its name"
+            )
         if mode not in ("training", "inference"):
             raise SourceError(f"mode is {mode!r}, allowed are 'training' and 'inference'")
         if not 0 <= discount <= 1:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rlenv_robot as rr
 from hal import Field, SourceError, Spec
 from hal.frame_layout import FrameLayout
 from recorder.table.table import Table
@@ -497,3 +498,8 @@ def test_an_unknown_folder_says_what_was_looked_for(tmp_path: Path) -> None:
         open_source(tmp_path)
     with pytest.raises(SourceError, match="is a file"):
         open_source(tmp_path / "notes.txt")
+
+
+def test_source_data_of_a_folders_name_names_the_function_that_opens_it() -> None:
+    with pytest.raises(TypeError, match="open_source"):
+        rr.SourceData("runs")  # type: ignore[arg-type]
