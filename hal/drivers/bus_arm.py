@@ -467,11 +467,12 @@ class BusArm:
             self._sleep(LATE_NS / 1e9)  # until no late answer can be taken for a new one
         self._settings.require(bus, group.newest)  # before any torque: a servo in another mode would turn
         torque, goal = self._table["torque_enable"], self._table["goal_position"]
-        for servo in self._calibration.ids:
+        for servo, joint in zip(self._calibration.ids, self._calibration.joints.values(), strict=True):
             if _read(bus, servo, torque.address, torque.size) == ON:
                 continue  # it holds its goal already: another one would move it
-            position = goal.pack(self._family.feedback(group.newest[servo].data).position)
-            bus.write(servo, goal.address, position)
+            position = self._family.feedback(group.newest[servo].data).position
+            self._turns[servo] = whole_turns(joint, position, self._family)  # it may have started anew
+            bus.write(servo, goal.address, goal.pack(position))
             bus.write(servo, torque.address, ON)
         missing = self._refresh()
         self._settings.expect_torque()

@@ -133,6 +133,27 @@ def test_a_turn_that_a_dynamixel_forgot_is_put_right(virtual: Callable) -> None:
     robot.close()
 
 
+def test_a_dynamixel_that_started_anew_on_another_turn_does_not_turn_round(virtual: Callable) -> None:
+    world = virtual(koch().load_arm(), pose=(0.0, -0.2, 0.0, 0.0, 0.0, 0.0))
+    robot = world.driver()
+    moved(robot, np.array([0.0, 0.5, 0.0, 0.0, 0.0, 0.0]))
+    servo = world.arm.servos[1]
+    counted = servo.present
+    world.arm.power_cycle(2)
+    assert abs(servo.present - counted) > 4000, "it counts from another turn now"
+    with pytest.raises(RobotStopped, match="shoulder_lift"):
+        robot.step({"joint_target": world.arm.joints.astype(np.float32)})
+    state = robot.reset({"clear_stop": "its plug was loose"})
+    np.testing.assert_allclose(state.sensors["joint_position"], world.arm.joints, atol=0.1)
+    fastest = 0.0
+    for _ in range(30):
+        before = world.arm.joints
+        state = robot.step({"joint_target": state.applied["joint_target"]})
+        fastest = max(fastest, float(np.abs(world.arm.joints - before).max()))
+    assert fastest < 0.1, "rad in a period"
+    robot.close()
+
+
 def test_a_dynamixel_stops_by_itself_when_nobody_asks_it_anything(virtual: Callable) -> None:
     world = virtual(koch().load_arm())
     robot = world.driver()
