@@ -140,8 +140,9 @@ class BusArm:
         self._on_stop = on_stop
         self._eased: frozenset[str] = frozenset()  # joints whose limit is that of a grip
         rate_hz = self._arm.rate_hz if rate_hz is None else rate_hz
-        actuation = self._arm.actuation(self._gains, volts, delay_s)
-        self._spec = replace(self._arm.spec, rate_hz=rate_hz, actuation=actuation)
+        self._spec = replace(
+            self._arm.spec, rate_hz=rate_hz, actuation=self._arm.actuation(self._gains, volts, delay_s)
+        )
         self._fitness = FitnessSettings(travel_tolerance_deg=travel_tolerance_deg, volts=volts)
         self._bus_settings = BusSettings(turnaround_s, latency_s)
         self._now, self._sleep = now or self._port_now, sleep or self._port_sleep
@@ -334,7 +335,8 @@ class BusArm:
                 else:
                     present, goals = self._positions("position"), self._positions("goal")
                     held = self._packed(present + np.clip(goals - present, -self._hold_steps, self._hold_steps))
-                    self._family.release_watchdog(bus, self._calibration.ids)
+                    for servo in self._family.release_watchdog(bus, self._calibration.ids):
+                        held.pop(servo, None)  # it holds where its watchdog has stopped it
                     missed = write_all(bus, self._table["goal_position"].address, held) if held else []
             except ConnectionLost as error:
                 _log.error("the arm could not be told to stop: %s", error)

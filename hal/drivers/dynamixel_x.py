@@ -173,15 +173,24 @@ class DynamixelX(ServoFamily):
             problem = f"PWM limit (36) is {registers['max_torque'] / FULL_DUTY:.0%}, it can't carry the arm"
             yield RegisterMisfit("weak", problem, wizard)
 
-    def release_watchdog(self, bus: ServoBus, servos: Sequence[int]) -> None:
-        """Clear the watchdog of servos that it has stopped, and arm it again."""
-        register = TABLE["watchdog"]
-        replies = bus.sync_read(register.address, register.size, servos)
+    def release_watchdog(self, bus: ServoBus, servos: Sequence[int]) -> Sequence[int]:
+        """Clear the watchdog of servos that it has stopped, and arm it again.
+
+        The manual does not say whether such a servo would go on to its old goal, so its goal becomes where it is.
+        """
+        watchdog, present, goal = (TABLE[name] for name in ("watchdog", "present_position", "goal_position"))
+        replies = bus.sync_read(watchdog.address, watchdog.size, servos)
         stopped = [servo for servo, reply in replies.items() if reply.data == b"\xff"]
-        if stopped:
-            bus.sync_write(register.address, dict.fromkeys(stopped, b"\x00"))
-            armed = register.pack(self.same_on_all["watchdog"])
-            bus.sync_write(register.address, dict.fromkeys(stopped, armed))
+        positions = bus.sync_read(present.address, present.size, stopped) if stopped else {}
+        if positions:
+            bus.sync_write(watchdog.address, dict.fromkeys(positions, b"\x00"))
+            bus.sync_write(goal.address, {servo: reply.data for servo, reply in positions.items()})
+            bus.sync_write(watchdog.address, dict.fromkeys(positions, watchdog.pack(self.same_on_all["watchdog"])))
+        return list(positions)
+
+    def disarm_watchdog(self, bus: ServoBus, servos: Sequence[int]) -> None:
+        """Switch the watchdog off, so that another program finds servos that take its goals."""
+        bus.sync_write(TABLE["watchdog"].address, dict.fromkeys(servos, b"\x00"))
 
     def write_kept(self, bus: ServoBus, servo: int, contents: Mapping[str, int]) -> None:
         """Write registers of EEPROM; the servo refuses them while its torque is on."""

@@ -103,8 +103,19 @@ class ServoFamily(ABC):
     def misfits(self, registers: Mapping[str, int]) -> Iterator[RegisterMisfit]:
         """Yield each setting in EEPROM with which the servo would not go where its goals say."""
 
-    def release_watchdog(self, bus: ServoBus, servos: Sequence[int]) -> None:  # most have none
-        """Let servos take goals again whose own watchdog has stopped them.
+    def release_watchdog(self, bus: ServoBus, servos: Sequence[int]) -> Sequence[int]:
+        """Let servos take goals again whose own watchdog has stopped them; they hold where they are.
+
+        Returns:
+            Those servos.
+
+        Raises:
+            ConnectionLost: the line is gone.
+        """
+        return ()
+
+    def disarm_watchdog(self, bus: ServoBus, servos: Sequence[int]) -> None:  # most have none
+        """Switch off the watchdog of servos that have no torque, since nobody will ask them anything.
 
         Raises:
             ConnectionLost: the line is gone.

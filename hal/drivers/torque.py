@@ -154,7 +154,10 @@ def let_down(
         rests = before is not None and int(np.abs(now - before).max()) <= _REST_STEPS
         rests_s = rests_s + _PERIOD_S if rests else 0.0
         before = before if rests else now
-    return not switch_off(bus, servos, family)
+    powered = switch_off(bus, servos, family)
+    if not powered:
+        family.disarm_watchdog(bus, servos)
+    return not powered
 
 
 def switch_off(bus: ServoBus, servos: Sequence[int], family: ServoFamily) -> list[int]:

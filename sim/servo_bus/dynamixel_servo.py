@@ -1,7 +1,7 @@
 """A Dynamixel XL330 or XL430-W250 as seen from its serial line: memory, access rights, ranges, watchdog and motor.
 
-Source: ROBOTIS e-Manual, control tables of the models. Where it says nothing, this is assumed: a watchdog that acts
-puts the goal at the present position; a goal PWM of 0 shorts the winding.
+Source: ROBOTIS e-Manual, control tables of the models. Where it says nothing, this is assumed: a servo that was stopped
+by its watchdog goes on to its goal once that is cleared; a goal PWM of 0 shorts the winding.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class DynamixelServo:
         self._kept = bytes(self.memory)
         self._pending: tuple[int, bytes] | None = None
         self._turned = self._last = round(self.encoder)
-        self._silent_s = 0.0
+        self._silent_s, self._halted_at = 0.0, 0
         self.measure()
 
     def get(self, name: str) -> int:
@@ -130,7 +130,12 @@ class DynamixelServo:
 
     @property
     def goal(self) -> float:
-        """The goal, steps; within the limits of registers 52 and 48 unless the servo counts turns."""
+        """The goal, steps; within the limits of registers 52 and 48 unless the servo counts turns.
+
+        After the watchdog has acted it is where that happened.
+        """
+        if self.memory[_WATCHDOG] == 255:
+            return self._halted_at
         goal = self.get("goal_position")
         if self.memory[11] == EXTENDED_POSITION:
             return goal
@@ -194,8 +199,7 @@ class DynamixelServo:
         """Let the bus watchdog act, if it is armed: it reads -1, and goals can't be written until 0 clears it."""
         if self.memory[_WATCHDOG] not in (0, 255):
             self.memory[_WATCHDOG] = 255
-            if self.has_load:
-                self.set("goal_position", self.present)
+            self._halted_at = self.present
 
     # -- instructions ----------------------------------------------------------------------------------------------
 

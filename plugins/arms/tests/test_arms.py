@@ -160,12 +160,17 @@ def test_a_dynamixel_stops_by_itself_when_nobody_asks_it_anything(virtual: Calla
     moved(robot, pose_of(world.table), 20)
     world.pass_time(1.0)
     assert {servo.get("watchdog") for servo in world.arm.servos} == {255}
+    for servo in world.arm.servos:
+        servo.set("goal_position", servo.present + 300)  # as if it would go on to its old goal
+    before = world.arm.joints
     with pytest.raises(RobotStopped, match="its own watchdog"):
         robot.step({"joint_target": pose_of(world.table).astype(np.float32)})
     robot.reset({"clear_stop": "looked at it"})
-    assert moved(robot, pose_of(world.table), 20) is not None
+    np.testing.assert_allclose(world.arm.joints, before, atol=0.02)
     robot.close()
+    world.pass_time(1.0)
     assert {servo.drive for servo in world.arm.servos} == {"off"}
+    assert {servo.get("watchdog") for servo in world.arm.servos} == {0}, "another program may use the arm"
 
 
 def test_gains_that_lie_in_ram_are_written_in_each_reset_and_watched(virtual: Callable) -> None:
