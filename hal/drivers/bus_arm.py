@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -17,7 +16,7 @@ from hal.clock import Rate
 from hal.drivers.arm_table import ArmTable, load_arm
 from hal.drivers.bus import LATE_NS, BusSettings, Port, Reply, ServoBus
 from hal.drivers.calibration import Calibration, load_calibration
-from hal.drivers.fitness import FitnessSettings, ServoFacts, UnfitArm, check_arm, whole_turns
+from hal.drivers.fitness import FitnessSettings, ServoFacts, UnfitArm, check_arm, read_register, whole_turns
 from hal.drivers.group_read import GroupRead
 from hal.drivers.health import HealthSettings, HealthWatch
 from hal.drivers.registers import Feedback
@@ -25,7 +24,7 @@ from hal.drivers.servo_settings import ServoSettings
 from hal.drivers.simulated_port import SimulatedPort, open_port
 from hal.drivers.so101_arm import SO101_ARM
 from hal.drivers.torque import OFF, ON, damp, let_down, write_all
-from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, Fault, RobotError, RobotStopped, StopReason
+from hal.errors import ConnectionLost, EpisodeError, Fault, RobotError, RobotStopped, StopReason
 from hal.field import JsonDict
 from hal.robot import CLOSE_S, RobotSpec, RobotState
 from hal.stops.latch import check_clears
@@ -470,7 +469,7 @@ class BusArm:
         self._settings.require(bus, group.newest)  # before any torque: a servo in another mode would turn
         torque, goal = self._table["torque_enable"], self._table["goal_position"]
         for servo, joint in zip(self._calibration.ids, self._calibration.joints.values(), strict=True):
-            if _read(bus, servo, torque.address, torque.size) == ON:
+            if torque.pack(read_register(bus, servo, torque)) == ON:
                 continue  # it holds its goal already: another one would move it
             position = self._family.feedback(group.newest[servo].data).position
             self._turns[servo] = whole_turns(joint, position, self._family)  # it may have started anew
@@ -583,19 +582,6 @@ class BusArm:
         ages = {"joint_position": oldest_ns, "joint_velocity": oldest_ns}
         held = np.clip(applied, *command.bounds).astype(np.float32)
         return RobotState(sensors, {"joint_target": held}, bus.port.now_ns(), ages, faults=faults)
-
-
-def _read(bus: ServoBus, servo: int, address: int, count: int, attempts: int = 4) -> bytes:
-    """Read registers of one servo, again where a packet was lost.
-
-    Raises:
-        DeadlineExceeded: no answer came to any attempt.
-        ConnectionLost: the line is gone.
-    """
-    for _ in range(attempts - 1):
-        with contextlib.suppress(DeadlineExceeded):
-            return bus.read(servo, address, count).data
-    return bus.read(servo, address, count).data
 
 
 def _without(answers: Mapping[int, Reply], missing: Sequence[int]) -> dict[int, Reply]:

@@ -10,10 +10,9 @@ from pathlib import Path
 from hal.drivers.arm_table import ArmJoint, ArmTable
 from hal.drivers.bus import ServoBus
 from hal.drivers.calibration import Calibration, CalibrationError, calibration_from_sweep
-from hal.drivers.fitness import read_facts
+from hal.drivers.fitness import read_facts, read_register
 from hal.drivers.servo_family import ServoFamily
 from hal.drivers.so101_arm import SO101_ARM
-from hal.errors import DeadlineExceeded
 
 __all__ = ["SweepFile", "check_same_arm", "finish_calibration", "set_zero", "sweep_joint", "write_calibration"]
 
@@ -23,8 +22,8 @@ _BEYOND_STEPS = 35
 _ZERO_POSE_STEPS = 170
 """An arm that somebody holds in its zero pose may be off by 15 degrees."""
 
-_LOST = 10
-"""Number of reads in a row that may fail in a sweep."""
+_TRIES = 11
+"""Number of times that a register is read in a sweep before a servo counts as silent."""
 
 
 def sweep_joint(
@@ -102,13 +101,7 @@ def _encoder(bus: ServoBus, servo: int, family: ServoFamily) -> int:
 
 def _read(bus: ServoBus, servo: int, name: str, family: ServoFamily) -> int:
     """Read a register; a lost packet is no reason to give a sweep up."""
-    register = family.table[name]
-    for _ in range(_LOST):
-        try:
-            return register.unpack(bus.read(servo, register.address, register.size).data)
-        except DeadlineExceeded:
-            continue
-    return register.unpack(bus.read(servo, register.address, register.size).data)
+    return read_register(bus, servo, family.table[name], _TRIES)
 
 
 def write_calibration(bus: ServoBus, calibration: Calibration) -> int:

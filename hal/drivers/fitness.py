@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hal.drivers.arm_table import ArmTable
 from hal.drivers.bus import ServoBus
 from hal.drivers.calibration import Calibration, JointCalibration
+from hal.drivers.registers import Register
 from hal.drivers.servo_family import ServoFamily
 from hal.errors import DeadlineExceeded, RobotError
 
@@ -19,6 +21,7 @@ __all__ = [
     "check_arm",
     "check_servos",
     "read_facts",
+    "read_register",
     "whole_turns",
 ]
 
@@ -97,6 +100,19 @@ class ServoFacts:
     temperature: int
     alarms: int
     torque: int
+
+
+def read_register(bus: ServoBus, servo: int, register: Register, attempts: int = 4) -> int:
+    """Read a register of one servo, again where a packet was lost.
+
+    Raises:
+        DeadlineExceeded: no answer came to any attempt.
+        ConnectionLost: the line is gone.
+    """
+    for _ in range(attempts - 1):
+        with contextlib.suppress(DeadlineExceeded):
+            return register.unpack(bus.read(servo, register.address, register.size).data)
+    return register.unpack(bus.read(servo, register.address, register.size).data)
 
 
 def read_facts(bus: ServoBus, servo: int, family: ServoFamily, attempts: int = 3) -> ServoFacts | None:
