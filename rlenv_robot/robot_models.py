@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Never, Protocol, TypeVar, cast, runtime_checka
 
 from hal import Robot, RobotSpec
 from hal.robots.so101_table import MOST_CUBES, so101_table_spec
-from recorder.formats.recorded_robot import RecordedRobot, SensorsFrom
+from rlenv_formats.recorded_robot import RecordedRobot, SensorsFrom
 from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
 from rlenv_robot.config.sim_settings import SimSettings
 from rlenv_robot.tables import Options
@@ -66,7 +66,7 @@ class RobotModel:
         variation: a function that returns the range in which such robots differ, as plain data: the keys ``timing`` and
             ``randomise``, as in a profile. ``rlenv-robot train`` draws from it.
         sensors_from: a function that computes the sensors of a recording that lacks some
-            (`recorder.formats.recorded_robot.SensorsFrom`).
+            (`rlenv_formats.recorded_robot.SensorsFrom`).
         arm: the table of the joints of an arm of servos, which ``calibrate`` and ``twin --bus`` take.
         image_sensors: cameras whose images are sensors too, beside those of ``spec``. Simulations draw them; on a real
             robot `hal.cameras.image_sensors.WithImageSensors` takes them from its cameras.

@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike
 from hal import SourceError
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
-from recorder.read.remote.cache import BYTES
-from recorder.read.remote.mirror import is_address, mirror
 from recorder.table.spool import RowSpool, scratch_folder
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
+from rlenv_formats.remote.cache import BYTES
+from rlenv_formats.remote.mirror import is_address, mirror
 from rlenv_robot.data.batches import Batches
 from rlenv_robot.data.filters import select
 from rlenv_robot.data.folder import read_folder
@@ -456,7 +456,7 @@ def open_source(
         episodes: numbers of the episodes to read, as the data set counts them; several paths count through.
         columns: the names that stand for observation and action, where the data set has others: for LeRobot
             ``{"observation.state": "state", "action": "actions"}``; for tables and HDF5 files of any layout see
-            `recorder.formats.mapped`.
+            `rlenv_formats.mapped`.
         keep_last: of a LeRobot data set, or of mapped columns: whether the last observation and action of an episode
             become a row, for imitation. What followed them was not recorded; the row repeats the observation.
         units: of the joints of an SO-101 that LeRobot recorded, ``degrees`` or ``percent``. Without them, and without

@@ -110,13 +110,13 @@ class Format:
 
 
 _BUILT_IN: Mapping[str, str] = {
-    "lerobot": "recorder.formats.lerobot.read:LEROBOT",
-    "parquet": "recorder.formats.parquet:PARQUET",
-    "minari": "recorder.formats.minari:MINARI",
-    "robomimic": "recorder.formats.robomimic:ROBOMIMIC",
-    "bags": "recorder.formats.bags:BAGS",
-    "mapped": "recorder.formats.mapped:MAPPED",
-    "rerun": "recorder.formats.rerun:RERUN",
+    "lerobot": "rlenv_formats.lerobot.read:LEROBOT",
+    "parquet": "rlenv_formats.parquet:PARQUET",
+    "minari": "rlenv_formats.minari:MINARI",
+    "robomimic": "rlenv_formats.robomimic:ROBOMIMIC",
+    "bags": "rlenv_formats.bags:BAGS",
+    "mapped": "rlenv_formats.mapped:MAPPED",
+    "rerun": "rlenv_formats.rerun:RERUN",
 }
 """In the order in which a path is tried."""
 
@@ -201,7 +201,7 @@ def read_any(path: Path, **options: object) -> Table | None:
 
     Args:
         path: of the data set.
-        options: of its format. With ``columns``, files of any layout are read by `recorder.formats.mapped`.
+        options: of its format. With ``columns``, files of any layout are read by `rlenv_formats.mapped`.
 
     Raises:
         SourceError: the path does not exist, or a format recognises it but can't read it so.

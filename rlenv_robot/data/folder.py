@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from hal import SourceError
-from recorder.formats.foreign import find_git_lfs
-from recorder.formats.mapped import SUFFIXES
 from recorder.formats.registry import read_any, sets_in
 from recorder.git_lfs import is_git_lfs_pointer
 from recorder.names import LOG_NAME
-from recorder.read.remote.mirror import fetched
 from recorder.table.combine import joined, subset
 from recorder.table.load import load_runs
 from recorder.table.spool import scratch_folder
 from recorder.table.table import Table
+from rlenv_formats.foreign import find_git_lfs
+from rlenv_formats.mapped import SUFFIXES
+from rlenv_formats.remote.mirror import fetched
 from rlenv_robot.robot_models import load_robot_model
 
 __all__ = ["read_folder", "runs_at"]

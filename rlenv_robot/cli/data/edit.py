@@ -272,8 +272,8 @@ Examples:
 
 def run_units(args: argparse.Namespace) -> int:
     """Check the units against the data, write the declaration, and print what it means."""
-    from recorder.formats.lerobot.read import load_lerobot
-    from recorder.formats.lerobot.so101 import DECLARATION, declare_units
+    from rlenv_formats.lerobot.read import load_lerobot
+    from rlenv_formats.lerobot.so101 import DECLARATION, declare_units
 
     load_lerobot(args.path, args.unit, args.calibration)
     units = declare_units(args.path, args.unit, args.calibration)

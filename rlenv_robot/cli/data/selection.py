@@ -77,7 +77,7 @@ def location(text: str) -> Path:
     Raises:
         SourceError: nothing can be read at the address.
     """
-    from recorder.read.remote.mirror import is_address, mirror
+    from rlenv_formats.remote.mirror import is_address, mirror
 
     return mirror(text) if is_address(text) else Path(text)
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from hal import LogError, SourceError
+from plugins.formats.tests.lerobot.test_read import edit, write_set
 from recorder.checks.videos import check_videos
-from recorder.formats.lerobot.read import load_lerobot
 from recorder.images.images import Images
 from recorder.images.video import describe_video, open_video, write_video
 from recorder.table.table import Table
-from tests.recorder.formats.lerobot.test_read import edit, write_set
+from rlenv_formats.lerobot.read import load_lerobot
 
 pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
 pytest.importorskip("cv2", reason="OpenCV is not installed")

@@ -11,9 +11,9 @@ import pytest
 from hal import Field, SourceError, Spec
 from hal.frame_layout import FrameLayout
 from recorder.formats import registry
-from recorder.formats.bags import EXAMPLE
 from recorder.formats.registry import Format, format_of, writable_format
 from recorder.table.table import Table
+from rlenv_formats.bags import EXAMPLE
 
 PLUG_IN = """
 import numpy as np

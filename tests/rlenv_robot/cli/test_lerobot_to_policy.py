@@ -11,8 +11,8 @@ import pytest
 
 import rlenv_robot as rr
 from hal.robots.so101_units import JointUnits
+from plugins.formats.tests.lerobot.test_read import edit, write_set
 from rlenv_robot.cli.main import main
-from tests.recorder.formats.lerobot.test_read import edit, write_set
 
 pq = pytest.importorskip("pyarrow.parquet", reason="the extra 'parquet' is not installed")
 pa = pytest.importorskip("pyarrow")
