@@ -15,11 +15,10 @@ from numpy.typing import ArrayLike
 from hal import SourceError
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
+from recorder.read.addresses import BYTES, is_address, mirror
 from recorder.table.spool import RowSpool, scratch_folder
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
-from rlenv_formats.remote.cache import BYTES
-from rlenv_formats.remote.mirror import is_address, mirror
 from rlenv_robot.data.batches import Batches
 from rlenv_robot.data.filters import select
 from rlenv_robot.data.folder import read_folder

@@ -485,4 +485,4 @@ def _candidates(folder: Path) -> Iterator[Path]:
             yield file.parent if (file.parent / FIELDS).exists() else file
 
 
-BAGS = Format("bags", is_bags, load_bags, candidates=_candidates)
+BAGS = Format("bags", is_bags, load_bags, candidates=_candidates, looks="metadata.yaml (a ROS 2 bag, with fields.toml)")

@@ -18,7 +18,7 @@ from recorder.json_data import JsonDict, JsonObject
 from rlenv_formats.remote.mirror import fetched
 
 __all__ = [
-    "MOST_ELEMENTS", "check_file", "check_memory", "fill_pattern", "find_git_lfs", "inside", "listed", "read_mapping",
+    "MOST_ELEMENTS", "check_file", "check_memory", "fill_pattern", "inside", "listed", "read_mapping",
     "read_text", "shape_of", "whole_number",
 ]  # fmt: skip
 
@@ -50,21 +50,6 @@ def check_file(path: Path) -> Path:
     if advice:
         raise SourceError(f"{path} {advice}")
     return path
-
-
-def find_git_lfs(folder: Path, most: int = 200) -> Path | None:
-    """Return a Git LFS pointer among the first files in a folder or below it, or None."""
-    from recorder.git_lfs import is_git_lfs_pointer
-
-    looked = 0
-    for path in folder.rglob("*") if folder.is_dir() else (folder,):
-        if path.is_file():
-            looked += 1
-            if is_git_lfs_pointer(path):
-                return path
-        if looked >= most:
-            return None
-    return None
 
 
 def read_text(path: Path, most: int = _TEXT_BYTES) -> str:

@@ -35,8 +35,9 @@ from rlenv_formats.foreign import check_file, listed
 from rlenv_formats.hdf5 import Hdf5Group, as_field, member, open_hdf5, read_numbers
 from rlenv_formats.parquet_columns import ArrowTable, pyarrow_for, read_parquet
 from rlenv_formats.recorded_robot import RecordedRobot
+from rlenv_robot.robot_models import RobotModel
 
-__all__ = ["MAPPED", "SUFFIXES", "load_mapped"]
+__all__ = ["MAPPED", "load_mapped"]
 
 SUFFIXES = (".csv", ".parquet", ".hdf5", ".h5")
 _HDF5 = (".hdf5", ".h5")
@@ -57,13 +58,14 @@ def load_mapped(
     path: Path | str,
     columns: Mapping[str, str | Sequence[str]] | None = None,
     keep_last: bool = False,
-    robot: RecordedRobot | None = None,
+    robot: RobotModel | None = None,
 ) -> Table:
     """Read a file, or a folder of such files, by a mapping.
 
     Args:
         path: a file ending in one of `SUFFIXES`, or a folder with such files.
         columns: the mapping; see the head of this module.
+        robot: the model of the robot that the columns are of, or None.
         keep_last: whether an episode's last observation and action become a row where what followed is unknown; that
             row repeats the observation.
 
@@ -72,7 +74,7 @@ def load_mapped(
     """
     path = Path(path)
     names = _checked(path, columns or {})
-    reader, damaged = _Reader(names, keep_last, robot), []
+    reader, damaged = _Reader(names, keep_last, None if robot is None else RecordedRobot.of(robot)), []
     infos: list[JsonDict] = []
     for where, read in _episodes(path, names):
         try:
@@ -363,5 +365,10 @@ def _name(ours: str) -> str:
 
 
 MAPPED = Format(
-    "mapped", lambda path: False, load_mapped, options=("columns", "keep_last", "robot"), open_images=no_images
+    "mapped",
+    lambda path: False,
+    load_mapped,
+    options=("columns", "keep_last", "robot"),
+    open_images=no_images,
+    advice=lambda path: "name its columns: open_source(..., columns=)" if path.suffix in SUFFIXES else None,
 )

@@ -496,4 +496,5 @@ def _stored(file: Hdf5Group, number: int) -> Any:
 MINARI = Format(
     "minari", is_minari, load_minari, write_minari, True, open_minari_images,
     candidates=lambda folder: (mark.parents[1] for mark in folder.rglob(f"data/{META}")),
+    looks="data/metadata.json (Minari)",
 )  # fmt: skip

@@ -256,5 +256,6 @@ def _read_frames(files: Sequence[Path], layout: FrameLayout, own: str, episodes:
 
 PARQUET = Format(
     "parquet", is_parquet, load_parquet, write_parquet, holds_texts=True,
+    looks="frames/ with episodes.json (our Parquet)",
     candidates=lambda folder: (mark.parent for mark in folder.rglob(EPISODES) if is_parquet(mark.parent)),
 )  # fmt: skip

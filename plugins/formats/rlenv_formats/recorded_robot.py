@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from hal import Field, RobotSpec, SourceError
+from rlenv_robot.robot_models import RobotModel, SensorsFrom
 
-__all__ = ["RecordedRobot", "SensorsFrom"]
-
-SensorsFrom = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray], np.ndarray], Mapping[str, np.ndarray]]
-"""Computes sensors of a recording: from the observed ones, name -> (T, ...), the commands that led to rows 1 to T - 1,
-name -> (T - 1, ...), and the stamps (T,), ns. Returns name -> (T, ...); raises KeyError where it needs more."""
+__all__ = ["RecordedRobot"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +25,11 @@ class RecordedRobot:
 
     spec: RobotSpec
     sensors_from: SensorsFrom | None = None
+
+    @classmethod
+    def of(cls, model: RobotModel) -> RecordedRobot:
+        """Return what a recording of a robot of this model means."""
+        return cls(model.load_spec(), model.load_sensors_from())
 
     @cached_property
     def fields(self) -> dict[str, Field]:

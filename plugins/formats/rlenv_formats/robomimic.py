@@ -397,5 +397,5 @@ def _env_args(file: Hdf5Group) -> JsonObject:
 ROBOMIMIC = Format(
     "robomimic", is_robomimic, load_robomimic, write_robomimic, True, open_robomimic_images,
     candidates=lambda folder: (file for suffix in SUFFIXES for file in folder.rglob(f"*{suffix}")),
-    options=("keep_last",),
+    options=("keep_last",), looks="robomimic's file, ending in .hdf5",
 )  # fmt: skip

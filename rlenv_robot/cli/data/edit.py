@@ -1,4 +1,4 @@
-"""Verbs of ``rlenv-robot data`` that write: ``cut``, ``merge``, ``label``, ``recover`` and ``units``."""
+"""Verbs of ``rlenv-robot data`` that write: ``cut``, ``merge``, ``label`` and ``recover``."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from recorder.read.cut import Part
 
 __all__ = [
-    "add_cut", "add_label", "add_merge", "add_recover", "add_units", "run_cut", "run_label", "run_merge", "run_recover",
-    "run_units",
+    "add_cut", "add_label", "add_merge", "add_recover", "run_cut", "run_label", "run_merge", "run_recover",
 ]  # fmt: skip
 
 
@@ -245,39 +244,4 @@ def run_recover(args: argparse.Namespace) -> int:
     from recorder.read.recover import recover
 
     print(recover(one_run(args.path)))
-    return 0
-
-
-# -- data units ----------------------------------------------------------------------------------------------
-
-
-def add_units(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    parser.description = "Declare the units of an SO-101's joints in a LeRobot data set, which stores none."
-    parser.epilog = """
-LeRobot records degrees by default since version 0.4.4, and percent of the calibrated range before. The arm's own
-calibration file lies in ~/.cache/huggingface/lerobot/calibration/robots/; without it, percent are taken to be of the
-model's range. The declaration is meta/rlenv_robot.json in the data set. LeRobot ignores it.
-
-Examples:
-
-  rlenv-robot data units my-set degrees
-  rlenv-robot data units my-set percent --calibration my_arm.json
-"""
-    parser.add_argument("path", metavar="SET", type=Path, help="the LeRobot data set")
-    parser.add_argument("unit", choices=("degrees", "percent"), help="unit of the five arm joints")
-    parser.add_argument("--calibration", type=Path, metavar="FILE", help="the recording arm's calibration, by LeRobot")
-    parser.set_defaults(run=run_units)
-
-
-def run_units(args: argparse.Namespace) -> int:
-    """Check the units against the data, write the declaration, and print what it means."""
-    from rlenv_formats.lerobot.read import load_lerobot
-    from rlenv_formats.lerobot.so101 import DECLARATION, declare_units
-
-    load_lerobot(args.path, args.unit, args.calibration)
-    units = declare_units(args.path, args.unit, args.calibration)
-    print(f"{args.path / DECLARATION}: the joints are in {units.unit}")
-    for note in units.assumed:
-        print(f"note: {note}")
     return 0

@@ -77,7 +77,7 @@ def location(text: str) -> Path:
     Raises:
         SourceError: nothing can be read at the address.
     """
-    from rlenv_formats.remote.mirror import is_address, mirror
+    from recorder.read.addresses import is_address, mirror
 
     return mirror(text) if is_address(text) else Path(text)
 

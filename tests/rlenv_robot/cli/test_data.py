@@ -58,7 +58,7 @@ def runs(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "runs"))
 
 
-@pytest.mark.parametrize("verb", data.VERBS)
+@pytest.mark.parametrize("verb", data.all_verbs())
 def test_every_verb_explains_itself(verb: str, capsys: Captured) -> None:
     assert _run("data", verb, "--help") == 0
     assert f"usage: rlenv-robot data {verb}" in capsys.readouterr().out
@@ -92,7 +92,7 @@ def test_a_path_in_place_of_a_verb_is_shown(runs: Path, capsys: Captured) -> Non
     [
         (("shwo",), "'shwo' is neither a verb nor a path; verbs are ls, show, plot"),
         (("ls", "{}/nothing"), "does not exist"),
-        (("ls", "{}/empty"), "holds no runs (folders with a log.mcap) and no data set of lerobot"),
+        (("ls", "{}/empty"), "holds no runs (folders with a log.mcap) and no data set of bags"),
         (("check", "{}/empty"), "holds no data that can be read"),
         (("check", "{}/a", "--ignore", "noise"), "'noise', allowed are gap, clock"),
         (("plot", "{}/a", "--episodes", "7"), "there is no episode 7, there are 0 to 2"),
@@ -110,7 +110,7 @@ def test_a_path_in_place_of_a_verb_is_shown(runs: Path, capsys: Captured) -> Non
         (("label", "{}/a", "0", "--verdict", "great"), "invalid choice: 'great'"),
         (("export", "{}/a", "{}/new", "--to", "cassette"), "'cassette' is unknown"),
         (("export", "{}/a", "{}/new", "--to", "parquet", "--size", "8x6"), "parquet holds none"),
-        (("export", "{}/a", "{}/new", "--to", "minari", "--embed"), "--embed is for lerobot"),
+        (("export", "{}/a", "{}/new", "--to", "minari", "--embed"), "--embed is for formats with such a choice"),
         (("export", "{}/a", "{}/new", "--to", "minari", "--size", "8"), "must be width x height in pixels"),
         (("export", "{}/a", "{}/b", "--to", "parquet"), "exists, and nothing is overwritten"),
     ],
@@ -190,7 +190,7 @@ def test_export_goes_by_the_catalogue(runs: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_export_says_which_images(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     calls: list[Any] = []
-    known = Format("lerobot", lambda path: False, load_runs, holds_images=True)
+    known = Format("lerobot", lambda path: False, load_runs, holds_images=True, write_options=("embedded",))
     monkeypatch.setattr(
         "recorder.formats.registry.writable_format", lambda name: (known, lambda *all_: calls.append(all_) or [])
     )

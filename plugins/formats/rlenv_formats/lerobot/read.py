@@ -343,5 +343,6 @@ def _missing_videos(files: LeRobotFiles, videos: list[str]) -> list[str]:
 LEROBOT = Format(
     "lerobot", is_lerobot, load_lerobot, write_lerobot, True, LeRobotImages,
     candidates=lambda folder: (mark.parents[1] for mark in folder.rglob("meta/info.json")),
-    options=("units", "calibration", "columns", "episodes", "keep_last"),
+    options=("units", "calibration", "columns", "episodes", "keep_last"), write_options=("embedded", "environment"),
+    looks="meta/info.json (LeRobot 2.1 or 3.0)",
 )  # fmt: skip

@@ -9,10 +9,10 @@ import tempfile
 import threading
 from pathlib import Path
 
-__all__ = ["BYTES", "FetchCache", "default_folder"]
+from recorder.read.addresses import BYTES
 
-BYTES = 10 << 30
-"""Bytes that are kept unless another bound is given."""
+__all__ = ["FetchCache", "default_folder"]
+
 _DIGEST = hashlib.sha256().digest_size
 _SPARED = 0.9
 """Share of the bound to which the cache is emptied once it is full."""

@@ -22,14 +22,13 @@ from typing import Any
 
 from hal import SourceError
 from recorder.json_data import JsonDict
-from rlenv_formats.remote.cache import BYTES, FetchCache, default_folder
+from recorder.read.addresses import BYTES, MARK
+from rlenv_formats.remote.cache import FetchCache, default_folder
 from rlenv_formats.remote.requests import Absent, Pointer, asked, pointer_of, read_range
 
-__all__ = ["fetch_below", "fetched", "is_address", "is_pointer", "mirror", "opened", "size_of"]
+__all__ = ["fetch_below", "fetched", "is_pointer", "mirror", "opened", "size_of"]
 
 _MAGIC = b"rlenv-robot pointer to a remote file, version 1\n"
-_MARK = ".rlenv-robot-remote.json"
-"""The file of a mirrored folder that names its address."""
 _BLOCK = 1 << 18
 """Bytes that are kept together when a file is read in part."""
 _CHUNK = 8 << 20
@@ -63,11 +62,6 @@ _origins: dict[str, _Origin] = {}
 _lock = threading.RLock()
 
 
-def is_address(text: str) -> bool:
-    """Return whether a text names a place that is not a path of this machine."""
-    return re.match(r"[a-z][a-z0-9+.-]*://", text) is not None
-
-
 def mirror(
     address: str,
     folder: Path | None = None,
@@ -98,7 +92,7 @@ def mirror(
         origin.listed = bool(pointers)
         single = base.endswith(_FILES)
         _origins[str(root / name)] = origin
-        _write_once(root / _MARK, json.dumps({"address": address, "name": name}).encode())
+        _write_once(root / MARK, json.dumps({"address": address, "name": name}).encode())
         for relative, pointer in (pointers or _probed(origin)).items():
             _place(origin, root / name if single else _below(root / name, relative, address), pointer)
     _sweep(origin)
@@ -245,8 +239,8 @@ def _origin_of(path: Path) -> _Origin | None:
             if path == origin.root or path.is_relative_to(root):
                 return origin
         for parent in path.parents:
-            if (parent / _MARK).is_file():  # another process mirrored it
-                about = json.loads((parent / _MARK).read_bytes())
+            if (parent / MARK).is_file():  # another process mirrored it
+                about = json.loads((parent / MARK).read_bytes())
                 fs, base = _file_system(about["address"], {})
                 cache = FetchCache(parent.parent.parent / "blocks", BYTES // 2)
                 origin = _Origin(parent / about["name"], base.rstrip("/"), fs, cache, True)

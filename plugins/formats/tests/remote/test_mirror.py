@@ -20,7 +20,7 @@ from plugins.formats.tests.lerobot.test_read import write_set
 from plugins.formats.tests.remote.servers import FileServer, serve
 from rlenv_formats.lerobot.read import load_lerobot
 from rlenv_formats.parquet import load_parquet, write_parquet
-from rlenv_formats.remote.mirror import fetched, is_address, is_pointer, mirror, opened
+from rlenv_formats.remote.mirror import fetched, is_pointer, mirror, opened
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
 pytest.importorskip("aiohttp", reason="aiohttp is not installed")
@@ -317,9 +317,3 @@ def test_an_s3_server(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             rr.open_source("s3://bucket/none", cache=cache, storage_options=keys)
     finally:
         server.stop()
-
-
-def test_what_an_address_is() -> None:
-    assert [is_address(text) for text in ("hf://a/b", "s3://b", "https://h/x", "/a/b", "a:b", "C:/x", "./x")] == [
-        True, True, True, False, False, False, False,
-    ]  # fmt: skip
