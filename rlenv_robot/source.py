@@ -323,8 +323,8 @@ class SourceData:
                 * ``model_error`` with ``model`` and ``horizon``: a model of the dynamics on held-out episodes;
                 * ``model_return`` with ``model``, ``agent``, ``reward``, ``horizon``: a policy inside it.
 
-                What they return: `rlenv_robot.data.statistics`, `rlenv_robot.data.off_policy`,
-                `rlenv_robot.data.off_policy`, `rlenv_robot.data.dynamics`.
+                What they return: `rlenv_robot.data.statistics`, `rlenv_curate.off_policy`, `rlenv_curate.dynamics`.
+                Installed packages may declare further kinds (`rlenv_robot.data.statistics.StatisticsKind`).
 
         Raises:
             SourceError: as for `sample_steps`.

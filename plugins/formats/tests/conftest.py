@@ -12,6 +12,8 @@ from hal import Field, Spec
 from hal.frame_layout import FrameLayout
 from recorder.table.table import Table
 from tests.recorder.conftest import *  # noqa: F403
+from tests.rlenv_robot.adapters.conftest import table  # noqa: F401
+from tests.rlenv_robot.cli.test_data import made, runs  # noqa: F401
 
 JOINTS = ("pan", "lift")
 

@@ -11,9 +11,9 @@ import pytest
 
 from hal import SourceError
 from plugins.formats.tests.test_stored_images import photos
-from recorder.checks.videos import check_videos
 from recorder.formats.registry import recognised, sets_in
 from recorder.images.images import Images
+from rlenv_curate.checks.videos import check_videos
 from rlenv_formats.bag_images import pixels_of_message
 from rlenv_formats.bags import is_bags, load_bags
 from rlenv_robot.source import open_source

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from hal import SourceError
-from recorder.checks.videos import check_videos
 from recorder.images.images import Images
 from recorder.table.table import Table
+from rlenv_curate.checks.videos import check_videos
 from rlenv_formats.minari import load_minari
 from rlenv_formats.robomimic import load_robomimic
 from rlenv_formats.stored_images import pixels_of

@@ -11,19 +11,14 @@ __all__ = ["VERBS", "add", "all_verbs"]
 VERBS = {
     "ls": Verb("rlenv_robot.cli.data.view:add_ls", "list the runs in a folder"),
     "show": Verb("rlenv_robot.cli.data.view:add_show", "describe episodes, fields, returns and timing"),
-    "plot": Verb("rlenv_robot.cli.data.view:add_plot", "plot episodes"),
-    "check": Verb("rlenv_robot.cli.data.check", "find gaps, frozen sensors, clipped actions, ..."),
-    "cut": Verb("rlenv_robot.cli.data.edit:add_cut", "copy some episodes, or a span of time, into a new run"),
-    "merge": Verb("rlenv_robot.cli.data.edit:add_merge", "copy several runs into one new run"),
     "label": Verb("rlenv_robot.cli.data.edit:add_label", "add verdicts and remarks to recorded episodes"),
     "export": Verb("rlenv_robot.cli.data.export", "write another project's format"),
     "recover": Verb("rlenv_robot.cli.data.edit:add_recover", "repair a torn log, and report what was lost"),
     "verify": Verb("rlenv_robot.cli.data.verify", "show that runs are as they were recorded, and sign them"),
-    "timeline": Verb("rlenv_robot.cli.data.view:add_timeline", "put a client's run and its controller's on one clock"),
 }
 """The core's verbs of ``data``, in the order of the help. Packages declare further ones."""
 
-_PLUGINS = {"rlenv_formats": ("units",)}
+_PLUGINS = {"rlenv_curate": ("check", "cut", "merge", "plot", "timeline"), "rlenv_formats": ("units",)}
 """The plug-ins of this repository, and the verbs that each brings; for the message where one is not installed."""
 
 

@@ -14,10 +14,10 @@ import pytest
 
 from hal import LogError, SourceError
 from plugins.formats.tests.lerobot.test_read import edit, write_set
-from recorder.checks.videos import check_videos
 from recorder.images.images import Images
 from recorder.images.video import describe_video, open_video, write_video
 from recorder.table.table import Table
+from rlenv_curate.checks.videos import check_videos
 from rlenv_formats.lerobot.read import load_lerobot
 
 pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")

@@ -13,10 +13,11 @@ from hal.frame_layout import FrameLayout
 from recorder.log.labels import add_labels
 from recorder.log.mcap_writer import McapWriter
 from recorder.log.writer import LogWriter
-from recorder.read.cut import Part, copy_parts
 from recorder.read.mcap_reader import McapReader
 from recorder.read.reader import LogReader
+from recorder.read.verify import verify_run
 from recorder.table.load import build
+from rlenv_curate.cut import Part, copy_parts
 
 JPEG = b"\xff\xd8 stands for an image"
 
@@ -191,3 +192,9 @@ def test_streams_come_along_and_frames_still_name_their_samples(tmp_path: Path) 
     assert samples["sequence"].tolist() == list(range(6))
     assert frames["used_force"].tolist() == list(range(6))
     assert samples["newton"][frames["used_force"]].tolist() == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_copy_has_a_chain_of_its_own(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path / "run", [3, 4])
+    copy_parts([Part(tmp_path / "run", episodes=frozenset({1}))], tmp_path / "copy")
+    assert verify_run(tmp_path / "copy").unchanged

@@ -11,11 +11,11 @@ import pytest
 
 from hal import Field, Image, Spec
 from hal.frame_layout import FrameLayout
-from recorder.checks.logs import check_cameras
-from recorder.checks.table import ADVICE, Finding, check_table
 from recorder.log.mcap_writer import McapWriter
 from recorder.table.load import build
 from recorder.table.table import Table
+from rlenv_curate.checks.logs import check_cameras
+from rlenv_curate.checks.table import ADVICE, Finding, check_table
 from rlenv_robot.data.folder import read_folder
 
 PERIOD_NS = 20_000_000
@@ -194,7 +194,7 @@ def test_images_that_repeat(filmed: Any) -> None:
 
 
 def test_a_camera_that_lags(filmed: Any, tmp_path: Path) -> None:
-    from recorder.checks.logs import _examine
+    from rlenv_curate.checks.logs import _examine
 
     seen = [(n * PERIOD_NS - 30_000_000, n * PERIOD_NS, n) for n in range(50)]
     (finding,) = _examine("wrist", 0, seen, 50, PERIOD_NS)

@@ -17,7 +17,7 @@ _STATE = ("qpos", "qvel", "ctrl")
 
 
 class SimulatedDynamics:
-    """Predict the next observation by simulation; a `rlenv_robot.data.dynamics.Model`.
+    """Predict the next observation by simulation; a `rlenv_curate.dynamics.Model`.
 
     The simulation is put where the observation says, the action is limited as the robot's guard would, and one control
     period is simulated for all observations at once. Fields of the observation that no sensor of the robot gives, as a

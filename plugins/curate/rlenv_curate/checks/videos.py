@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from hal import LogError, SourceError
-from recorder.checks.table import DataSet, Finding
 from recorder.images.sources import ImageSources, LogImages
 from recorder.images.video import describe_video, open_video
 from recorder.table.table import MISSING, ImageSource, Table, VideoSpan
+from rlenv_curate.checks.table import DataSet, Finding
 
 __all__ = ["check_videos"]
 
 _RATE = 0.01
 """Largest relative difference between the rate of a video, or of the stamps, and that of the data set."""
 _OLD = 2.5
-"""Periods of control above which an image is too old for its frame; those of a gap (`recorder.checks.table`)."""
+"""Periods of control above which an image is too old for its frame; those of a gap (`rlenv_curate.checks.table`)."""
 
 
 def check_videos(table: Table) -> list[Finding]:

@@ -15,10 +15,10 @@ from matplotlib.axes import Axes
 
 from hal import Field, SourceError, Spec
 from hal.frame_layout import FrameLayout
-from recorder.figures.histograms import plot_histograms
 from recorder.table.combine import subset
 from recorder.table.load import build
 from recorder.table.table import Table
+from rlenv_curate.histograms import plot_histograms
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_actions_beyond_the_twelfth_are_named(table: Table, tmp_path: Path, monk
     rows["action_many"] = np.random.default_rng(0).normal(size=(10, 20))
     many = Table(wide, rows, np.array([0]), np.array([10]), ({},), "many")
     titles: list[str] = []
-    monkeypatch.setattr("recorder.figures.histograms.heading", lambda figure, title, facts: titles.extend(facts))
+    monkeypatch.setattr("rlenv_curate.histograms.heading", lambda figure, title, facts: titles.extend(facts))
     plot_histograms(many, tmp_path / "many.svg")
     assert any("8 more" in title for title in titles)
 

@@ -9,7 +9,7 @@ import pytest
 
 import rlenv_robot as rr
 from hal import SourceError, SpecMismatch
-from recorder.checks.table import check_table
+from rlenv_curate.checks.table import check_table
 from rlenv_robot.cli.main import main
 from rlenv_robot.data.folder import read_folder
 

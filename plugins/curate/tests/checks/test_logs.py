@@ -9,10 +9,10 @@ import pytest
 
 from hal import Field, Spec
 from hal.frame_layout import FrameLayout
-from recorder.checks.logs import check_streams
-from recorder.checks.table import ADVICE, Finding
 from recorder.log.writer import LogWriter
 from recorder.table.load import build
+from rlenv_curate.checks.logs import check_streams
+from rlenv_curate.checks.table import ADVICE, Finding
 
 IMU = Spec("imu", (Field("gyro", (3,), "float64"),))
 LAYOUT = FrameLayout(Spec("o"), Spec("a", (Field("target", (2,)),)), streams=("imu",))

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from hal import LogError
-from recorder.checks.table import FROZEN_FRAMES, FROZEN_S, GAP, MOVED, RATE, DataSet, Finding, runs_of, values_of
 from recorder.log.ros2 import HEADER, read_compressed_image
 from recorder.log.streams import Stream
 from recorder.names import CAMERA_TOPIC, FRAME_TOPIC
 from recorder.read.reader import LogReader
 from recorder.table.table import Table
+from rlenv_curate.checks.table import FROZEN_FRAMES, FROZEN_S, GAP, MOVED, RATE, DataSet, Finding, runs_of, values_of
 
 __all__ = ["check_cameras", "check_streams"]
 

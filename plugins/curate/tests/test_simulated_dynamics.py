@@ -10,7 +10,7 @@ import pytest
 
 import rlenv_robot as rr
 from hal import SourceError
-from rlenv_robot.data.simulated_dynamics import SimulatedDynamics
+from rlenv_curate.simulated_dynamics import SimulatedDynamics
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
 from sim.robots.twin import so101_twin

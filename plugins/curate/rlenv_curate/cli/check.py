@@ -14,8 +14,8 @@ from rlenv_robot.cli.data.selection import add_reading, location, reading_option
 from rlenv_robot.cli.output import counted, progress
 
 if TYPE_CHECKING:
-    from recorder.checks.table import Finding
     from recorder.table.table import Table
+    from rlenv_curate.checks.table import Finding
 
 __all__ = ["add", "run"]
 
@@ -41,8 +41,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 if there are any."""
-    from recorder.checks.table import ADVICE, check_table
-    from recorder.checks.videos import check_videos
+    from rlenv_curate.checks.table import ADVICE, check_table
+    from rlenv_curate.checks.videos import check_videos
     from rlenv_robot.data.folder import read_folder
 
     ignored = {kind for kind in args.ignore.split(",") if kind}
@@ -71,8 +71,8 @@ def _runs_of(table: Table) -> set[str]:
 
 def _log_findings(runs: Sequence[Path]) -> list[Finding]:
     """Check the images and streams of each run; a folder of runs numbers the episodes of all its runs in a row."""
-    from recorder.checks.logs import check_cameras, check_streams
     from recorder.table.load import build
+    from rlenv_curate.checks.logs import check_cameras, check_streams
 
     findings, first_episode = [], 0
     with progress("reading images and streams") as report:
@@ -88,7 +88,7 @@ def _log_findings(runs: Sequence[Path]) -> list[Finding]:
 
 
 def _print_findings(findings: Sequence[Finding], everything: bool) -> None:
-    from recorder.checks.table import ADVICE
+    from rlenv_curate.checks.table import ADVICE
 
     for kind, count in Counter(finding.kind for finding in findings).most_common():
         print(f"\n{kind} ({count}): {ADVICE[kind]}")

@@ -23,7 +23,7 @@ def plot_histograms(table: Table, path: Path | str) -> Path:
     """Draw the returns and lengths of the episodes, the periods between frames, and each element of the actions.
 
     Of more than a million rows every k-th is counted. A red line marks the limit of a range; what lies at a limit is
-    what `recorder.checks.table` calls clipped.
+    what `rlenv_curate.checks.table` calls clipped.
 
     Args:
         table: with at least one episode.
