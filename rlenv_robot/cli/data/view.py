@@ -32,8 +32,8 @@ def run_ls(args: argparse.Namespace) -> int:
     runs = runs_in(args.path)
     sets = [] if args.path.is_file() else sets_in(args.path)
     if not runs and not sets:
-        formats = ", ".join(format_names())
-        raise SourceError(f"{args.path} holds no runs (folders with a log.mcap) and no data set of {formats}")
+        others = ", ".join(format_names()) or "a format that is installed here"
+        raise SourceError(f"{args.path} holds no runs (folders with a log.mcap) and no data set of {others}")
     rows, problems = [], []
     with progress("reading") as report:
         for count, folder in enumerate([*runs, *sets]):
