@@ -16,7 +16,7 @@ from hal import SourceError
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
 from recorder.read.addresses import BYTES, is_address, mirror
-from recorder.table.spool import RowSpool, scratch_folder
+from recorder.table.memory import RowSpool, scratch_folder
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.data.batches import Batches

@@ -13,7 +13,7 @@ from recorder.names import LOG_NAME
 from recorder.read.addresses import fetched
 from recorder.table.combine import joined, subset
 from recorder.table.load import load_runs
-from recorder.table.spool import scratch_folder
+from recorder.table.memory import scratch_folder
 from recorder.table.table import Table
 from rlenv_robot.robot_models import load_robot_model
 

@@ -20,7 +20,7 @@ from recorder.formats.images import cameras_of
 from recorder.formats.registry import Format
 from recorder.formats.runs import left_out
 from recorder.json_data import to_json
-from recorder.table.spool import RowSpool
+from recorder.table.memory import RowSpool
 from recorder.table.table import Table
 from rlenv_formats.atomic_write import atomic_write
 from rlenv_formats.card import NAME, card_text

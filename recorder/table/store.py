@@ -6,10 +6,14 @@ episodes are final. Rows of the last episode are as recorded; they are corrected
 A table that a power cut or a bad disk has changed is made again from the log. ``episodes.json`` carries a checksum of
 itself and one of each block of rows. The rows are read for that where the file is short or was changed since the table
 was saved; so the decay of a large file that nobody wrote to goes unnoticed until it is made again.
+
+`RunIndex` repeats the tables of many runs in one file, so that opening a folder of thousands of runs reads one file. A
+run's own table stays what counts: a run whose files have other sizes or times than the index says is opened by itself.
 """
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
@@ -24,13 +28,17 @@ import numpy as np
 
 from hal import RobotError
 from hal.frame_layout import FrameLayout
-from recorder.json_data import JsonObject
-from recorder.names import file_stamps
+from recorder.json_data import JsonDict, JsonObject
+from recorder.names import file_stamps, files_of
 from recorder.read.scan import Scan, edge
 from recorder.table.episodes import Segments, Split, split_episodes
 from recorder.table.memory import concatenated
 
-__all__ = ["TableCache", "load_or_build"]
+__all__ = ["INDEX_NAME", "RunIndex", "StoredTable", "TableCache", "load_or_build", "stamps_of"]
+
+INDEX_NAME = ".rlenv-robot-runs.json"
+"""The index's file in a folder of runs. It may be deleted at any time."""
+_INDEX_FORMAT = 1
 
 _FORMAT = 3
 _CHECKED_ROWS = 64 << 20
@@ -39,6 +47,31 @@ _CHECK_BYTES = 1 << 20
 """Bytes of rows, at most, that one checksum stands for."""
 _BLOCK = 64 << 20
 """Bytes of rows that are collected before they are written."""
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """The table of one run, whose rows lie in a file.
+
+    Attributes:
+        path: the file of rows.
+        rows: the number of rows.
+        segments: the episodes and notes, with an empty array in place of the rows.
+        mends: index -> the row that belongs there in place of the stored one.
+    """
+
+    path: Path
+    rows: int
+    segments: Segments
+    mends: Mapping[int, np.ndarray]
+
+    def mapped(self) -> Segments:
+        """Return the table's content; rows are mapped privately, so that corrections stay in memory."""
+        rows = concatenated([(self.path, self.rows)], self.segments.rows.dtype)[0][: self.rows]
+        for index, row in self.mends.items():
+            rows[index] = row
+        rows.setflags(write=False)
+        return self.segments._replace(rows=rows)
 
 
 @dataclass
@@ -77,21 +110,8 @@ class TableCache:
         kind, count = self.layout.spec.row_dtype, self.rows - start
         return np.memmap(self.path, kind, mode, start * self.size, (count,)) if count else np.zeros(0, kind)
 
-    @property
-    def mends(self) -> dict[int, np.ndarray]:
-        """The rows of the last episode that differ from the file: index -> row."""
-        return {self.tail + index: row for index, row in (self.last.mends if self.last else {}).items()}
-
-    def segments(self) -> Segments:
-        """Return the table's content; rows are mapped privately, so that corrections stay in memory."""
-        rows = concatenated([(self.path, self.rows)], self.layout.spec.row_dtype)[0][: self.rows]
-        for index, row in self.mends.items():
-            rows[index] = row
-        rows.setflags(write=False)
-        return self.described(rows)
-
-    def described(self, rows: np.ndarray) -> Segments:
-        """Return these rows with the episodes and notes."""
+    def stored(self) -> StoredTable:
+        """Return the table as it lies in the file, with the corrections of its last episode."""
         bounds, episodes, notes = list(self.bounds), list(self.episodes), [*self.scan.notes(), *self.notes]
         if self.last is not None:
             pairs = zip(self.last.starts.tolist(), self.last.stops.tolist(), strict=True)
@@ -99,7 +119,10 @@ class TableCache:
             episodes += self.last.episodes
             notes += self.last.notes
         starts, stops = np.array(bounds, np.int64).reshape(-1, 2).T
-        return Segments(rows, starts.copy(), stops.copy(), tuple(episodes), tuple(notes))
+        empty = np.zeros(0, self.layout.spec.row_dtype)
+        segments = Segments(empty, starts.copy(), stops.copy(), tuple(episodes), tuple(notes))
+        mends = {self.tail + index: row for index, row in (self.last.mends if self.last else {}).items()}
+        return StoredTable(self.path, self.rows, segments, mends)
 
     # ---- growing ----
 
@@ -261,3 +284,108 @@ def _continues(table: TableCache, before: JsonObject, files: Mapping[int, Path])
     if now[last] == before[last]:
         return True
     return now[last][0] > before[last][0] and state is not None and state.edge == edge(files[int(last)], state.whole)
+
+
+# -- the tables of many runs in one file -----------------------------------------------------------------------
+
+
+def stamps_of(log: Path) -> JsonDict:
+    """Return size and time of change of a run's log files.
+
+    Raises:
+        OSError: a file is missing.
+    """
+    return dict(file_stamps(files_of(log)))
+
+
+def _stamp_of(rows: Path) -> list[int]:
+    status = rows.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+class RunIndex:
+    """The tables of the runs in a folder, by the path of the run's log.
+
+    Args:
+        path: the index's file; an unreadable or damaged one counts as empty.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._layouts: dict[str, FrameLayout] = {}
+        self._runs: dict[str, JsonObject] = {}
+        self._seen: set[str] = set()
+        self._changed = False
+        try:
+            head, _, body = path.read_text(encoding="utf-8").partition("\n")
+            if head == f"{_INDEX_FORMAT} {zlib.crc32(body.encode())}":
+                index = json.loads(body)
+                self._layouts = {key: FrameLayout.from_dict(about) for key, about in index["layouts"].items()}
+                self._runs = index["runs"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RobotError):
+            pass  # whatever is wrong, the index can be made again
+
+    def get(self, log: Path) -> tuple[FrameLayout, StoredTable] | None:
+        """Return the table of a run, or None if it is not known or has changed."""
+        name = os.path.abspath(log)
+        known = self._runs.get(name)
+        if known is None:
+            return None
+        try:
+            rows, layout = Path(known["path"]), self._layouts[known["layout"]]
+            if stamps_of(log) != known["stamps"] or _stamp_of(rows) != known["stamp"]:
+                return None
+            bounds, kind = np.array(known["bounds"], np.int64).reshape(-1, 2), layout.spec.row_dtype
+            mends = {
+                int(index): np.frombuffer(base64.b64decode(row), kind).reshape(())
+                for index, row in known["mends"].items()
+            }
+            segments = Segments(
+                np.zeros(0, kind),
+                bounds[:, 0].copy(),
+                bounds[:, 1].copy(),
+                tuple(known["episodes"]),
+                tuple(known["notes"]),
+            )
+            self._seen.add(name)
+            return layout, StoredTable(rows, known["rows"], segments, mends)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def put(self, log: Path, layout: FrameLayout, run: StoredTable, stamps: JsonDict) -> None:
+        """Remember the table of a run.
+
+        Args:
+            log: the run's first log file.
+            layout: the layout of its rows.
+            run: its table.
+            stamps: `stamps_of` the log before the table was made.
+        """
+        segments, name = run.segments, os.path.abspath(log)
+        try:
+            stamp = _stamp_of(run.path)
+        except OSError:
+            return
+        self._layouts.setdefault(layout.spec.digest, layout)
+        self._runs[name] = {
+            "path": os.path.abspath(run.path), "rows": run.rows, "stamps": stamps, "stamp": stamp,
+            "layout": layout.spec.digest, "bounds": np.stack([segments.starts, segments.stops], 1).tolist(),
+            "episodes": list(segments.episodes), "notes": list(segments.notes),
+            "mends": {str(index): base64.b64encode(row.tobytes()).decode() for index, row in run.mends.items()},
+        }  # fmt: skip
+        self._seen.add(name)
+        self._changed = True
+
+    def save(self) -> None:
+        """Write the index if it has changed; where nothing can be written, it is made again by each opening."""
+        if not self._changed:
+            return
+        runs = {name: run for name, run in self._runs.items() if name in self._seen}
+        body = json.dumps({"layouts": {key: layout.to_dict() for key, layout in self._layouts.items()}, "runs": runs})
+        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        try:
+            fresh.parent.mkdir(parents=True, exist_ok=True)
+            fresh.write_text(f"{_INDEX_FORMAT} {zlib.crc32(body.encode())}\n{body}", encoding="utf-8")
+            os.replace(fresh, self._path)
+        except OSError:
+            fresh.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from hal.frame_layout import FrameLayout
 from recorder.log.labels import add_labels
 from recorder.table import load
 from recorder.table.load import load_runs
-from recorder.table.run_index import INDEX_NAME
+from recorder.table.store import INDEX_NAME
 from recorder.table.table import Table
 
 Make = Callable[..., FrameLayout]
