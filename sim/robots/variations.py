@@ -76,7 +76,7 @@ def so101_table_variation(cubes: int) -> Variation:
 
 
 def cube_tag_timing() -> Mapping[str, Any]:
-    """Return ``timing`` of a cube's pose that two cameras measure by markers (`hal.cameras.tags`).
+    """Return ``timing`` of a cube's pose that two cameras measure by markers (`rlenv_vision.tags`).
 
     The noise is that of two cameras of 1280 x 960 (benchmarks/tags.py: 0.06, 0.05 and 0.83 mm along x, y and z, turns
     by 0.14 degrees in the median); here it is alike along all axes. Cameras give 30 images a second. The age is

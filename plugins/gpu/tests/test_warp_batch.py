@@ -17,8 +17,8 @@ import pytest
 
 import rlenv_robot as rr
 from hal import IllegalAction, RobotError, RobotState, SpecError
+from rlenv_gpu import WarpBatch
 from sim.batch import SimBatch
-from sim.gpu import WarpBatch
 from sim.mjcf.robot import from_mjcf
 from sim.model import SimModel
 from sim.robots.go2 import go2
@@ -231,7 +231,7 @@ def test_unsupported_options_are_refused() -> None:
 @pytest.mark.process
 def test_warp_is_imported_only_on_demand() -> None:
     code = (
-        "import sys, rlenv_robot as rr, sim.gpu\n"
+        "import sys, rlenv_robot as rr, rlenv_gpu\n"
         "rr.make_vector('so101-reach', 2).reset()\n"
         "assert 'warp' not in sys.modules and 'mujoco_warp' not in sys.modules\n"
     )

@@ -10,7 +10,6 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,13 +17,11 @@ import mujoco
 import numpy as np
 
 from hal.errors import RobotError
+from rlenv_vision.vulkan import DeviceKind, devices
 from sim.model import SimModel
 from sim.rendering.scene import Marker, pose, set_fields
-from sim.rendering.vulkan import DeviceKind, devices
 
-__all__ = ["FilamentCamera", "draws_fine_images", "missing", "on_gpu"]
-
-_CHOICE = "RLENV_ROBOT_RENDERER"
+__all__ = ["FilamentCamera", "missing", "on_gpu", "open_filament"]
 
 _MAX_GEOMS = 2000
 _SHUTTER = 1.3e5
@@ -56,21 +53,24 @@ def on_gpu() -> bool:
     return missing() is None and any(device.kind is not DeviceKind.CPU for device in devices())
 
 
-def draws_fine_images() -> bool:
-    """Return whether Filament draws pictures and videos with shadows: by default where it has a GPU.
+def open_filament(sim_model: SimModel, name: str, width: int, height: int, chosen: bool) -> FilamentCamera | None:
+    """Open a camera that draws by Filament where that has a GPU, or where a person has chosen it; None elsewhere.
 
-    The environment variable ``RLENV_ROBOT_RENDERER`` decides otherwise: ``filament`` draws so without a GPU too,
-    ``opengl`` never.
+    This is the `sim.rendering.camera.Renderer` of this package.
+
+    Args:
+        sim_model: the robot to draw.
+        name: the name of a camera of the MJCF.
+        width: of the images, pixels.
+        height: of the images, pixels.
+        chosen: whether to draw in software too.
 
     Raises:
-        RobotError: the variable names neither, or Filament is `missing`.
+        RobotError: the model has no such camera, or Filament is chosen and `missing`.
     """
-    choice = os.environ.get(_CHOICE, "").strip().lower()
-    if choice not in ("", "filament", "opengl"):
-        raise RobotError(f"{_CHOICE} is {choice!r}, allowed are 'filament' and 'opengl'; unset it for the default")
-    if choice == "filament" and (why := missing()):
-        raise RobotError(f"{_CHOICE} is 'filament', which can't draw here: {why}")
-    return choice == "filament" or (not choice and on_gpu())
+    if chosen and (why := missing()):
+        raise RobotError(f"RLENV_ROBOT_RENDERER is 'filament', which can't draw here: {why}")
+    return FilamentCamera(sim_model, name, width, height) if chosen or on_gpu() else None
 
 
 class FilamentCamera:

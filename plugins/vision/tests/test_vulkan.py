@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sim.rendering.vulkan import DeviceKind, devices
+from rlenv_vision.vulkan import DeviceKind, devices
 
 
 @pytest.fixture(autouse=True)

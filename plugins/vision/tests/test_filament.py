@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 from collections.abc import Iterator
@@ -9,11 +10,11 @@ import pytest
 
 from hal import RobotError
 from hal.robots.so101 import HOME
-from sim.rendering import filament
+from rlenv_vision import filament
+from rlenv_vision.filament import FilamentCamera, missing, on_gpu
+from rlenv_vision.vulkan import Device, DeviceKind
 from sim.rendering.camera import Camera, available, film, open_camera
-from sim.rendering.filament import FilamentCamera, draws_fine_images, missing, on_gpu
 from sim.rendering.scene import Marker
-from sim.rendering.vulkan import Device, DeviceKind
 from sim.robots.so101 import so101
 
 drawing = pytest.mark.skipif(missing() is not None, reason=f"{missing()}")
@@ -69,7 +70,9 @@ def test_filament_draws_where_a_gpu_is_or_where_it_is_chosen(
     monkeypatch.setenv("RLENV_ROBOT_RENDERER", choice)
     monkeypatch.setattr(filament, "on_gpu", lambda: gpu)
     monkeypatch.setattr(filament, "missing", lambda: None)
-    assert draws_fine_images() == drawn
+    monkeypatch.setattr(filament, "FilamentCamera", lambda *_: contextlib.nullcontext("by Filament"))
+    with open_camera(so101(), "view", 64, 48, fine=True) as eye:
+        assert (eye == "by Filament") == drawn  # type: ignore[comparison-overlap]
 
 
 def test_a_choice_that_can_not_draw_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,14 +8,15 @@ import mujoco
 import numpy as np
 import pytest
 
-from hal.cameras.tag_wrapper import WithCubeTags
-from hal.cameras.tags import CubeTags, PinholeCamera, TagDetector
+from hal.cameras.pinhole import PinholeCamera
 from hal.errors import ResetFailed, SpecError
 from hal.robot import Image, RobotState
 from hal.robots.so101 import SO101, SO101_CUBE
+from rlenv_vision.tag_wrapper import WithCubeTags
+from rlenv_vision.tagged_cube import CUBE_TAGS, so101_tagged_cube
+from rlenv_vision.tags import CubeTags, TagDetector
 from sim.rendering.camera import available
 from sim.rendering.projection import pinhole_camera
-from sim.robots.tagged_cube import CUBE_TAGS, so101_tagged_cube
 
 cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
 

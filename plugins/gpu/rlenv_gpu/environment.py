@@ -11,14 +11,14 @@ import torch
 
 from hal import BatchState, EpisodeError, Field, Spec, SpecError
 from hal.guarding.command_limiter import CommandLimiter
+from rlenv_gpu.tensor_array import TensorArray
+from rlenv_gpu.tensor_batch import TensorBatch
 from rlenv_robot.tables import Options, check_options
 from rlenv_robot.tasks.agents import map_reward
 from rlenv_robot.tasks.episode_rules import EpisodeRules, Mode, check_seed, random_seed
 from rlenv_robot.tasks.task import Arrays, AveragedTask, Task
 from rlenv_robot.vector.validate import check_keys, check_names, check_streams, malformed
 from rlenv_robot.world import NOTHING
-from sim.gpu.tensor_array import TensorArray
-from sim.gpu.tensor_batch import TensorBatch
 
 __all__ = ["REFUSALS", "EndedEpisodes", "TensorEnvironment", "for_tensors"]
 
@@ -37,7 +37,7 @@ def for_tensors(function: Callable[P, Any]) -> Callable[P, Any]:
 
     Args:
         function: takes and returns NumPy's arrays, alone or in dictionaries, such as `FlattenObservation.observe`.
-            It may use what `sim.gpu.tensor_array.TensorArray` offers.
+            It may use what `rlenv_gpu.tensor_array.TensorArray` offers.
     """
 
     def called(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -74,7 +74,7 @@ class TensorEnvironment:
 
     Args:
         batch: the robots.
-        task: what they do. Its functions get `sim.gpu.tensor_array.TensorArray`.
+        task: what they do. Its functions get `rlenv_gpu.tensor_array.TensorArray`.
         seed: of all randomness; None draws one.
         mode: as `RobotWorld`'s.
         streams: as for `VectorEnvironment`.

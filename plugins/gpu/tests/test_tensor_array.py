@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra train)")
 
-from sim.gpu.tensor_array import _FUNCTIONS, _UFUNCS, TensorArray  # noqa: E402
+from rlenv_gpu.tensor_array import _FUNCTIONS, _UFUNCS, TensorArray  # noqa: E402
 
 TYPES = ("bool", "int32", "int64", "float32", "float64")
 WHOLE = {np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert}

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from hal.errors import EpisodeError, SpecError
+from rlenv_gpu.tensor_array import TensorArray
+from rlenv_gpu.warp_batch import MAX_VALUE, STATE, open_device
 from sim.batch import SimBatch, Simulations
-from sim.gpu.tensor_array import TensorArray
-from sim.gpu.warp_batch import MAX_VALUE, STATE, open_device
 from sim.model import SimModel, numbers_of
 from sim.randomize.randomise import Randomise
 from sim.state import SensorReader
@@ -20,7 +20,7 @@ from sim.state import SensorReader
 __all__ = ["TensorBatch"]
 
 _STARTED = ("qpos", "qvel", "act", "ctrl")
-"""The fields of the state that differ between starts; the others of `sim.gpu.STATE` are 0 at a start."""
+"""The fields of the state that differ between starts; the others of `rlenv_gpu.STATE` are 0 at a start."""
 
 _DERIVED = ("body_invweight0", "body_subtreemass", "dof_invweight0", "actuator_acc0", "tendon_invweight0")
 """Fields that MuJoCo computes from other fields of the model and a step reads (``mj_setConst``)."""
@@ -41,7 +41,7 @@ class TensorBatch(Simulations):
         num: number of robots.
         device: Warp's name of a device; None is the first GPU, ``cpu`` is for tests.
         randomise: the parts of the model that each episode draws anew; None for none of them.
-        contacts, constraints: room for contacts and constraints, as for `sim.gpu.WarpDevice`.
+        contacts, constraints: room for contacts and constraints, as for `rlenv_gpu.WarpDevice`.
 
     Attributes:
         device: the device of all tensors, PyTorch's.

@@ -21,8 +21,8 @@ if not all(importlib.util.find_spec(name) for name in ("warp", "mujoco_warp", "t
 import torch
 import warp
 
-from sim.gpu.tensor_array import TensorArray
-from sim.gpu.tensor_batch import TensorBatch
+from rlenv_gpu.tensor_array import TensorArray
+from rlenv_gpu.tensor_batch import TensorBatch
 
 DEVICES = ["cpu", pytest.param(None, marks=pytest.mark.skipif(not warp.is_cuda_available(), reason="no NVIDIA GPU"))]
 pytestmark = pytest.mark.timeout(900)

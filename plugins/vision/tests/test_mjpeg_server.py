@@ -16,8 +16,8 @@ import pytest
 from hal import RobotError
 from hal.cameras.camera import Camera
 from hal.cameras.settings import CameraSettings
-from sim.rendering import mjpeg
-from sim.rendering.mjpeg import MjpegServer
+from rlenv_vision import mjpeg_server as mjpeg
+from rlenv_vision.mjpeg_server import MjpegServer
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 

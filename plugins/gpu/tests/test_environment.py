@@ -20,7 +20,7 @@ from rlenv_robot.vector.env import VectorEnvironment
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra train)")
 
-from sim.gpu.tensor_array import TensorArray  # noqa: E402
+from rlenv_gpu.tensor_array import TensorArray  # noqa: E402
 
 needs_warp = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("warp", "mujoco_warp")),
@@ -99,8 +99,8 @@ def test_a_tasks_functions_take_what_is_on_a_device(name: str, settings: dict[st
 @pytest.mark.parametrize("name", ["so101-reach", "go2-walk"])
 def test_episodes_are_those_of_the_batch_whose_tables_are_on_the_host(name: str) -> None:
     """Both on Warp's CPU device, whose kernels are the same: 20 steps, three episodes each, refused actions."""
-    from rlenv_robot.vector.tensors import REFUSALS, for_tensors
-    from sim.gpu import WarpBatch
+    from rlenv_gpu import WarpBatch
+    from rlenv_gpu.environment import REFUSALS, for_tensors
 
     task, num, rng = make_task(name, steps=8), 4, np.random.default_rng(1)
     theirs = VectorEnvironment(WarpBatch(robot_model_of(task).make_sim_model(looks=False), num, "cpu"), task, seed=3)

@@ -8,8 +8,8 @@ import mujoco
 import numpy as np
 
 from hal.cameras.source import opencv
-from hal.cameras.tags import FACES, CubeTags
 from hal.robots.so101 import CUBE_HALF
+from rlenv_vision.tags import FACES, CubeTags
 from sim.model import SimModel
 from sim.robots.so101 import so101, so101_mjcf
 

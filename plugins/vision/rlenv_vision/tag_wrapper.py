@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from hal.cameras.tags import CubePose, TagDetector
 from hal.errors import ResetFailed, SpecError
 from hal.field import JsonObject
 from hal.robot import Image, Robot, RobotSpec, RobotState
 from hal.wrapper import RobotWrapper
+from rlenv_vision.tags import CubePose, TagDetector
 
 __all__ = ["WithCubeTags"]
 
