@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from hal.robots.so101 import HOME, JOINTS
-from hal.robots.so101_peg import PEG_AREA, PEG_HALF, RIM_Z, SOCKET_AREA, SOCKET_TURN
+from rlenv_tabletop.robots.peg import PEG_AREA, PEG_HALF, RIM_Z, SOCKET_AREA, SOCKET_TURN
+from rlenv_tabletop.scenes.peg import PLAY_M, so101_peg, so101_peg_twin
 from sim.batch import SimBatch
 from sim.robots.so101 import so101
-from sim.robots.so101_peg import PLAY_M, so101_peg
-from sim.robots.twin import so101_peg_twin, thing_factors
+from sim.robots.twin import thing_factors
 
 
 def dropped(play_m: float, aside_m: float, turn: float = 0.0) -> np.ndarray:

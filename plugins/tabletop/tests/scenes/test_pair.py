@@ -4,11 +4,12 @@ import mujoco
 import numpy as np
 
 from hal.robots.so101 import HIGH, JOINTS, LOW, forward_kinematics
-from hal.robots.so101_pair import APART, BAR_HALF, SIDES, SO101_PAIR
+from rlenv_tabletop.robots.pair import APART, BAR_HALF, SIDES, SO101_PAIR
+from rlenv_tabletop.scenes.pair import BAR_AREA, BAR_TURN, so101_pair, so101_pair_twin
 from sim.batch import SimBatch
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
-from sim.robots.so101_pair import BAR_AREA, BAR_TURN, so101_pair
+from sim.robots.twin import IDENTIFIED
 
 
 def test_both_arms_equal_the_single_arm() -> None:
@@ -83,3 +84,31 @@ def test_the_motion_is_the_same_without_visual_parts() -> None:
         with_looks, without = (batch.step(commands).sensors for batch in batches)
     for name, value in with_looks.items():
         np.testing.assert_array_equal(value, without[name], err_msg=name)
+
+
+def test_arms_of_a_pair_have_their_own_bits() -> None:
+    """Links of one arm collide with that arm's by their boxes, and with the other arm's by their solids."""
+    pair = so101_pair(looks=False).model
+    kinds = {
+        (pair.geom(name).contype[0] & 24, pair.geom(name).conaffinity[0] & 24)
+        for name in ("left_shoulder_shell", "left_wrist_shell", "right_shoulder_shell", "right_wrist_shell")
+    }
+    assert kinds == {(8, 0), (0, 8), (16, 0), (0, 16)}
+    for side, bits in (("left", (1, 4 + 8)), ("right", (5, 16))):
+        pad = pair.geom(f"{side}_jaw_finger")
+        assert (pad.contype[0], pad.conaffinity[0]) == bits
+
+
+def test_the_two_arms_of_a_pair_are_two_arms() -> None:
+    same, different = so101_pair_twin().model, so101_pair_twin(3).model
+    assert so101_pair_twin(3).spec.digest == SO101_PAIR.digest
+    for model, equal in ((same, True), (different, False)):
+        gains = [[model.actuator(f"{side}_{name}").gainprm[0] for name in ("elbow_flex", "gripper")] for side in SIDES]
+        assert (gains[0] == gains[1]) is equal
+    wanted = [IDENTIFIED.stiffness[2], IDENTIFIED.stiffness[5]]
+    assert [same.actuator(f"left_{name}").gainprm[0] for name in ("elbow_flex", "gripper")] == wanted
+
+
+def test_the_guard_lets_no_command_ask_for_more_than_the_motors_make() -> None:
+    for command, velocity in SO101_PAIR.limits.max_velocity.items():
+        assert velocity <= SO101_PAIR.max_rate[SO101_PAIR.measured_by[command]]

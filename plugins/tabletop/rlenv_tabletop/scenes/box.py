@@ -5,7 +5,7 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 
-from hal.robots.so101_box import (
+from rlenv_tabletop.robots.box import (
     BOX_AREA,
     BOX_TURN,
     GRIP_HALF,
@@ -15,11 +15,12 @@ from hal.robots.so101_box import (
     SO101_BOX,
     WIDEST,
 )
+from rlenv_tabletop.scenes.fixture import add_board, add_fixed_thing, hold_still, look_at, with_part
 from sim.model import SimModel
 from sim.robots.so101 import REST, so101_mjcf
-from sim.robots.so101_fixture import add_board, add_fixed_thing, hold_still, look_at, with_part
+from sim.robots.twin import IDENTIFIED, TwinServos, arm_twin
 
-__all__ = ["so101_box", "so101_box_mjcf"]
+__all__ = ["so101_box", "so101_box_mjcf", "so101_box_twin"]
 
 _MASS_KG, _FRICTION_NM, _DAMPING = 0.06, 0.07, 0.01
 """The lid: its mass, and the torque that its hinge resists with at rest and for each rad/s. Gravity pulls with at most
@@ -77,3 +78,11 @@ def so101_box_mjcf(looks: bool = True) -> mujoco.MjSpec:
     add_board(lid, "handle", middle - half, middle + half, _METAL)
     mjcf.add_key(name="rest", qpos=[*REST, 0.28, 0.0, 0.0, 0.0], ctrl=list(REST))
     return mjcf
+
+
+def so101_box_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, angle: tuple[float, float] = (0.0, 0.0)) -> SimModel:
+    """Make a stand-in for the real arm before a box; arguments as for `sim.robots.twin.so101_twin` and `so101_box`.
+
+    A sibling's lid also has another mass and friction (`sim.robots.twin.thing_factors`).
+    """
+    return arm_twin(so101_box(angle=angle), so101_box_mjcf(), seed, servos, parts=["lid"])

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from hal.robots.so101 import CHAIN, HOME, JOINTS
-from hal.robots.so101_cabinet import CABINET_AREA, CABINET_TURN, HANDLE_HALF, TRAVEL, handle_position
+from rlenv_tabletop.robots.cabinet import CABINET_AREA, CABINET_TURN, HANDLE_HALF, TRAVEL, handle_position
+from rlenv_tabletop.scenes.cabinet import so101_cabinet, so101_cabinet_twin
 from sim.batch import SimBatch
 from sim.robots.so101 import so101
-from sim.robots.so101_cabinet import so101_cabinet
-from sim.robots.twin import so101_cabinet_twin, thing_factors
+from sim.robots.twin import thing_factors
 
 ENDS = (("cabinet_x", 0.02), ("cabinet_y", -0.03), ("cabinet_yaw", 0.2))
 

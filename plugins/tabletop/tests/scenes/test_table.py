@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from hal.robots.so101 import HOME
-from hal.robots.so101_table import COLOURS, TRAYS, so101_table_spec
+from rlenv_tabletop.robots.table import COLOURS, TRAYS, so101_table_spec
+from rlenv_tabletop.scenes.table import so101_table, so101_table_twin
 from sim.batch import SimBatch
-from sim.robots.so101_table import so101_table
-from sim.robots.twin import so101_cube_twin, so101_table_twin, thing_factors
+from sim.robots.twin import so101_cube_twin, thing_factors
 
 
 def test_trays_are_squares_of_70_mm_that_nothing_touches() -> None:

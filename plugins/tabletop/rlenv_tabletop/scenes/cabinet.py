@@ -5,12 +5,13 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 
-from hal.robots.so101_cabinet import CABINET_AREA, CABINET_TURN, HANDLE_HALF, HANDLE_Z, SO101_CABINET, TRAVEL
+from rlenv_tabletop.robots.cabinet import CABINET_AREA, CABINET_TURN, HANDLE_HALF, HANDLE_Z, SO101_CABINET, TRAVEL
+from rlenv_tabletop.scenes.fixture import add_board, add_fixed_thing, hold_still, look_at, with_part
 from sim.model import SimModel
 from sim.robots.so101 import REST, so101_mjcf
-from sim.robots.so101_fixture import add_board, add_fixed_thing, hold_still, look_at, with_part
+from sim.robots.twin import IDENTIFIED, TwinServos, arm_twin
 
-__all__ = ["so101_cabinet", "so101_cabinet_mjcf"]
+__all__ = ["so101_cabinet", "so101_cabinet_mjcf", "so101_cabinet_twin"]
 
 _MASS_KG, _FRICTION_N, _DAMPING = 0.12, 0.8, 3.0
 """The drawer: its mass, and the force that it resists with at rest and for each m/s. Assumed, not measured."""
@@ -76,3 +77,13 @@ def so101_cabinet_mjcf(looks: bool = True) -> mujoco.MjSpec:
     add_board(drawer, "handle", middle - half, middle + half, _METAL)
     mjcf.add_key(name="rest", qpos=[*REST, 0.27, 0.0, 0.0, 0.0], ctrl=list(REST))
     return mjcf
+
+
+def so101_cabinet_twin(
+    seed: int = 0, servos: TwinServos = IDENTIFIED, opening: tuple[float, float] = (0.0, 0.0)
+) -> SimModel:
+    """Make a stand-in for the arm before a cabinet; arguments as for `sim.robots.twin.so101_twin` and `so101_cabinet`.
+
+    A sibling's drawer also has another mass and friction (`sim.robots.twin.thing_factors`).
+    """
+    return arm_twin(so101_cabinet(opening=opening), so101_cabinet_mjcf(), seed, servos, parts=["drawer"])

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from hal.robots.so101 import CHAIN, HOME, JOINTS
-from hal.robots.so101_box import BOX_AREA, BOX_TURN, GRIP_HALF, WIDEST, grip_position, lid_normal
+from rlenv_tabletop.robots.box import BOX_AREA, BOX_TURN, GRIP_HALF, WIDEST, grip_position, lid_normal
+from rlenv_tabletop.scenes.box import so101_box, so101_box_twin
 from sim.batch import SimBatch
 from sim.robots.so101 import so101
-from sim.robots.so101_box import so101_box
-from sim.robots.twin import so101_box_twin, thing_factors
+from sim.robots.twin import thing_factors
 
 
 def box_model() -> tuple[mujoco.MjModel, mujoco.MjData]:

@@ -10,11 +10,12 @@ import numpy as np
 
 from hal.robot import Actuation
 from hal.robots.so101 import JOINTS
-from hal.robots.so101_pair import APART, BAR_HALF, SIDES, SO101_PAIR, from_right
+from rlenv_tabletop.robots.pair import APART, BAR_HALF, SIDES, SO101_PAIR, from_right
 from sim.model import Columns, Computed, Indices, Reader, SimModel
 from sim.robots.so101 import NOMINAL_GAINS, REST, SUBSTEPS, so101_mjcf
+from sim.robots.twin import IDENTIFIED, TwinServos, arm_twin
 
-__all__ = ["BAR_AREA", "BAR_TURN", "so101_pair", "so101_pair_mjcf"]
+__all__ = ["BAR_AREA", "BAR_TURN", "so101_pair", "so101_pair_mjcf", "so101_pair_twin"]
 
 BAR_AREA = ((0.28, 0.32), (-0.04, 0.04))
 """Range of x and range of y of the bar's middle at a reset, metres."""
@@ -61,7 +62,7 @@ def so101_pair(looks: bool = True) -> SimModel:
 
 def so101_pair_mjcf(looks: bool = True) -> mujoco.MjSpec:
     """Return the editable MJCF; its only keyframe is ``rest``, and names begin with ``left_`` or ``right_``."""
-    path = resources.files("sim.models").joinpath("so101_pair.xml")
+    path = resources.files(__package__).joinpath("pair.xml")
     scene = mujoco.MjSpec.from_string(path.read_text(encoding="utf-8"))
     poses = {"left": ((0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)), "right": ((APART, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0))}
     for side, (position, turn) in poses.items():
@@ -95,3 +96,13 @@ class _BarScatter:
         position = (generator.uniform(x0, x1), generator.uniform(y0, y1), BAR_HALF[2])
         turn = (np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2))
         qpos[self._first : self._first + 7] = (*position, *turn)
+
+
+def so101_pair_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
+    """Make a stand-in for two real arms with the bar between them; arguments as for `sim.robots.twin.so101_twin`.
+
+    Seed 0 has the identified arm twice; any other number makes two different siblings, and a bar of another mass and
+    friction (`sim.robots.twin.thing_factors`).
+    """
+    sides = [f"{side}_" for side in SIDES]
+    return arm_twin(so101_pair(), so101_pair_mjcf(), seed, servos, things=["bar"], sides=sides)

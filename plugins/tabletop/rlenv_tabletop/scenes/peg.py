@@ -5,12 +5,13 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 
-from hal.robots.so101_peg import PEG_AREA, PEG_HALF, RIM_Z, SO101_PEG, SOCKET_AREA, SOCKET_TURN
+from rlenv_tabletop.robots.peg import PEG_AREA, PEG_HALF, RIM_Z, SO101_PEG, SOCKET_AREA, SOCKET_TURN
+from rlenv_tabletop.scenes.fixture import add_board, add_fixed_thing, look_at
 from sim.model import Columns, Reader, SimModel
 from sim.robots.so101 import REST, so101_mjcf, with_arm, with_nominal_servos
-from sim.robots.so101_fixture import add_board, add_fixed_thing, look_at
+from sim.robots.twin import IDENTIFIED, TwinServos, arm_twin
 
-__all__ = ["PLAY_M", "so101_peg", "so101_peg_mjcf"]
+__all__ = ["PLAY_M", "so101_peg", "so101_peg_mjcf", "so101_peg_twin"]
 
 PLAY_M = 0.002
 """Width of the nominal socket less that of the peg, metres."""
@@ -106,3 +107,11 @@ class _PegScatter:
         qpos[self._first : self._first + 3] = (socket[0], mirror * socket[1], turn)
         upright = (np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2))
         qpos[self._peg : self._peg + 7] = (peg[0], mirror * peg[1], PEG_HALF[2], *upright)
+
+
+def so101_peg_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, play_m: float = PLAY_M) -> SimModel:
+    """Make a stand-in for the real arm with a peg; arguments as for `sim.robots.twin.so101_twin` and `so101_peg`.
+
+    A sibling's peg also has another mass and friction (`sim.robots.twin.thing_factors`).
+    """
+    return arm_twin(so101_peg(play_m=play_m), so101_peg_mjcf(play_m=play_m), seed, servos, things=["peg"])

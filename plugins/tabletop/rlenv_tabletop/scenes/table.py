@@ -6,11 +6,12 @@ import mujoco
 import numpy as np
 
 from hal.robots.so101 import CUBE_HALF
-from hal.robots.so101_table import COLOURS, TABLE_AREA, TRAY_HALF_M, TRAYS, so101_table_spec
+from rlenv_tabletop.robots.table import COLOURS, TABLE_AREA, TRAY_HALF_M, TRAYS, so101_table_spec
 from sim.model import Columns, Reader, SimModel
 from sim.robots.so101 import REST, so101_mjcf, with_arm, with_nominal_servos
+from sim.robots.twin import IDENTIFIED, TwinServos, arm_twin
 
-__all__ = ["so101_table", "so101_table_mjcf"]
+__all__ = ["so101_table", "so101_table_mjcf", "so101_table_twin"]
 
 _RGBA = {
     "red": (0.85, 0.15, 0.12, 1), "green": (0.15, 0.6, 0.2, 1), "blue": (0.15, 0.3, 0.8, 1),
@@ -97,3 +98,13 @@ class _Scatter:
         for at, (x, y) in zip(self._first, self._places(generator).tolist(), strict=True):
             angle = generator.uniform(-np.pi / 4, np.pi / 4)  # a cube looks the same after a quarter turn
             qpos[at : at + 7] = (x, y, CUBE_HALF, np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2))
+
+
+def so101_table_twin(cubes: int, area: float = 1.0, seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
+    """Make a stand-in for the real arm at a table with cubes; arguments as for `so101_table` and `so101_twin`.
+
+    All cubes of a sibling have the same other mass and friction (`sim.robots.twin.thing_factors`). Their poses are
+    measured exactly.
+    """
+    names = [f"{colour}_cube" for colour in COLOURS[:cubes]]
+    return arm_twin(so101_table(cubes, area), so101_table_mjcf(cubes), seed, servos, things=names)

@@ -1,0 +1,1 @@
+"""Simulations of the SO-101 with things on its table."""
