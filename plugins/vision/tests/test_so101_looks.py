@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from hal.robots.so101 import HOME
+from rlenv_vision.so101_looks import TEXTURES, so101_cube_textured, so101_looks
 from sim.batch import SimBatch
 from sim.randomize.randomise import Randomise
 from sim.rendering.batch import ImageBatch
 from sim.rendering.camera import available
 from sim.robots.so101 import so101_cube
-from sim.robots.so101_looks import TEXTURES, so101_cube_textured, so101_looks
 
 LOOKS = Randomise.from_dict(so101_looks())
 
