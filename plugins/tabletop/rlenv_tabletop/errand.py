@@ -15,7 +15,7 @@ from rlenv_robot.tables import Options
 from rlenv_robot.tasks.cube import Rewards, start_open
 from rlenv_robot.tasks.task import Arrays, Episode, with_fixed_goal
 from rlenv_robot.tasks.text_hints import TextHints
-from rlenv_tabletop.robots.table import MOST_CUBES, TRAYS, so101_table_spec
+from rlenv_tabletop.robots import MOST_CUBES, TRAYS, so101_table_spec
 from rlenv_tabletop.table import LET_GO_RAD, TRAY_OF, TableScene, at_height, in_tray, lost
 
 __all__ = ["TRAYS", "Describe", "Errand", "ErrandKind"]

@@ -18,8 +18,7 @@ from rlenv_robot.tasks.cube import Rewards, goal_change, start_open
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.remembered import Remembered
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
-from rlenv_tabletop.robots.box import SO101_BOX, WIDEST, grip_position
-from rlenv_tabletop.robots.cabinet import SO101_CABINET, TRAVEL, handle_position
+from rlenv_tabletop.robots import SO101_BOX, SO101_CABINET, TRAVEL, WIDEST, grip_position, handle_position
 
 if TYPE_CHECKING:
     from sim.model import SimModel
@@ -297,7 +296,7 @@ class Drawer(HandleTask):
     _figures = MappingProxyType({"opening_error_mm": 1e-3, "speed_mm_s": 1e-3, "clearance_mm": 1e-3})
 
     def _opened(self) -> tuple[Callable[..., SimModel], Callable[..., SimModel]]:
-        from rlenv_tabletop.scenes.cabinet import so101_cabinet, so101_cabinet_twin
+        from rlenv_tabletop.scenes import so101_cabinet, so101_cabinet_twin
 
         return so101_cabinet, so101_cabinet_twin
 
@@ -366,7 +365,7 @@ class Lid(HandleTask):
     _figures = MappingProxyType({"angle_error_rad": 1.0, "speed_rad_s": 1.0, "clearance_mm": 1e-3})
 
     def _opened(self) -> tuple[Callable[..., SimModel], Callable[..., SimModel]]:
-        from rlenv_tabletop.scenes.box import so101_box, so101_box_twin
+        from rlenv_tabletop.scenes import so101_box, so101_box_twin
 
         return so101_box, so101_box_twin
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from hal.robots.so101 import JOINTS
 from rlenv_robot.robot_models import RobotModel
 from rlenv_robot.tables import Options
-from rlenv_tabletop.robots.pair import SIDES
-from rlenv_tabletop.robots.table import COLOURS, so101_table_spec
+from rlenv_tabletop.robots import COLOURS, SIDES, so101_table_spec
 from sim.model import SimModel
 from sim.robots.variations import Variation, arm_variation
 
@@ -29,21 +28,18 @@ def _pair_variation() -> Variation:
     return arm_variation(joints, [f"{side}_joint_target" for side in SIDES], ("bar",))
 
 
-def _model(name: str, variation: object) -> RobotModel:
-    place = f"rlenv_tabletop.{{}}.{name}:"
-    return RobotModel(
-        f"so101-{name}", place.format("robots") + f"SO101_{name.upper()}", place.format("scenes") + f"so101_{name}",
-        twin=place.format("scenes") + f"so101_{name}_twin", variation=variation,  # type: ignore[arg-type]
-    )  # fmt: skip
+def _model(name: str, variation: Callable[[], Variation]) -> RobotModel:
+    spec, scene = f"rlenv_tabletop.robots:SO101_{name.upper()}", f"rlenv_tabletop.scenes:so101_{name}"
+    return RobotModel(f"so101-{name}", spec, scene, twin=f"{scene}_twin", variation=variation)
 
 
 def so101_table_model(cubes: int, area: float = 1.0, trays: bool = True) -> RobotModel:
     """Return the robot model of an SO-101 at a table with cubes.
 
     Args:
-        cubes: as for `rlenv_tabletop.scenes.table.so101_table`.
-        area: as for `rlenv_tabletop.scenes.table.so101_table`.
-        trays: as for `rlenv_tabletop.scenes.table.so101_table`.
+        cubes: as for `rlenv_tabletop.scenes.so101_table`.
+        area: as for `rlenv_tabletop.scenes.so101_table`.
+        trays: as for `rlenv_tabletop.scenes.so101_table`.
 
     Raises:
         ValueError: the number of cubes is out of range.
@@ -51,12 +47,12 @@ def so101_table_model(cubes: int, area: float = 1.0, trays: bool = True) -> Robo
     spec = so101_table_spec(cubes)
 
     def simulated(looks: bool = True) -> SimModel:
-        from rlenv_tabletop.scenes.table import so101_table
+        from rlenv_tabletop.scenes import so101_table
 
         return so101_table(cubes, area, looks, trays)
 
     def twin(seed: int = 0) -> SimModel:
-        from rlenv_tabletop.scenes.table import so101_table_twin
+        from rlenv_tabletop.scenes import so101_table_twin
 
         return so101_table_twin(cubes, area, seed)
 

@@ -19,7 +19,7 @@ from rlenv_robot.tasks.cube import Rewards, goal_change
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, check_settings
 from rlenv_tabletop.models import so101_table_model
-from rlenv_tabletop.robots.table import COLOURS, TRAY_HALF_M, TRAYS, so101_table_spec
+from rlenv_tabletop.robots import COLOURS, TRAY_HALF_M, TRAYS, so101_table_spec
 
 __all__ = [
     "LET_GO_RAD", "TABLE_TRAYS", "TRAY_OF", "CubesTask", "TableScene", "at_height", "in_tray", "lost",

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import rlenv_robot as rr
 from rlenv_robot.tasks.task import AveragedTask, GoalTask, Task
 from rlenv_tabletop.handle import Drawer, Lid
-from rlenv_tabletop.robots.box import GRIP_REACH, GRIP_RISE, HINGE_Z, SO101_BOX, WIDEST
-from rlenv_tabletop.robots.cabinet import HANDLE_Z, SO101_CABINET, TRAVEL
+from rlenv_tabletop.robots import GRIP_REACH, GRIP_RISE, HANDLE_Z, HINGE_Z, SO101_BOX, SO101_CABINET, TRAVEL, WIDEST
 from rlenv_tabletop.scripted import SCRIPTS
 
 PLACE, YAW = np.float32([0.27, 0.02]), np.float32([0.3])

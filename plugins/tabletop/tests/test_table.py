@@ -15,7 +15,7 @@ from rlenv_robot.robot_models import robot_model_of
 from rlenv_robot.tasks.episode_rules import EpisodeRules
 from rlenv_robot.tasks.task import Arrays, AveragedTask, GoalTask, Task
 from rlenv_robot.vector.env import VectorEnvironment
-from rlenv_tabletop.robots.table import so101_table_spec
+from rlenv_tabletop.robots import so101_table_spec
 from rlenv_tabletop.scripted import STEP_RAD, ScriptedSort, ScriptedStack
 from rlenv_tabletop.sort import Sort
 from rlenv_tabletop.stack import Stack

@@ -13,7 +13,7 @@ from hal.robots.so101 import SO101
 from rlenv_robot.tasks.episode_rules import EpisodeRules, verdict_reward
 from rlenv_robot.tasks.reach import Reach
 from rlenv_tabletop.pair_lift import PairLift
-from rlenv_tabletop.robots.pair import SO101_PAIR
+from rlenv_tabletop.robots import SO101_PAIR
 
 ROWS = 7
 

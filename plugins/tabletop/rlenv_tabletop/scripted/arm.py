@@ -18,7 +18,7 @@ from hal.robots.so101 import (
     inverse_kinematics,
     steepest,
 )
-from rlenv_tabletop.robots.pair import BAR_HALF, SIDES
+from rlenv_tabletop.robots import BAR_HALF, SIDES
 
 __all__ = [
     "STEP_RAD", "ScriptedPairLift", "ScriptedPickPlace", "ScriptedPush", "blend", "coming_position", "fingers_middle",

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hal.robots.so101 import GRASP, LOW, TIP, finger_axis
-from rlenv_tabletop.robots.box import GRIP_HALF, grip_position, lid_normal
-from rlenv_tabletop.robots.cabinet import HANDLE_HALF
+from rlenv_tabletop.robots import GRIP_HALF, HANDLE_HALF, grip_position, lid_normal
 from rlenv_tabletop.scripted.arm import (
     blend,
     coming_position,

@@ -1,1 +1,0 @@
-"""Descriptions of the SO-101 with things on its table."""
