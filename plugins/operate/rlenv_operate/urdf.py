@@ -15,7 +15,7 @@ import mujoco
 import numpy as np
 
 from hal.errors import RobotError
-from sim.mjcf.solids import Triangles, looks, solid, stl
+from rlenv_operate.solids import Triangles, looks, solid, stl
 from sim.model import SimModel
 
 __all__ = ["UrdfRobot", "urdf_robot"]

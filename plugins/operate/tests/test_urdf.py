@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from hal.errors import RobotError
+from rlenv_operate.urdf import urdf_robot
 from rlenv_robot.robot_models import find_robot_model
 from sim.mjcf.robot import mjcf_file
-from sim.mjcf.urdf import urdf_robot
 from sim.model import SimModel
 
 ROBOTS = ("so101", "so101-pair", "go2")
