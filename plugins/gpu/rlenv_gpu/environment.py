@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeAlias
 
 import numpy as np
 import torch
 
-from hal import BatchState, EpisodeError, Field, Spec, SpecError
-from hal.guarding.command_limiter import CommandLimiter
+from hal import BatchState, EpisodeError, Field, SpecError
 from rlenv_gpu.tensor_array import TensorArray
 from rlenv_gpu.tensor_batch import TensorBatch
 from rlenv_robot.tables import Options, check_options
 from rlenv_robot.tasks.agents import map_reward
-from rlenv_robot.tasks.episode_rules import EpisodeRules, Mode, check_seed, random_seed
+from rlenv_robot.tasks.episode_rules import Mode
 from rlenv_robot.tasks.task import Arrays, AveragedTask, Task
-from rlenv_robot.vector.validate import check_keys, check_names, check_streams, malformed
+from rlenv_robot.vector.episodes import BatchEnvironment
+from rlenv_robot.vector.validate import check_keys, check_names, malformed
 from rlenv_robot.world import NOTHING
 
 __all__ = ["REFUSALS", "EndedEpisodes", "TensorEnvironment", "for_tensors"]
@@ -59,7 +58,7 @@ def _unwrapped(value: Any) -> Any:
     return value.tensor if isinstance(value, TensorArray) else value
 
 
-class TensorEnvironment:
+class TensorEnvironment(BatchEnvironment):
     """The environments of `VectorEnvironment`, on a GPU, with tensors in their tables.
 
     Same seeds give the same episodes: goals, starts and drawn models. Tables have the same keys, and begin the next
@@ -96,37 +95,20 @@ class TensorEnvironment:
         mode: Mode = "training",
         streams: np.ndarray | None = None,
     ) -> None:
-        if batch.spec.limits.max_acceleration:
-            raise ValueError(f"robot {batch.spec.name!r} has limits on acceleration, which a batch does not apply")
         for field in task.action:
             if field.is_text or field.counted_by:
                 raise SpecError(f"action {field.name!r} is a text or a bounded set; step such a task on the CPU")
-        self._rules, self._limiter = EpisodeRules(task, batch.spec, mode), CommandLimiter(batch.spec)
+        super().__init__(batch, task, seed, mode, streams)
         if len(self._rules.step_extra.fields):
             raise SpecError(f"task {task.name!r} takes values beside the action; step it on the CPU")
-        self.batch, self.task, self.num_envs, self.mode = batch, task, batch.num, mode
+        self.batch = batch
         self.device: torch.device = batch.device
-        self.agents = self._rules.agents
-        self.env_ids = [uuid.uuid4().hex for _ in range(batch.num)]
-        self._seed = random_seed() if seed is None else check_seed(seed)
-        self._streams = check_streams(streams, batch.num)
-        self._episodes = np.zeros(batch.num, np.int64)
         self._goal = {field.name: self._zeros(field) for field in task.goal}
         self._next_goal = {field.name: self._zeros(field) for field in task.goal}
         self._frame_no: DeviceArray = TensorArray(torch.zeros(batch.num, dtype=torch.int32, device=self.device))
         self._recent = _RecentMetrics(task, batch.num, self.device) if isinstance(task, AveragedTask) else None
         self._ended: _MaskOnHost | None = None
         self._began = False
-
-    @property
-    def observation(self) -> Spec:
-        """Of one environment, without the leading axis."""
-        return self.task.observation
-
-    @property
-    def action(self) -> Spec:
-        """Of one environment, without the leading axis."""
-        return self.task.action
 
     def _zeros(self, field: Field) -> DeviceArray:
         values = torch.from_numpy(np.zeros((self.batch.num, *field.shape), field.numpy_dtype))
@@ -148,9 +130,7 @@ class TensorEnvironment:
         """
         check_options(options, "reset", '{"seed": 7}', ("seed",))
         everyone, again = np.arange(self.num_envs), self._began and options.get("seed") is None
-        if options.get("seed") is not None:
-            self._seed = check_seed(options["seed"])
-            self._episodes[:] = 0
+        self._restart(options)
         if again:  # their next episodes are there already
             self._prepare_again()
         else:
@@ -163,22 +143,12 @@ class TensorEnvironment:
 
     def _prepare(self, rows: np.ndarray) -> None:
         """Draw the next episodes of these environments, and send them to the device."""
-        goals: dict[str, list[np.ndarray]] = {field.name: [] for field in self.task.goal}
-        starts: dict[str, list[np.ndarray]] = {}
-        seeds = np.zeros(len(rows), np.int64)
-        for place, env in enumerate(rows.tolist()):
-            draw = self._rules.draw(self._seed, int(self._streams[env]), int(self._episodes[env]), NOTHING)
-            seeds[place] = draw.robot_seed
-            for name, value in draw.episode.goal.items():
-                goals[name].append(np.asarray(value))
-            for name, value in draw.episode.start.items():
-                starts.setdefault(name, []).append(np.asarray(value))
-        self._episodes[rows] += 1
-        self.batch.prepare(rows, seeds, {name: np.stack(values) for name, values in starts.items()})
+        seeds, starts, goals = self._draw(rows)
+        self.batch.prepare(rows, seeds, starts)
         numbers = torch.from_numpy(rows).to(self.device)
         for name, values in goals.items():
             following = self._next_goal[name].tensor
-            following[numbers] = torch.from_numpy(np.stack(values)).to(following)
+            following[numbers] = torch.from_numpy(values).to(following)
 
     def _begin(self, mask: DeviceArray | None) -> None:
         """Begin the prepared episodes of these environments, or of all."""
@@ -307,13 +277,7 @@ class TensorEnvironment:
     def close(self) -> None:
         """Free the simulations. Calling it twice is allowed."""
         self._began = False
-        self.batch.close()
-
-    def __enter__(self) -> TensorEnvironment:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+        super().close()
 
 
 class EndedEpisodes(Mapping[str, Any]):
