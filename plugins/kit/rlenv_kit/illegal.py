@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 from hal import Field, Spec
 from rlenv_kit.probe import ALWAYS, Frame, Probe, Table, error_of, frame_of, is_over
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import STANDARD_CODES, Noter, check_observation, deep_difference, difference
 
-__all__ = ["IllegalCase", "check_refusal", "error_checks", "illegal_tables", "illegal_values", "refusal_checks"]
+__all__ = ["IllegalCase", "check_refusal", "illegal_tables", "illegal_values", "refusal_checks"]
 
 _MOST_ELEMENTS = 64
 """Elements of a field that are all made illegal one by one; of a larger field, as many spread over it."""
@@ -266,29 +266,9 @@ _FRAMES = 12
 """Frames of an episode at which illegal actions are tried."""
 
 
-def refusal_checks(probe: Probe) -> Iterator[PlannedCheck]:
-    """Yield the checks of illegal actions."""
-    refusals = _Refusals(probe)
-    tables = ("reset", "frames", "error passes")
-    yield PlannedCheck(
-        "refusals", "every kind of illegal action is refused, and the refusal says why", "R1.2", refusals.every_kind,
-        (*tables, "equal starts", "agents"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "refusals late", "illegal actions are refused in every element, at every frame", "R1.2", refusals.at_frames,
-        (*tables, "refusals", "equal starts", "equal episodes"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "refusals change nothing", "illegal actions change nothing, and no hidden clock advances", "R1.2",
-        refusals.change_nothing, (*tables, "refusals", "refusals late", "equal episodes", "clock"),
-    )  # fmt: skip
-
-
-def error_checks(probe: Probe) -> Iterator[PlannedCheck]:
-    """Yield the check that all others need which send illegal actions."""
-    yield PlannedCheck(
-        "error passes", "an error is told of its own action alone", "R1.2", _Refusals(probe).passes, ("reset", "frames")
-    )
+def refusal_checks(probe: Probe) -> list[PlannedCheck]:
+    """Return the checks of illegal actions."""
+    return declared(vars(_Refusals), _Refusals(probe))
 
 
 class _Refusals:
@@ -298,6 +278,7 @@ class _Refusals:
         self._probe = probe
         self._exact = hasattr(probe.env, "world")  # this project's Environment, with a protocol page
 
+    @check("error passes", "an error is told of its own action alone", "R1.2", "frames")
     def passes(self) -> None:
         """Check that the error of an illegal action is in no later table; how it is refused, other checks look at."""
         probe, before = self._probe, self._begin()
@@ -325,6 +306,14 @@ class _Refusals:
         env = self._probe.env
         return list(illegal_tables(env.action, frame.action, env.env_id, frame.kept["frame_no"]))
 
+    @check(
+        "refusals",
+        "every kind of illegal action is refused, and the refusal says why",
+        "R1.2",
+        "agents",
+        "equal starts",
+        "error passes",
+    )
     def every_kind(self) -> None:
         """Check each kind once, in an episode that no failed case has disturbed."""
         probe, problems, how = self._probe, [], ""
@@ -346,6 +335,13 @@ class _Refusals:
             frame = self._begin()
         _raise(problems, len(cases), how)
 
+    @check(
+        "refusals late",
+        "illegal actions are refused in every element, at every frame",
+        "R1.2",
+        "equal episodes",
+        "refusals",
+    )
     def at_frames(self) -> None:
         """Check values out of range, each at another frame, up to the end of an episode."""
         probe, problems, how, tried = self._probe, [], "", 0
@@ -371,6 +367,13 @@ class _Refusals:
             table, _ = probe.send(table, frame.action)
         _raise(problems, tried, how)
 
+    @check(
+        "refusals change nothing",
+        "illegal actions change nothing, and no hidden clock advances",
+        "R1.2",
+        "clock",
+        "refusals late",
+    )
     def change_nothing(self) -> None:
         """Compare an episode with one that illegal actions disturb, up to its end."""
         probe = self._probe

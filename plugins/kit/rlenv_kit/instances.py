@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +22,7 @@ import numpy as np
 from hal import Spec
 from rlenv_kit.probe import Frame, Probe, StandardEnvironment, Table, is_over
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.supervisor import PlannedCheck, check, declared
 
 __all__ = [
     "Factory", "Leftovers", "changed_state", "digest_of_walk", "factory_of", "instance_checks", "place_of",
@@ -31,7 +31,6 @@ __all__ = [
 
 Factory = Callable[[], StandardEnvironment]
 
-_EQUAL = ("error passes", "reset", "frames", "equal starts", "equal episodes", "generators", "clock")
 _CYCLES = 2
 _SETTLE_S = 10.0
 """Longest time in which threads end after a close; generous, since a busy machine is no fault of theirs."""
@@ -96,25 +95,14 @@ def place_of(factory: object) -> tuple[str, str, str] | None:
     return module, file, name
 
 
-def instance_checks(probe: Probe, factory: Factory | None) -> Iterator[PlannedCheck]:
-    """Yield the checks of several instances.
+def instance_checks(probe: Probe, factory: Factory | None) -> list[PlannedCheck]:
+    """Return the checks of several instances.
 
     Args:
         probe: of the environment under test.
         factory: makes another one; None leaves these checks out, and says so.
     """
-    instances = _Instances(probe, factory)
-    yield PlannedCheck(
-        "two instances", "two instances do not influence each other, and equal seeds give equal episodes", "R1.3",
-        instances.side_by_side, _EQUAL,
-    )  # fmt: skip
-    yield PlannedCheck(
-        "process", "another process gives the same episode", "R1.3", instances.another_process,
-        (*_EQUAL, "two instances"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "leftovers", "nothing is left behind after close", "R1.4", instances.leftovers, ("reset", "frames")
-    )
+    return declared(vars(_Instances), _Instances(probe, factory))
 
 
 class _Instances:
@@ -128,6 +116,13 @@ class _Instances:
             raise NotTried("give a factory, such as module:function, in place of an environment that is made already")
         return Probe(self._factory(), probe.steps, probe.seed, probe.repeatable, log=probe.log)
 
+    @check(
+        "two instances",
+        "two instances do not influence each other, and equal seeds give equal episodes",
+        "R1.3",
+        "clock",
+        "error passes",
+    )
     def side_by_side(self) -> None:
         probe = self._probe
         if not probe.repeatable:
@@ -168,6 +163,7 @@ class _Instances:
         else:
             self._state = other.legal_step(self._state, np.random.default_rng(1)).table
 
+    @check("process", "another process gives the same episode", "R1.3", "two instances")
     def another_process(self) -> None:
         probe = self._probe
         if not probe.repeatable:
@@ -192,6 +188,7 @@ class _Instances:
             if one != other:
                 raise Failed(f"frame {number} differs in another process", "equal seeds give equal episodes anywhere")
 
+    @check("leftovers", "nothing is left behind after close", "R1.4", "frames")
     def leftovers(self) -> None:
         """Open and close several instances, and look for what stays."""
         if self._factory is None:

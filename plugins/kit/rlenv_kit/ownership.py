@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,12 +13,11 @@ import numpy as np
 from hal import Field, RobotError
 from rlenv_kit.probe import Action, Frame, Probe, Table, error_of, frame_of, is_over
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import STANDARD_CODES, copied_values, deep_difference
 
 __all__ = ["ownership_checks"]
 
-_EQUAL = ("error passes", "reset", "frames", "equal starts", "equal episodes", "generators", "clock")
 _MOST_BORDERS = 32
 """Elements of a field of which both borders are tried."""
 
@@ -29,38 +28,9 @@ _RENDER_S = 1.5
 """Longest time of rendering; software that stands in for a graphics card takes a second for an image."""
 
 
-def ownership_checks(probe: Probe) -> Iterator[PlannedCheck]:
-    """Yield the checks of ownership, of legal borders, and of rendering."""
-    owners = _Ownership(probe)
-    yield PlannedCheck("kept tables", "a returned table never changes", "R1.4", owners.kept_tables,
-                       ("error passes", "reset", "frames"))  # fmt: skip
-    yield PlannedCheck(
-        "kept refusals", "a refusal's table never changes", "R1.4", owners.kept_refusals,
-        ("reset", "frames", "error passes", "refusals", "kept tables"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "overwritten tables", "writing into a returned table changes nothing", "R1.4", owners.overwritten_tables,
-        (*_EQUAL, "kept tables"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "actions", "an action stays the caller's: it is neither changed nor kept", "R1.4", owners.actions, _EQUAL
-    )
-    yield PlannedCheck(
-        "forms", "an action's order of keys and layout in memory do not matter", "R1.4", owners.forms, _EQUAL
-    )
-    yield PlannedCheck(
-        "options", "options stay the caller's: they are neither changed nor kept", "R1.3", owners.options, _EQUAL
-    )
-    yield PlannedCheck(
-        "borders",
-        "every border of the legal ranges is accepted",
-        "R1.2",
-        owners.borders,
-        ("error passes", "reset", "frames", "extremes"),
-    )
-    yield PlannedCheck(
-        "render", "rendering between steps returns nothing and changes nothing", "R1.5", owners.render, _EQUAL
-    )
+def ownership_checks(probe: Probe) -> list[PlannedCheck]:
+    """Return the checks of ownership, of legal borders, and of rendering."""
+    return declared(vars(_Ownership), _Ownership(probe))
 
 
 class _Ownership:
@@ -69,6 +39,7 @@ class _Ownership:
 
     # -- tables ----------------------------------------------------------------------------------------
 
+    @check("kept tables", "a returned table never changes", "R1.4", "error passes")
     def kept_tables(self) -> None:
         probe = self._probe
         first = probe.reset()
@@ -87,6 +58,7 @@ class _Ownership:
             if place:
                 raise Failed(f"Table 3 of frame {number}: {place} changed after it was returned")
 
+    @check("kept refusals", "a refusal's table never changes", "R1.4", "refusals", "kept tables")
     def kept_refusals(self) -> None:
         """Check that the answer to an illegal action does not change while the episode goes on."""
         probe = self._probe
@@ -100,6 +72,7 @@ class _Ownership:
         if place:
             raise Failed(f"{place} of a refusal's Table 1 changed after it was returned")
 
+    @check("overwritten tables", "writing into a returned table changes nothing", "R1.4", "clock", "kept tables")
     def overwritten_tables(self) -> None:
         probe = self._probe
         first = probe.walk()
@@ -125,6 +98,7 @@ class _Ownership:
 
     # -- actions ---------------------------------------------------------------------------------------
 
+    @check("actions", "an action stays the caller's: it is neither changed nor kept", "R1.4", "clock", "error passes")
     def actions(self) -> None:
         probe = self._probe
         first, sent = probe.walk(), list[tuple[dict[str, Any], dict[str, Any]]]()
@@ -151,6 +125,7 @@ class _Ownership:
 
         probe.compare(first, probe.repeat(first, request=frozen), "with actions that are read-only")
 
+    @check("forms", "an action's order of keys and layout in memory do not matter", "R1.4", "clock", "error passes")
     def forms(self) -> None:
         probe = self._probe
         first = probe.walk()
@@ -161,6 +136,7 @@ class _Ownership:
 
         probe.compare(first, probe.repeat(first, request=backwards), "with keys in another order, arrays in strides")
 
+    @check("options", "options stay the caller's: they are neither changed nor kept", "R1.3", "clock", "error passes")
     def options(self) -> None:
         probe = self._probe
         first = probe.walk()
@@ -187,6 +163,7 @@ class _Ownership:
 
     # -- borders ---------------------------------------------------------------------------------------
 
+    @check("borders", "every border of the legal ranges is accepted", "R1.2", "extremes", "error passes")
     def borders(self) -> None:
         probe = self._probe
         if not probe.repeatable:
@@ -228,6 +205,7 @@ class _Ownership:
 
     # -- rendering -------------------------------------------------------------------------------------
 
+    @check("render", "rendering between steps returns nothing and changes nothing", "R1.5", "clock", "error passes")
     def render(self) -> None:
         probe, env = self._probe, self._probe.env
         show = getattr(env, "render", None)

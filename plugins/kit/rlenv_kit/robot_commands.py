@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -13,41 +13,24 @@ from rlenv_kit.illegal import IllegalCase, illegal_values
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.robot_probe import RobotProbe, copied
 from rlenv_kit.robot_stops import clear_stop, refused, stop_reason
-from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import difference
 
-__all__ = ["check_same", "command_checks", "ownership_check"]
-
-_STATES = ("spec", "stop", "states")
+__all__ = ["check_same", "command_checks"]
 
 _MOST_LIMITS = 12
 """Elements of a command that are sent to both their limits one by one; of a larger one, as many spread over it."""
 
 
-def ownership_check(probe: RobotProbe) -> PlannedCheck:
-    """Return the check that a command stays the caller's."""
-    return PlannedCheck("command", "a command stays the caller's: it is neither changed nor kept", "robot",
-                        partial(_command_is_the_callers, probe), _STATES)  # fmt: skip
-
-
-def command_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
-    """Yield the checks of legal and of illegal commands."""
-
-    def planned(key: str, name: str, check: Callable[[RobotProbe], None], *needs: str) -> PlannedCheck:
-        return PlannedCheck(key, name, "robot", partial(check, probe), (*_STATES, *needs))
-
-    yield planned("unmeasured", "applied follows commands that no sensor measures, too", _unmeasured, "applied")
-    yield planned("legal", "each legal command is accepted, at its limits and in any array", _legal, "applied",
-                  "command", "follows")  # fmt: skip
-    yield planned("refusals", "illegal commands are refused, and the refusal names what is wrong", _illegal_commands)
-    yield planned("unmoved", "illegal commands move nothing", _illegal_moves_nothing, "refusals", "equal")
-    yield planned("measured unmoved", "illegal commands move nothing that is measured", _illegal_moves_nothing_measured,
-                  "refusals", "unmoved", "applied", "periods")  # fmt: skip
+def command_checks(probe: RobotProbe) -> list[PlannedCheck]:
+    """Return the checks of legal and of illegal commands."""
+    return declared(globals(), probe)
 
 
 # -- legal -----------------------------------------------------------------------------------------------------
 
 
+@check("command", "a command stays the caller's: it is neither changed nor kept", "robot", "states")
 def _command_is_the_callers(probe: RobotProbe) -> None:
     rng = np.random.default_rng(probe.seed)
     robot_state = probe.reset()
@@ -91,6 +74,7 @@ def check_same(robot_state: RobotState, copy: RobotState, problem: str) -> None:
         raise Failed(f"{name} of a state {problem}")
 
 
+@check("unmeasured", "applied follows commands that no sensor measures, too", "robot", "applied")
 def _unmeasured(probe: RobotProbe) -> None:
     """Move each command that no sensor measures: the applied values move with it."""
     spec = probe.robot.spec
@@ -113,6 +97,7 @@ def _unmeasured(probe: RobotProbe) -> None:
                              "it is what the actuators received")  # fmt: skip
 
 
+@check("legal", "each legal command is accepted, at its limits and in any array", "robot", "follows")
 def _legal(probe: RobotProbe) -> None:
     rng, robot_state = np.random.default_rng(probe.seed), probe.reset()
     asked: list[Mapping[str, np.ndarray]] = []
@@ -192,6 +177,7 @@ def _gentle(probe: RobotProbe, robot_state: RobotState) -> list[IllegalCase]:
     return list(illegal_values(probe.robot.spec.commands, probe.hold(robot_state), "command"))
 
 
+@check("refusals", "illegal commands are refused, and the refusal names what is wrong", "robot", "states")
 def _illegal_commands(probe: RobotProbe) -> None:
     robot_state = probe.reset()
     for case in _gentle(probe, robot_state):
@@ -215,6 +201,7 @@ def _illegal_commands(probe: RobotProbe) -> None:
     probe.step(probe.hold(robot_state))
 
 
+@check("unmoved", "illegal commands move nothing", "robot", "equal", "refusals")
 def _illegal_moves_nothing(probe: RobotProbe) -> None:
     probe.walk()
     first = [copied(robot_state) for robot_state in probe.walk()]
@@ -226,6 +213,7 @@ def _illegal_moves_nothing(probe: RobotProbe) -> None:
     probe.compare(first, probe.walk(disturb), "after illegal commands")
 
 
+@check("measured unmoved", "illegal commands move nothing that is measured", "robot", "unmoved")
 def _illegal_moves_nothing_measured(probe: RobotProbe) -> None:
     """Hold still, send illegal commands, and measure; real machines are tried in this way too."""
     spec = probe.robot.spec

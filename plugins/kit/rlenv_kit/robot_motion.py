@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from hal.wrapper import RobotWrapper
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.robot_probe import RobotProbe, copied
 from rlenv_kit.robot_stops import clear_stop, stop_reason
-from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.supervisor import PlannedCheck, check, declared
 
 __all__ = ["motion_checks"]
 
@@ -70,30 +70,9 @@ _CLOCK_SLACK_S = 5.0
 from the machine's start is near every small number at first."""
 
 
-def motion_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
-    """Yield the checks of motion."""
-    motion = _Motion(probe)
-    needs = ("stop", "states", "own arrays", "command")
-    yield PlannedCheck("stamps", "time stamps are whole nanoseconds and rise", "robot", motion.stamps, needs)
-    yield PlannedCheck("periods", "a step takes one control period, by its stamps", "robot", motion.periods,
-                       (*needs, "stamps", "spec stays"))  # fmt: skip
-    yield PlannedCheck("applied", "applied values are what the actuators received", "robot", motion.applied, needs)
-    yield PlannedCheck(
-        "follows", "each measured value follows its own command, in sign, order and unit", "robot", motion.follows,
-        (*needs, "applied", "periods"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "speed", "nothing moves faster than the spec's limits", "robot", motion.speed, (*needs, "follows")
-    )
-    yield PlannedCheck(
-        "places", "a reset ends at home, or at the start it was given", "robot", motion.places, (*needs, "follows")
-    )
-    yield PlannedCheck("still", "nothing jumps while the robot holds still after a reset", "robot", motion.still,
-                       (*needs, "follows", "speed", "places"))  # fmt: skip
-    yield PlannedCheck(
-        "reset speed", "a reset moves no faster than the spec's limits", "robot", motion.reset_speed,
-        (*needs, "follows", "stamps"),
-    )  # fmt: skip
+def motion_checks(probe: RobotProbe) -> list[PlannedCheck]:
+    """Return the checks of motion."""
+    return declared(vars(_Motion), _Motion(probe))
 
 
 class _Motion:
@@ -119,6 +98,7 @@ class _Motion:
 
     # -- time ------------------------------------------------------------------------------------------
 
+    @check("stamps", "time stamps are whole nanoseconds and rise", "robot", "own arrays", "command")
     def stamps(self) -> None:
         stamps = [robot_state.stamp_ns for robot_state in self._probe.walk()]
         if not all(isinstance(stamp, int | np.integer) and not isinstance(stamp, bool) for stamp in stamps):
@@ -132,6 +112,7 @@ class _Motion:
         if again < stamps[-1]:
             self._probe.note("stamp_ns begins anew with a reset; a monotonic clock goes on")
 
+    @check("periods", "a step takes one control period, by its stamps", "robot", "spec stays", "stamps")
     def periods(self) -> None:
         """Compare the stamps with the control period, and with the clocks of this process."""
         probe = self._probe
@@ -162,6 +143,7 @@ class _Motion:
 
     # -- applied ---------------------------------------------------------------------------------------
 
+    @check("applied", "applied values are what the actuators received", "robot", "own arrays", "command")
     def applied(self) -> None:
         """Check that what was applied lies between the value before and the command."""
         probe = self._probe
@@ -228,6 +210,9 @@ class _Motion:
 
     # -- measured --------------------------------------------------------------------------------------
 
+    @check(
+        "follows", "each measured value follows its own command, in sign, order and unit", "robot", "periods", "applied"
+    )
     def follows(self) -> None:
         for field, sensor in self._measured():
             places = np.unique(np.linspace(0, field.size - 1, min(field.size, _MOST_ELEMENTS)).round().astype(int))
@@ -405,6 +390,7 @@ class _Motion:
 
     # -- speed -----------------------------------------------------------------------------------------
 
+    @check("speed", "nothing moves faster than the spec's limits", "robot", "follows")
     def speed(self) -> None:
         probe = self._probe
         spec = probe.robot.spec
@@ -454,6 +440,7 @@ class _Motion:
         away = now + np.where(now <= (low + high) / 2, 1, -1) * 0.4 * self._range(field)
         return np.asarray(np.clip(away, low, high).astype(field.numpy_dtype).clip(*field.bounds))
 
+    @check("still", "nothing jumps while the robot holds still after a reset", "robot", "speed", "places")
     def still(self) -> None:
         """Hold still after a reset: what the reset measured is where the robot stands."""
         probe = self._probe
@@ -472,6 +459,7 @@ class _Motion:
 
     # -- resets ----------------------------------------------------------------------------------------
 
+    @check("places", "a reset ends at home, or at the start it was given", "robot", "follows")
     def places(self) -> None:
         probe = self._probe
         spec = probe.robot.spec
@@ -565,6 +553,7 @@ class _Motion:
                 raise Failed(f"after a reset {what}{list(index) if index else ''} is {float(value[index]):.4g}",
                              f"{word} is {place[index]:.4g} {field.unit}")  # fmt: skip
 
+    @check("reset speed", "a reset moves no faster than the spec's limits", "robot", "follows")
     def reset_speed(self) -> None:
         probe = self._probe
         spec = probe.robot.spec

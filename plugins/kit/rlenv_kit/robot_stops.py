@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -14,9 +14,9 @@ import numpy as np
 from hal import Field, RobotError, RobotSpec, RobotState, RobotStopped
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.robot_probe import RobotProbe, copied
-from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.supervisor import PlannedCheck, check, declared
 
-__all__ = ["clear_stop", "refused", "rest_check", "stop_checks", "stop_early", "stop_reason"]
+__all__ = ["clear_stop", "refused", "stop_checks", "stop_early", "stop_reason"]
 
 _STOP_S = 1.0
 """Longest duration of a stop: over a network it is confirmed."""
@@ -37,27 +37,9 @@ _NO_MOTION = ("K", "V", "A", "W", "J", "s", "ns", "Pa")
 """Units of quantities that go on changing at rest, such as temperatures and times."""
 
 
-def stop_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
-    """Yield the checks of stops."""
-
-    def planned(key: str, name: str, check: Callable[[RobotProbe], None], *needs: str) -> PlannedCheck:
-        return PlannedCheck(key, name, "robot", partial(check, probe), ("spec", *needs))
-
-    yield planned("stop", "a stop from another thread latches until it is cleared with a reason", _stop_alone)
-    yield planned("stop again", "a stop latches from any thread, once or twice", _stop_again, "stop")
-    yield planned("stop early", "a stop before the first reset latches too", _stopped_early, "stop", "stop again",
-                  "too early")  # fmt: skip
-    yield planned("stop at reset", "a stop during a reset returns at once, and holds", _stop_during_reset, "stop",
-                  "stop again")  # fmt: skip
-    yield planned("stop at step", "a stop while the robot steps returns at once, and holds", _stop_during_step, "stop",
-                  "stop again", "stop at reset")  # fmt: skip
-
-
-def rest_check(probe: RobotProbe) -> PlannedCheck:
-    """Return the check that a stopped robot comes to rest, which moves the robot first."""
-    return PlannedCheck("rest", "a stopped robot comes to rest, and reading it moves nothing", "robot",
-                        partial(_comes_to_rest, probe),
-                        ("spec", "stop", "stop again", "stop at step", "states", "follows"))  # fmt: skip
+def stop_checks(probe: RobotProbe) -> list[PlannedCheck]:
+    """Return the checks of stops, and of the rest after them."""
+    return declared(globals(), probe)
 
 
 def stop_reason() -> str:
@@ -85,12 +67,14 @@ def stop_early(probe: RobotProbe) -> None:
         probe.forgot_early_stop = True
 
 
+@check("stop early", "a stop before the first reset latches too", "robot", "too early", "stop again")
 def _stopped_early(probe: RobotProbe) -> None:
     if probe.forgot_early_stop:
         raise Failed("a reset without a reason was accepted after a stop that came before the first reset",
                      "a stop holds until a reset clears it with a reason", how="stop, reset({'seed': 0})")  # fmt: skip
 
 
+@check("stop", "a stop from another thread latches until it is cleared with a reason", "robot", "spec")
 def _stop_alone(probe: RobotProbe) -> None:
     """Stop once, from another thread, with a reason that nobody could know."""
     robot_state = probe.reset()
@@ -99,6 +83,7 @@ def _stop_alone(probe: RobotProbe) -> None:
     _in_time(took, "stop")
 
 
+@check("stop again", "a stop latches from any thread, once or twice", "robot", "stop")
 def _stop_again(probe: RobotProbe) -> None:
     for stop in (probe.stop, probe.stop_from_another_thread):
         robot_state = probe.reset()
@@ -196,6 +181,7 @@ class _LateStop:
             raise
 
 
+@check("stop at reset", "a stop during a reset returns at once, and holds", "robot", "stop again")
 def _stop_during_reset(probe: RobotProbe) -> None:
     """Stop from another thread while a reset is under way, from so far away that a robot that moves takes a while."""
     robot_state = _away(probe, probe.reset())[-1]
@@ -253,6 +239,7 @@ def _away(probe: RobotProbe, robot_state: RobotState) -> list[RobotState]:
     return robot_states
 
 
+@check("stop at step", "a stop while the robot steps returns at once, and holds", "robot", "stop at reset")
 def _stop_during_step(probe: RobotProbe) -> None:
     """Stop from another thread while this one steps."""
     robot_state = probe.reset()
@@ -277,6 +264,7 @@ def _stop_during_step(probe: RobotProbe) -> None:
     _check_latched(probe, robot_state)
 
 
+@check("rest", "a stopped robot comes to rest, and reading it moves nothing", "robot", "stop at step", "follows")
 def _comes_to_rest(probe: RobotProbe) -> None:
     """Compare how fast each quantity changes at rest, in motion and after a stop, by readings that move nothing."""
     robot_state = probe.reset()

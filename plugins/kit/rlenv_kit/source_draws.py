@@ -13,9 +13,10 @@ import numpy as np
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.source_probe import BATCH, Refused, SourceProbe
 from rlenv_kit.source_tables import read_steps
+from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import Unchecked, deep_difference
 
-__all__ = ["Draws"]
+__all__ = ["draw_checks"]
 
 _ENOUGH = 40
 """Draws for each step of the data set, so that one that can come does come, but for one case in e**40."""
@@ -24,13 +25,12 @@ _SIGMAS = 6.0
 """Deviation from its mean, in standard deviations, from which a count is no chance: 2e-9."""
 
 
-class Draws:
-    """Check how steps and trajectories are drawn; each method is a check.
+def draw_checks(probe: SourceProbe) -> list[PlannedCheck]:
+    """Return the checks of draws."""
+    return declared(vars(_Draws), _Draws(probe))
 
-    Args:
-        probe: of the source under test.
-    """
 
+class _Draws:
     def __init__(self, probe: SourceProbe) -> None:
         self._probe = probe
 
@@ -39,6 +39,7 @@ class Draws:
         steps = [step.content for step in self._probe.steps(BATCH)]
         return steps + [step.content for one in self._probe.trajectories(3) for step in one.steps]
 
+    @check("seed", "a seed fixes all draws that follow", "R3.2", "trajectories")
     def seed(self) -> None:
         """Check that a seed fixes and chooses the draws."""
         probe = self._probe
@@ -53,6 +54,7 @@ class Draws:
         if all(other == first for other in others) and len(set(first)) > 1:
             raise Failed("four seeds give the same draws", "a seed chooses the draws")
 
+    @check("generators", "the process's generators neither influence draws nor are used", "R3.2", "seed")
     def generators(self) -> None:
         """Check that draws and the process's generators leave each other alone."""
         before = random.getstate(), np.random.get_state(legacy=True)
@@ -72,6 +74,7 @@ class Draws:
             random.setstate(before[0])
             np.random.set_state(before[1])
 
+    @check("every step", "every step and trajectory can be drawn", "R3.3", "same steps")
     def every_step(self) -> None:
         """Check that every step of the data comes."""
         probe, known = self._probe, self._probe.contents
@@ -89,6 +92,7 @@ class Draws:
         if _unlikely(drawn, {content: count / total for content, count in known.items()}):
             probe.note("R3.3", "draws without a priority are not uniform over the steps")
 
+    @check("once", "without replacement, each step comes once", "R3.3", "same steps", "unknown option")
     def once(self) -> None:
         """Check draws without replacement."""
         probe, known = self._probe, self._probe.contents
@@ -109,6 +113,9 @@ class Draws:
 
     # -- priorities ------------------------------------------------------------------------------------
 
+    @check(
+        "priority", "draws by return prefer high returns, as their weights say", "R3.4", "unknown option", "every step"
+    )
     def priority(self) -> None:
         """Check draws by return, and their importance weights."""
         probe, data = self._probe, self._probe.data
@@ -170,6 +177,7 @@ class Draws:
             raise Failed(f"a step came {worst[0]} times in {len(contents)} draws, by its weight {worst[1]:.1f} times",
                          "with beta=1 the weights undo the priorities")  # fmt: skip
 
+    @check("td errors", "draws by TD error follow the errors", "R6.2", "same steps", "unknown option")
     def td_errors(self) -> None:
         """Check draws by TD error."""
         probe = self._probe
@@ -197,6 +205,13 @@ class Draws:
         if _unlikely(again, dict.fromkeys(index.tolist(), 1 / len(index))):
             raise Failed("TD errors outlast an init", "init sets the data set to its first state")
 
+    @check(
+        "threshold",
+        "a return threshold lets through what reaches it, and nothing else",
+        "R3.4",
+        "same steps",
+        "unknown option",
+    )
     def threshold(self) -> None:
         """Check draws above a return threshold."""
         probe, data = self._probe, self._probe.data

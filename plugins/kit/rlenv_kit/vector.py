@@ -9,7 +9,7 @@ import numpy as np
 
 from rlenv_kit.probe import StandardEnvironment
 from rlenv_kit.report import Failed, NotTried, Report
-from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness
+from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness, check, declared, in_order
 from rlenv_kit.tables import (
     Unchecked,
     check_keys,
@@ -48,7 +48,7 @@ def check_vector(
     seed: int = 0,
     name: str = "",
     deadlines: Deadlines | None = None,
-    only: int = 0,
+    only: int | str = 0,
     witness: Witness | None = None,
 ) -> Report:
     """Test a batch of environments against its contract.
@@ -62,7 +62,7 @@ def check_vector(
         seed: of everything random.
         name: of the batch in the report; by default that of its class.
         deadlines: of single calls, and of the whole run.
-        only: the number of the only check to make, counted from 1; 0 makes all.
+        only: the number, counted from 1, or the key of the only check to make, after those that it needs; 0 makes all.
         witness: gets the course of the run, for another process.
 
     Returns:
@@ -81,35 +81,19 @@ def check_vector(
         envs = log.call("make", make, num_envs)
         supervisor.close = envs.close
         probes.append(VectorProbe(envs, steps, seed, log))
-        return [*_plan(probes[0], _Others(probes[0], make, single))]
+        rows, others = _Rows(probes[0]), _Others(probes[0], make, single)
+        return in_order(_ORDER, [*declared(vars(_Rows), rows), *declared(vars(_Others), others)])
 
     checks = supervisor.run(prepare, only)
     shown = name or (type(probes[0].envs).__name__ if probes else "that was not made")
     return Report(f"batch {shown}", checks, tuple(probes[0].notes.values()) if probes else (), time.monotonic() - began)
 
 
-def _plan(probe: VectorProbe, others: _Others) -> Iterator[PlannedCheck]:
-    rows, form = _Rows(probe), ("reset", "frames")
-    equal = (*form, "equal episodes")
-    apart = (*equal, "rows apart")
-    owned = (*apart, "ownership")
-    yield PlannedCheck("too early", "a step before the first reset is refused", "R1.4", rows.too_early)
-    yield PlannedCheck("reset", "reset returns Table 1 of all environments", "R2", rows.reset)
-    yield PlannedCheck("frames", "each row keeps Tables 1 and 3 up to an episode's end", "R2", rows.frames, ("reset",))
-    yield PlannedCheck("equal episodes", "equal seeds give equal episodes, and rows differ", "R1.3", rows.equal, form)
-    yield PlannedCheck("rows apart", "an action moves its own row alone", "R6.2", rows.apart, equal)
-    yield PlannedCheck("unknown option", "an unknown reset option is refused, or noted", "R1.3", rows.unknown_option,
-                       ("reset",))  # fmt: skip
-    yield PlannedCheck("refusals", "an illegal action is refused in its own row, and the others move", "R1.2",
-                       rows.refusals, (*equal, "rows apart"))  # fmt: skip
-    yield PlannedCheck("malformed", "a malformed batch raises, and nobody moves", "R1.2", rows.malformed, equal)
-    yield PlannedCheck("ownership", "tables and actions are the caller's", "R1.4", rows.ownership, apart)
-    yield PlannedCheck("some", "a reset of some leaves the others where they are", "R1.3", rows.some, owned)
-    yield PlannedCheck("ends", "an ended row goes on as the batch says", "R1.4", rows.ends, owned)
-    yield PlannedCheck("inference", "privileged state can't be reached in inference", "R2.1", rows.inference, form)
-    yield PlannedCheck("size", "a row does not depend on the number of rows", "R6.2", others.size, owned)
-    yield PlannedCheck("single", "row 0 is a single environment", "R6.2", others.single, (*owned, "size"))
-    yield PlannedCheck("closed", "close may be called twice", "R1.4", others.closed)
+_ORDER = (
+    "too early", "reset", "frames", "equal episodes", "rows apart", "unknown option", "refusals", "malformed",
+    "ownership", "some", "ends", "inference", "size", "single", "closed",
+)  # fmt: skip
+"""Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 
 
 def _named(agents: frozenset[object] | None) -> str:
@@ -125,6 +109,7 @@ class _Rows:
 
     # -- tables ----------------------------------------------------------------------------------------
 
+    @check("too early", "a step before the first reset is refused", "R1.4")
     def too_early(self) -> None:
         probe = self._probe
         table = {"env_id": probe.envs.env_ids, "frame_no": np.zeros(probe.num, np.int32)}
@@ -136,6 +121,7 @@ class _Rows:
             return
         raise Failed("a step before the first reset was accepted", "it must raise EpisodeError")
 
+    @check("reset", "reset returns Table 1 of all environments", "R2")
     def reset(self) -> None:
         probe = self._probe
         for _ in range(2):
@@ -144,6 +130,7 @@ class _Rows:
             if np.asarray(table["frame_no"]).any():
                 probe.note("R2", "frame_no goes on over resets; here each episode begins at 0")
 
+    @check("frames", "each row keeps Tables 1 and 3 up to an episode's end", "R2", "reset")
     def frames(self) -> None:
         probe = self._probe
         table, over = probe.reset(), np.zeros(probe.num, bool)
@@ -215,6 +202,7 @@ class _Rows:
                     raise Failed(f"what agent {agent!r} observes as {name!r} has shape {part.shape}",
                                  f"its leading axis must be {probe.num}")  # fmt: skip
 
+    @check("unknown option", "an unknown reset option is refused, or noted", "R1.3", "reset")
     def unknown_option(self) -> None:
         try:
             self._probe.log.call("reset", self._probe.envs.reset, {"no_such_option": 1})
@@ -225,6 +213,7 @@ class _Rows:
             return
         self._probe.note("R1.3", "an unknown reset option is ignored, so that a slip in its name is not noticed")
 
+    @check("inference", "privileged state can't be reached in inference", "R2.1", "frames")
     def inference(self) -> None:
         probe = self._probe
         mode = getattr(probe.envs, "mode", None)
@@ -236,6 +225,7 @@ class _Rows:
 
     # -- rows ------------------------------------------------------------------------------------------
 
+    @check("equal episodes", "equal seeds give equal episodes, and rows differ", "R1.3", "frames")
     def equal(self) -> None:
         probe = self._probe
         actions = probe.actions(probe.length)
@@ -250,6 +240,7 @@ class _Rows:
                          "each row draws episodes of its own")  # fmt: skip
         probe.note("R1.3", "all rows begin alike, whatever the seed")
 
+    @check("rows apart", "an action moves its own row alone", "R6.2", "equal episodes")
     def apart(self) -> None:
         probe = self._probe
         actions = probe.actions(probe.length)
@@ -266,6 +257,7 @@ class _Rows:
             if all(not row_difference(one, other, row) for (one, _), (other, _) in zip(first, second, strict=True)):
                 raise Failed(f"row {row} is the same under other actions", "a row follows its own actions")
 
+    @check("refusals", "an illegal action is refused in its own row, and the others move", "R1.2", "rows apart")
     def refusals(self) -> None:
         """Make one row's action illegal in the midst of a walk, and compare with an undisturbed one."""
         probe = self._probe
@@ -357,6 +349,7 @@ class _Rows:
         if problem:
             raise Failed(f"{where}: {problem} of the row differs in its next frame", "a refused action changes nothing")
 
+    @check("malformed", "a malformed batch raises, and nobody moves", "R1.2", "equal episodes")
     def malformed(self) -> None:
         probe = self._probe
         actions = probe.actions(4)
@@ -395,6 +388,7 @@ class _Rows:
         unknown = {**request["action"], "no_such_field": np.zeros(self._probe.num)}
         yield "an unknown field", {**request, "action": unknown}
 
+    @check("ownership", "tables and actions are the caller's", "R1.4", "rows apart")
     def ownership(self) -> None:
         probe = self._probe
         actions = probe.actions(min(12, probe.length))
@@ -431,6 +425,7 @@ class _Rows:
                     raise Failed(f"{problem} of row {row} differs after writing into a table",
                                  "a table is the caller's")  # fmt: skip
 
+    @check("some", "a reset of some leaves the others where they are", "R1.3", "ownership")
     def some(self) -> None:
         probe = self._probe
         actions = probe.actions(5)
@@ -458,6 +453,7 @@ class _Rows:
 
     # -- ends ------------------------------------------------------------------------------------------
 
+    @check("ends", "an ended row goes on as the batch says", "R1.4", "ownership")
     def ends(self) -> None:
         probe, mode = self._probe, getattr(self._probe.envs, "autoreset", None)
         if mode not in ("same_step", "next_step", "disabled"):
@@ -532,6 +528,7 @@ class _Others:
     ) -> None:
         self._probe, self._make, self._single = probe, make, single
 
+    @check("size", "a row does not depend on the number of rows", "R6.2", "ownership")
     def size(self) -> None:
         probe = self._probe
         first = probe.walk(probe.actions(probe.length))
@@ -548,6 +545,7 @@ class _Others:
                         raise Failed(f"frame {number}: {problem} of row {row} differs in a batch of {count}",
                                      "a row does not depend on the others")  # fmt: skip
 
+    @check("single", "row 0 is a single environment", "R6.2", "size")
     def single(self) -> None:
         """Compare row 0 with a single environment up to its episode's end."""
         probe = self._probe
@@ -594,6 +592,7 @@ class _Others:
             raise Failed(f"frame {number}: {name} of row 0 is {observation.get(name)}",
                          f"that of a single environment is {one['observation'].get(name)}")  # fmt: skip
 
+    @check("closed", "close may be called twice", "R1.4")
     def closed(self) -> None:
         other = self._make(2)
         other.close()
