@@ -13,7 +13,7 @@ from hal import Field, Spec
 from rlenv_kit.probe import ALWAYS, Frame, Probe, Table, error_of, frame_of, is_over
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import STANDARD_CODES, Noter, check_observation, deep_difference, difference
+from rlenv_kit.tables import STANDARD_CODES, Noter, check_observation, deep_difference, difference, elements_of
 
 __all__ = ["IllegalCase", "check_refusal", "illegal_tables", "illegal_values", "refusal_checks"]
 
@@ -25,12 +25,14 @@ Values = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class IllegalCase:
-    """A value that must be refused, and what the refusal must name.
+    """An illegal value to send, and what its refusal must name.
 
     Attributes:
         name: a few words for the report.
         value: to send.
-        code, field, index: of the refusal, as in `hal.Violation`.
+        code: of the refusal, as in `hal.Violation`.
+        field: dotted name of what is wrong, as in `hal.Violation`.
+        index: of the wrong element, as in `hal.Violation`.
         others: fields of the structure that are right.
     """
 
@@ -48,7 +50,8 @@ def illegal_tables(spec: Spec, legal: Values, env_id: str, frame_no: int) -> Ite
     Args:
         spec: of the action.
         legal: an action that would be legal now.
-        env_id, frame_no: of a legal table.
+        env_id: of a legal table.
+        frame_no: of a legal table.
     """
     table = {"env_id": env_id, "frame_no": frame_no, "action": legal}
     yield IllegalCase("None instead of a mapping", None, "dtype", "")
@@ -122,19 +125,13 @@ def _illegal_texts(field: Field, legal: np.ndarray) -> Iterator[tuple[str, objec
 
 
 def _illegal_numbers(field: Field, legal: np.ndarray) -> Iterator[tuple[str, object, str, tuple[int, ...]]]:
-    for index in _elements(field):
+    for index in elements_of(field, _MOST_ELEMENTS):
         for problem, number, code in _numbers_outside(field, index):
             value = np.array(legal, legal.dtype if field.numpy_dtype.kind == "f" else object)
             value[index] = number
             if field.numpy_dtype.kind != "f":
                 value = np.array(value.tolist())  # as Python's integers arrive: int64, or wider
             yield f"{problem} at {list(index)}" if index else problem, value, code, index
-
-
-def _elements(field: Field) -> list[tuple[int, ...]]:
-    """Return the indices of all elements, or of some from the first to the last of a large field."""
-    places = np.unique(np.linspace(0, field.size - 1, min(field.size, _MOST_ELEMENTS)).round().astype(int))
-    return [tuple(int(i) for i in np.unravel_index(place, field.shape)) for place in places] if field.shape else [()]
 
 
 def _numbers_outside(field: Field, index: tuple[int, ...]) -> Iterator[tuple[str, ArrayLike, str]]:

@@ -227,8 +227,11 @@ def digest_of_walk(module: str, file: str, name: str, seed: int, steps: int) -> 
     """Return the digests of a walk's frames as JSON, in the process that this runs in.
 
     Args:
-        module, file, name: of the factory.
-        seed, steps: of the walk.
+        module: of the factory.
+        file: of that module, for one that can't be imported by its name.
+        name: of the factory in its module, dotted.
+        seed: of the walk.
+        steps: the largest length of the walk.
     """
     made: Any = _module(module, file)
     for part in name.split("."):
@@ -257,14 +260,14 @@ def _module(module: str, file: str) -> object:
 
 
 class _Writes:
-    """Note the files that this process opens for writing, while any `Leftovers` is entered."""
+    """Record the files that this process opens for writing while a `Leftovers` is entered."""
 
     def __init__(self) -> None:
         self.active: list[set[str]] = []
         self._installed = False
 
     def install(self) -> None:
-        """Hear of files that are opened; a hook can't be taken back, and does nothing while nobody listens."""
+        """Add an audit hook that records opened files. It can't be removed, and does nothing without a `Leftovers`."""
         if not self._installed:
             sys.addaudithook(self._hear)
             self._installed = True
@@ -290,7 +293,7 @@ _writes = _Writes()
 
 
 def process_state() -> dict[str, object]:
-    """Return what all code of this process shares, and an environment has no business to change."""
+    """Return the settings that all code of this process shares, and that an environment must not change."""
     return {
         "the working directory": os.getcwd(),
         "NumPy's handling of errors": np.geterr(),
@@ -324,7 +327,7 @@ class Leftovers:
         _writes.active.remove(self._files)
 
     def begin_thread(self) -> None:
-        """Note the state of the thread that makes the subject: NumPy's handling of errors is a thread's own."""
+        """Record the settings of the thread that makes the subject; each thread has its own NumPy error handling."""
         self._state = process_state()
 
     def variables(self) -> list[str]:
@@ -337,7 +340,7 @@ class Leftovers:
         return _descriptors() - self._descriptors
 
     def problem(self) -> str:
-        """Return what is left, in words; empty if nothing is."""
+        """Return threads, processes, files or settings that are left, in words; empty if nothing is."""
         end = time.monotonic() + _SETTLE_S
         while time.monotonic() < end and self._more_threads():
             time.sleep(0.02)

@@ -14,7 +14,7 @@ from hal import Field, RobotError
 from rlenv_kit.probe import Action, Frame, Probe, Table, error_of, frame_of, is_over
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.supervisor import PlannedCheck, check, declared
-from rlenv_kit.tables import STANDARD_CODES, copied_values, deep_difference
+from rlenv_kit.tables import STANDARD_CODES, copied_values, deep_difference, elements_of
 
 __all__ = ["ownership_checks"]
 
@@ -172,7 +172,7 @@ class _Ownership:
         for field in probe.env.action:
             if field.is_text or field.counted_by or field.name in counts:
                 continue  # a text has no range, and a count's range depends on the entries
-            for index in _some(field):
+            for index in elements_of(field, _MOST_BORDERS):
                 for side in (0, 1):
                     self._check_border(field, index, side)
 
@@ -350,8 +350,3 @@ def _strided(value: np.ndarray) -> np.ndarray:
     wide = np.zeros((*value.shape[:-1], value.shape[-1] * 2), value.dtype)
     wide[..., ::2] = value
     return wide[..., ::2]
-
-
-def _some(field: Field) -> list[tuple[int, ...]]:
-    places = np.unique(np.linspace(0, field.size - 1, min(field.size, _MOST_BORDERS)).round().astype(int))
-    return [tuple(int(i) for i in np.unravel_index(place, field.shape)) for place in places] if field.shape else [()]

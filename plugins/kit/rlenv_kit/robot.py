@@ -17,7 +17,7 @@ from rlenv_kit.instances import Leftovers
 from rlenv_kit.report import Failed, NotTried, Report
 from rlenv_kit.robot_commands import check_same, command_checks
 from rlenv_kit.robot_motion import motion_checks
-from rlenv_kit.robot_probe import SIMULATED, MotionBounds, RobotProbe, age_problem, copied, is_simulated
+from rlenv_kit.robot_probe import SIMULATED, MotionBounds, RobotProbe, age_problem, check_held, copied, is_simulated
 from rlenv_kit.robot_stops import refused, stop_checks, stop_early
 from rlenv_kit.robot_streams import stream_checks
 from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness, check, declared, in_order
@@ -400,17 +400,9 @@ def _closed(probe: RobotProbe) -> None:
 def _check_rest_after_close(probe: RobotProbe) -> None:
     """Check that nothing moves any more, where a closed robot can still be read."""
     before = probe.read()
-    if before is None:
-        return
-    time.sleep(0 if probe.simulated else _CLOSED_S)
-    after = probe.read()
-    if after is None:
-        return
-    for name, sensor in probe.robot.spec.measured_by.items():
-        low, high = (np.asarray(bound, float) for bound in probe.robot.spec.commands[name].bounds)
-        moved = np.abs(np.asarray(after.sensors[sensor], float) - np.asarray(before.sensors[sensor], float))
-        if (moved > 0.02 * np.minimum(high - low, 1e3)).any():
-            raise Failed(f"{sensor} moved by {moved.max():.4g} after close", "a closed robot moves nothing")
+    time.sleep(0 if probe.simulated or before is None else _CLOSED_S)
+    after = None if before is None else probe.read()
+    check_held(probe.robot.spec, before, after, "after close", "a closed robot moves nothing")
 
 
 @check(

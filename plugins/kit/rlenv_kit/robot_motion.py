@@ -12,9 +12,10 @@ import numpy as np
 from hal import Field, RobotState
 from hal.wrapper import RobotWrapper
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.robot_probe import RobotProbe, copied
+from rlenv_kit.robot_probe import RobotProbe, copied, span_of
 from rlenv_kit.robot_stops import clear_stop, stop_reason
 from rlenv_kit.supervisor import PlannedCheck, check, declared
+from rlenv_kit.tables import elements_of
 
 __all__ = ["motion_checks"]
 
@@ -92,10 +93,6 @@ class _Motion:
             raise NotTried("the spec's measured_by names no sensor for a command")
         return pairs
 
-    def _range(self, field: Field) -> np.ndarray:
-        low, high = (np.asarray(bound, float) for bound in field.bounds)
-        return np.asarray(np.minimum(high - low, 1e3))
-
     # -- time ------------------------------------------------------------------------------------------
 
     @check("stamps", "time stamps are whole nanoseconds and rise", "robot", "own arrays", "command")
@@ -160,7 +157,7 @@ class _Motion:
             for field, _ in pairs:
                 # A robot that is late applies one of the commands before.
                 ends = np.array([before.applied[field.name], *(part[field.name] for part in asked[-5:])], float)
-                slack = 5e-3 * self._range(field)
+                slack = 5e-3 * span_of(field)
                 value = np.asarray(robot_state.applied[field.name], float)
                 outside = (value < ends.min(axis=0) - slack) | (value > ends.max(axis=0) + slack)
                 if outside.any():
@@ -215,9 +212,7 @@ class _Motion:
     )
     def follows(self) -> None:
         for field, sensor in self._measured():
-            places = np.unique(np.linspace(0, field.size - 1, min(field.size, _MOST_ELEMENTS)).round().astype(int))
-            for place in places.tolist():
-                index = tuple(int(i) for i in np.unravel_index(place, field.shape)) if field.shape else ()
+            for index in elements_of(field, _MOST_ELEMENTS):
                 for side in (1.0, -1.0) if self._probe.simulated else (1.0,):
                     at_rest = self._check_element(field, sensor, index, side)
             self._check_offset(field, sensor, at_rest)
@@ -239,7 +234,7 @@ class _Motion:
             for _ in range(_MOST_LATER):
                 before, robot_state = copied(robot_state), probe.step({**probe.hold(robot_state), field.name: aim})
             moving = np.abs(np.asarray(robot_state.sensors[sensor], float) - np.asarray(before.sensors[sensor], float))
-            if (moving < 1e-3 * self._range(field)).all():
+            if (moving < 1e-3 * span_of(field)).all():
                 self._check_offset(field, sensor, copied(robot_state))
 
     def _check_element(
@@ -259,11 +254,11 @@ class _Motion:
             start, end, command, travelled, late = self._move(field, sensor, index, periods * patience, side, later)
             asked = float(command[index]) - float(start.applied[field.name][index])
             change = np.asarray(end.sensors[sensor], float) - np.asarray(start.sensors[sensor], float)
-            if side < 0 and abs(asked) < _LEAST_WAY * self._range(field)[index]:
+            if side < 0 and abs(asked) < _LEAST_WAY * span_of(field)[index]:
                 return end  # it stands at its limit
             own = change[index] / asked if asked else 1.0
             missed = abs(change[index] - asked)
-            slack = _GAIN[probe.simulated] * abs(asked) + _DEAD_ZONE * self._range(field)[index] + 2 * np.ptp(late)
+            slack = _GAIN[probe.simulated] * abs(asked) + _DEAD_ZONE * span_of(field)[index] + 2 * np.ptp(late)
             if 0.3 <= own <= 2.5 and missed <= slack:
                 break
         name, unit = f"{field.name}{list(index) if index else ''}", field.unit
@@ -288,7 +283,7 @@ class _Motion:
         if missed > slack and abs(late[half:].mean() - late[:half].mean()) <= 0.02 * missed:  # it came to rest there
             raise Failed(f"{moved}: {own:.3g} of the way", allowed)
         for rate, distance in travelled.items():
-            if abs(change[index]) <= _LEAST_CHANGE * self._range(field)[index]:
+            if abs(change[index]) <= _LEAST_CHANGE * span_of(field)[index]:
                 continue
             share = distance[index] / change[index]
             text = f"{moved}, while {rate}{list(index) if index else ''} adds up to {distance[index]:.4g} {unit}"
@@ -316,7 +311,7 @@ class _Motion:
         now = np.asarray(start.applied[field.name], float)
         target = np.array(now)
         towards = side if now[index] <= (low + high)[index] / 2 else -side
-        target[index] += towards * min(probe.bounds.distance(field)[index], 0.1 * self._range(field)[index])
+        target[index] += towards * min(probe.bounds.distance(field)[index], 0.1 * span_of(field)[index])
         hold = probe.hold(robot_state)
         aim = np.array(hold[field.name])
         sensors = probe.robot.spec.sensors
@@ -382,7 +377,7 @@ class _Motion:
                              (at_rest.applied[field.name], at_rest.sensors[sensor]))  # fmt: skip
         if not np.isfinite([*np.ravel(field.low), *np.ravel(field.high)]).all():
             return
-        far = np.abs(applied - measured) > _NEAR[self._probe.simulated] * self._range(field)
+        far = np.abs(applied - measured) > _NEAR[self._probe.simulated] * span_of(field)
         if far.any():
             index = tuple(int(i) for i in np.argwhere(far)[0])
             raise Failed(f"at rest {sensor}{list(index)} is {measured[index]:.4g} where {field.name} is applied as "
@@ -418,13 +413,13 @@ class _Motion:
             aim = target if far else probe.onwards(field, robot_state)
             before, robot_state = copied(robot_state), probe.step({**probe.hold(robot_state), field.name: aim})
             told = np.asarray(robot_state.applied[field.name], float)
-            limits = guarded or (far and not np.allclose(told, aim, rtol=0, atol=1e-3 * self._range(field).min()))
+            limits = guarded or (far and not np.allclose(told, aim, rtol=0, atol=1e-3 * span_of(field).min()))
             for what, now, last, factor in (
                 (f"applied {field.name}", told, before.applied[field.name], 1.6 if limits else np.inf),
                 (sensor, robot_state.sensors[sensor], before.sensors[sensor], 3.0 if limits or not far else np.inf),
             ):  # fmt: skip
                 change = np.abs(np.asarray(now, float) - np.asarray(last, float))
-                if (change > factor * limit + 2e-3 * self._range(field)).any():
+                if (change > factor * limit + 2e-3 * span_of(field)).any():
                     raise Failed(
                         f"{what} changed by {change.max():.4g} {field.unit} in one period",
                         f"max_velocity allows {float(limit.max()):.4g} in a period of {spec.period_s:.4g} s",
@@ -437,7 +432,7 @@ class _Motion:
         """Return a legal command far away, which a guard must limit; for simulated robots alone."""
         low, high = (np.asarray(bound, float) for bound in field.bounds)
         now = np.asarray(robot_state.applied[field.name], float)
-        away = now + np.where(now <= (low + high) / 2, 1, -1) * 0.4 * self._range(field)
+        away = now + np.where(now <= (low + high) / 2, 1, -1) * 0.4 * span_of(field)
         return np.asarray(np.clip(away, low, high).astype(field.numpy_dtype).clip(*field.bounds))
 
     @check("still", "nothing jumps while the robot holds still after a reset", "robot", "speed", "places")
@@ -453,7 +448,7 @@ class _Motion:
                 values.append(np.array(robot_state.sensors[sensor], float))
             jumps = np.abs(np.diff(values, axis=0)).max(axis=0)
             noise = np.ptp(values[_LATE // 2 :], axis=0)
-            if (jumps > _JUMP[probe.simulated] * self._range(field) + 2 * noise).any():
+            if (jumps > _JUMP[probe.simulated] * span_of(field) + 2 * noise).any():
                 raise Failed(f"{sensor} jumped by {jumps.max():.4g} {field.unit} in one period after a reset, and the "
                              "command stayed", "a reset measures where the robot stands")  # fmt: skip
 
@@ -547,7 +542,7 @@ class _Motion:
         near = _NEAR[self._probe.simulated]
         for what, value, share in ((f"applied {field.name}", robot_state.applied[field.name], _AT_AIM),
                                    (sensor, robot_state.sensors[sensor], near)):  # fmt: skip
-            far = np.abs(np.asarray(value, float) - place) > share * self._range(field) + 1e-9
+            far = np.abs(np.asarray(value, float) - place) > share * span_of(field) + 1e-9
             if far.any():
                 index = tuple(int(i) for i in np.argwhere(far)[0])
                 raise Failed(f"after a reset {what}{list(index) if index else ''} is {float(value[index]):.4g}",
@@ -573,7 +568,7 @@ class _Motion:
             took = max(time.monotonic() - began, (after.stamp_ns - before.stamp_ns) / 1e9, spec.period_s)
             change = np.abs(np.asarray(after.sensors[sensor], float) - np.asarray(before.sensors[sensor], float))
             limit = np.asarray(spec.limits.max_velocity[field.name], float)
-            if (change > 3 * limit * took + 5e-3 * self._range(field)).any():
+            if (change > 3 * limit * took + 5e-3 * span_of(field)).any():
                 raise Failed(f"a reset moved {sensor} by {change.max():.4g} {field.unit} in {took:.3g} s",
                              f"max_velocity is {float(limit.max()):.4g} {field.unit}/s")  # fmt: skip
 

@@ -11,9 +11,9 @@ from functools import partial
 
 import numpy as np
 
-from hal import Field, RobotError, RobotSpec, RobotState, RobotStopped
+from hal import RobotError, RobotSpec, RobotState, RobotStopped
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.robot_probe import RobotProbe, copied
+from rlenv_kit.robot_probe import RobotProbe, check_held, copied, span_of
 from rlenv_kit.supervisor import PlannedCheck, check, declared
 
 __all__ = ["clear_stop", "refused", "stop_checks", "stop_early", "stop_reason"]
@@ -117,7 +117,7 @@ def _check_latched(probe: RobotProbe, robot_state: RobotState, clear_badly: bool
         if hold_s:
             time.sleep(hold_s)
             refused(probe, lambda: probe.step(command), RobotStopped, f"a step {hold_s:g} s after a stop")
-        _check_rest(probe.robot.spec, before, probe.read())
+        check_held(probe.robot.spec, before, probe.read(), "while steps after a stop were refused", "it holds")
         refused(probe, probe.reset, RobotStopped, "a reset after a stop that does not clear it")
         if clear_badly:
             for empty in (" ", ""):
@@ -127,17 +127,6 @@ def _check_latched(probe: RobotProbe, robot_state: RobotState, clear_badly: bool
     finally:
         robot_state = probe.reset(clear_stop())
     probe.step(probe.hold(robot_state))
-
-
-def _check_rest(spec: RobotSpec, before: RobotState | None, after: RobotState | None) -> None:
-    """Check that refused steps moved nothing, by what can be read of a stopped robot."""
-    if before is None or after is None:
-        return
-    for command, sensor in spec.measured_by.items():
-        low, high = (np.asarray(bound, float) for bound in spec.commands[command].bounds)
-        moved = np.abs(np.asarray(after.sensors[sensor], float) - np.asarray(before.sensors[sensor], float))
-        if (moved > 0.02 * np.minimum(high - low, 1e3)).any():
-            raise Failed(f"{sensor} moved by {moved.max():.4g} while steps after a stop were refused", "it holds")
 
 
 class _LateStop:
@@ -219,7 +208,7 @@ def _check_held(probe: RobotProbe) -> None:
             continue
         home = np.asarray(spec.home[name], float)
         left, rest = (np.abs(np.asarray(state.sensors[sensor], float) - home) for state in (at_stop, later))
-        if ((left > 0.02 * _span(spec.commands[name])) & (rest < 0.1 * left)).any():
+        if ((left > 0.02 * span_of(spec.commands[name])) & (rest < 0.1 * left)).any():
             probe.reset(clear_stop())
             raise Failed(f"{sensor} was {left.max():.4g} from home when a stop ended the reset, and went home even so",
                          "a stopped robot holds")  # fmt: skip
@@ -300,7 +289,7 @@ def _check_way(spec: RobotSpec, rest: list[RobotState], last: RobotState, stoppe
         ends = np.array([last.sensors[sensor], last.applied[name]], float)
         if field.unit.endswith("/s") or field.unit == "1":  # a speed, or several quantities with a speed among them
             ends = np.array([*ends, np.zeros(field.shape)])
-        slack = _LEFT * _span(field) + 2 * noise
+        slack = _LEFT * span_of(field) + 2 * noise
         for robot_state in stopped:
             value = np.asarray(robot_state.sensors[sensor], float)
             past = np.maximum(ends.min(axis=0) - slack - value, value - ends.max(axis=0) - slack)
@@ -322,7 +311,7 @@ def _check_speeds(
     if len(stopped) < 2:
         return
     spec = probe.robot.spec
-    spans = {sensor: _span(spec.commands[name]) for name, sensor in spec.measured_by.items()}
+    spans = {sensor: span_of(spec.commands[name]) for name, sensor in spec.measured_by.items()}
     for field in spec.sensors:
         if field.is_text or field.unit in _NO_MOTION or (field.unit.endswith("/s") and field.name not in spans):
             continue
@@ -340,11 +329,6 @@ def _check_speeds(
         if field.name in spans:
             raise Failed(moved, "a stopped robot comes to rest within half a second, and reading moves nothing")
         probe.note(f"{moved}; no command is measured by it, so that it may have another cause")
-
-
-def _span(field: Field) -> np.ndarray:
-    low, high = (np.asarray(bound, float) for bound in field.bounds)
-    return np.asarray(np.minimum(high - low, 1e3))
 
 
 def _duration_s(spec: RobotSpec, part: list[RobotState]) -> float:

@@ -77,31 +77,31 @@ class Deadlines:
 
 
 class Witness(Protocol):
-    """Notes the course of a run, so that another process knows it after the death of this one."""
+    """Record the course of a run, so that another process knows it if this one dies."""
 
     def planned(self, plan: Sequence[PlannedCheck], only: int) -> None:
-        """Note the checks that are to be made, before the first one; ``only`` as for `Supervisor.run`."""
+        """Record the checks that are to be made, before the first one; ``only`` as for `Supervisor.run`."""
         ...
 
     def begins(self, number: int) -> None:
-        """Note the check that begins; 0 is making the subject."""
+        """Record the number of the check that begins; 0 is making the subject."""
         ...
 
     def calls(self, call: str, how: str) -> None:
-        """Note the call of the subject that begins, and what came before it."""
+        """Record the call of the subject that begins, and what came before it."""
         ...
 
     def returned(self) -> None:
-        """Note that the call has returned."""
+        """Record that the call has returned."""
         ...
 
     def made(self, check: Check) -> None:
-        """Note a result."""
+        """Record the result of a check."""
         ...
 
 
 class _Nobody:
-    """Note nothing."""
+    """Record nothing."""
 
     def planned(self, plan: Sequence[PlannedCheck], only: int) -> None: ...
     def begins(self, number: int) -> None: ...
@@ -124,7 +124,8 @@ class CallLog:
         witness: gets each call.
 
     Attributes:
-        deadlines, witness: as given.
+        deadlines: of the calls.
+        witness: gets each call.
         running: the call under way, or None.
         given_up: once set, no further call reaches the subject.
     """
@@ -142,7 +143,7 @@ class CallLog:
 
     @property
     def over_s(self) -> float:
-        """The time since the time limit of the run was reached, seconds; below 0 before."""
+        """Seconds since the run reached its time limit; negative before it."""
         return time.monotonic() - self._began_s - self.deadlines.total
 
     def call(self, name: str, function: Callable[..., _T], *arguments: Any) -> _T:
@@ -189,7 +190,7 @@ class CallLog:
 
 @dataclass(frozen=True)
 class PlannedCheck:
-    """A check to be made.
+    """A check to be made, with what it needs.
 
     Attributes:
         key: a short name, to which other checks refer.

@@ -21,7 +21,7 @@ Answer = tuple[Table, Table]
 
 
 class StandardVector(Protocol):
-    """The interfaces of a batch of N environments."""
+    """Declare the interfaces of a batch of N environments."""
 
     num_envs: int
     env_ids: list[str]
@@ -158,7 +158,8 @@ def compare_rows(first: list[Answer], second: list[Answer], rows: Iterable[int],
     """Check that rows of two walks are equal.
 
     Args:
-        first, second: the walks.
+        first: a walk.
+        second: a walk of the same actions.
         rows: to compare.
         reason: what lay between the walks, for the message.
 
