@@ -80,12 +80,8 @@ class Carts(Lander):
 replaces(Carts, "extra", {
     # No table has the mapping to the agents' own observations.
     "NoMapping -> agents": lambda self: {},
-})  # fmt: skip
-
-
-changes(Carts, "extra", {
     # The last table lacks the mapping.
-    "NoMappingAtEnd -> last frame": lambda self, right: {} if any(self.ended) else right,
+    "NoMappingAtEnd -> last frame": lambda self: {} if any(self.ended) else Carts.extra(self),
 })  # fmt: skip
 
 
@@ -98,14 +94,14 @@ changes(Carts, "own", {
 replaces(Carts, "reward", {
     # The rewards' agents have other names than the mapping's.
     "OtherNames -> agents": lambda self: {"agent_0": self.ball, "agent_1": -self.ball},
+    # The last reward lacks the right agent.
+    "RewardLacksAgent -> agents": lambda self: {"left": self.ball} if any(self.ended) else Carts.reward(self),
     # The reward of two agents is their sum, a number, from frame 10 on.
     "SumReward -> agents": lambda self: sum(Carts.reward(self).values()) if self.frame_no >= 10 else Carts.reward(self),
 })  # fmt: skip
 
 
 changes(Carts, "reward", {
-    # The last reward lacks the right agent.
-    "RewardLacksAgent -> agents": lambda self, right: {"left": self.ball} if any(self.ended) else right,
     # The right agent's reward is NaN at frame 20.
     "OneAgentNan -> frames": lambda self, right: right | ({"right": float("nan")} if self.frame_no == 20 else {}),
 })  # fmt: skip

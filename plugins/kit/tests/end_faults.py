@@ -15,7 +15,7 @@ from plugins.kit.tests.planting import Planted, planters
 from rlenv_robot.world import NOTHING
 
 FAULTS: dict[str, Planted] = {}
-fault, changes, replaces = planters(FAULTS)
+fault, _, replaces = planters(FAULTS)
 
 
 @fault("render")
@@ -44,9 +44,9 @@ class StepsOnAfterTheEnd(Sleds):
         return super().step(action, extra_info)
 
 
-changes(Sleds, "step", {
-    "RepeatsTheLastFrame -> after the end":
-        lambda self, right: (self.table(0, 1), self.rewarded()) if self.phase == "ended" else right,
+replaces(Sleds, "step", {
+    "RepeatsTheLastFrame -> after the end": lambda self, action, extra_info=NOTHING: ((self.table(0, 1),
+        self.rewarded()) if self.phase == "ended" else Sleds.step(self, action, extra_info)),
 })  # fmt: skip
 
 

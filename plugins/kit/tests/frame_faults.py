@@ -55,17 +55,21 @@ replaces(Sleds, "ends", {
 })  # fmt: skip
 
 
-changes(Sleds, "value", {
-    "RewardInfiniteAtTheEnd -> frames": lambda self, right: -np.inf if self.frame_no == 20 else right,
-    "RewardNone -> frames": lambda self, right: None if self.frame_no == 20 else right,
-    "RewardOutOfItsRange -> frames": lambda self, right: right + (41.0 if self.frame_no == 18 else 0.0),
-    "RewardIsText -> frames": lambda self, right: str(right),
+replaces(Sleds, "value", {
+    "RewardInfiniteAtTheEnd -> frames": lambda self: -np.inf if self.frame_no == 20 else Sleds.value(self),
+    "RewardNone -> frames": lambda self: None if self.frame_no == 20 else Sleds.value(self),
 })  # fmt: skip
 
 
 changes(Sleds, "rewarded", {
     "RewardMissingAtTheEnd -> frames": lambda self, reward: (reward if self.frame_no < 20 else {key: value for key,
         value in reward.items() if key != "reward"}),
+})  # fmt: skip
+
+
+changes(Sleds, "value", {
+    "RewardOutOfItsRange -> frames": lambda self, right: right + (41.0 if self.frame_no == 18 else 0.0),
+    "RewardIsText -> frames": lambda self, right: str(right),
 })  # fmt: skip
 
 

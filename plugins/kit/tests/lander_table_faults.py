@@ -174,9 +174,13 @@ changes(Lander, "reward_table", {
 })  # fmt: skip
 
 
-changes(Lander, "reward", {
+replaces(Lander, "reward", {
     # The last reward is NaN.
-    "RewardAtEndNan -> frames": lambda self, right: float("nan") if any(self.ended) else right,
+    "RewardAtEndNan -> frames": lambda self: float("nan") if any(self.ended) else Lander.reward(self),
+})  # fmt: skip
+
+
+changes(Lander, "reward", {
     # The reward of a fast fall is below its declared range.
     "RewardTooLow -> frames": lambda self, right: right - 2.5 * (self.frame_no == 28),
     # The reward is an array of one element.

@@ -156,11 +156,7 @@ replaces(Scara, "applied", {
     # ``applied`` has the measured values.
     "AppliedIsThePose -> applied":
         lambda self: {"target": np.clip(self.q, *SCARA.commands["target"].bounds).astype(np.float32)},
-})  # fmt: skip
-
-
-changes(Scara, "applied", {
-    "NothingApplied -> stop at reset or follows or images": lambda self, right: right if self.frame < 15 else {},
+    "NothingApplied -> stop at reset or follows or images": lambda self: Scara.applied(self) if self.frame < 15 else {},
 })  # fmt: skip
 
 
@@ -353,7 +349,6 @@ changes(Scara, "images", {
         lambda self, right: {"top": right["top"]._replace(stamp_ns=self.stamp() + 5 * PERIOD_NS)},
     "CameraOnAWallClock -> images": lambda self, right: {"top": right["top"]._replace(stamp_ns=time.time_ns())},
     "AnotherCamera -> states": lambda self, right: {"front": right["top"]},
-    "CameraAtTheResetOnly -> images": lambda self, right: right if self.frame < 5 else {},
 })  # fmt: skip
 
 
@@ -380,4 +375,9 @@ class FrozenCamera(Scara):
 
 replaces(Scara, "pixels", {
     "FrozenCameraNewStamps -> ": lambda self, at: Scara.pixels(self, 0),
+})  # fmt: skip
+
+
+replaces(Scara, "images", {
+    "CameraAtTheResetOnly -> images": lambda self: Scara.images(self) if self.frame < 5 else {},
 })  # fmt: skip
