@@ -98,9 +98,9 @@ _ORDER = (
 
 def _plan(probe: Probe, factory: Factory | None, left: Leftovers) -> list[PlannedCheck]:
     return in_order(_ORDER, [
-        *declared(vars(_Basics), _Basics(probe)), *episode_checks(probe), *refusal_checks(probe),
+        *declared(vars(_Basics), _Basics(probe), probe), *episode_checks(probe), *refusal_checks(probe),
         *ownership_checks(probe), *extra_checks(probe), *instance_checks(probe, factory),
-        *declared(vars(_Ending), _Ending(probe, left)),
+        *declared(vars(_Ending), _Ending(probe, left), probe),
     ])  # fmt: skip
 
 
@@ -113,8 +113,7 @@ class _Basics:
         return tuple(spec.to_dict() for spec in (self._probe.env.observation, self._probe.env.action))
 
     @check("described", "every field has a type, a range, a unit and a meaning", "R4.2")
-    def described(self) -> None:
-        probe = self._probe
+    def described(self, probe: Probe) -> None:
         for spec in (probe.env.observation, probe.env.action):
             if not isinstance(spec, Spec):
                 raise Failed(f"the description is a {type(spec).__name__}", "it must be a hal.Spec")
@@ -135,7 +134,7 @@ class _Basics:
         probe.state_before = process_state()
 
     @check("spec stays", "the description does not change", "R4.2", "described", "frames")
-    def spec_stays(self) -> None:
+    def spec_stays(self, probe: Probe) -> None:
         if self._first is None:
             raise NotTried("the description was not read at the beginning")
         self._probe.walk(5)
@@ -143,13 +142,11 @@ class _Basics:
             raise Failed("observation or action spec differ from those before the first reset")
 
     @check("too early", "a step before the first reset is refused", "R1.4")
-    def step_before_reset(self) -> None:
-        probe = self._probe
+    def step_before_reset(self, probe: Probe) -> None:
         _raises(probe, lambda: probe.send({"frame_no": 0}, _any_action(probe)), "a step before the first reset")
 
     @check("reset", "reset returns Table 1 of the first frame", "R1.3")
-    def reset_table(self) -> None:
-        probe = self._probe
+    def reset_table(self, probe: Probe) -> None:
         for _ in range(2):
             table = probe.reset()
             check_observation(table, probe.env.observation, probe.note)
@@ -164,14 +161,12 @@ class _Basics:
                 probe.note("R1.3", "an episode may be over with its first frame")
 
     @check("plain reset", "reset works without options", "R1.3", "reset")
-    def plain_reset(self) -> None:
-        probe = self._probe
+    def plain_reset(self, probe: Probe) -> None:
         check_observation(probe.reset_with(), probe.env.observation, probe.note)
         check_observation(probe.reset_with({}), probe.env.observation, probe.note)
 
     @check("unknown option", "a reset option that the description lacks is refused", "R1.3")
-    def unknown_option(self) -> None:
-        probe = self._probe
+    def unknown_option(self, probe: Probe) -> None:
         try:
             probe.reset_with({"no_such_option": 1})
         except ValueError:
@@ -186,8 +181,7 @@ class _Basics:
         probe.note("R1.3", "an unknown reset option is ignored, so that a slip in its name is not noticed")
 
     @check("inference", "privileged state can't be reached in inference", "R2.1", "reset")
-    def inference(self) -> None:
-        probe = self._probe
+    def inference(self, probe: Probe) -> None:
         mode = getattr(getattr(probe.env, "world", None), "mode", getattr(probe.env, "mode", None))
         if mode != "inference":
             raise NotTried("the environment is not opened for inference")
@@ -196,8 +190,7 @@ class _Basics:
                 raise Failed("extra_info has 'state'", "opened for inference, privileged state is absent")
 
     @check("after the end", "a step after the end is refused, and a reset begins anew", "R1.4", "error passes")
-    def after_the_end(self) -> None:
-        probe = self._probe
+    def after_the_end(self, probe: Probe) -> None:
         first = probe.reset()
         if is_over(first):
             _raises(
@@ -220,8 +213,7 @@ class _Ending:
         self._probe, self._left = probe, left
 
     @check("closed", "close may be called twice, and no step or reset follows it", "R1.4", "reset")
-    def closed(self) -> None:
-        probe = self._probe
+    def closed(self, probe: Probe) -> None:
         table = probe.reset()
         probe.close()
         probe.close()
@@ -229,7 +221,7 @@ class _Ending:
         _raises(probe, probe.reset, "a reset after close")
 
     @check("left", "no thread and no file is left after the run", "R1.4", "leftovers")
-    def left(self) -> None:
+    def left(self, probe: Probe) -> None:
         if getattr(self._probe.env, "is_recorded", False):
             raise NotTried("the environment records, and records stay")
         names = self._left.variables()

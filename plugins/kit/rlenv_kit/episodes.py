@@ -44,7 +44,7 @@ _STARTS = 8
 
 def episode_checks(probe: Probe) -> list[PlannedCheck]:
     """Return the checks of whole episodes."""
-    return declared(vars(_Episodes), _Episodes(probe))
+    return declared(vars(_Episodes), _Episodes(probe), probe)
 
 
 def check_tables(probe: Probe, frame: Frame, before: Table, spec: Spec) -> None:
@@ -66,14 +66,17 @@ def check_tables(probe: Probe, frame: Frame, before: Table, spec: Spec) -> None:
             raise Failed(f"env_id in {name} is {table['env_id']!r}", f"it must be {probe.env_id!r}")
 
 
-def _of_walked(function: Callable[[_Episodes], None]) -> Callable[[_Episodes], None]:
+def _of_walked(function: Callable[[_Episodes, Probe], None]) -> Callable[[_Episodes, Probe], None]:
     """Return a check of the episodes walked before, whose finding says so."""
 
-    def checked(episodes: _Episodes) -> None:
+    def checked(episodes: _Episodes, probe: Probe) -> None:
         try:
-            function(episodes)
+            function(episodes, probe)
         except Failed as finding:
-            raise Failed(str(finding), how=finding.how or episodes.how_walked) from finding
+            raise Failed(
+                str(finding),
+                how=finding.how or f"episodes of seeds {probe.seed} to {probe.seed + _SEEDS - 1}, random actions",
+            ) from finding
 
     return checked
 
@@ -82,7 +85,6 @@ class _Episodes:
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._episodes: list[tuple[Table, list[Frame]]] = []
-        self.how_walked = f"episodes of seeds {probe.seed} to {probe.seed + _SEEDS - 1}, random actions"
 
     # -- every frame -----------------------------------------------------------------------------------
 
@@ -104,8 +106,7 @@ class _Episodes:
         return walked
 
     @check("frames", "every frame up to an episode's end keeps Tables 1 and 3", "R2", "reset")
-    def every_frame(self) -> None:
-        probe = self._probe
+    def every_frame(self, probe: Probe) -> None:
         for number in range(_SEEDS if probe.repeatable else 1):
             frames = self._checked(probe.seed + number)
             if frames and not is_over(frames[-1].kept):
@@ -123,7 +124,7 @@ class _Episodes:
                          "they keep one order")  # fmt: skip
 
     @check("extremes", "frames keep the tables under the smallest and the largest actions", "R2", "frames")
-    def extremes(self) -> None:
+    def extremes(self, probe: Probe) -> None:
         if not self._probe.repeatable:
             raise NotTried("a real machine is not driven to its limits")
         for choose in (_lowest, _highest, _alternating):
@@ -131,7 +132,7 @@ class _Episodes:
 
     @check("last frame", "the last frame is the episode's own, and as complete as the others", "R2", "frames")
     @_of_walked
-    def last_frame(self) -> None:
+    def last_frame(self, probe: Probe) -> None:
         ended = [(first, frames) for first, frames in self._episodes if frames and is_over(frames[-1].kept)]
         if not ended:
             raise NotTried(f"no episode ended within {MAX_FRAMES} frames")
@@ -172,7 +173,7 @@ class _Episodes:
 
     @check("agents", "several agents: rewards and mapping name the same agents in every frame", "R2.1", "last frame")
     @_of_walked
-    def agents(self) -> None:
+    def agents(self, probe: Probe) -> None:
         for first, frames in self._episodes:
             mapping = first.get("extra_info", {}).get("agents")
             forms = {} if not isinstance(mapping, Mapping) else {name: _form(seen) for name, seen in mapping.items()}
@@ -225,7 +226,7 @@ class _Episodes:
 
     @check("responds", "an observation answers the action before it", "R1.4", "frames")
     @_of_walked
-    def responds(self) -> None:
+    def responds(self, probe: Probe) -> None:
         """Check for observations that are a frame late, and for actions without any effect."""
         late = 0
         for first, frames in self._episodes[:_SEEDS]:
@@ -271,8 +272,7 @@ class _Episodes:
         "plain reset",
         "frames",
     )
-    def equal_starts(self) -> None:
-        probe = self._probe
+    def equal_starts(self, probe: Probe) -> None:
         first = frame_of({}, probe.reset(), {"reward": 0.0}).kept
         if not probe.repeatable:
             raise NotTried("equal seeds need not give equal episodes here")
@@ -297,8 +297,7 @@ class _Episodes:
                     raise Failed(f"two resets with seed {probe.seed} differ in extra_info[{key!r}] ({when})")
 
     @check("equal episodes", "equal seeds and actions give equal episodes, up to their end", "R1.3", "equal starts")
-    def equal_episodes(self) -> None:
-        probe = self._probe
+    def equal_episodes(self, probe: Probe) -> None:
         first = probe.walk(_LATE)
         probe.compare(first, probe.repeat(first), "in a second episode of the same seed and actions")
         probe.walk(_LATE, seed=probe.seed + 1)
@@ -320,8 +319,7 @@ class _Episodes:
             probe.note("R1.3", f"{text}; here a seed is a whole number from 0")
 
     @check("seeds", "a seed fixes the start, and other seeds give other episodes", "R1.3", "equal episodes")
-    def seeds(self) -> None:
-        probe = self._probe
+    def seeds(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("equal seeds need not give equal episodes here")
         for seed in (probe.seed + 12, 2**31 - 1):
@@ -351,8 +349,7 @@ class _Episodes:
     # -- what must not matter --------------------------------------------------------------------------
 
     @check("generators", "the process's own random generators neither matter nor are touched", "R1.3", "equal episodes")
-    def global_generators(self) -> None:
-        probe = self._probe
+    def global_generators(self, probe: Probe) -> None:
         first = probe.walk()
         before = random.getstate(), np.random.get_state(legacy=True)
 
@@ -382,8 +379,7 @@ class _Episodes:
                              "an environment has a generator of its own")  # fmt: skip
 
     @check("clock", "the time of day and pauses between calls do not matter", "R1.3", "generators")
-    def clocks(self) -> None:
-        probe = self._probe
+    def clocks(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("a real machine runs by the clock")
         first, paused = probe.walk(), set(range(0, probe.steps, max(1, probe.steps // 4)))

@@ -25,7 +25,7 @@ _FRAMES = 8
 
 def extra_checks(probe: Probe) -> list[PlannedCheck]:
     """Return the checks of masks, of messages, and of the ``extra_info`` that a step takes."""
-    return declared(vars(_Extras), _Extras(probe))
+    return declared(vars(_Extras), _Extras(probe), probe)
 
 
 class _Extras:
@@ -41,8 +41,7 @@ class _Extras:
         "equal episodes",
         "refusals",
     )
-    def masks(self) -> None:
-        probe = self._probe
+    def masks(self, probe: Probe) -> None:
         first = probe.reset()
         if self._masks(first) is None:
             raise NotTried("the environment tells no masks of legal actions")
@@ -122,8 +121,7 @@ class _Extras:
         "equal episodes",
         "refusals",
     )
-    def messages(self) -> None:
-        probe = self._probe
+    def messages(self, probe: Probe) -> None:
         agents = agents_of(getattr(probe.env, "world", None))
         frames, told = probe.walk(), 0
         for number, frame in enumerate(frames, 1):
@@ -157,8 +155,8 @@ class _Extras:
         "equal episodes",
         "refusals",
     )
-    def step_extra(self) -> None:
-        probe, env = self._probe, self._probe.env
+    def step_extra(self, probe: Probe) -> None:
+        env = probe.env
         fields = step_extra_of(getattr(env, "world", env)).fields
         if not len(fields):
             raise NotTried("the environment describes no fields that a step takes beside the action")

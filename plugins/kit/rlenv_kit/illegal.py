@@ -265,7 +265,7 @@ _FRAMES = 12
 
 def refusal_checks(probe: Probe) -> list[PlannedCheck]:
     """Return the checks of illegal actions."""
-    return declared(vars(_Refusals), _Refusals(probe))
+    return declared(vars(_Refusals), _Refusals(probe), probe)
 
 
 class _Refusals:
@@ -276,9 +276,9 @@ class _Refusals:
         self._exact = hasattr(probe.env, "world")  # this project's Environment, with a protocol page
 
     @check("error passes", "an error is told of its own action alone", "R1.2", "frames")
-    def passes(self) -> None:
+    def passes(self, probe: Probe) -> None:
         """Check that the error of an illegal action is in no later table; how it is refused, other checks look at."""
-        probe, before = self._probe, self._begin()
+        before = self._begin()
         try:
             refused, _ = probe.step({"env_id": probe.env.env_id, "frame_no": before.kept["frame_no"]})
         except Exception:
@@ -311,9 +311,9 @@ class _Refusals:
         "equal starts",
         "error passes",
     )
-    def every_kind(self) -> None:
+    def every_kind(self, probe: Probe) -> None:
         """Check each kind once, in an episode that no failed case has disturbed."""
-        probe, problems, how = self._probe, [], ""
+        problems, how = [], ""
         frame = self._begin()
         cases = self._cases(frame)
         for case in cases:
@@ -339,9 +339,9 @@ class _Refusals:
         "equal episodes",
         "refusals",
     )
-    def at_frames(self) -> None:
+    def at_frames(self, probe: Probe) -> None:
         """Check values out of range, each at another frame, up to the end of an episode."""
-        probe, problems, how, tried = self._probe, [], "", 0
+        problems, how, tried = [], "", 0
         end = probe.clock() + 10.0
         rng = np.random.default_rng(probe.seed)
         frames = probe.walk()
@@ -371,9 +371,8 @@ class _Refusals:
         "clock",
         "refusals late",
     )
-    def change_nothing(self) -> None:
+    def change_nothing(self, probe: Probe) -> None:
         """Compare an episode with one that illegal actions disturb, up to its end."""
-        probe = self._probe
         first, count = probe.walk(_LATE), [0]
 
         def disturb(table: Table) -> None:

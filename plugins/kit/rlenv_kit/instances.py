@@ -102,7 +102,7 @@ def instance_checks(probe: Probe, factory: Factory | None) -> list[PlannedCheck]
         probe: of the environment under test.
         factory: makes another one; None leaves these checks out, and says so.
     """
-    return declared(vars(_Instances), _Instances(probe, factory))
+    return declared(vars(_Instances), _Instances(probe, factory), probe)
 
 
 class _Instances:
@@ -123,8 +123,7 @@ class _Instances:
         "clock",
         "error passes",
     )
-    def side_by_side(self) -> None:
-        probe = self._probe
+    def side_by_side(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("a real machine is there once")
         first, second = probe.walk(), probe.walk(seed=probe.seed + 7)
@@ -164,8 +163,7 @@ class _Instances:
             self._state = other.legal_step(self._state, np.random.default_rng(1)).table
 
     @check("process", "another process gives the same episode", "R1.3", "two instances")
-    def another_process(self) -> None:
-        probe = self._probe
+    def another_process(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("a real machine is there once")
         place = None if self._factory is None else place_of(self._factory)
@@ -189,7 +187,7 @@ class _Instances:
                 raise Failed(f"frame {number} differs in another process", "equal seeds give equal episodes anywhere")
 
     @check("leftovers", "nothing is left behind after close", "R1.4", "frames")
-    def leftovers(self) -> None:
+    def leftovers(self, probe: Probe) -> None:
         """Open and close several instances, and look for what stays."""
         if self._factory is None:
             raise NotTried("give a factory, such as module:function, in place of an environment that is made already")

@@ -30,7 +30,7 @@ _RENDER_S = 1.5
 
 def ownership_checks(probe: Probe) -> list[PlannedCheck]:
     """Return the checks of ownership, of legal borders, and of rendering."""
-    return declared(vars(_Ownership), _Ownership(probe))
+    return declared(vars(_Ownership), _Ownership(probe), probe)
 
 
 class _Ownership:
@@ -40,8 +40,7 @@ class _Ownership:
     # -- tables ----------------------------------------------------------------------------------------
 
     @check("kept tables", "a returned table never changes", "R1.4", "error passes")
-    def kept_tables(self) -> None:
-        probe = self._probe
+    def kept_tables(self, probe: Probe) -> None:
         first = probe.reset()
         copy = copied_values(first)
         frames = probe.walk()
@@ -59,9 +58,8 @@ class _Ownership:
                 raise Failed(f"Table 3 of frame {number}: {place} changed after it was returned")
 
     @check("kept refusals", "a refusal's table never changes", "R1.4", "refusals", "kept tables")
-    def kept_refusals(self) -> None:
+    def kept_refusals(self, probe: Probe) -> None:
         """Check that the answer to an illegal action does not change while the episode goes on."""
-        probe = self._probe
         frames = probe.walk(1)
         if not frames or is_over(frames[-1].kept):
             raise NotTried("the episode is over after one step")
@@ -73,8 +71,7 @@ class _Ownership:
             raise Failed(f"{place} of a refusal's Table 1 changed after it was returned")
 
     @check("overwritten tables", "writing into a returned table changes nothing", "R1.4", "clock", "kept tables")
-    def overwritten_tables(self) -> None:
-        probe = self._probe
+    def overwritten_tables(self, probe: Probe) -> None:
         first = probe.walk()
 
         def overwrite(table: Table) -> None:
@@ -99,8 +96,7 @@ class _Ownership:
     # -- actions ---------------------------------------------------------------------------------------
 
     @check("actions", "an action stays the caller's: it is neither changed nor kept", "R1.4", "clock", "error passes")
-    def actions(self) -> None:
-        probe = self._probe
+    def actions(self, probe: Probe) -> None:
         first, sent = probe.walk(), list[tuple[dict[str, Any], dict[str, Any]]]()
 
         def request(table: Table, action: Action) -> object:
@@ -126,8 +122,7 @@ class _Ownership:
         probe.compare(first, probe.repeat(first, request=frozen), "with actions that are read-only")
 
     @check("forms", "an action's order of keys and layout in memory do not matter", "R1.4", "clock", "error passes")
-    def forms(self) -> None:
-        probe = self._probe
+    def forms(self, probe: Probe) -> None:
         first = probe.walk()
 
         def backwards(table: Table, action: Action) -> object:
@@ -137,8 +132,7 @@ class _Ownership:
         probe.compare(first, probe.repeat(first, request=backwards), "with keys in another order, arrays in strides")
 
     @check("options", "options stay the caller's: they are neither changed nor kept", "R1.3", "clock", "error passes")
-    def options(self) -> None:
-        probe = self._probe
+    def options(self, probe: Probe) -> None:
         first = probe.walk()
         given: dict[str, object] = {"seed": probe.seed} if probe.seeded else {}
         options = dict(given)
@@ -164,8 +158,7 @@ class _Ownership:
     # -- borders ---------------------------------------------------------------------------------------
 
     @check("borders", "every border of the legal ranges is accepted", "R1.2", "extremes", "error passes")
-    def borders(self) -> None:
-        probe = self._probe
+    def borders(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("a real machine is not driven to its limits")
         counts = {field.counted_by for field in probe.env.action}
@@ -206,8 +199,8 @@ class _Ownership:
     # -- rendering -------------------------------------------------------------------------------------
 
     @check("render", "rendering between steps returns nothing and changes nothing", "R1.5", "clock", "error passes")
-    def render(self) -> None:
-        probe, env = self._probe, self._probe.env
+    def render(self, probe: Probe) -> None:
+        env = probe.env
         show = getattr(env, "render", None)
         image = getattr(getattr(env, "world", None), "image", None)
         if not callable(show) and not callable(image):

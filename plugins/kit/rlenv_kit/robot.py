@@ -120,7 +120,7 @@ _ORDER = (
 def _plan(probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) -> list[PlannedCheck]:
     return in_order(_ORDER, [
         *declared(globals(), probe), *stop_checks(probe), *motion_checks(probe), *command_checks(probe),
-        *stream_checks(probe), *declared(vars(_Lifetime), _Lifetime(probe, left, make)),
+        *stream_checks(probe), *declared(vars(_Lifetime), _Lifetime(probe, left, make), probe),
     ])  # fmt: skip
 
 
@@ -425,9 +425,9 @@ class _Lifetime:
         self._probe, self._left, self._make = probe, left, make
 
     @check("instances", "a second instance is a robot of its own", "robot", "equal")
-    def second_instance(self) -> None:
+    def second_instance(self, probe: RobotProbe) -> None:
         """Move a second instance between the steps of the first."""
-        probe, make = self._probe, self._make
+        make = self._make
         if make is None:
             raise NotTried("it needs a function that makes robots, and was given a robot")
         if not probe.simulated or RobotWrapper(probe.robot).guarded:
@@ -453,7 +453,7 @@ class _Lifetime:
             other.close()
 
     @check("left", "no thread and no file is left after close", "robot")
-    def left(self) -> None:
+    def left(self, probe: RobotProbe) -> None:
         problem = self._left.problem()
         if problem:
             raise Failed(problem, "close lets go of everything", how="the whole run, then close")

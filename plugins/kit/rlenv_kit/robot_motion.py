@@ -73,7 +73,7 @@ from the machine's start is near every small number at first."""
 
 def motion_checks(probe: RobotProbe) -> list[PlannedCheck]:
     """Return the checks of motion."""
-    return declared(vars(_Motion), _Motion(probe))
+    return declared(vars(_Motion), _Motion(probe), probe)
 
 
 class _Motion:
@@ -96,7 +96,7 @@ class _Motion:
     # -- time ------------------------------------------------------------------------------------------
 
     @check("stamps", "time stamps are whole nanoseconds and rise", "robot", "own arrays", "command")
-    def stamps(self) -> None:
+    def stamps(self, probe: RobotProbe) -> None:
         stamps = [robot_state.stamp_ns for robot_state in self._probe.walk()]
         if not all(isinstance(stamp, int | np.integer) and not isinstance(stamp, bool) for stamp in stamps):
             raise Failed(f"stamp_ns is a {type(stamps[0]).__name__}", "it must be whole nanoseconds")
@@ -110,9 +110,8 @@ class _Motion:
             self._probe.note("stamp_ns begins anew with a reset; a monotonic clock goes on")
 
     @check("periods", "a step takes one control period, by its stamps", "robot", "spec stays", "stamps")
-    def periods(self) -> None:
+    def periods(self, probe: RobotProbe) -> None:
         """Compare the stamps with the control period, and with the clocks of this process."""
-        probe = self._probe
         period_s = probe.robot.spec.period_s
         robot_state = probe.reset()
         stamps, walls = [robot_state.stamp_ns], [time.monotonic()]
@@ -141,9 +140,8 @@ class _Motion:
     # -- applied ---------------------------------------------------------------------------------------
 
     @check("applied", "applied values are what the actuators received", "robot", "own arrays", "command")
-    def applied(self) -> None:
+    def applied(self, probe: RobotProbe) -> None:
         """Check that what was applied lies between the value before and the command."""
-        probe = self._probe
         pairs = self._measured()
         rng, robot_state = np.random.default_rng(probe.seed), probe.reset()
         asked, applied, measured = [], [], []
@@ -210,7 +208,7 @@ class _Motion:
     @check(
         "follows", "each measured value follows its own command, in sign, order and unit", "robot", "periods", "applied"
     )
-    def follows(self) -> None:
+    def follows(self, probe: RobotProbe) -> None:
         for field, sensor in self._measured():
             for index in elements_of(field, _MOST_ELEMENTS):
                 for side in (1.0, -1.0) if self._probe.simulated else (1.0,):
@@ -386,8 +384,7 @@ class _Motion:
     # -- speed -----------------------------------------------------------------------------------------
 
     @check("speed", "nothing moves faster than the spec's limits", "robot", "follows")
-    def speed(self) -> None:
-        probe = self._probe
+    def speed(self, probe: RobotProbe) -> None:
         spec = probe.robot.spec
         limited = [(field, sensor) for field, sensor in self._measured() if field.name in spec.limits.max_velocity]
         if not limited:
@@ -436,9 +433,8 @@ class _Motion:
         return np.asarray(np.clip(away, low, high).astype(field.numpy_dtype).clip(*field.bounds))
 
     @check("still", "nothing jumps while the robot holds still after a reset", "robot", "speed", "places")
-    def still(self) -> None:
+    def still(self, probe: RobotProbe) -> None:
         """Hold still after a reset: what the reset measured is where the robot stands."""
-        probe = self._probe
         for field, sensor in self._measured():
             self._move_away(field)
             robot_state = probe.reset()
@@ -455,8 +451,7 @@ class _Motion:
     # -- resets ----------------------------------------------------------------------------------------
 
     @check("places", "a reset ends at home, or at the start it was given", "robot", "follows")
-    def places(self) -> None:
-        probe = self._probe
+    def places(self, probe: RobotProbe) -> None:
         spec = probe.robot.spec
         pairs = [(field, sensor) for field, sensor in self._measured() if field.name in spec.home]
         if not pairs:
@@ -549,8 +544,7 @@ class _Motion:
                              f"{word} is {place[index]:.4g} {field.unit}")  # fmt: skip
 
     @check("reset speed", "a reset moves no faster than the spec's limits", "robot", "follows")
-    def reset_speed(self) -> None:
-        probe = self._probe
+    def reset_speed(self, probe: RobotProbe) -> None:
         spec = probe.robot.spec
         if probe.simulated:
             raise NotTried("a simulation may begin anywhere at once")

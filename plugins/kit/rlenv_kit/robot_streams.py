@@ -54,7 +54,7 @@ class _Streams:
         self._sinks: dict[str, _Sink] = {}
 
     @check("streams open", "streams are taken before the first reset", "robot", "spec")
-    def open(self) -> None:
+    def open(self, probe: RobotProbe) -> None:
         """Take the streams before the first reset, as a recorder does."""
         robot = self._probe.robot
         if not isinstance(robot, Streaming) or not robot.streams:
@@ -69,9 +69,9 @@ class _Streams:
         "streams open",
         "states",
     )
-    def samples(self) -> None:
+    def samples(self, probe: RobotProbe) -> None:
         """Check samples and their numbers in the states of a walk."""
-        probe, robot = self._probe, self._probe.robot
+        robot = probe.robot
         if not isinstance(robot, Streaming) or not self._sinks:
             raise NotTried("the robot offers no streams")
         begin = {name: len(sink.stamps) for name, sink in self._sinks.items()}
@@ -107,4 +107,4 @@ class _Streams:
 
 def stream_checks(probe: RobotProbe) -> list[PlannedCheck]:
     """Return two checks: one that opens the streams before the first reset, and one of their samples."""
-    return declared(vars(_Streams), _Streams(probe))
+    return declared(vars(_Streams), _Streams(probe), probe)

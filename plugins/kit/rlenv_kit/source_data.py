@@ -80,7 +80,8 @@ _ORDER = (
 
 def _plan(probe: SourceProbe) -> list[PlannedCheck]:
     return in_order(_ORDER, [
-        *declared(vars(_Tables), _Tables(probe)), *declared(vars(_Facts), _Facts(probe)), *draw_checks(probe),
+        *declared(vars(_Tables), _Tables(probe), probe), *draw_checks(probe),
+        *declared(vars(_Facts), _Facts(probe), probe),
     ])  # fmt: skip
 
 
@@ -91,8 +92,7 @@ class _Tables:
         self._probe = probe
 
     @check("steps", "a batch of any size is Table 5", "R3.3")
-    def steps(self) -> None:
-        probe = self._probe
+    def steps(self, probe: SourceProbe) -> None:
         probe.log.call("init", probe.source.init)
         for size in (1, 7, BATCH, 1):
             probe.steps(size)
@@ -102,7 +102,7 @@ class _Tables:
             raise Failed("the fields of a step come in different orders", "they keep one order")
 
     @check("trajectories", "a trajectory is Table 6, and its steps follow one another", "R3.4", "steps")
-    def trajectories(self) -> None:
+    def trajectories(self, probe: SourceProbe) -> None:
         self._probe.init()
         for size in (1, 3, 1):
             self._probe.trajectories(size)
@@ -128,8 +128,8 @@ class _Tables:
                                  "it is the number of the step's own episode")  # fmt: skip
 
     @check("same steps", "steps and trajectories show the same data", "R3.3", "trajectories")
-    def same_steps(self) -> None:
-        probe, known = self._probe, self._probe.contents
+    def same_steps(self, probe: SourceProbe) -> None:
+        known = probe.contents
         probe.init()
         for step in probe.steps(4 * BATCH):
             if step.content not in known:
@@ -137,7 +137,7 @@ class _Tables:
                              "sample_steps and sample_trajectories show the same data")  # fmt: skip
 
     @check("last steps", "the last step of a trajectory leads to an observation of its own", "R3.4", "same steps")
-    def last_steps(self) -> None:
+    def last_steps(self, probe: SourceProbe) -> None:
         """Check that the last step of an episode leads to an observation of its own."""
         trajectories = [one for one in self._probe.data.values() if one.steps[-1].next_observation is not None]
         if len(trajectories) < _LEAST_ENDS:
@@ -158,7 +158,7 @@ class _Tables:
                          how=_COLLECTED)  # fmt: skip
 
     @check("sizes", "a size that is no whole number from 1 is refused", "R3.3", "trajectories")
-    def sizes(self) -> None:
+    def sizes(self, probe: SourceProbe) -> None:
         for call in (self._probe.batch, self._probe.tables):
             self._probe.init()
             for size in (-1, 1.5, "3", None, 0):
@@ -178,8 +178,8 @@ class _Tables:
         raise Failed(f"a batch of {size!r} came: {answer!r:.60}", "a size is a whole number from 1")
 
     @check("unknown option", "an unknown option is refused, or noted", "R3.2", "trajectories")
-    def unknown_option(self) -> None:
-        probe, source = self._probe, self._probe.source
+    def unknown_option(self, probe: SourceProbe) -> None:
+        source = probe.source
         wrong: dict[str, object] = {"no_such_option": 1}
         for name, call in (
             ("init", lambda: source.init(wrong)),
@@ -200,8 +200,7 @@ class _Tables:
             probe.note("R3.2", f"{name} ignores an unknown option, so that a slip in its name is not noticed")
 
     @check("ownership", "batches and options are the caller's", "R3.3", "seed")
-    def ownership(self) -> None:
-        probe = self._probe
+    def ownership(self, probe: SourceProbe) -> None:
         options = {"seed": probe.seed}
         probe.log.call("init", probe.source.init, options)
         first = probe.batch(BATCH)
@@ -231,8 +230,7 @@ class _Tables:
             raise Failed(f"writing into a trajectory changed the data: {problem}", "a trajectory is the caller's")
 
     @check("inference", "privileged state can't be reached in inference", "R2.1", "trajectories")
-    def inference(self) -> None:
-        probe = self._probe
+    def inference(self, probe: SourceProbe) -> None:
         if getattr(probe.source, "mode", "") != "inference":
             raise NotTried("the source is not opened for inference")
         probe.init()
@@ -276,8 +274,7 @@ class _Facts:
         self._probe = probe
 
     @check("actions", "all actions of a state are those of the data in that state", "R3.5", "same steps")
-    def actions(self) -> None:
-        probe = self._probe
+    def actions(self, probe: SourceProbe) -> None:
         probe.init()
         states = [self._check_actions("the first state")]
         for episode, frame in ((0, 1), (1, 0), (1, 2)):
@@ -314,7 +311,7 @@ class _Facts:
         return name, number
 
     @check("statistics", "statistics agree with the samples", "R3.6", "same steps")
-    def statistics(self) -> None:
+    def statistics(self, probe: SourceProbe) -> None:
         self._check_statistics(self._ask(), list(self._probe.data.values()))
 
     @check(
@@ -324,7 +321,7 @@ class _Facts:
         "threshold",
         "statistics",
     )
-    def of_a_part(self) -> None:
+    def of_a_part(self, probe: SourceProbe) -> None:
         data = self._probe.data
         limit = sorted(one.total for one in data.values())[len(data) // 2]
         try:

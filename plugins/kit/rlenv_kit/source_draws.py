@@ -27,7 +27,7 @@ _SIGMAS = 6.0
 
 def draw_checks(probe: SourceProbe) -> list[PlannedCheck]:
     """Return the checks of draws."""
-    return declared(vars(_Draws), _Draws(probe))
+    return declared(vars(_Draws), _Draws(probe), probe)
 
 
 class _Draws:
@@ -40,9 +40,8 @@ class _Draws:
         return steps + [step.content for one in self._probe.trajectories(3) for step in one.steps]
 
     @check("seed", "a seed fixes all draws that follow", "R3.2", "trajectories")
-    def seed(self) -> None:
+    def seed(self, probe: SourceProbe) -> None:
         """Check that a seed fixes and chooses the draws."""
-        probe = self._probe
         first = self._drawn()
         if self._drawn() != first:
             raise Failed(f"two draws after init with seed {probe.seed} differ", "a seed fixes the draws that follow")
@@ -55,7 +54,7 @@ class _Draws:
             raise Failed("four seeds give the same draws", "a seed chooses the draws")
 
     @check("generators", "the process's generators neither influence draws nor are used", "R3.2", "seed")
-    def generators(self) -> None:
+    def generators(self, probe: SourceProbe) -> None:
         """Check that draws and the process's generators leave each other alone."""
         before = random.getstate(), np.random.get_state(legacy=True)
         try:
@@ -75,9 +74,9 @@ class _Draws:
             np.random.set_state(before[1])
 
     @check("every step", "every step and trajectory can be drawn", "R3.3", "same steps")
-    def every_step(self) -> None:
+    def every_step(self, probe: SourceProbe) -> None:
         """Check that every step of the data comes."""
-        probe, known = self._probe, self._probe.contents
+        known = probe.contents
         total = sum(known.values())
         probe.init()
         drawn = Counter(step.content for step in probe.steps(min(_ENOUGH * total, 40_000)))
@@ -93,9 +92,9 @@ class _Draws:
             probe.note("R3.3", "draws without a priority are not uniform over the steps")
 
     @check("once", "without replacement, each step comes once", "R3.3", "same steps", "unknown option")
-    def once(self) -> None:
+    def once(self, probe: SourceProbe) -> None:
         """Check draws without replacement."""
-        probe, known = self._probe, self._probe.contents
+        known = probe.contents
         total = sum(known.values())
         probe.init()
         try:
@@ -116,9 +115,9 @@ class _Draws:
     @check(
         "priority", "draws by return prefer high returns, as their weights say", "R3.4", "unknown option", "every step"
     )
-    def priority(self) -> None:
+    def priority(self, probe: SourceProbe) -> None:
         """Check draws by return, and their importance weights."""
-        probe, data = self._probe, self._probe.data
+        data = probe.data
         totals = {key: one.total for key, one in data.items()}
         spread = max(totals.values()) - min(totals.values())
         if len(data) < 2 or spread == 0:
@@ -178,9 +177,8 @@ class _Draws:
                          "with beta=1 the weights undo the priorities")  # fmt: skip
 
     @check("td errors", "draws by TD error follow the errors", "R6.2", "same steps", "unknown option")
-    def td_errors(self) -> None:
+    def td_errors(self, probe: SourceProbe) -> None:
         """Check draws by TD error."""
-        probe = self._probe
         update = getattr(probe.source, "update_priorities", None)
         if update is None:
             raise NotTried("the source takes no TD errors")
@@ -212,9 +210,9 @@ class _Draws:
         "same steps",
         "unknown option",
     )
-    def threshold(self) -> None:
+    def threshold(self, probe: SourceProbe) -> None:
         """Check draws above a return threshold."""
-        probe, data = self._probe, self._probe.data
+        data = probe.data
         totals = sorted(one.total for one in data.values())
         if len(totals) < 2 or totals[0] == totals[-1]:
             raise NotTried("all trajectories have one return")

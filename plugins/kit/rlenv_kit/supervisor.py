@@ -218,18 +218,18 @@ def check(key: str, name: str, clause: str, *needs: str) -> Callable[[_F], _F]:
     return declare
 
 
-def declared(namespace: Mapping[str, Any], subject: object) -> list[PlannedCheck]:
+def declared(namespace: Mapping[str, Any], *arguments: object) -> list[PlannedCheck]:
     """Return the checks that a namespace declares by `check`.
 
     Args:
         namespace: of a module or a class (`vars`).
-        subject: first argument of each of its checks.
+        arguments: of each of its checks.
     """
     plan = []
     for function in namespace.values():
         if declaration := getattr(function, "declared_check", None):
             key, name, clause, needs = declaration
-            plan.append(PlannedCheck(key, name, clause, partial(function, subject), needs))
+            plan.append(PlannedCheck(key, name, clause, partial(function, *arguments), needs))
     return plan
 
 

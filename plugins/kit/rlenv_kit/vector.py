@@ -23,6 +23,7 @@ from rlenv_kit.vector_probe import (
     StandardVector,
     Table,
     VectorProbe,
+    check_rows,
     compare_rows,
     reward_of,
     row_difference,
@@ -81,8 +82,9 @@ def check_vector(
         envs = log.call("make", make, num_envs)
         supervisor.close = envs.close
         probes.append(VectorProbe(envs, steps, seed, log))
-        rows, others = _Rows(probes[0]), _Others(probes[0], make, single)
-        return in_order(_ORDER, [*declared(vars(_Rows), rows), *declared(vars(_Others), others)])
+        (probe,) = probes
+        rows, others = _Rows(probe), _Others(probe, make, single)
+        return in_order(_ORDER, [*declared(vars(_Rows), rows, probe), *declared(vars(_Others), others, probe)])
 
     checks = supervisor.run(prepare, only)
     shown = name or (type(probes[0].envs).__name__ if probes else "that was not made")
@@ -110,8 +112,7 @@ class _Rows:
     # -- tables ----------------------------------------------------------------------------------------
 
     @check("too early", "a step before the first reset is refused", "R1.4")
-    def too_early(self) -> None:
-        probe = self._probe
+    def too_early(self, probe: VectorProbe) -> None:
         table = {"env_id": probe.envs.env_ids, "frame_no": np.zeros(probe.num, np.int32)}
         try:
             probe.step(probe.request(table, probe.actions(1)[0]))
@@ -122,8 +123,7 @@ class _Rows:
         raise Failed("a step before the first reset was accepted", "it must raise EpisodeError")
 
     @check("reset", "reset returns Table 1 of all environments", "R2")
-    def reset(self) -> None:
-        probe = self._probe
+    def reset(self, probe: VectorProbe) -> None:
         for _ in range(2):
             table = probe.reset()
             self._check_table(table)
@@ -131,8 +131,7 @@ class _Rows:
                 probe.note("R2", "frame_no goes on over resets; here each episode begins at 0")
 
     @check("frames", "each row keeps Tables 1 and 3 up to an episode's end", "R2", "reset")
-    def frames(self) -> None:
-        probe = self._probe
+    def frames(self, probe: VectorProbe) -> None:
         table, over = probe.reset(), np.zeros(probe.num, bool)
         for action in probe.actions(_MOST_STEPS):
             before, was_over = np.array(table["frame_no"]), over
@@ -203,7 +202,7 @@ class _Rows:
                                  f"its leading axis must be {probe.num}")  # fmt: skip
 
     @check("unknown option", "an unknown reset option is refused, or noted", "R1.3", "reset")
-    def unknown_option(self) -> None:
+    def unknown_option(self, probe: VectorProbe) -> None:
         try:
             self._probe.log.call("reset", self._probe.envs.reset, {"no_such_option": 1})
         except ValueError:
@@ -214,8 +213,7 @@ class _Rows:
         self._probe.note("R1.3", "an unknown reset option is ignored, so that a slip in its name is not noticed")
 
     @check("inference", "privileged state can't be reached in inference", "R2.1", "frames")
-    def inference(self) -> None:
-        probe = self._probe
+    def inference(self, probe: VectorProbe) -> None:
         mode = getattr(probe.envs, "mode", None)
         if mode != "inference":
             raise NotTried("the batch is not opened for inference")
@@ -226,8 +224,7 @@ class _Rows:
     # -- rows ------------------------------------------------------------------------------------------
 
     @check("equal episodes", "equal seeds give equal episodes, and rows differ", "R1.3", "frames")
-    def equal(self) -> None:
-        probe = self._probe
+    def equal(self, probe: VectorProbe) -> None:
         actions = probe.actions(probe.length)
         first, again = probe.walk(actions), probe.walk(actions)
         compare_rows(first, again, range(probe.num), "in a second episode of the same seed and actions")
@@ -241,8 +238,7 @@ class _Rows:
         probe.note("R1.3", "all rows begin alike, whatever the seed")
 
     @check("rows apart", "an action moves its own row alone", "R6.2", "equal episodes")
-    def apart(self) -> None:
-        probe = self._probe
+    def apart(self, probe: VectorProbe) -> None:
         actions = probe.actions(probe.length)
         first = probe.walk(actions)
         for row in (0, probe.num - 1):
@@ -258,9 +254,8 @@ class _Rows:
                 raise Failed(f"row {row} is the same under other actions", "a row follows its own actions")
 
     @check("refusals", "an illegal action is refused in its own row, and the others move", "R1.2", "rows apart")
-    def refusals(self) -> None:
+    def refusals(self, probe: VectorProbe) -> None:
         """Make one row's action illegal in the midst of a walk, and compare with an undisturbed one."""
-        probe = self._probe
         actions = probe.actions(6)
         for row in (0, probe.num - 1):
             for what, break_it in self._illegal(row):
@@ -350,8 +345,7 @@ class _Rows:
             raise Failed(f"{where}: {problem} of the row differs in its next frame", "a refused action changes nothing")
 
     @check("malformed", "a malformed batch raises, and nobody moves", "R1.2", "equal episodes")
-    def malformed(self) -> None:
-        probe = self._probe
+    def malformed(self, probe: VectorProbe) -> None:
         actions = probe.actions(4)
         straight = probe.walk(actions)
         table = probe.reset()
@@ -365,10 +359,7 @@ class _Rows:
                     continue
                 raise Failed(f"{what} was accepted", "a malformed batch raises IllegalAction, and nobody moves")
             table, _ = probe.step(probe.request(table, action))
-            for row in range(probe.num):
-                problem = row_difference(straight[number + 1][0], table, row)
-                if problem:
-                    raise Failed(f"{problem} of row {row} differs after malformed batches", "they move nobody")
+            check_rows(straight[number + 1][0], table, range(probe.num), "after malformed batches", "they move nobody")
 
     def _broken(self, request: dict[str, Unchecked]) -> Iterator[tuple[str, object]]:
         yield "a list instead of Table 2", list(request.values())
@@ -389,8 +380,7 @@ class _Rows:
         yield "an unknown field", {**request, "action": unknown}
 
     @check("ownership", "tables and actions are the caller's", "R1.4", "rows apart")
-    def ownership(self) -> None:
-        probe = self._probe
+    def ownership(self, probe: VectorProbe) -> None:
         actions = probe.actions(min(12, probe.length))
         straight, held = probe.walk(actions), []
         table = probe.reset()
@@ -407,11 +397,8 @@ class _Rows:
                 problem = deep_difference(copy, observation)
                 if problem:
                     raise Failed(f"{problem} of an earlier table changed", "a returned table never changes")
-            for row in range(probe.num):
-                problem = row_difference(straight[number + 1][0], table, row)
-                if problem:
-                    raise Failed(f"{problem} of row {row} differs after writing into an action",
-                                 "an action is copied where it is kept")  # fmt: skip
+            check_rows(straight[number + 1][0], table, range(probe.num), "after writing into an action",
+                       "an action is copied where it is kept")  # fmt: skip
         table = probe.reset()
         for number, action in enumerate(actions):
             request = probe.request({**table, "frame_no": np.array(table["frame_no"])}, action)
@@ -419,15 +406,11 @@ class _Rows:
                 if value.flags.writeable:
                     value[...] = 1
             table, _ = probe.step(request)
-            for row in range(probe.num):
-                problem = row_difference(straight[number + 1][0], table, row)
-                if problem:
-                    raise Failed(f"{problem} of row {row} differs after writing into a table",
-                                 "a table is the caller's")  # fmt: skip
+            check_rows(straight[number + 1][0], table, range(probe.num), "after writing into a table",
+                       "a table is the caller's")  # fmt: skip
 
     @check("some", "a reset of some leaves the others where they are", "R1.3", "ownership")
-    def some(self) -> None:
-        probe = self._probe
+    def some(self, probe: VectorProbe) -> None:
         actions = probe.actions(5)
         straight = probe.walk(actions)
         table = probe.reset()
@@ -446,16 +429,13 @@ class _Rows:
                 raise Failed(f"{problem} of row {row} changed while row {probe.num - 1} was reset")
         for number in (3, 4):
             table, _ = probe.step(probe.request(table, actions[number]))
-            for row in range(probe.num - 1):
-                problem = row_difference(straight[number + 1][0], table, row)
-                if problem:
-                    raise Failed(f"{problem} of row {row} differs after row {probe.num - 1} was reset")
+            check_rows(straight[number + 1][0], table, range(probe.num - 1), f"after row {probe.num - 1} was reset")
 
     # -- ends ------------------------------------------------------------------------------------------
 
     @check("ends", "an ended row goes on as the batch says", "R1.4", "ownership")
-    def ends(self) -> None:
-        probe, mode = self._probe, getattr(self._probe.envs, "autoreset", None)
+    def ends(self, probe: VectorProbe) -> None:
+        mode = getattr(probe.envs, "autoreset", None)
         if mode not in ("same_step", "next_step", "disabled"):
             raise NotTried("the batch does not say by `autoreset` how an ended row goes on")
         table, ends = probe.reset(), 0
@@ -529,8 +509,7 @@ class _Others:
         self._probe, self._make, self._single = probe, make, single
 
     @check("size", "a row does not depend on the number of rows", "R6.2", "ownership")
-    def size(self) -> None:
-        probe = self._probe
+    def size(self, probe: VectorProbe) -> None:
         first = probe.walk(probe.actions(probe.length))
         for count in (1, probe.num + 2):
             other = self._make(count)
@@ -546,9 +525,8 @@ class _Others:
                                      "a row does not depend on the others")  # fmt: skip
 
     @check("single", "row 0 is a single environment", "R6.2", "size")
-    def single(self) -> None:
+    def single(self, probe: VectorProbe) -> None:
         """Compare row 0 with a single environment up to its episode's end."""
-        probe = self._probe
         if self._single is None:
             raise NotTried("no single environment was given to compare with")
         env = self._single()
@@ -593,7 +571,7 @@ class _Others:
                          f"that of a single environment is {one['observation'].get(name)}")  # fmt: skip
 
     @check("closed", "close may be called twice", "R1.4")
-    def closed(self) -> None:
+    def closed(self, probe: VectorProbe) -> None:
         other = self._make(2)
         other.close()
         other.close()
