@@ -42,12 +42,12 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return begin
 
 
-SLOW = {"ResetLoopsForEver", "StepHangs", "StepEndsTheProcess"}
+HANGING = {"ResetLoopsForEver", "StepHangs"}
 """Faults that the deadline of a call finds."""
 
 ENVIRONMENTS: list[Any] = [
     Sleds,
-    *(one.made for one in list(frame_faults.FAULTS.values())[::3] if one.name not in SLOW),
+    *(one.made for one in list(frame_faults.FAULTS.values())[::3] if one.name not in HANGING),
 ]
 
 SOURCES: list[Any] = [Records, *(one.made for one in list(source_faults.FAULTS.values())[::6])]
