@@ -155,7 +155,7 @@ def test_sessions_are_apart_and_bounded(server: OpenEnvServer) -> None:
 @pytest.mark.parametrize(
     ("raw", "code"),
     [(b"\x81\x01x", 1002), (b"\xf1\x80abcd", 1002), (b"\x82\x80abcd", 1002), (b"\x81\xff" + b"\x7f" * 8, 1009),
-     (b"\x81\x82\0\0\0\0\xff\xff", 1007), (b"\x89\xfe\x01\x00", 1002)],
+     (b"\x81\x82\0\0\0\0\xff\xff", 1007), (b"\x89\xfe\x01\x00" + bytes(4 + 256), 1002)],
 )  # fmt: skip
 def test_a_client_that_breaks_the_protocol_is_closed_with_its_code(
     server: OpenEnvServer, raw: bytes, code: int
