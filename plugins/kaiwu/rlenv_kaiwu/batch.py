@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from hal import EpisodeError
-from rlenv_kaiwu.env import Counter
+from rlenv_kaiwu.agent import Counter
 from rlenv_robot.registry import make_vector, task
 from rlenv_robot.tables import BatchObservationTable
 from rlenv_robot.vector.env import VectorEnvironment
@@ -101,7 +101,8 @@ class Go2Batch:
         self, counter: Counter | None = None, seed: int | None = None, num_envs: int = 64,
         most_envs: int | None = None, threads: int = 0, profile: Profile | None = None,
     ) -> None:  # fmt: skip
-        self._counter, self._seed, self._num, self._most, self._threads = counter, seed, num_envs, most_envs, threads
+        self._counter, self._seed, self._threads = counter or Counter(), seed, threads
+        self._num, self._most = num_envs, most_envs
         self._profile = profile
         self._envs: VectorEnvironment | None = None
         self._noise: np.random.Generator | None = None
@@ -144,8 +145,7 @@ class Go2Batch:
         seed = int(_number(conf, "env_conf.seed", self._seed or 0))
         self._noise = np.random.default_rng([seed, 1]) if _flag(conf, "noise.add_noise") else None
         self.close()
-        if self._counter is not None:
-            self._counter.began_episode()
+        self._counter.began_episode()
         self._envs = make_vector(
             task("go2-walk", **settings, action_scale=_OURS, torques=True), self._num, seed=seed,
             threads=self._threads, profile=self._profile, randomise=self._randomise(conf),
@@ -191,15 +191,14 @@ class Go2Batch:
         envs = self._envs
         if envs is None:
             raise EpisodeError("step before reset: call reset first")
-        if self._counter is not None:
-            self._counter.stepped(self._num)
+        self._counter.stepped(self._num)
         offsets = actions.detach().cpu().numpy()[:, _ORDER] * (ACTION_SCALE / _OURS)
         request = {
             "env_id": envs.env_ids, "frame_no": self._table["frame_no"],
             "action": {"joint_offset": np.clip(offsets, -1.0, 1.0).astype(np.float32)},
         }  # fmt: skip
         table, reward = envs.step(request)
-        if self._counter is not None and "error" in table["extra_info"]:
+        if "error" in table["extra_info"]:
             self._counter.refused(len(table["extra_info"]["error"]))
         self._frame_no += 1
         policy, critic = self._observations(table)

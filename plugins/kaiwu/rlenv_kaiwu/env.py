@@ -9,13 +9,14 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 
 from hal import EpisodeError, Field, RobotError, Spec
+from rlenv_kaiwu.agent import Counter
 from rlenv_kaiwu.session import Style
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import ActionTable, ObservationTable, Reward, RewardTable
 from rlenv_robot.tasks.agents import Agent, agents_of, joint_action, own_observation
 from rlenv_robot.world import NOTHING
 
-__all__ = ["Bridge", "Counter", "KaiwuEnv", "PlainBridge", "handle_disaster_recovery", "to_kaiwu"]
+__all__ = ["Bridge", "KaiwuEnv", "PlainBridge", "handle_disaster_recovery", "to_kaiwu"]
 
 _log = logging.getLogger(__name__)
 
@@ -27,22 +28,6 @@ MOST_REFUSALS = 100
 
 Answer: TypeAlias = Any
 """A tuple or table in the shape of the project's year."""
-
-
-class Counter(Protocol):
-    """Count steps and episodes; a run is one, and ends when its budget is used up."""
-
-    def stepped(self, count: int = 1) -> None:
-        """Count steps, before they are carried out."""
-        ...
-
-    def refused(self, count: int = 1) -> None:
-        """Count steps, counted before, whose action was illegal, so that nothing moved."""
-        ...
-
-    def began_episode(self) -> None:
-        """Count an episode that begins."""
-        ...
 
 
 class Bridge(Protocol):
@@ -190,7 +175,7 @@ class KaiwuEnv:
     ) -> None:  # fmt: skip
         if style not in ("document", "2024", "2025", "2026"):
             raise ValueError(f"style is {style!r}, allowed are 'document', '2024', '2025' and '2026'")
-        self.env, self._style, self._counter, self._first_seed = env, style, counter, seed
+        self.env, self._style, self._counter, self._first_seed = env, style, counter or Counter(), seed
         self._seed: object = None
         self._bridge: Bridge = PlainBridge(env) if bridge is None else bridge
         self._tables = style == "2026"
@@ -215,8 +200,7 @@ class KaiwuEnv:
         """
         if usr_conf is not None and not isinstance(usr_conf, Mapping):
             raise ValueError(f"usr_conf is a {type(usr_conf).__name__}, expected a dictionary such as {{'seed': 7}}")
-        if self._counter is not None:
-            self._counter.began_episode()
+        self._counter.began_episode()
         options = dict(self._bridge.options(usr_conf or {}))
         self._seed_once(options)
         try:
@@ -254,8 +238,7 @@ class KaiwuEnv:
         table = self._table
         if stop_game:
             return self._stopped("stop_game")
-        if self._counter is not None:
-            self._counter.stepped()
+        self._counter.stepped()
         request: ActionTable = {
             "env_id": self.env.env_id,
             "frame_no": 0 if table is None else table["frame_no"],
@@ -271,8 +254,7 @@ class KaiwuEnv:
             return (None, None) if self._tables else (None, None, 0.0, False, True, None)
         if "error" in self._table.get("extra_info", ()):
             self._refusals += 1
-            if self._counter is not None:
-                self._counter.refused()
+            self._counter.refused()
             if self._refusals >= MOST_REFUSALS:
                 outcome = {"success": False, "error": self._table["extra_info"]["error"]}
                 return self._stopped(f"{MOST_REFUSALS} illegal actions in a row", outcome)

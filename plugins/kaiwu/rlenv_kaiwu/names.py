@@ -14,19 +14,16 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Protocol
 
 from rlenv_kaiwu import agent
 from rlenv_kaiwu.data import Frame, create_cls
 from rlenv_kaiwu.env import handle_disaster_recovery
-from rlenv_kaiwu.models import ModelPool
 from rlenv_kaiwu.session import Monitor
 
 __all__ = [
     "FRAMEWORK",
     "FrameworkNames",
     "MonitorConfigBuilder",
-    "Served",
     "Validity",
     "framework_modules",
     "read_usr_conf",
@@ -34,19 +31,6 @@ __all__ = [
 
 FRAMEWORK = ("kaiwu_agent", "kaiwudrl", "common_python", "arena_proto", "kaiwu_env")
 """The framework's packages. A name below them that is not served is refused with the list of those that are."""
-
-
-class Served(Protocol):
-    """The facts of a run that modules hand out."""
-
-    @property
-    def models(self) -> ModelPool:
-        """The run's model pool."""
-        ...
-
-    def metrics(self) -> Mapping[str, float]:
-        """Return the framework's counters."""
-        ...
 
 
 class Validity(tuple[bool, str]):
@@ -88,7 +72,7 @@ class FrameworkNames:
     ) -> None:  # fmt: skip
         self._project, self._logger = project, logger
         self.attached: dict[str, object] = {}
-        self.run: Served | None = None
+        self.run: agent.Run | None = None
         self.monitor: Monitor | None = None
         config = SimpleNamespace(**{**app, "run_mode": "train", "svr_name": "aisrv"})
         define = SimpleNamespace(

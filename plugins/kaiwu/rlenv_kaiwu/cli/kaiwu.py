@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, cast
 from rlenv_robot.cli.verbs import Verb, add_verbs
 
 if TYPE_CHECKING:
-    from rlenv_kaiwu.env import Bridge, Counter
+    from rlenv_kaiwu.agent import Counter
+    from rlenv_kaiwu.env import Bridge
     from rlenv_kaiwu.project import Project
     from rlenv_kaiwu.run import EnvLike, Outcome, View
     from rlenv_kaiwu.session import Budget, Style
