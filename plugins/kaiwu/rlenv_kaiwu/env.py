@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -30,36 +30,12 @@ Answer: TypeAlias = Any
 """A tuple or table in the shape of the project's year."""
 
 
-class Bridge(Protocol):
+class Bridge:
     """Translate between our tables and what a project's preprocessor and ``action_process`` expect.
 
-    A project that was written for another environment reads fields that ours does not have; a user's bridge builds
-    them. `PlainBridge` hands everything on as it is.
-    """
-
-    def options(self, usr_conf: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the options of our ``reset`` for a project's configuration."""
-        ...
-
-    def observation(self, table: ObservationTable) -> object:
-        """Return the observation (``obs``)."""
-        ...
-
-    def state(self, table: ObservationTable) -> object:
-        """Return the global state."""
-        ...
-
-    def score(self, reward: Reward, table: ObservationTable) -> object:
-        """Return the score of a step."""
-        ...
-
-    def action(self, act: object) -> Mapping[str, object]:
-        """Return our action for a project's."""
-        ...
-
-
-class PlainBridge:
-    """Hand observations, rewards and actions on, with one dictionary an agent where there are several.
+    This one hands observations, rewards and actions on, with one dictionary an agent where there are several. A
+    project that was written for another environment reads fields that ours does not have: derive a class that builds
+    them.
 
     The options of ``reset`` are the keys of ``usr_conf``, or of its table ``env_conf``, that our environment knows;
     other keys are those of another environment and are reported once in the log.
@@ -88,14 +64,14 @@ class PlainBridge:
             )  # fmt: skip
         return {key: value for key, value in given.items() if key in self._known}
 
-    def observation(self, table: ObservationTable) -> Mapping[str, object]:
-        """Return the observation, or with several agents: agent -> its own observation."""
+    def observation(self, table: ObservationTable) -> object:
+        """Return the observation (``obs``), or with several agents: agent -> its own observation."""
         if not self._agents:
             return table["observation"]
         return {agent.name: own_observation(table["observation"], agent.sees) for agent in self._agents}
 
-    def state(self, table: ObservationTable) -> dict[str, object]:
-        """Return ``extra_info`` with the privileged state, metrics, errors and ends."""
+    def state(self, table: ObservationTable) -> object:
+        """Return the global state: ``extra_info`` with the privileged state, metrics, errors and ends."""
         return dict(table.get("extra_info", {}))
 
     def score(self, reward: Reward, table: ObservationTable) -> object:
@@ -115,6 +91,10 @@ class PlainBridge:
 
     def _own(self, agent: Agent) -> Spec:
         return agent.action(self._action)
+
+
+PlainBridge = Bridge
+"""The name of `Bridge` in earlier versions."""
 
 
 def _by_field(act: object, spec: Spec) -> Mapping[str, object]:
@@ -177,7 +157,7 @@ class KaiwuEnv:
             raise ValueError(f"style is {style!r}, allowed are 'document', '2024', '2025' and '2026'")
         self.env, self._style, self._counter, self._first_seed = env, style, counter or Counter(), seed
         self._seed: object = None
-        self._bridge: Bridge = PlainBridge(env) if bridge is None else bridge
+        self._bridge = Bridge(env) if bridge is None else bridge
         self._tables = style == "2026"
         self._table: ObservationTable | None = None
         self._failed_resets = self._refusals = 0
@@ -192,7 +172,7 @@ class KaiwuEnv:
         """Begin an episode.
 
         Args:
-            usr_conf: the project's configuration; see `PlainBridge` for the keys that count.
+            usr_conf: the project's configuration; see `Bridge` for the keys that count.
 
         Raises:
             ValueError: the configuration is no mapping, or gives an option a wrong value.
