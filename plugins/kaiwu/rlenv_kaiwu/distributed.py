@@ -377,7 +377,7 @@ def run_distributed(
             ray.get(pool.stop.remote(ended))
             ray.get([*waiting, learning])
             progress, counts, updates = ray.get(pool.progress.remote())
-            left = ray.get(pool.keep.remote())
+            left = ray.get(pool.end.remote())
         finally:
             for actor in reversed(actors):
                 ray.kill(actor)

@@ -17,7 +17,7 @@ from rlenv_kaiwu.samples import PoolCounts, SamplePool
 from rlenv_kaiwu.session import Budget, Finished
 from rlenv_kaiwu.settings import AppSettings
 
-__all__ = ["JOURNAL", "SAMPLES", "Handle", "PoolProcess", "Progress", "keep_samples", "settle"]
+__all__ = ["JOURNAL", "Handle", "PoolProcess", "Progress", "settle"]
 
 _KEEP_S = 1.0
 """Seconds between two notes of the run's counts, which its workflows report anew after a kill."""
@@ -27,8 +27,8 @@ _T = TypeVar("_T")
 Handle: TypeAlias = Any
 """A Ray actor: its methods have ``remote``."""
 
-SAMPLES, JOURNAL = "samples.npz", "samples.journal"
-"""Files in the folder of a run: samples that were left, and, while it goes on, the pool's journal."""
+JOURNAL = "samples.journal"
+"""The pool's journal in the folder of a run; after its end, the samples that were left."""
 
 
 @dataclass
@@ -71,17 +71,11 @@ class PoolProcess:
     """
 
     def __init__(self, settings: AppSettings, seed: int, out: Path, budget: Budget) -> None:
-        self._pool, self._file, self._budget = SamplePool(settings, seed), out / SAMPLES, budget
+        self._pool, self._budget = SamplePool(settings, seed), budget
         self._changed = asyncio.Condition()
         self._journal = SampleJournal(out / JOURNAL)
         if self._journal.is_begun:
             self._journal.replay(self._pool)
-        elif self._file.is_file():
-            with np.load(self._file, allow_pickle=False) as archive:
-                rows = list(archive["rows"])
-            # all of them, even where a batch in hand makes them more than the capacity
-            self._pool.restore(rows, {}, 0, PoolCounts(inserted=len(rows)))
-            self._journal.write(self._pool)
         self._progress = Progress(**self._journal.progress)
         self._began = time.monotonic() - self._progress.seconds if self._progress.seconds else 0.0
         self._noted = 0.0
@@ -195,35 +189,31 @@ class PoolProcess:
             self._changed.notify_all()
         return answer
 
-    async def keep(self) -> int:
-        """Write the samples that are left to a file, if they are rows, and return their number."""
-        left = keep_samples(self._pool, self._file)
-        self._journal.delete()
-        return left
-
-
-def keep_samples(pool: SamplePool, file: Path) -> int:
-    """Write the samples of a pool to a file, if they are rows, and return their number."""
-    rows = pool.contents()
-    if rows and all(isinstance(row, np.ndarray) for row in rows):
-        part = file.with_name(f".{file.name}.npz")
-        np.savez(part, rows=np.stack(cast("list[np.ndarray]", rows)))
-        os.replace(part, file)
-    else:
-        file.unlink(missing_ok=True)
-    return len(rows)
+    async def end(self) -> int:
+        """Leave the journal with the samples that are left, for a run that goes on, and return their number."""
+        left = self._pool.contents()
+        if all(isinstance(row, np.ndarray) for row in left):
+            self._journal.write(self._pool)
+        else:
+            self._journal.delete()
+        return len(left)
 
 
 def settle(settings: AppSettings, out: Path, resume: bool) -> None:
-    """Make the folder of a run ready for its pools.
+    """Make the folder of a run ready for its pool: keep the samples that an earlier run left, or delete them.
 
-    What a killed run left in its journal becomes the samples that are left; without ``resume`` both are deleted.
+    Args:
+        settings: of the project.
+        out: the folder of the run.
+        resume: whether to keep them. All are kept, even where a batch in hand makes them more than the capacity.
     """
     journal = SampleJournal(out / JOURNAL)
-    if not resume:
-        (out / SAMPLES).unlink(missing_ok=True)
-    elif journal.is_begun:
-        pool = SamplePool(settings)
-        journal.replay(pool)
-        keep_samples(pool, out / SAMPLES)
-    journal.delete()
+    if resume and journal.is_begun:
+        left, pool = SamplePool(settings), SamplePool(settings)
+        journal.replay(left)
+        rows = left.contents()
+        pool.restore(rows, {}, 0, PoolCounts(inserted=len(rows)))
+        journal.progress = {}
+        journal.write(pool)
+    else:
+        journal.delete()
