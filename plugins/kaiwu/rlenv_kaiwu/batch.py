@@ -156,9 +156,9 @@ class Go2Batch:
     def _settings(self, conf: Mapping[str, object]) -> dict[str, object]:
         """Return the settings of our task: those of the profile, then the track's, then our own."""
         settings: dict[str, object] = {} if self._profile is None else dict(self._profile.task.options)
-        for theirs, ours in _RANGES.items():
-            if f"commands.ranges.{theirs}" in conf:
-                settings[ours] = _pair(conf, f"commands.ranges.{theirs}")
+        for key, name in _RANGES.items():
+            if f"commands.ranges.{key}" in conf:
+                settings[name] = _pair(conf, f"commands.ranges.{key}")
         if "env.episode_length_s" in conf:
             settings["steps"] = max(1, round(_number(conf, "env.episode_length_s", 0) * _RATE_HZ))
         if "commands.resampling_time" in conf:
@@ -166,10 +166,10 @@ class Go2Batch:
         if _enabled(conf, "push_robots"):
             settings["push_speed"] = (0.0, _number(conf, "domain_rand.max_push_vel_xy", 0.5))
             settings["push_every_s"] = _number(conf, "domain_rand.push_interval_s", 15.0)
-        own = {key.removeprefix(f"{_OWN}."): value for key, value in conf.items() if key.startswith(f"{_OWN}.")}
-        for name in own.keys() & set(_FIXED):
+        options = {key.removeprefix(f"{_OWN}."): value for key, value in conf.items() if key.startswith(f"{_OWN}.")}
+        for name in options.keys() & set(_FIXED):
             raise ValueError(f"usr_conf: {_OWN}.{name} can't be set, as the layout of the observations decides it")
-        return {name: value for name, value in (settings | own).items() if name not in _FIXED}
+        return {name: value for name, value in (settings | options).items() if name not in _FIXED}
 
     def _randomise(self, conf: Mapping[str, object]) -> dict[str, object] | None:
         """Return what each episode draws, or None to leave that to the profile."""
@@ -213,11 +213,11 @@ class Go2Batch:
 
     def _observations(self, table: BatchObservationTable) -> tuple[torch.Tensor, torch.Tensor]:
         self._table = table
-        seen, state = table["observation"], table["extra_info"]["state"]
-        command = np.concatenate([seen["commanded_velocity"], seen["commanded_turning"]], axis=1)
-        last = seen["last_action"][:, _ORDER] * (_OURS / ACTION_SCALE)
-        body = [0.25 * seen["angular_velocity"], seen["projected_gravity"], command]
-        joints = [seen["joint_deviation"][:, _ORDER], 0.05 * seen["joint_velocity"][:, _ORDER]]
+        obs, state = table["observation"], table["extra_info"]["state"]
+        command = np.concatenate([obs["commanded_velocity"], obs["commanded_turning"]], axis=1)
+        last = obs["last_action"][:, _ORDER] * (_OURS / ACTION_SCALE)
+        body = [0.25 * obs["angular_velocity"], obs["projected_gravity"], command]
+        joints = [obs["joint_deviation"][:, _ORDER], 0.05 * obs["joint_velocity"][:, _ORDER]]
         scan = self._scan(state) - _OFFSET_M
         critic = [
             state["linear_velocity"], *body, *joints, 0.01 * state["joint_torque"][:, _ORDER], last, _scaled(scan),
@@ -253,13 +253,13 @@ def _tensor(parts: Sequence[np.ndarray]) -> torch.Tensor:
 
 def _flat(conf: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Return the values of nested tables by their dotted keys."""
-    found: dict[str, object] = {}
+    flat: dict[str, object] = {}
     for key, value in conf.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{key}.")
+            flat |= _flat(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def _number(conf: Mapping[str, object], key: str, default: float) -> float:

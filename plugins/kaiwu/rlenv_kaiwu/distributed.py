@@ -148,20 +148,20 @@ class _Loader:
         self._looked, self.number = -np.inf, 0
         self._rng = random.Random(site.seed)
 
-    def load(self, wanted: object = "latest") -> None:
-        if wanted == "latest":
+    def load(self, number: object = "latest") -> None:
+        if number == "latest":
             if time.monotonic() - self._looked < self._pause_s:
                 return
             self._looked = time.monotonic()
             if (self._models.latest or 0) <= self.number:
                 return
-        number, files = self._models.read(wanted, self._rng)
+        loaded, files = self._models.read(number, self._rng)
         for path in self._folder.iterdir():
             path.unlink()
         for name, content in files.items():
             (self._folder / name).write_bytes(content)
-        original(self._agent, "load_model")(path=str(self._folder), id=str(number))
-        self.number = number
+        original(self._agent, "load_model")(path=str(self._folder), id=str(loaded))
+        self.number = loaded
 
 
 class _RemoteRun(Run):
@@ -305,14 +305,14 @@ def _seed(seed: int) -> None:
 @contextmanager
 def _cluster(address: str | None) -> Iterator[None]:
     """Connect to a cluster, or start one on this machine and end it afterwards."""
-    ours = not ray.is_initialized()
-    if ours:
+    starts = not ray.is_initialized()
+    if starts:
         options: dict[str, Any] = {"include_dashboard": False, "object_store_memory": 256 * 2**20}
         ray.init(address=address, log_to_driver=False, **({} if address else options))
     try:
         yield
     finally:
-        if ours:
+        if starts:
             ray.shutdown()
 
 

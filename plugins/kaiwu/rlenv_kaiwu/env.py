@@ -54,15 +54,15 @@ class Bridge:
     def options(self, usr_conf: Mapping[str, object]) -> Mapping[str, object]:
         """Return the options that our environment knows."""
         inner = usr_conf.get("env_conf")
-        given = {**usr_conf, **inner} if isinstance(inner, Mapping) else dict(usr_conf)
-        unknown = {key for key in given if key not in self._known and key != "env_conf"} - self._reported
+        options = {**usr_conf, **inner} if isinstance(inner, Mapping) else dict(usr_conf)
+        unknown = {key for key in options if key not in self._known and key != "env_conf"} - self._reported
         if unknown:
             self._reported |= unknown
             _log.warning(
                 "usr_conf: %s has no %s; it knows %s",
                 self._name, ", ".join(sorted(unknown)), ", ".join(sorted(self._known)) or "no options",
             )  # fmt: skip
-        return {key: value for key, value in given.items() if key in self._known}
+        return {key: value for key, value in options.items() if key in self._known}
 
     def observation(self, table: ObservationTable) -> object:
         """Return the observation (``obs``), or with several agents: agent -> its own observation."""

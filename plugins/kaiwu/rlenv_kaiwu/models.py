@@ -62,9 +62,9 @@ class ModelPool:
             return (rng or random.Random()).choice(numbers)
         if str(number).isdigit() and int(str(number)) in numbers:
             return int(str(number))
-        there = ", ".join(map(str, numbers)) or "none"
+        available = ", ".join(map(str, numbers)) or "none"
         raise ValueError(
-            f"model {number!r} is not in {self.folder}, there are {there}; or ask for 'latest' or 'random'"
+            f"model {number!r} is not in {self.folder}, there are {available}; or ask for 'latest' or 'random'"
         )
 
     def put(self, number: int, files: Mapping[str, bytes]) -> None:
@@ -86,8 +86,8 @@ class ModelPool:
             ValueError: there is no such model.
         """
         with self._locked():
-            found = self.find(number, rng)
-            return found, read_model(self.folder, found)
+            chosen = self.find(number, rng)
+            return chosen, read_model(self.folder, chosen)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

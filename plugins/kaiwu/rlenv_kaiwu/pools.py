@@ -146,9 +146,9 @@ class PoolProcess:
     def _take(self, source: str, number: int, rows: Sequence[object] | np.ndarray) -> int:
         repeated = self._pool.counts.repeated
         taken = self._pool.insert(list(rows), source, number)
-        known = self._pool.counts.repeated - repeated
-        if taken > known and isinstance(rows, np.ndarray):
-            self._journal.inserted(source, number + known, rows[known:taken])
+        repeated = self._pool.counts.repeated - repeated
+        if taken > repeated and isinstance(rows, np.ndarray):
+            self._journal.inserted(source, number + repeated, rows[repeated:taken])
         return taken
 
     async def next_batch(self, confirmed: int, train_step: int, patience_s: float = 0.0) -> tuple[str, int, Any]:

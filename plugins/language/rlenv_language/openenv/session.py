@@ -90,9 +90,9 @@ class Session:
             if options.get(key) is not None and (not isinstance(options[key], kind) or isinstance(options[key], bool)):
                 raise RefusedError("VALIDATION_ERROR", f"{key} is {options[key]!r:.80}, expected a {kind.__name__}")
         episode_id = options.pop("episode_id", None)
-        given: Options = {key: value for key, value in options.items() if value is not None}
+        reset_options: Options = {key: value for key, value in options.items() if value is not None}
         try:
-            self._table = self.env.reset(given)
+            self._table = self.env.reset(reset_options)
         except ValueError as error:
             raise RefusedError("VALIDATION_ERROR", str(error)) from error
         self._episode_id, self._steps = episode_id, 0
