@@ -101,10 +101,11 @@ _LOADERS = PluginTable(
     {
         "npz": "rlenv_robot.policies.policy:load_searched",
         "onnx": "rlenv_robot.policies.onnx:OnnxPolicy",
-        "folder": "rlenv_robot.policies.lerobot:LeRobotPolicy",
     },
 )
 """Functions that load a policy, by the suffix of its file without the dot, or ``folder``."""
+_FOLDER_PLUGIN = "rlenv_learn"
+"""The plug-in of this repository that declares ``folder``; for the message where it is not installed."""
 
 
 def load_policy(path: str | Path) -> SavedPolicy:
@@ -114,7 +115,8 @@ def load_policy(path: str | Path) -> SavedPolicy:
     ``suffix = "module:function"``: a function of the path that returns a `SavedPolicy`.
 
     Raises:
-        RobotError: the file is missing or no policy, its suffix is another, or LeRobot is not installed.
+        RobotError: the file is missing or no policy, its suffix is another, or LeRobot or the plug-in that runs its
+            policies is not installed.
         ValueError: the package that loads such files can't be imported.
     """
     suffix = Path(path).suffix.removeprefix(".")
@@ -122,6 +124,11 @@ def load_policy(path: str | Path) -> SavedPolicy:
         kind = suffix
     elif Path(path).is_dir():
         kind = "folder"
+        if kind not in _LOADERS:
+            raise RobotError(
+                f"{path}: folders that LeRobot saved are loaded by the plug-in {_FOLDER_PLUGIN}, which is not "
+                "installed here"
+            )
     else:
         known = ", ".join(f".{name}" for name in _LOADERS.names() if name != "folder")
         raise RobotError(f"{path}: a policy is a file that ends in {known}, or a folder that LeRobot saved")

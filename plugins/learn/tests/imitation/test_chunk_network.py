@@ -21,8 +21,8 @@ for package in ("onnx", "onnxscript", "onnxruntime"):
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 from rlenv_learn.imitation.act import ACT, ActSettings  # noqa: E402
+from rlenv_learn.imitation.chunk_network import ChunkFields, ChunkNetworkPolicy  # noqa: E402
 from rlenv_learn.imitation.diffusion import DiffusionPolicy, DiffusionSettings  # noqa: E402
-from rlenv_robot.policies.chunk_network import ChunkFields, ChunkNetworkPolicy  # noqa: E402
 
 TASK = "so101-push"
 
