@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -29,12 +29,18 @@ _KIND = "network"
 Layer = tuple[np.ndarray, np.ndarray]
 """Weights (inputs, outputs) and biases (outputs,)."""
 
-Activation = Literal["tanh", "relu"]
+Activation = Literal["tanh", "relu", "elu"]
 """The function between layers."""
+
+_ACTIVATIONS: dict[Activation, Callable[[np.ndarray], np.ndarray]] = {
+    "tanh": np.tanh,
+    "relu": lambda value: np.maximum(value, 0.0),
+    "elu": lambda value: np.where(value > 0, value, np.expm1(np.minimum(value, 0.0))),
+}
 
 
 class NetworkPolicy:
-    """A deterministic policy: dense layers with tanh or ReLU between them, whose output is cut off at -1 and 1.
+    """A deterministic policy: dense layers with tanh, ReLU or ELU between them, whose output is cut off at -1 and 1.
 
     ``rlenv-robot train`` writes it where PyTorch is installed; to run it needs NumPy alone.
 
@@ -90,7 +96,7 @@ class NetworkPolicy:
             value = np.concatenate([value, closer], axis=-1)
         for weights, bias in self.layers[:-1]:
             value = value @ weights + bias
-            value = np.tanh(value) if self.activation == "tanh" else np.maximum(value, 0.0)
+            value = _ACTIVATIONS[self.activation](value)
         weights, bias = self.layers[-1]
         rows = value.reshape(*weights.shape[:-2], -1, value.shape[-1]) @ weights + bias[..., None, :]
         return np.asarray(np.clip(rows.reshape(*value.shape[:-1], bias.shape[-1]), -1.0, 1.0))

@@ -96,6 +96,6 @@ def test_images_stay_apart_from_the_vector() -> None:
     assert [field.name for field in fields.images] == ["overhead_image"]
     assert "overhead_image" not in fields.flat.observation
     image = torch.full((4, 3, 6, 8, 3), 255, dtype=torch.uint8)
-    picture = fields.pictures({"overhead_image": image})["overhead_image"]
+    picture = fields.image_tensors({"overhead_image": image})["overhead_image"]
     assert picture.shape == (4, 3, 3, 6, 8)
     assert float(picture.max()) == 1.0
