@@ -379,8 +379,11 @@ class PpoLearner:
             loss = loss + weight * 0.5 * error.square().sum(-1).mean()
         return loss
 
-    @torch.no_grad()
     def _collect(self) -> tuple[torch.Tensor, ...]:
+        with torch.no_grad():
+            return self._collected()
+
+    def _collected(self) -> tuple[torch.Tensor, ...]:
         """Return observations of actor and critic, actions, means, next observations, values, advantages, not done."""
         envs, settings, flat, table = self._envs, self._settings, self._vectors.flat, self._table
         actor_obs, critic_obs = self._vectors.of(table)

@@ -18,7 +18,7 @@ from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.cube import Rewards, goal_change, start_open
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
-from rlenv_robot.tasks.remembered import Remembered
+from rlenv_robot.tasks.memoise import memoise_by_identity
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ class HandleTask:
         return {self._target: np.clip(sensors[self._place][-1], *self._range)}
 
 
-_drawer_handle, _lid_handle = Remembered(handle_position), Remembered(grip_position)
+_drawer_handle, _lid_handle = memoise_by_identity(handle_position), memoise_by_identity(grip_position)
 
 
 # -- so101-drawer --------------------------------------------------------------------------------------------
