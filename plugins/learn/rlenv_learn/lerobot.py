@@ -23,7 +23,7 @@ class LeRobotPolicy:
     """A policy of LeRobot over the fields of the task whose data it was trained on.
 
     LeRobot's vectors ``observation.state``, ``observation.environment_state`` (optional) and ``action`` have the fields
-    that `recorder.formats.lerobot.write.write_lerobot` wrote, in the units of the task's specs. An image
+    that `rlenv_formats.lerobot.write.write_lerobot` wrote, in the units of the task's specs. An image
     ``observation.images.<camera>`` is the field ``<camera>_image``, unless the data set names another one. The fields
     are described in the data set's ``meta/info.json``, which is read from ``info.json`` in the policy's folder, or from
     the data set that ``train_config.json`` names.
