@@ -8,16 +8,18 @@ index that is a mask) is refused with a message, as it would make the host wait 
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import DTypeLike
 
-__all__ = ["TensorArray", "arrays_of", "tensors_of"]
+__all__ = ["TensorArray", "arrays_of", "holding_constants", "tensors_of"]
 
 _TO_TORCH = {
     np.dtype(name): getattr(torch, name)
@@ -220,7 +222,23 @@ def _operand(value: object, dtype: np.dtype | None, device: torch.device) -> tor
     array = np.asarray(value, dtype)
     if array.nbytes > _CACHED_BYTES:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device)
-    return _constant(array.tobytes(), array.shape, array.dtype, device)
+    constant = _constant(array.tobytes(), array.shape, array.dtype, device)
+    if (held := _held.get()) is not None:
+        held.append(constant)
+    return constant
+
+
+@contextlib.contextmanager
+def holding_constants(held: list[torch.Tensor]) -> Iterator[None]:
+    """Append the constants that are used meanwhile, whose memory a recording of the work reads again later."""
+    token = _held.set(held)
+    try:
+        yield
+    finally:
+        _held.reset(token)
+
+
+_held: contextvars.ContextVar[list[torch.Tensor] | None] = contextvars.ContextVar("held", default=None)
 
 
 @functools.lru_cache(maxsize=256)
