@@ -279,12 +279,12 @@ class LogFile:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("xb", buffering=0)
             self._sync_folder(folder)
-        except FileExistsError:
-            raise LogError(
-                f"{self.path} is there already and logs are never overwritten; "
-                f"use another folder, or one from recorder.log.writer.new_run({str(folder.parent)!r})"
-            ) from None
         except OSError as error:
+            if self.path.exists() and isinstance(error, FileExistsError):
+                raise LogError(
+                    f"{self.path} is there already and logs are never overwritten; "
+                    f"use another folder, or one from recorder.log.writer.new_run({str(folder.parent)!r})"
+                ) from None
             raise LogError(f"no log can be written in {folder}: {error}; use another folder") from error
         if chain is not None:
             chain.begin(self.path)
