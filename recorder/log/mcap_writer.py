@@ -318,7 +318,7 @@ class LogFile:
             self._chain.add(data)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Move as a file does; the MCAP library asks for the position."""
+        """Move to an offset, and return it; the MCAP library asks for the position."""
         return self._file.seek(offset, whence)
 
     def flush(self) -> None:

@@ -36,7 +36,10 @@ class Split(NamedTuple):
     """The episodes in rows, which were left unchanged.
 
     Attributes:
-        starts, stops, episodes, notes: as in `Segments`.
+        starts: as in `Segments`.
+        stops: as in `Segments`.
+        episodes: as in `Segments`.
+        notes: as in `Segments`.
         mends: index -> the row that belongs there in place of the recorded one.
     """
 

@@ -45,7 +45,8 @@ class Part:
     Attributes:
         run: the run's folder.
         episodes: numbers of the episodes to copy; None copies all.
-        begin_s, end_s: the period to copy, in seconds since the run's first frame.
+        begin_s: begin of the period to copy, in seconds since the run's first frame.
+        end_s: end of the period.
     """
 
     run: Path
@@ -64,7 +65,9 @@ class Copied:
     """The content of the new run.
 
     Attributes:
-        episodes, rows, images: how many.
+        episodes: number of episodes.
+        rows: number of rows.
+        images: number of images.
         notes: what could not be copied, a sentence each.
     """
 

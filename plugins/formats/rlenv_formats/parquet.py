@@ -204,7 +204,8 @@ class _Frames:
 
     Attributes:
         rows: (R,), structured.
-        starts, lengths: (E,), the first row and the number of rows of each episode, counted through all runs.
+        starts: (E,), the first row of each episode, counted through all runs.
+        lengths: (E,), the number of rows of each episode.
         in_order: whether each row has the number of an episode, and these rise.
         damaged: the errors of the files that could not be read.
     """
