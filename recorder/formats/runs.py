@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hal import SourceError, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
 from recorder.table.memory import RowSpool
 from recorder.table.table import ImageOpener, Table

@@ -14,7 +14,7 @@ import foxglove
 from foxglove.mcap import MCAPCompression, MCAPWriteOptions
 
 from hal import Image, LogError
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict, JsonObject, to_json
 from recorder.log.chain import Chain
 from recorder.log.image_codec import encoded

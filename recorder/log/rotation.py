@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hal import Image, LogError
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonObject, to_json
 from recorder.log.chain import Chain
 from recorder.log.mcap_writer import McapWriter

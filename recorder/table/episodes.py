@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
 from recorder.read.scan import LoggedEpisode
 

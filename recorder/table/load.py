@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hal import LogError, SourceError, SpecMismatch
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.labels import labelled
 from recorder.names import LOG_NAME, TABLE_FOLDER
 from recorder.read.reader import LogReader

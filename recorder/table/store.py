@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from hal import RobotError
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict, JsonObject
 from recorder.names import file_stamps, files_of
 from recorder.read.scan import Scan, edge

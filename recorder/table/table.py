@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
 from recorder.log.preferences import EpisodeId
 

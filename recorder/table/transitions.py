@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hal.frame_layout import reward_field
 from hal.spec import Spec
+from recorder.frame_layout import reward_field
 from recorder.read.npz import read_npz
 from recorder.table.table import Table
 

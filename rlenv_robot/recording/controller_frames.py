@@ -9,7 +9,7 @@ import numpy as np
 
 from hal import Field, RobotSpec, RobotState, Spec, StreamSpec
 from hal.clock import EDGES_MS
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
 from recorder.log.writer import LogWriter
 

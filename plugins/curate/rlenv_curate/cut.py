@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hal import LogError, SpecMismatch
-from hal.frame_layout import FrameLayout, reward_field, used_field
+from recorder.frame_layout import FrameLayout, reward_field, used_field
 from recorder.json_data import JsonObject, from_json, to_json
 from recorder.log.chain import Chain
 from recorder.log.labels import KEYS, read_labels

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from hal import Field, SourceError, Spec, SpecError
-from hal.frame_layout import FrameLayout
 from recorder.formats.registry import Format
 from recorder.formats.runs import field_name, rows_of, table_of
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict, JsonObject
 from recorder.names import LOG_NAME
 from recorder.table.table import Table, no_images

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from hal import Field, RobotError, SourceError
-from hal.frame_layout import FrameLayout
 from recorder.formats.images import cameras_of
 from recorder.formats.registry import Format
 from recorder.formats.runs import left_out
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import to_json
 from recorder.table.memory import RowSpool
 from recorder.table.table import Table

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hal import Field, SourceError, Spec
-from hal.frame_layout import FrameLayout
 from recorder.formats.registry import format_of, read_any, register_format, sets_in, writable_format, writable_names
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from rlenv_formats.bags import EXAMPLE
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from hal import Field, SourceError, Spec
 from hal.field import DTYPES
-from hal.frame_layout import FrameLayout
 from recorder.formats.runs import NO_REWARDS
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from rlenv_formats.minari import is_minari, load_minari, write_minari
 

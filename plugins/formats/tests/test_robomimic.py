@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hal import Field, SourceError, Spec
 from hal.field import DTYPES
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from rlenv_formats import hdf5
 from rlenv_formats.robomimic import is_robomimic, load_robomimic, write_robomimic

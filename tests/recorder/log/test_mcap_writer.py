@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hal import Image, LogError
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log import mcap_writer
 from recorder.log.mcap_writer import CHUNK_S, SYNC_S, LogFile, McapWriter
 from recorder.log.streams import Stream
