@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import SourceError
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
 from recorder.read.addresses import BYTES, is_address, mirror
 from recorder.table.memory import RowSpool, scratch_folder
@@ -478,23 +478,23 @@ def open_source(
         SpecMismatch: several paths hold different fields.
         LogError: a log can't be read.
     """
-    given: dict[str, Any] = {
+    reading: dict[str, Any] = {
         "units": units, "calibration": calibration, "columns": columns, "keep_last": keep_last, "robot": robot,
     }  # fmt: skip
     folder = None if cache is None else Path(cache)
     places = [path] if isinstance(path, str | Path) else path
-    found = [_place(one, folder, cache_bytes, storage_options) for one in places]
-    where = found[0] if isinstance(path, str | Path) else found
+    folders = [_place(one, folder, cache_bytes, storage_options) for one in places]
+    where = folders[0] if isinstance(path, str | Path) else folders
     if isinstance(task, str):
         from rlenv_robot.registry import task as task_by_name
 
         task = task_by_name(task)
     preferred = None if task is None else task.name
-    table = read_folder(where, folder, episodes, world=world, preferred=preferred, **given)
+    table = read_folder(where, folder, episodes, world=world, preferred=preferred, **reading)
     with scratch_folder(folder):
         source = SourceData(table, task, **options)
     fetching = {"cache": cache, "cache_bytes": cache_bytes, "storage_options": storage_options}
-    source.opened = (path, task), {"episodes": episodes, **given, **fetching, "world": world, **options}
+    source.opened = (path, task), {"episodes": episodes, **reading, **fetching, "world": world, **options}
     return source
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hal import Field, IllegalAction, Spec, Violation
 from hal.field import JsonDict
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from rlenv_robot.tables import ExtraInfo, Options, check_options
 from rlenv_robot.world import ACTION_MASK, EnvDescription, TimeStep, TurnBasedWorld, first_part
 
