@@ -36,7 +36,7 @@ class ShownEnvironment(Protocol):
 
     @property
     def world(self) -> World:
-        """The world that it is about."""
+        """The environment's world."""
         ...
 
     @property
@@ -93,7 +93,8 @@ class RecordedEpisode:
         number: its index in the table.
 
     Attributes:
-        table, number: as given.
+        table: as given.
+        number: as given.
         info: what is known of the episode.
         rows: its frames.
     """

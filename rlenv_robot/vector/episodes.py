@@ -37,7 +37,7 @@ class DescribedBatch(Protocol):
 
 
 class BatchEnvironment:
-    """What environments of one task that step together share, wherever their numbers are.
+    """A base of environments of one task that step together, with their draws, wherever their numbers are.
 
     Environment i draws its episodes from (seed, i, episode).
 
@@ -72,12 +72,12 @@ class BatchEnvironment:
 
     @property
     def observation(self) -> Spec:
-        """Of one environment, without the leading axis."""
+        """The description of one environment's observation, without the leading axis."""
         return self.task.observation
 
     @property
     def action(self) -> Spec:
-        """Of one environment, without the leading axis."""
+        """The description of one environment's action, without the leading axis."""
         return self.task.action
 
     def _restart(self, options: Options) -> None:
