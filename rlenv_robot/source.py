@@ -29,7 +29,7 @@ from rlenv_robot.data.relabel import Goal, Sensors, relabel_goals, relabelled
 from rlenv_robot.data.sampling import PreferencePair, RequestSampler, Sample, draw_pairs
 from rlenv_robot.data.state_index import StateIndex
 from rlenv_robot.data.statistics import statistics
-from rlenv_robot.rendering.notebook import RecordedEpisode, source_html
+from rlenv_robot.rendering.notebook import RecordedEpisode, notebook_html
 from rlenv_robot.tables import ActionTable, Options, StepTable, TrajectoryTable
 from rlenv_robot.tasks.task import Task
 
@@ -119,9 +119,9 @@ class SourceData:
             raise SourceError(f"there is no episode {number}, {self.table.origin} has 0 to {count - 1}, or -1")
         return RecordedEpisode(self.table, number % count)
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """Return the data as HTML; Jupyter calls it."""
-        return source_html(self.table, len(self))
+        return notebook_html("source", self.table, len(self))
 
     def init(self, options: Options = _NOTHING) -> None:
         """Set the data to the first state or to a given one; forget all TD errors (R3.2).

@@ -33,7 +33,7 @@ def neighbours(point: int, size: int) -> list[int]:
 
 
 def group_at(stones: np.ndarray, point: int, size: int) -> Group:
-    """Return the group that ``point`` belongs to; of an empty point, the liberties are the stones around.
+    """Return the group that ``point`` belongs to. For an empty point, the second set holds the stones around its area.
 
     Args:
         stones: shape (size * size,).
