@@ -213,14 +213,14 @@ def test_a_fault_gives_one_finding_that_is_reproduced_alone(name: str) -> None:
     """Make all checks of a sample: others neither hide the fault nor accuse it a second time."""
     check, fault = FAULTS[name]
     report = check(fault.made, deadlines=_deadlines(name))
-    found = report.failures[0]
+    finding = report.failures[0]
     assert set(fault.keys) & set(_failed(report)), report.lines(verbose=False)
     assert len(report.failures) == 1 + (_bare(name) in TWO_FINDINGS), report.lines(verbose=False)
-    assert found.how or found.key in ("described", "spec stays"), "what was done"
-    (again,) = check(fault.made, deadlines=_deadlines(name), only=found.number).checks
-    assert (again.number, again.key, again.passed) == (found.number, found.key, False)
-    assert _without_reasons(again.how) == _without_reasons(found.how)
-    assert again.calls or not found.calls
+    assert finding.how or finding.key in ("described", "spec stays"), "what was done"
+    (again,) = check(fault.made, deadlines=_deadlines(name), only=finding.number).checks
+    assert (again.number, again.key, again.passed) == (finding.number, finding.key, False)
+    assert _without_reasons(again.how) == _without_reasons(finding.how)
+    assert again.calls or not finding.calls
 
 
 def _without_reasons(how: str) -> str:
