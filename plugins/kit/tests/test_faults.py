@@ -100,6 +100,10 @@ def _environment(made: Any, **options: Any) -> Report:
     return check_environment(lambda: made(), **options)  # so that no other process makes it
 
 
+def _repeatable(made: Any, **options: Any) -> Report:
+    return check_robot(made, repeatable=True, **options)
+
+
 def _slider(made: Any, **options: Any) -> Report:
     return check_environment(made(Slider()), **options)
 
@@ -122,10 +126,10 @@ CHECK_OF: dict[ModuleType, Check] = {
         lander_refusal_faults, lander_caller_faults, carts, shipped_faults,
     ), _environment),
     **dict.fromkeys((
-        robot_faults, cart_faults, gantry_state_faults, gantry_motion_faults, arm_faults, scara_faults, wheels_faults,
+        robot_faults, gantry_state_faults, gantry_motion_faults, arm_faults, scara_faults, wheels_faults,
     ), check_robot),
-    slider_faults: _slider, vector_faults: _sled_rows, rows_of_landers: _lander_rows, rows_of_carts: _cart_rows,
-    source_faults: check_source, diary: check_source,
+    cart_faults: _repeatable, slider_faults: _slider, source_faults: check_source, diary: check_source,
+    vector_faults: _sled_rows, rows_of_landers: _lander_rows, rows_of_carts: _cart_rows,
 }  # fmt: skip
 """Module of faults -> how they are checked."""
 
