@@ -16,15 +16,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from hal import Spec
 from rlenv_learn.imitation.cloning import Demonstrations, clone
-from rlenv_robot.adapters.flat import FlattenObservation, flat_for
+from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.policies.flat import ScaledDifferences
 from rlenv_robot.policies.network import Activation, NetworkPolicy
 from rlenv_robot.tasks.agents import mean_reward
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.vector.env import VectorEnvironment
-from rlenv_robot.vector.tensors import TensorEnvironment, for_tensors
 
 __all__ = ["ImitationSettings", "PpoLearner", "PpoSettings", "improve_by_ppo", "ppo_settings", "with_advantages"]
 
@@ -162,8 +160,9 @@ class _Vectors:
         device: of the tensors.
     """
 
-    def __init__(self, flat: FlattenObservation, state: Spec, settings: PpoSettings, device: Any) -> None:
-        self.flat, self._state, self._device = flat, state, device
+    def __init__(self, envs: VectorEnvironment, settings: PpoSettings, device: Any) -> None:
+        self.flat, self._state, self._device = (flat := flat_for(envs.task)), (state := envs.task.state), device
+        self._observe = envs.on_arrays(flat.observe)
         self._magnify = ScaledDifferences(flat) if settings.magnified else None
         self.size = flat.size if self._magnify is None else self._magnify.size
         self.critic_size = self.size + sum(part.size for part in state)
@@ -177,7 +176,7 @@ class _Vectors:
 
     def of(self, table: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the observations of policy and critic, (N, D) and (N, E)."""
-        actor_obs = self.magnified(torch.as_tensor(for_tensors(self.flat.observe)(table["observation"])))
+        actor_obs = self.magnified(torch.as_tensor(self._observe(table["observation"])))
         if not len(self._state):
             return actor_obs, actor_obs
         state = table["extra_info"]["state"]
@@ -253,7 +252,7 @@ class PpoLearner:
 
     def __init__(
         self,
-        envs: VectorEnvironment | TensorEnvironment,
+        envs: VectorEnvironment,
         settings: PpoSettings,
         seed: int,
         demonstrations: Demonstrations | None = None,
@@ -262,8 +261,8 @@ class PpoLearner:
             raise ValueError(f"autoreset is {envs.autoreset!r}, PPO needs 'same_step'")
         self._envs, self._settings, self._demonstrations = envs, settings, demonstrations
         device = getattr(envs, "device", "cpu")
-        flat = flat_for(envs.task)
-        self._vectors = _Vectors(flat, envs.task.state, settings, device)
+        self._vectors = _Vectors(envs, settings, device)
+        flat = self._vectors.flat
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self._actor = _dense((self._vectors.size, *settings.hidden, flat.action_size), settings.activation)
@@ -288,7 +287,7 @@ class PpoLearner:
         self._table: Any = None
         self._mean_reward = 0.0
 
-    def reset_in(self, envs: VectorEnvironment | TensorEnvironment, seed: int) -> None:
+    def reset_in(self, envs: VectorEnvironment, seed: int) -> None:
         """Continue in other environments, or the same, with new episodes."""
         self._envs, self._table = envs, envs.reset({"seed": seed})
 
@@ -385,16 +384,15 @@ class PpoLearner:
 
     def _collected(self) -> tuple[torch.Tensor, ...]:
         """Return observations of actor and critic, actions, means, next observations, values, advantages, not done."""
-        envs, settings, flat, table = self._envs, self._settings, self._vectors.flat, self._table
+        envs, settings, table = self._envs, self._settings, self._table
+        act = envs.on_arrays(self._vectors.flat.act)
         actor_obs, critic_obs = self._vectors.of(table)
         rows, rewards = [], []
         for _ in range(settings.horizon):
             mean = self._actor(actor_obs)
             noise = torch.randn(mean.shape, generator=self._random, device=mean.device)
             action = mean + self._log_std.exp() * noise
-            named = for_tensors(flat.act)(
-                action if isinstance(envs, TensorEnvironment) else action.numpy(), table["observation"]
-            )
+            named = act(action if envs.arrays == "torch" else action.numpy(), table["observation"])
             table, reward_table = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": named})
             truncated, terminated = (torch.as_tensor(table[end]) > 0 for end in ("truncated", "terminated"))
             value = self._critic(critic_obs)[:, 0]
