@@ -35,9 +35,6 @@ move the robot is bounded by `real.server.turns.PER_S`."""
 
 READ_BURST = 100
 
-DATAGRAMS_PER_S = 2000.0
-"""Datagrams that are read in a second; only clients that were given a channel send any that come so far."""
-
 FETCH_MS = 25
 """In lockstep, how long the control thread waits for a message at a time, and so how late it may see that it is to
 end."""
@@ -166,11 +163,7 @@ class ThreadTransport:
 
     def _run(self, router: zmq.Socket[bytes], handler: RequestHandler, outgoing: CommandQueue[Outgoing]) -> None:
         both, answers_only, barrier = zmq.Poller(), zmq.Poller(), _Barrier()
-        rate_limiter, datagram_limiter = RateLimiter(READS_PER_S, READ_BURST), RateLimiter(DATAGRAMS_PER_S)
-        answers = outgoing.fileno()
-        datagrams = None if handler.datagrams is None else handler.datagrams.fileno()
-        if datagrams is not None:
-            both.register(datagrams, zmq.POLLIN)
+        rate_limiter, answers = RateLimiter(READS_PER_S, READ_BURST), outgoing.fileno()
         both.register(router, zmq.POLLIN)
         both.register(answers, zmq.POLLIN)
         answers_only.register(answers, zmq.POLLIN)
@@ -181,16 +174,10 @@ class ThreadTransport:
                 poller = answers_only if flooded else both
                 ready = dict(poller.poll(wait_ms))
                 if flooded:
-                    flooded = rate_limiter.spent or datagram_limiter.spent
+                    flooded = rate_limiter.spent
                 if router in ready:
                     barrier.run(handler.receive)
                     flooded = rate_limiter.take()
-                if datagrams in ready:
-                    try:
-                        handler.receive_datagram()
-                    except Exception:
-                        barrier.report()
-                    flooded = datagram_limiter.take() or flooded
                 if self._waits or router in ready:
                     barrier.run(partial(self._serve_waiting, handler))
                 if answers in ready:
@@ -221,15 +208,10 @@ class LockstepTransport:
         self._handler: RequestHandler | None = None
         self._barrier = _Barrier()
         self._alive_s = time.monotonic()
-        self._both: zmq.Poller | None = None  # where there are datagrams too
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
         """Start as `Transport.start` does."""
         router.rcvtimeo = FETCH_MS
-        if handler.datagrams is not None:
-            self._both = zmq.Poller()
-            self._both.register(router, zmq.POLLIN)
-            self._both.register(handler.datagrams.fileno(), zmq.POLLIN)
         with self._lock:
             self._router, self._handler = router, handler
         self._thread = threading.Thread(target=self._stand_in, name="rlenv-robot server", daemon=True)
@@ -243,25 +225,10 @@ class LockstepTransport:
                 self._over.wait(FETCH_MS / 1e3)
             elif handler.idle():  # the other thread may have handled a command just now
                 try:
-                    self._receive(handler)
+                    self._barrier.run(handler.receive)
                 except zmq.Again:
                     self._tell_all(handler)
                     self._barrier.run(handler.tick)
-
-    def _receive(self, handler: RequestHandler) -> None:
-        if self._both is None:
-            self._barrier.run(handler.receive)
-            return
-        ready = dict(self._both.poll(FETCH_MS))
-        if not ready:
-            raise zmq.Again
-        if len(ready) == 2 or self._router not in ready:  # first, so that other clients' messages can't keep it waiting
-            try:
-                handler.receive_datagram()
-            except Exception:
-                self._barrier.report()
-        if self._router in ready:
-            self._barrier.run(partial(handler.receive, zmq.NOBLOCK))
 
     def answer(self, request_id: RequestId, outcome: Outcome) -> None:
         """Answer as `Transport.answer` does."""
