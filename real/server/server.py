@@ -43,6 +43,7 @@ from real.server.request_handler import RequestHandler
 from real.server.stop_endpoint import LARGEST_STOP, StopEndpoint
 from real.server.transport import LockstepTransport, ThreadTransport, Transport
 from real.server.turns import MOST_MESSAGES
+from real.server.watched_thread import WatchedThread
 from real.telemetry.images import ImagePublisher
 from real.telemetry.state import Publisher
 
@@ -219,7 +220,11 @@ class Server:
     @property
     def network_dead(self) -> bool:
         """Whether a thread that reads the network has ended: close this server, start another."""
-        return self._transport.network_dead or (self._stop_endpoint is not None and self._stop_endpoint.dead)
+        return any(reader.dead for reader in self._readers)
+
+    @property
+    def _readers(self) -> list[WatchedThread]:
+        return [part.reader for part in (self._transport, self._stop_endpoint) if part is not None]
 
     def hung(self, limit_s: float = HUNG_S) -> str | None:
         """Return why this server does not do its work, so that its process should be replaced; None where it does.
@@ -231,10 +236,9 @@ class Server:
         """
         if self.network_dead:
             return "the network's thread has ended"
-        if (silent_s := self._transport.silent_s) > limit_s:
-            return f"the network's thread has read nothing for {silent_s:.1f} s"
-        if self._stop_endpoint is not None and (silent_s := self._stop_endpoint.silent_s) > limit_s:
-            return f"the thread that reads stops has read nothing for {silent_s:.1f} s"
+        for reader in self._readers:
+            if (why := reader.silence(limit_s)) is not None:
+                return why
         return self._loop.heartbeat.silence(limit_s)
 
     @property
