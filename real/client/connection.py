@@ -144,7 +144,9 @@ class Connection:
         """Send a request and wait for its answer.
 
         Args:
-            kind, detail, frames: of the request.
+            kind: of the request.
+            detail: of the request, plain data as docs/wire.md lists it.
+            frames: raw frames of the request; empty for most kinds.
             silence_s: longest wait in which the server sends nothing at all, seconds.
 
         Raises:
