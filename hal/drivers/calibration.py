@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
+from hal.atomic_file import atomic_write
 from hal.drivers.arm_table import ArmTable
 from hal.drivers.so101_arm import SO101_ARM
 from hal.errors import RobotError
@@ -248,9 +248,8 @@ def save_calibration(path: str | Path, calibration: Calibration, *, lerobot: boo
     file = Path(path).expanduser()
     file.parent.mkdir(parents=True, exist_ok=True)
     plain = calibration.to_lerobot() if lerobot else calibration.to_dict()
-    beside = file.with_name(f".{file.name}.new")
-    beside.write_text(json.dumps(plain, indent=4) + "\n", encoding="utf-8")
-    os.replace(beside, file)
+    with atomic_write(file) as part:
+        part.write_text(json.dumps(plain, indent=4) + "\n", encoding="utf-8")
 
 
 def portability_report(calibration: Calibration) -> list[str]:

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from hal import RobotError
+from hal.atomic_file import atomic_write
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
 from recorder.names import file_stamps
@@ -155,13 +156,9 @@ class TableCache:
             "layout": self.layout.to_dict(), "rows": self.rows, "tail": self.tail, "bounds": self.bounds,
             "episodes": self.episodes, "notes": self.notes, "scan": self.scan.to_dict(),
         }  # fmt: skip
-        fresh = folder / f".episodes-{os.getpid()}.json"
         body = json.dumps(index)
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(f"{_FORMAT} {zlib.crc32(body.encode())}\n{body}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, folder / "episodes.json")
+        with atomic_write(folder / "episodes.json") as part:
+            part.write_text(f"{_FORMAT} {zlib.crc32(body.encode())}\n{body}\n", encoding="utf-8")
 
     @property
     def _rows_a_sum(self) -> int:
@@ -228,9 +225,8 @@ def _renewed(folder: Path, files: Mapping[int, Path], layout: FrameLayout) -> Ta
         table.grow(files)
     else:
         (folder / "episodes.json").unlink(missing_ok=True)
-        fresh = folder / f".rows-{os.getpid()}.bin"
-        fresh.touch()
-        os.replace(fresh, folder / "rows.bin")  # a process that has the old file mapped keeps it
+        with atomic_write(folder / "rows.bin") as part:  # a process that has the old file mapped keeps it
+            part.touch()
         table = TableCache(layout, folder / "rows.bin")
         table.grow(files)
     table.save(folder, now)

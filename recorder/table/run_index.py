@@ -7,6 +7,7 @@ of the files that it was made of. A run with other sizes or times is opened by i
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import zlib
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from hal import RobotError
+from hal.atomic_file import atomic_write
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonDict, JsonObject
 from recorder.names import file_stamps, files_of
@@ -155,10 +157,7 @@ class RunIndex:
             return
         runs = {name: run for name, run in self._runs.items() if name in self._seen}
         body = json.dumps({"layouts": {key: layout.to_dict() for key, layout in self._layouts.items()}, "runs": runs})
-        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        try:
-            fresh.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_text(f"{_FORMAT} {zlib.crc32(body.encode())}\n{body}", encoding="utf-8")
-            os.replace(fresh, self._path)
-        except OSError:
-            fresh.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(self._path) as part:
+                part.write_text(f"{_FORMAT} {zlib.crc32(body.encode())}\n{body}", encoding="utf-8")

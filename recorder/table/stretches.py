@@ -7,7 +7,6 @@ times of the files of rows; it may be deleted at any time.
 from __future__ import annotations
 
 import contextlib
-import os
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hal.atomic_file import atomic_write
 from recorder.read.npz import read_npz
 from recorder.table.table import Table
 
@@ -79,14 +79,10 @@ def stretches_of(table: Table) -> Stretches:
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
         pass  # whatever is wrong with the file, it can be made again
     stretches = Stretches.of(table)
-    part = stored.place.with_name(f".{stored.place.name}.{os.getpid()}.npz")
-    try:
+    with contextlib.suppress(OSError):
         stored.place.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(part, key=np.array(key), **stretches._asdict())
-        os.replace(part, stored.place)
-    except OSError:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+        with atomic_write(stored.place) as part, part.open("wb") as file:
+            np.savez(file, key=np.array(key), **stretches._asdict())
     return stretches
 
 

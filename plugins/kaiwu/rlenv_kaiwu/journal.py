@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
+from hal.atomic_file import atomic_write
 from hal.field import JsonDict
 from rlenv_kaiwu.samples import PoolCounts, SamplePool
 
@@ -55,11 +55,10 @@ class SampleJournal:
     def write(self, pool: SamplePool) -> None:
         """Write the journal anew, with the pool as it is now."""
         rows = [np.asarray(row) for row in pool.contents()]
-        part = self.path.with_name(f".{self.path.name}.part")
         counts = asdict(pool.counts) | {"sampled": pool.counts.sampled - pool.in_hand}  # those are drawn again
         head = {"kind": "pool", "newest": pool.newest, "confirmed": pool.confirmed, "counts": counts}
-        part.write_bytes(_record(head, np.stack(rows) if rows else None))
-        os.replace(part, self.path)
+        with atomic_write(self.path) as part:
+            part.write_bytes(_record(head, np.stack(rows) if rows else None))
         self._size = self.path.stat().st_size
         self._largest = max(self._least, 4 * self._size)
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 import ray
 
+from hal.atomic_file import atomic_write
 from hal.field import JsonDict
 from rlenv_kaiwu.journal import SampleJournal
 from rlenv_kaiwu.models import ModelPool, read_model
@@ -71,9 +72,8 @@ class Board:
             kept = {
                 **self.state(), "counts": self._counts, "learners": self._updates, "processes": self._processes,
             }  # fmt: skip
-            part = self._file.with_name(f".{self._file.name}.part")
-            part.write_text(json.dumps(kept), encoding="utf-8")
-            os.replace(part, self._file)
+            with atomic_write(self._file) as part:
+                part.write_text(json.dumps(kept), encoding="utf-8")
 
     def start(self, role: str, process: int) -> None:
         """Note that a process has started."""
@@ -235,9 +235,8 @@ def keep_samples(pool: SamplePool, file: Path) -> int:
     """Write the samples of a pool to a file, if they are rows, and return their number."""
     rows = pool.contents()
     if rows and all(isinstance(row, np.ndarray) for row in rows):
-        part = file.with_name(f".{file.name}.npz")
-        np.savez(part, rows=np.stack(cast("list[np.ndarray]", rows)))
-        os.replace(part, file)
+        with atomic_write(file) as part, part.open("wb") as stream:
+            np.savez(stream, rows=np.stack(cast("list[np.ndarray]", rows)))
     else:
         file.unlink(missing_ok=True)
     return len(rows)
