@@ -178,7 +178,7 @@ def _filtered(run: Path, args: argparse.Namespace) -> Part:
 # -- data label ----------------------------------------------------------------------------------------------
 
 
-_VERDICTS = ("success", "failure", "discard")
+_VERDICTS = ("success", "failure", "discard")  # hal.VERDICTS, without the import that would slow the help down
 
 
 def add_label(parser: argparse.ArgumentParser) -> None:
