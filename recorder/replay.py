@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hal import EpisodeError, Fault, RobotSpec, RobotState, RobotStopped, SourceError
-from hal.stops.latch import check_clears
+from hal.guarding.stop_latch import check_clears
 from recorder.json_data import JsonObject
 from recorder.table.table import Table
 

@@ -26,8 +26,8 @@ from hal.drivers.so101_arm import SO101_ARM
 from hal.drivers.torque import OFF, ON, damp, let_down, write_all
 from hal.errors import ConnectionLost, EpisodeError, Fault, RobotError, RobotStopped, StopReason
 from hal.field import JsonDict
+from hal.guarding.stop_latch import check_clears
 from hal.robot import CLOSE_S, RobotSpec, RobotState
-from hal.stops.latch import check_clears
 
 __all__ = ["BusArm"]
 

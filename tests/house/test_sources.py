@@ -69,7 +69,7 @@ def _unsafe(module: ast.Module) -> list[tuple[int, str]]:
 
 
 def test_files_are_replaced_by_their_one_owner() -> None:
-    owners = {"hal/atomic_file.py", "hal/stops/file.py"}  # the stop's file is allocated in advance
+    owners = {"hal/atomic_file.py", "hal/guarding/stop_file.py"}  # the stop's file is allocated in advance
     offenders = [
         f"{shown(path)}:{line}: use hal.atomic_file"
         for path in SOURCES
