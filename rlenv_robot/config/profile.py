@@ -148,6 +148,8 @@ class RobotSection:
         driver: what makes the hal.Robot of the hardware: the name of a driver, such as feetech, or a class or function
             such as my_arm:Arm, whose module may lie beside the profile. Empty takes the robot model's own driver.
         options: the driver's keyword arguments.
+        sensors: sensors to add to those of its kind: names that installed packages declare (entry points
+            ``rlenv_robot.sensors``), or places such as my_sensor:FORCE, whose module may lie beside the profile.
         gains: the gains at which the figures of [randomise] were measured, such as p = 16 and volts = 7.4; a number, or
             a list of both ends (docs/sim-to-real.md, "The manifest").
         guard: the limits that the guard beside the motors applies.
@@ -158,6 +160,7 @@ class RobotSection:
     seed: int = 0
     driver: str = ""
     options: JsonDict = field(default_factory=dict)
+    sensors: list[Annotated[str, MinLen(1)]] = field(default_factory=list)
     gains: JsonDict = field(default_factory=dict)
     guard: GuardSection = field(default_factory=GuardSection)
 

@@ -26,6 +26,7 @@ from hal import (
     SpecError,
     Terminal,
 )
+from hal.drivers.added_sensor import WithSensors
 from hal.reset.command import Command
 from rlenv_robot.config.profile import (
     RESET_SIGNALS,
@@ -38,7 +39,7 @@ from rlenv_robot.config.profile import (
 )
 from rlenv_robot.config.sim_settings import sim_settings
 from rlenv_robot.registry import task
-from rlenv_robot.robot_models import RobotModel, is_robot_file, load_robot_model, make_driver, robot_names
+from rlenv_robot.robot_models import RobotModel, is_robot_file, load_robot_model, load_sensors, make_driver, robot_names
 from rlenv_robot.serving.stopper import clearing_hint
 from rlenv_robot.serving.supervision import Supervision
 
@@ -374,6 +375,7 @@ def _hardware(profile: Profile, robot: Robot | None) -> tuple[Robot, RobotSpec]:
             raise TypeError(f"robot is {robot!r:.80}, expected a hal.Robot that is made already")
         if isinstance(robot, Guard | Homing):
             raise ValueError(f"robot is a {type(robot).__name__}: hand in the driver itself, it is wrapped here")
+        robot = _with_sensors(robot, profile)
         return robot, robot.spec
     section = profile.robot
     if section.where in ("twin", "sim"):
@@ -401,6 +403,7 @@ def _driver(profile: Profile) -> tuple[Robot, RobotSpec]:
             spec = model.load_spec()
         else:  # no model is registered for such a robot: its driver alone describes it
             driver = make_driver(section.driver, section.options, folder)
+            driver = _with_sensors(driver, profile)
             spec = driver.spec
     except ProfileError:
         raise
@@ -416,6 +419,15 @@ def _driver(profile: Profile) -> tuple[Robot, RobotSpec]:
     return driver, spec
 
 
+def _with_sensors(robot: Robot, profile: Profile) -> Robot:
+    """Return a robot that no model describes, with the sensors that the profile adds."""
+    names = profile.robot.sensors
+    try:
+        return WithSensors(robot, load_sensors(names, Path(profile.file).absolute().parent)) if names else robot
+    except (ValueError, SpecError) as error:
+        raise ProfileError(profile.file, "robot.sensors", str(error)) from error
+
+
 def _has_model(profile: Profile) -> bool:
     """Whether the profile's kind of robot is known apart from its driver."""
     kind = profile.robot.kind
@@ -429,10 +441,15 @@ def _check_kind(profile: Profile, spec: RobotSpec) -> None:
 
 
 def _model(profile: Profile) -> RobotModel:
+    section, folder = profile.robot, Path(profile.file).absolute().parent
     try:
-        return load_robot_model(profile.robot.kind)
+        model = load_robot_model(section.kind)
     except ValueError as error:
         raise ProfileError(profile.file, "robot.kind", str(error)) from error
+    try:
+        return model.with_sensors(section.sensors, folder)
+    except ValueError as error:
+        raise ProfileError(profile.file, "robot.sensors", str(error)) from error
 
 
 def _check_task(profile: Profile, spec: RobotSpec) -> None:
