@@ -36,7 +36,7 @@ PLACES = {
     "plugins/sim2real/rlenv_sim2real/cli/arm_log.py": ARGUMENT,
     "plugins/sim2real/rlenv_sim2real/cli/excite.py": ARGUMENT,
     "plugins/kaiwu/rlenv_kaiwu/cli/kaiwu.py": ARGUMENT,
-    "rlenv_robot/cli/calibrate.py": ARGUMENT,
+    "plugins/arms/rlenv_arms/cli/calibrate.py": ARGUMENT,
     "rlenv_robot/cli/manifest.py": ARGUMENT,
     "rlenv_robot/cli/robot.py": ARGUMENT,
     "rlenv_robot/cli/serve.py": ARGUMENT,

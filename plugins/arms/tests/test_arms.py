@@ -12,12 +12,12 @@ import pytest
 import rlenv_robot as rr
 from hal.drivers.arm_table import ArmTable
 from hal.drivers.bus import ServoRefused
-from hal.drivers.calibrate import check_same_arm, finish_calibration, set_zero, sweep_joint, write_calibration
 from hal.drivers.calibration import Calibration, CalibrationError, load_calibration, save_calibration
 from hal.drivers.fitness import UnfitArm, check_arm
 from hal.errors import RobotStopped
 from hal.robots.so101_units import JointCalibration
 from rlenv_arms import gimbal, koch
+from rlenv_arms.calibrate import check_same_arm, finish_calibration, set_zero, sweep_joint, write_calibration
 from rlenv_robot.robot_models import find_robot_model
 from sim.mjcf.urdf import urdf_robot
 

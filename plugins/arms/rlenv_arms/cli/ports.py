@@ -36,7 +36,8 @@ Examples:
 
 def run(args: argparse.Namespace) -> int:
     """Print the ports, the servos of one, the one that somebody moves, or the cameras."""
-    from hal.drivers.ports import list_ports, scan_servos
+    from hal.drivers.ports import list_ports
+    from rlenv_arms.scan import scan_servos
 
     if args.pictures:
         return _take_pictures(Path(args.pictures))
@@ -62,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _identify(paths: list[str], baud: int, highest: int) -> int:
     """Ask for a joint to be moved by hand, and print its port and its name."""
-    from hal.drivers.ports import find_wiggle
     from hal.robots.so101 import JOINTS
+    from rlenv_arms.scan import find_wiggle
 
     if not paths:
         print("no port to watch: plug an adapter in, or end the programs that hold the ports")
