@@ -65,7 +65,7 @@ class ArmJoint:
         name: lower case with underscores.
         id: of its servo.
         low, high: range, rad; where the joint has stops, their angles.
-        servo: name of the servo's model (`hal.drivers.servo_models.SERVOS`).
+        servo: name of the servo's model (`hal.drivers.servo_models.servo_models`).
         reversed: whether a positive angle lowers the servo's steps. A calibration by hand measures it where ``upper``
             is given.
         gear: turns of the servo for a turn of the joint.

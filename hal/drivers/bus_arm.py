@@ -63,7 +63,7 @@ class BusArm:
     `close` lets the arm down by damping, a mode of the servo that needs no controller, and takes the torque away when
     it has come to rest, never before. After `hold_on_close` it leaves the servos as they are. The STS3215 has
     no watchdog: if the process is killed, every servo holds its last goal. A Dynamixel has one: it stops by itself
-    half a second after the last packet (`hal.drivers.dynamixel_x.WATCHDOG_S`).
+    half a second after the last packet.
 
     Args:
         port: of the adapter, best as ``/dev/serial/by-id/...``; or a `hal.drivers.bus.Port` that is open.

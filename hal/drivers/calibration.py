@@ -96,12 +96,12 @@ class Calibration:
         """Return a line for each joint whose swept travel differs from the model's by more than allowed."""
         lines = []
         for row, (name, joint) in zip(self.arm.joints, self.joints.items(), strict=True):
-            wanted = math.degrees(row.high - row.low)
+            model_travel = math.degrees(row.high - row.low)
             travel = math.degrees((joint.range_max - joint.range_min) * row.step_rad)
-            difference = travel - wanted
+            difference = travel - model_travel
             if not row.whole_turn and abs(difference) > tolerance_deg:
                 lines.append(
-                    f"{name}: the swept travel is {travel:.1f} degrees, the model's {wanted:.1f}; the zero "
+                    f"{name}: the swept travel is {travel:.1f} degrees, the model's {model_travel:.1f}; the zero "
                     f"may be wrong by {abs(difference) / 2:.1f} degrees. Sweep it again: rlenv-robot calibrate"
                 )
         return lines
@@ -180,11 +180,11 @@ def calibration_from_sweep(
         CalibrationError: the travel differs by more, so that at least one end was not reached.
     """
     row = arm.joint(name)
-    travel, wanted = math.degrees(abs(last - first) * row.step_rad), math.degrees(row.high - row.low)
-    if abs(travel - wanted) > tolerance_deg:
+    travel, model_travel = math.degrees(abs(last - first) * row.step_rad), math.degrees(row.high - row.low)
+    if abs(travel - model_travel) > tolerance_deg:
         raise CalibrationError(
-            f"{name}: the swept travel is {travel:.1f} degrees, the model's {wanted:.1f}, allowed is a difference of "
-            f"{tolerance_deg:g}; move the joint gently to both of its stops, and to nothing else"
+            f"{name}: the swept travel is {travel:.1f} degrees, the model's {model_travel:.1f}, allowed is a "
+            f"difference of {tolerance_deg:g}; move the joint gently to both of its stops, and to nothing else"
         )
     sign = -1.0 if first > last else 1.0
     zero = (first + last) / 2 - sign * (row.low + row.high) / 2 / row.step_rad

@@ -60,12 +60,12 @@ class ManifestReport:
     @property
     def refusals(self) -> tuple[ManifestDifference, ...]:
         """The differences that refuse a deployment."""
-        return tuple(each for each in self.differences if each.refuses)
+        return tuple(difference for difference in self.differences if difference.refuses)
 
     @property
     def warnings(self) -> tuple[ManifestDifference, ...]:
         """The differences that do not."""
-        return tuple(each for each in self.differences if not each.refuses)
+        return tuple(difference for difference in self.differences if not difference.refuses)
 
 
 def compare_manifests(trained: RobotSpec, deployed: RobotSpec) -> ManifestReport:

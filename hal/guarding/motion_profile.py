@@ -272,12 +272,12 @@ class MotionProfile:
         An element turns round where its acceleration leads it beyond rest before the acceleration can end. It does so
         within the time |acceleration| / jerk, and its speed falls all the while.
         """
-        found = []
+        lengths = []
         for (_, velocity, acceleration), limits in zip(self.states, self._limits, strict=True):
             seconds = abs(acceleration) / limits.jerk
             turns = velocity * (velocity + 0.5 * acceleration * seconds) < 0.0
-            found.append(2.0 * abs(velocity) * seconds if turns else 0.0)
-        return found
+            lengths.append(2.0 * abs(velocity) * seconds if turns else 0.0)
+        return lengths
 
     def stop_positions(self) -> list[float]:
         """Return where each element stops if it brakes from now on."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from hal.drivers.bus import BusSettings, Port, ServoBus
 from hal.drivers.fitness import read_facts
 from hal.drivers.servo_family import ServoFamily
-from hal.drivers.servo_models import SERVOS
+from hal.drivers.servo_models import servo_models
 from hal.drivers.simulated_port import open_port
 
 __all__ = ["Wiggle", "find_wiggle", "scan_servos"]
@@ -41,7 +41,7 @@ def scan_servos(path: str | Path, baud: int = 1_000_000, highest: int = 20) -> l
 
 def _find_servos(port: Port, highest: int) -> tuple[ServoBus, ServoFamily, tuple[int, ...]]:
     """Return the servos of the first family of which some answer."""
-    for family in dict.fromkeys(model.family for model in SERVOS.values()):
+    for family in dict.fromkeys(model.family for model in servo_models().values()):
         bus = ServoBus(port, family.codec, BusSettings(latency_s=_PATIENCE_S))
         servos = tuple(servo for servo in range(1, highest + 1) if bus.present(servo))
         if servos:
@@ -55,7 +55,7 @@ def _described(bus: ServoBus, servo: int, family: ServoFamily) -> str:
     if facts is None:
         return "it answers, but not to a read of its registers"
     registers = facts.registers
-    names = {model.number: model.name.upper() for model in SERVOS.values() if model.family is family}
+    names = {model.number: model.name.upper() for model in servo_models().values() if model.family is family}
     name = names.get(registers["model"], f"model {registers['model']}")
     limits = f"{registers['min_voltage'] / 10:g} to {registers['max_voltage'] / 10:g} V"
     return f"{name}, firmware {facts.firmware}, at {facts.volts:g} V, takes {limits}"
@@ -136,8 +136,8 @@ def find_wiggle(
         end_s = now() + longest_s
         while now() < end_s:
             for port in watched:
-                found = port.look() if port.servos else None
-                if found is not None:
-                    return found
+                wiggle = port.look() if port.servos else None
+                if wiggle is not None:
+                    return wiggle
             sleep(0.02)
     return None

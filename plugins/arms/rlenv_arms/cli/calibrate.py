@@ -117,10 +117,9 @@ def _verify(args: argparse.Namespace, bus: ServoBus, arm: ArmTable) -> int:
 
     settings = FitnessSettings(travel_tolerance_deg=args.tolerance_deg)
     facts, misfits = check_arm(bus, load_calibration(args.file, arm), settings)
-    for name, found in facts.items():
-        print(
-            f"{name}: firmware {found.firmware}, {found.volts:g} V, {found.temperature} degrees, step {found.position}"
-        )
+    for name, reading in facts.items():
+        measured = f"{reading.volts:g} V, {reading.temperature} degrees, step {reading.position}"
+        print(f"{name}: firmware {reading.firmware}, {measured}")
     for misfit in misfits:
         print(f"! {misfit}")
     return 1 if misfits else 0

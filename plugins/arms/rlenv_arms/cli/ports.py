@@ -75,12 +75,12 @@ def _identify(paths: list[str], baud: int, highest: int) -> int:
             print(f"{path}: {count} servos")
         print("move a joint of the arm that you look for by hand, by more than 10 degrees", flush=True)
 
-    found = find_wiggle(paths, baud=baud, highest=highest, ready=ready)
-    if found is None:
+    wiggle = find_wiggle(paths, baud=baud, highest=highest, ready=ready)
+    if wiggle is None:
         print("no joint moved; an arm that holds itself has to be let go first: rlenv-robot calibrate does so")
         return 1
-    joint = f", {JOINTS[found.servo - 1]} of an SO-101" if found.servo <= len(JOINTS) else ""
-    print(f"{found.port}: servo {found.servo}{joint}, moved by {found.degrees:.0f} degrees")
+    joint = f", {JOINTS[wiggle.servo - 1]} of an SO-101" if wiggle.servo <= len(JOINTS) else ""
+    print(f"{wiggle.port}: servo {wiggle.servo}{joint}, moved by {wiggle.degrees:.0f} degrees")
     return 0
 
 
