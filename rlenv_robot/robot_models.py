@@ -10,10 +10,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Never, Protocol, TypeVar, cast, runtime_checkable
 
+import numpy as np
+
 from hal import Robot, RobotSpec
 from hal.drivers.added_sensor import AddedSensor, WithSensors, with_sensor_fields
 from hal.robots.so101_table import MOST_CUBES, so101_table_spec
-from recorder.formats.recorded_robot import RecordedRobot, SensorsFrom
 from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
 from rlenv_robot.config.sim_settings import SimSettings
 from rlenv_robot.tables import Options
@@ -28,6 +29,7 @@ __all__ = [
     "HasRobotModel",
     "NamesRobot",
     "RobotModel",
+    "SensorsFrom",
     "build",
     "find_robot_model",
     "is_robot_file",
@@ -49,6 +51,10 @@ ROBOT_FILES = {".xml": "a MuJoCo model", ".arm.toml": "a table of an arm's joint
 
 _NO_OPTIONS: Mapping[str, Never] = MappingProxyType({})
 
+SensorsFrom = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray], np.ndarray], Mapping[str, np.ndarray]]
+"""Computes sensors of a recording: from the observed ones, name -> (T, ...), the commands that led to rows 1 to T - 1,
+name -> (T - 1, ...), and the stamps (T,), ns. Returns name -> (T, ...); raises KeyError where it needs more."""
+
 
 @dataclass(frozen=True, slots=True)
 class RobotModel:
@@ -68,7 +74,7 @@ class RobotModel:
         variation: a function that returns the range in which such robots differ, as plain data: the keys ``timing`` and
             ``randomise``, as in a profile. ``rlenv-robot train`` draws from it.
         sensors_from: a function that computes the sensors of a recording that lacks some
-            (`recorder.formats.recorded_robot.SensorsFrom`).
+            (`SensorsFrom`).
         arm: the table of the joints of an arm of servos, which ``calibrate`` and ``twin --bus`` take.
         image_sensors: cameras whose images are sensors too, beside those of ``spec``. Simulations draw them; on a real
             robot `hal.cameras.image_sensors.WithImageSensors` takes them from its cameras.
@@ -210,9 +216,9 @@ class RobotModel:
         """Return ``timing`` and ``randomise`` of the range in which such robots differ; empty where none is known."""
         return {} if self.variation is None else cast("Mapping[str, Options]", load_object(self.variation)())
 
-    def recorded(self) -> RecordedRobot:
-        """Return what a recording of the robot by another program means."""
-        return RecordedRobot(self.load_spec(), None if self.sensors_from is None else load_object(self.sensors_from))
+    def load_sensors_from(self) -> SensorsFrom | None:
+        """Return the function that computes sensors which a recording lacks, or None if the robot has none."""
+        return cast("SensorsFrom | None", load_object(self.sensors_from))
 
     def make_driver(self, options: Options = _NO_OPTIONS, folder: Path | None = None) -> Robot:
         """Return the hardware's driver, not yet guarded.

@@ -6,12 +6,16 @@ import argparse
 import textwrap
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from rlenv_robot.config.plugins import PluginTable
 
 __all__ = ["HelpFormatter", "Verb", "VerbAction", "add_verbs", "plugin_verbs"]
+
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Verb(NamedTuple):
@@ -28,14 +32,17 @@ class Verb(NamedTuple):
     summary: str
 
 
-def plugin_verbs() -> dict[str, Verb]:
-    """Return the verbs that installed packages declare as entry points of the group ``rlenv_robot.verbs``, by name.
+def plugin_verbs(group: str = "rlenv_robot.verbs") -> dict[str, Verb]:
+    """Return the verbs that installed packages declare as entry points, by name.
 
     Each entry point names a `Verb`. One whose package can't be imported says so in the help, and when it is used.
+
+    Args:
+        group: the group of entry points; ``rlenv_robot.data_verbs`` has those of ``rlenv-robot data``.
     """
     from rlenv_robot.config.plugins import PluginTable
 
-    table = PluginTable("verb", "rlenv_robot.verbs", {})
+    table = PluginTable("verb", group, {})
     return {name: _declared(table, name) for name in table.names()}
 
 
@@ -49,17 +56,23 @@ def _declared(table: PluginTable, name: str) -> Verb:
     return verb
 
 
-def add_verbs(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], default: str | None = None) -> None:
+def add_verbs(
+    parser: argparse.ArgumentParser,
+    verbs: Mapping[str, Verb],
+    default: str | None = None,
+    absent: Mapping[str, str] = _NOTHING,
+) -> None:
     """Give a parser its verbs. No verb's module is imported before the verb is parsed.
 
     Args:
         parser: of the command, or of a verb that has verbs of its own.
         verbs: by their names, in the order of the help.
         default: the verb that a path in a verb's place means; None allows verbs alone.
+        absent: verb -> the package that brings it, for verbs of packages that are not installed. They need a default.
     """
     action = parser.add_subparsers(title="verbs", metavar="VERB", required=True, action=VerbAction)
     assert isinstance(action, VerbAction)
-    action.declare(verbs, default)
+    action.declare(verbs, default, absent)
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -83,9 +96,9 @@ class HelpFormatter(argparse.HelpFormatter):
 class VerbAction(argparse._SubParsersAction):
     """The verbs of a parser, each completed with its arguments when it is parsed."""
 
-    def declare(self, verbs: Mapping[str, Verb], default: str | None) -> None:
-        """Give every verb its line in the help, and an empty parser."""
-        self._verbs, self._default = verbs, default
+    def declare(self, verbs: Mapping[str, Verb], default: str | None, absent: Mapping[str, str]) -> None:
+        """Give every verb its line in the help, and an empty parser; `add_verbs` has the arguments."""
+        self._verbs, self._default, self._absent = verbs, default, absent
         self._parsers = {
             name: self.add_parser(name, help=verb.summary, formatter_class=HelpFormatter)
             for name, verb in verbs.items()
@@ -122,6 +135,9 @@ class VerbAction(argparse._SubParsersAction):
         """Complete the verb's parser, then let it parse what follows the verb."""
         words = [str(word) for word in values or ()]
         if self._default is not None and words[0] not in self._verbs:
+            if words[0] in self._absent:
+                package = self._absent[words[0]]
+                raise ValueError(f"the verb {words[0]!r} is in the plug-in {package}, which is not installed here")
             if not _is_path(words[0]):
                 parser.error(f"{words[0]!r} is neither a verb nor a path; verbs are {', '.join(self._verbs)}")
             words = [self._default, *words]

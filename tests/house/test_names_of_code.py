@@ -27,6 +27,7 @@ PLACES = {
     "hal/__init__.py": OWN,
     "real/__init__.py": OWN,
     "recorder/formats/registry.py": INSTALLED,
+    "recorder/read/addresses.py": INSTALLED,
     "rlenv_robot/__init__.py": OWN,
     "rlenv_robot/adapters/gymnasium_registry.py": OWN,
     "plugins/kaiwu/rlenv_kaiwu/names.py": OWN,

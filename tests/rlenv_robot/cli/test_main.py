@@ -21,7 +21,7 @@ from rlenv_robot.cli.output import print_table
 from rlenv_robot.cli.verbs import plugin_verbs
 
 VERBS = {**cli.VERBS, **plugin_verbs()}
-VERB_MODULES = [verb for name, verb in {**VERBS, **data.VERBS}.items() if name not in ("data", "completion")]
+VERB_MODULES = [verb for name, verb in {**VERBS, **data.all_verbs()}.items() if name not in ("data", "completion")]
 Captured = pytest.CaptureFixture[str]
 
 
@@ -82,10 +82,10 @@ def test_no_verb_s_help_imports_more_than_its_arguments() -> None:
     """One process asks every verb for its help; all that they import together is the command line itself."""
     code = """
 import sys
-from rlenv_robot.cli.data import VERBS as DATA_VERBS
+from rlenv_robot.cli.data import all_verbs
 from rlenv_robot.cli.main import VERBS, main
 from rlenv_robot.cli.verbs import plugin_verbs
-for words in [*([verb] for verb in {**VERBS, **plugin_verbs()}), *(["data", verb] for verb in DATA_VERBS)]:
+for words in [*([verb] for verb in {**VERBS, **plugin_verbs()}), *(["data", verb] for verb in all_verbs())]:
     before = set(sys.modules)
     try:
         main([*words, "--help"])
@@ -96,7 +96,7 @@ for words in [*([verb] for verb in {**VERBS, **plugin_verbs()}), *(["data", verb
     heavy = {"numpy", "hal", "sim", "real", "recorder", "mujoco", "zmq", "pydantic", "mcap", "rich", "cv2"}
     light = ("rlenv_robot.cli", "rlenv_robot.config.import_check", "rlenv_robot.config.plugins")
     lines = done.stderr.splitlines()
-    assert len(lines) == len(VERBS) + len(data.VERBS), done.stderr
+    assert len(lines) == len(VERBS) + len(data.all_verbs()), done.stderr
     for line in lines:
         imported = set(line.split())
         ours = {name for name in imported if name.startswith("rlenv_robot.") and not name.startswith(light)}
