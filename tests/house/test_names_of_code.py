@@ -25,6 +25,8 @@ OWN = "fixed names of our own modules, or of packages that we depend on"
 INSTALLED = "entry points of installed packages"
 PLACES = {
     "hal/__init__.py": OWN,
+    "hal/drivers/servo_models.py": INSTALLED,
+    "sim/robots/servo_motors.py": "the place that a ServoModel gives, which is code of ours or of a package",
     "real/__init__.py": OWN,
     "recorder/formats/registry.py": INSTALLED,
     "recorder/read/addresses.py": INSTALLED,
