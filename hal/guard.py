@@ -321,7 +321,7 @@ class Guard(RobotWrapper):
             self._stop_driver_again()
 
     def watch_calls(self) -> None:
-        """Keep `called_s` from now on. A guard next to the motors of a robot does so from its beginning."""
+        """Record `called_s` from now on. A guard next to the motors of a real robot does so from the start."""
         self._watches = True
 
     def _watched_step(self, values: Mapping[str, np.ndarray]) -> RobotState:

@@ -36,7 +36,7 @@ class SensorReader(Protocol):
 
 @dataclass(frozen=True)
 class AddedSensor:
-    """A sensor beside those that a robot's description has.
+    """The description of a sensor that is added to a robot: its field, its hardware, its source in a simulation.
 
     Attributes:
         field: name, shape, type, range and unit of its value.

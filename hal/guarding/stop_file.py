@@ -213,7 +213,7 @@ class StopFile:
     # -- keep ------------------------------------------------------------------------------------------------
 
     def put(self, number: int, stop: StopReason | None) -> None:
-        """Have the newest stop's number written, and the latched stop or that none is. Returns at once; see `wait`."""
+        """Queue the newest stop's number and the latched stop, if any, for writing. Returns at once; see `wait`."""
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         if stop is None:
             before = self._newest
