@@ -28,6 +28,7 @@ _PLUGINS = (
     "bridges",
     "curate",
     "formats",
+    "gpu",
     "kaiwu",
     "kit",
     "language",
@@ -35,6 +36,7 @@ _PLUGINS = (
     "operate",
     "sim2real",
     "tabletop",
+    "vision",
 )
 _MISSING = [name for name in _PLUGINS if importlib.util.find_spec(f"rlenv_{name}") is None]
 _MISSING_PLUGINS = re.compile(

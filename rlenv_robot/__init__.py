@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from rlenv_robot.policies.flat import FlatPolicy
     from rlenv_robot.policies.policy import load_policy
     from rlenv_robot.registry import environment_names, make, make_vector, register_task, robot, task
-    from rlenv_robot.rendering.viewer import view
     from rlenv_robot.robot_env.core import RobotWorld
     from rlenv_robot.robot_env.turn_based import one_at_a_time
     from rlenv_robot.robot_models import RobotModel, register_robot, robot_names
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     check_robot: Any
     check_source: Any
     check_vector: Any
+    view: Any  # of the plug-in rlenv_vision
 
 __all__ = [
     "Agent", "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EnvDescription", "Environment", "Episode",
@@ -102,7 +102,6 @@ _MODULES = {
     "rlenv_robot.policies.flat": ("FlatPolicy",),
     "rlenv_robot.policies.policy": ("load_policy",),
     "rlenv_robot.registry": ("environment_names", "make", "make_vector", "register_task", "robot", "task"),
-    "rlenv_robot.rendering.viewer": ("view",),
     "rlenv_robot.robot_env.core": ("RobotWorld",),
     "rlenv_robot.robot_env.turn_based": ("one_at_a_time",),
     "rlenv_robot.robot_models": ("RobotModel", "register_robot", "robot_names"),
@@ -116,8 +115,11 @@ _MODULES = {
 }  # fmt: skip
 """Module -> the public names that it defines; it is imported when the first of them is used."""
 
-_PLUGIN_MODULES = {"rlenv_kit": ("check_environment", "check_robot", "check_source", "check_vector")}
-"""Plug-in -> its names that are offered here as well."""
+_PLUGIN_MODULES = {
+    "rlenv_kit": ("check_environment", "check_robot", "check_source", "check_vector"),
+    "rlenv_vision.viewer": ("view",),
+}
+"""Module of a plug-in -> its names that are offered here as well."""
 
 _MODULE_OF = {
     name: module for modules in (_MODULES, _PLUGIN_MODULES) for module, names in modules.items() for name in names
@@ -133,7 +135,7 @@ def __getattr__(name: str) -> Any:
         try:
             value: Any = getattr(import_module(_MODULE_OF[name]), name)
         except ModuleNotFoundError as error:
-            if error.name in _PLUGIN_MODULES:
+            if error.name in {module.partition(".")[0] for module in _PLUGIN_MODULES}:
                 message = f"rlenv_robot.{name} is in the plug-in {error.name}, which is not installed here"
                 raise ModuleNotFoundError(message, name=error.name) from error
             extra = _EXTRAS.get(_MODULE_OF[name])

@@ -14,7 +14,6 @@ import numpy as np
 
 from hal import Robot, RobotSpec
 from hal.drivers.added_sensor import AddedSensor, WithSensors, with_sensor_fields
-from hal.robots.so101_table import MOST_CUBES, so101_table_spec
 from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
 from rlenv_robot.config.sim_settings import SimSettings
 from rlenv_robot.tables import Options
@@ -40,7 +39,6 @@ __all__ = [
     "robot_file_forms",
     "robot_model_of",
     "robot_names",
-    "so101_table_model",
     "unregister_robot",
 ]
 
@@ -347,35 +345,6 @@ def _from_file(path: str, modified_ns: int, start_noise: float) -> RobotModel:
     return RobotModel(model.spec.name, model.spec, lambda looks=True: model)
 
 
-def so101_table_model(cubes: int, area: float = 1.0, trays: bool = True) -> RobotModel:
-    """Return the robot model of an SO-101 at a table with cubes.
-
-    Args:
-        cubes, area, trays: as for `sim.robots.so101_table.so101_table`.
-
-    Raises:
-        ValueError: the number of cubes is out of range.
-    """
-    spec = so101_table_spec(cubes)
-
-    def simulated(looks: bool = True) -> SimModel:
-        from sim.robots.so101_table import so101_table
-
-        return so101_table(cubes, area, looks, trays)
-
-    def twin(seed: int = 0) -> SimModel:
-        from sim.robots.twin import so101_table_twin
-
-        return so101_table_twin(cubes, area, seed)
-
-    def variation() -> Mapping[str, Options]:
-        from sim.robots.variations import so101_table_variation
-
-        return so101_table_variation(cubes)
-
-    return RobotModel(spec.name, spec, simulated, twin=twin, variation=variation)
-
-
 _ROBOTS = PluginTable(
     "robot",
     "rlenv_robot.robots",
@@ -402,35 +371,6 @@ _ROBOTS = PluginTable(
             "sim.robots.so101:so101_cube",
             twin="sim.robots.twin:so101_cube_twin",
             variation="sim.robots.variations:so101_cube_variation",
-        ),
-        "so101-box": RobotModel(
-            "so101-box",
-            "hal.robots.so101_box:SO101_BOX",
-            "sim.robots.so101_box:so101_box",
-            twin="sim.robots.twin:so101_box_twin",
-            variation="sim.robots.variations:so101_box_variation",
-        ),
-        "so101-cabinet": RobotModel(
-            "so101-cabinet",
-            "hal.robots.so101_cabinet:SO101_CABINET",
-            "sim.robots.so101_cabinet:so101_cabinet",
-            twin="sim.robots.twin:so101_cabinet_twin",
-            variation="sim.robots.variations:so101_cabinet_variation",
-        ),
-        "so101-pair": RobotModel(
-            "so101-pair",
-            "hal.robots.so101_pair:SO101_PAIR",
-            "sim.robots.so101_pair:so101_pair",
-            twin="sim.robots.twin:so101_pair_twin",
-            variation="sim.robots.variations:so101_pair_variation",
-        ),
-        **{f"so101-table-{cubes}": so101_table_model(cubes) for cubes in range(1, MOST_CUBES + 1)},
-        "so101-peg": RobotModel(
-            "so101-peg",
-            "hal.robots.so101_peg:SO101_PEG",
-            "sim.robots.so101_peg:so101_peg",
-            twin="sim.robots.twin:so101_peg_twin",
-            variation="sim.robots.variations:so101_peg_variation",
         ),
     },
 )

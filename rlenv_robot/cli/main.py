@@ -21,7 +21,6 @@ VERBS = {
     "watch": Verb("rlenv_robot.cli.served:add_watch", "print each change of a served robot's state"),
     "profile": Verb("rlenv_robot.cli.profile", "check a profile, or write the JSON schema of profiles"),
     "tables": Verb("rlenv_robot.cli.tables", "let a program in another language act in an environment"),
-    "camera": Verb("rlenv_robot.cli.serve:add_camera", "serve images of a simulated robot"),
     "robot": Verb("rlenv_robot.cli.robot", "describe a robot model, or write it as URDF"),
     "twin": Verb("rlenv_robot.cli.twin", "serve a virtual arm on a serial port"),
     "keys": Verb("rlenv_robot.cli.keys", "make and list the keys of robots and clients"),
@@ -42,6 +41,7 @@ _PLUGINS = {
     "rlenv_operate": ("teleop", "latency", "view", "console", "tokens"),
     "rlenv_sim2real": ("excite", "gap", "regress", "identify", "offsets", "validity"),
     "rlenv_kaiwu": ("kaiwu",),
+    "rlenv_vision": ("camera",),
 }
 """The plug-ins of this repository, and the verbs that each brings; for the message where one is not installed."""
 

@@ -42,7 +42,7 @@ PLACES = {
     "plugins/arms/rlenv_arms/cli/calibrate.py": ARGUMENT,
     "rlenv_robot/cli/manifest.py": ARGUMENT,
     "rlenv_robot/cli/robot.py": ARGUMENT,
-    "rlenv_robot/cli/serve.py": ARGUMENT,
+    "plugins/vision/rlenv_vision/cli.py": ARGUMENT,
     "rlenv_robot/cli/twin.py": ARGUMENT,
     "rlenv_robot/cli/verbs.py": OWN,
     "rlenv_robot/config/plugins.py": "the functions themselves",
@@ -59,7 +59,8 @@ PLACES = {
     "plugins/operate/rlenv_operate/teleop/session.py": ARGUMENT,
     "rlenv_robot/training/trackers.py": OWN,
     "sim/rendering/egl.py": OWN,
-    "sim/rendering/filament.py": OWN,
+    "plugins/vision/rlenv_vision/filament.py": OWN,
+    "sim/rendering/camera.py": INSTALLED,
 }  # fmt: skip
 
 
