@@ -197,7 +197,7 @@ class RobotModel:
         from hal.robot import Actuation
         from sim.randomize.actuation import configured_spec
 
-        nominal = configured_spec(self.make_sim_model(looks=False)).actuation or Actuation()
+        nominal = configured_spec(replace(self, sensors=()).make_sim_model(looks=False)).actuation or Actuation()
         return replace(twin, spec=replace(twin.spec, actuation=Actuation(nominal.gains)))
 
     def load_arm(self) -> ArmTable:

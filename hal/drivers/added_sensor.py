@@ -96,6 +96,7 @@ class WithSensors(RobotWrapper):
                 raise ValueError(f"sensor {sensor.name!r} has no hardware: give open=, or leave it out")
         self._sensors = tuple(sensors)
         self._readers: dict[str, SensorReader] = {}
+        self._closed = False
 
     @property
     def spec(self) -> RobotSpec:
@@ -120,7 +121,7 @@ class WithSensors(RobotWrapper):
         return self._measured(robot_state)
 
     def _open(self) -> None:
-        for sensor in self._sensors:
+        for sensor in self._sensors if not self._closed else ():
             if sensor.name not in self._readers:
                 assert sensor.open is not None  # the constructor has looked
                 self._readers[sensor.name] = sensor.open()
@@ -139,6 +140,7 @@ class WithSensors(RobotWrapper):
 
     def close(self) -> None:
         """Close the robot, then the sensors. Calling it twice is allowed."""
+        self._closed = True
         with ExitStack() as stack:
             for reader in self._readers.values():
                 stack.callback(reader.close)

@@ -352,7 +352,7 @@ def _motion_check(robot: Robot, profile: Profile) -> MotionCheck:
         hint = "register a RobotModel of that name with `simulated`, or leave out self_collision and the boxes"
         raise ProfileError(profile.file, key, f"no model of {robot.spec.name!r} is known; {hint}")
     try:
-        sim_model = _model(profile).make_sim_model(looks=False)
+        sim_model = replace(_model(profile), sensors=()).make_sim_model(looks=False)  # they have no shape
     except ValueError as error:
         raise ProfileError(profile.file, key, str(error)) from error
     if sim_model.spec.name != robot.spec.name or sim_model.spec.commands.digest != robot.spec.commands.digest:

@@ -164,3 +164,18 @@ def test_a_sensor_of_the_hardware_alone_is_not_simulated(stranger: Path) -> None
         model.make_sim_model()
     with pytest.raises(ValueError, match="grip_force"):
         rr.robot(model, rr.robot("so101"))
+
+
+def test_a_sensor_of_the_hardware_alone_hinders_neither_collision_checks_nor_pictures(stranger: Path) -> None:
+    source = SOURCE.replace('    simulated=Columns("actuator_force", (5,)),\n', "")
+    (stranger / "scale_of_a_stranger.py").write_text(source)
+    more = 'driver = "scale_of_a_stranger:Arm"\nguard = {self_collision = true}'
+    robot = build_robot(profile(stranger, "driver", more))
+    try:
+        assert "grip_force" in robot.reset({}).sensors
+    finally:
+        robot.close()
+    with rr.make("scale_of_a_stranger:GentleReach", robot="scale_of_a_stranger:Arm") as env:
+        env.reset({"seed": 0})
+        env.render({"mode": "file", "path": str(stranger / "arm.png")})
+    assert (stranger / "arm.png").stat().st_size > 1000
