@@ -179,7 +179,8 @@ class ResetSection:
 
     Attributes:
         signal: what confirms that the scene is ready: automatic, terminal, fixture, command, gpio, or a name that an
-            installed package declares (entry points ``rlenv_robot.reset_signals``).
+            installed package declares (entry points ``rlenv_robot.reset_signals``), or a place such as
+            my_button:Button, whose module may lie beside the profile.
         options: keyword arguments of such a package's signal.
         fixture: address of the fixture's socket, such as tcp://127.0.0.1:5556.
         command: the program and its arguments.
@@ -217,8 +218,8 @@ class ResetSection:
             "command": ("command", "program and arguments"),
             "gpio": ("gpio_chip", "the chip's device, such as '/dev/gpiochip0'"),
         }
-        if self.signal not in RESET_SIGNALS:
-            raise unknown_name(self.signal, "signal", RESET_SIGNALS.names())
+        if ":" not in self.signal and self.signal not in RESET_SIGNALS:
+            raise unknown_name(self.signal, "signal", [*RESET_SIGNALS.names(), "module:name"])
         key, text = needed.get(self.signal, ("signal", ""))
         if not getattr(self, key):
             raise ValueError(f"{key} is missing: signal is {self.signal!r}, so give {text}")
