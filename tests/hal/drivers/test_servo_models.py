@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hal.drivers import servo_models as servo_module
 from hal.drivers.servo_models import find_servo, servo_models
 from hal.drivers.sts3215 import STS3215
 
@@ -29,9 +30,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     info = tmp_path / "servos_of_a_stranger-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: servos-of-a-stranger\nVersion: 1.0\n")
-    servo_models.cache_clear()
+    for function in (servo_module._declared, servo_module.find_servo):
+        function.cache_clear()
     yield info / "entry_points.txt"
-    servo_models.cache_clear()
+    for function in (servo_module._declared, servo_module.find_servo):
+        function.cache_clear()
     sys.modules.pop("servos_of_a_stranger", None)
 
 
@@ -51,9 +54,10 @@ def test_nobody_takes_the_name_of_our_servo(package: Path) -> None:
     ("entry", "problem"),
     [("x = no_such_module:X", "can't be imported"), ("x = servos_of_a_stranger:NUMBER", "expected a ServoModel")],
 )
-def test_a_broken_servo_is_named_and_hinders_ours_not(package: Path, entry: str, problem: str) -> None:
-    package.write_text(f"[rlenv_robot.servos]\n{entry}\n")
+def test_a_broken_servo_is_named_and_hinders_no_other(package: Path, entry: str, problem: str) -> None:
+    package.write_text(f"[rlenv_robot.servos]\n{entry}\nsts3250 = servos_of_a_stranger:STS3250\n")
     assert find_servo("sts3215") is STS3215
+    assert find_servo("sts3250").max_rate == 5000
     with pytest.raises(ValueError, match=f"'x'.*{problem}"):
         find_servo("x")
 
