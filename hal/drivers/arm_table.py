@@ -64,7 +64,8 @@ class ArmJoint:
     Attributes:
         name: lower case with underscores.
         id: of its servo.
-        low, high: range, rad; where the joint has stops, their angles.
+        low: lower end of the range, rad; where the joint has stops, the angle of that stop.
+        high: upper end, likewise.
         servo: name of the servo's model (`hal.drivers.servo_models.servo_models`).
         reversed: whether a positive angle lowers the servo's steps. A calibration by hand measures it where ``upper``
             is given.

@@ -70,8 +70,10 @@ class BusArm:
         calibration: the file of this arm, ours or LeRobot's, or a `Calibration`.
         arm: its table of joints, or the TOML file that holds it; by default the SO-101's.
         baud: bits a second; by default the table's.
-        p, i, d: gains of the position law of every servo; by default each joint's in the table. The SO-101's are
+        p: gain of the position law of every servo; by default each joint's in the table. The SO-101's gains are
             LeRobot's: 16, 0 and 32 in registers 21, 23 and 22.
+        i: integral gain, likewise.
+        d: differential gain, likewise.
         volts: of the supply, V, for the arm's manifest. If the servos measure a voltage that differs by more than a
             fifth, the arm is not switched on. None says nothing: a policy's voltage is then not compared.
         delay_s: from a goal on the bus to the first motion, seconds, where it was measured (``rlenv-robot identify``),
@@ -83,8 +85,10 @@ class BusArm:
         on_stop: what a stop does: ``hold`` the arm, or ``damp`` it, so that it sinks slowly.
         rate_hz: control periods a second; by default the table's.
         travel_tolerance_deg: most difference between the calibration's travel and the model's.
-        turnaround_s, latency_s: as for `hal.drivers.bus.BusSettings`.
-        now, sleep: the clock, seconds; by default the port's, which is this machine's but for a virtual arm.
+        turnaround_s: as for `hal.drivers.bus.BusSettings`.
+        latency_s: as for `hal.drivers.bus.BusSettings`.
+        now: the clock, seconds; by default the port's, which is this machine's but for a virtual arm.
+        sleep: waits on that clock, seconds.
 
     Raises:
         CalibrationError: the calibration can't be used.

@@ -170,9 +170,9 @@ def calibration_from_sweep(
     Args:
         name: of the joint.
         servo: its id.
-        first, last: the encoder at the joint's lower and at its upper end, without any homing offset and counted on
-            over a wrap: one may exceed the steps of a turn. ``first`` is above ``last`` where a positive angle lowers
-            the steps.
+        first: the encoder at the joint's lower end, without any homing offset and counted on over a wrap: it may
+            exceed the steps of a turn. It is above ``last`` where a positive angle lowers the steps.
+        last: the encoder at the joint's upper end, likewise.
         tolerance_deg: most difference of the travel from the model's.
         arm: its table of joints.
 

@@ -83,7 +83,8 @@ class CommandLimiter:
         """Return whether `apply` would change none of one robot's commands; False where that takes more to find out.
 
         Args:
-            commands, last: as for `apply`, without leading axes.
+            commands: as for `apply`, without leading axes.
+            last: as for `apply`, without leading axes.
         """
         if self._led:
             return False

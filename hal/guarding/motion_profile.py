@@ -35,7 +35,9 @@ class ElementLimits(NamedTuple):
     """The limits of one element of a command, in its unit, seconds and powers of them; infinite where there is none.
 
     Attributes:
-        velocity, acceleration, jerk: above 0; velocity and acceleration are finite.
+        velocity: above 0 and finite.
+        acceleration: above 0 and finite.
+        jerk: above 0.
     """
 
     velocity: float

@@ -131,7 +131,9 @@ def so101_servos(
     """Return the six servos of an SO-101, ids 1 to 6.
 
     Args:
-        zeros, calibrated, volts: as for `arm_servos`.
+        zeros: as for `arm_servos`.
+        calibrated: as for `arm_servos`.
+        volts: as for `arm_servos`.
         p: content of register 21; LeRobot's is 16.
     """
     servos = []
@@ -160,7 +162,8 @@ class ServoArm:
         arm: the table of joints.
 
     Attributes:
-        model, data: MuJoCo's, for looking at.
+        model: of MuJoCo, to be read only.
+        data: its state, to be read only.
         hand: pose to which a person's hand takes the joints that have no torque, and in which it keeps them, rad,
             shape (n,); None: nobody touches the arm.
         time_ns: up to when the arm has moved.

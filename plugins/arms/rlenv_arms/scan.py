@@ -118,7 +118,8 @@ def find_wiggle(
         highest: the highest id to ask.
         longest_s: time to wait, seconds.
         ready: called when all ports are watched, with the number of servos at each port.
-        now, sleep: the clock, seconds.
+        now: the clock, seconds.
+        sleep: waits on that clock, seconds.
 
     Returns:
         The joint that moved first by 10 degrees; None where none did.
