@@ -97,7 +97,7 @@ def certify(
         "trials_of_each": trials,
         "stops": {kind: spread_ms(times) for kind, times in took.items()},
         "silences": {"running": spread_ms(silences)},
-        "server": {name: status.get(name) for name in ("real_time", "cadence", "stop", "datagrams") if name in status},
+        "server": {name: status.get(name) for name in ("real_time", "cadence", "stop", "repeated") if name in status},
         "profile_sha256": digest,
         "conformance": reports,
         "client": _machine(),
