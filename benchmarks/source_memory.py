@@ -28,7 +28,7 @@ import numpy as np
 import rlenv_robot as rr
 import rlenv_robot.source
 from hal.robots.so101 import JOINTS
-from recorder.table import spool, training_rows
+from recorder.table import memory, training_rows
 from recorder.table.table import Table
 from rlenv_formats.lerobot.read import load_lerobot
 from rlenv_formats.minari import write_minari
@@ -128,7 +128,7 @@ def write_set(kind: str, scratch: Path, episodes: int, length: int = LENGTH) -> 
 def use(paths: list[Path], cache: Path, held: int | None) -> None:
     """Open sets with a task, one after another, and draw batches; print what came of each as JSON."""
     if held is not None:
-        spool._IN_MEMORY = training_rows._IN_MEMORY = rlenv_robot.source._BLOCK_BYTES = held
+        memory._IN_MEMORY = training_rows._IN_MEMORY = rlenv_robot.source._BLOCK_BYTES = held
     for path in paths:
         print(json.dumps({"ready": True}), flush=True)
         sys.stdin.readline()
