@@ -14,6 +14,7 @@ run's own table stays what counts: a run whose files have other sizes or times t
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
@@ -27,7 +28,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from hal import RobotError
-from hal.frame_layout import FrameLayout
+from hal.atomic_file import atomic_write
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict, JsonObject
 from recorder.names import file_stamps, files_of
 from recorder.read.scan import Scan, edge
@@ -83,7 +85,9 @@ class TableCache:
         path: the file of rows.
         rows: the number of rows.
         tail: the row where the last episode begins; all rows before it are final.
-        bounds, episodes, notes: (start, stop), infos and notes of the final episodes.
+        bounds: (start, stop) of each final episode.
+        episodes: the infos of the final episodes.
+        notes: the notes on the final episodes.
         scan: how far the log was read.
         last: the last episode, its indices counted from ``tail``.
         sums: checksum of each block of rows, as they were saved; while the table grows, of those that are final.
@@ -178,13 +182,9 @@ class TableCache:
             "layout": self.layout.to_dict(), "rows": self.rows, "tail": self.tail, "bounds": self.bounds,
             "episodes": self.episodes, "notes": self.notes, "scan": self.scan.to_dict(),
         }  # fmt: skip
-        fresh = folder / f".episodes-{os.getpid()}.json"
         body = json.dumps(index)
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(f"{_FORMAT} {zlib.crc32(body.encode())}\n{body}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, folder / "episodes.json")
+        with atomic_write(folder / "episodes.json") as part:
+            part.write_text(f"{_FORMAT} {zlib.crc32(body.encode())}\n{body}\n", encoding="utf-8")
 
     @property
     def _rows_a_sum(self) -> int:
@@ -251,9 +251,8 @@ def _renewed(folder: Path, files: Mapping[int, Path], layout: FrameLayout) -> Ta
         table.grow(files)
     else:
         (folder / "episodes.json").unlink(missing_ok=True)
-        fresh = folder / f".rows-{os.getpid()}.bin"
-        fresh.touch()
-        os.replace(fresh, folder / "rows.bin")  # a process that has the old file mapped keeps it
+        with atomic_write(folder / "rows.bin") as part:  # a process that has the old file mapped keeps it
+            part.touch()
         table = TableCache(layout, folder / "rows.bin")
         table.grow(files)
     table.save(folder, now)
@@ -328,27 +327,27 @@ class RunIndex:
     def get(self, log: Path) -> tuple[FrameLayout, StoredTable] | None:
         """Return the table of a run, or None if it is not known or has changed."""
         name = os.path.abspath(log)
-        known = self._runs.get(name)
-        if known is None:
+        entry = self._runs.get(name)
+        if entry is None:
             return None
         try:
-            rows, layout = Path(known["path"]), self._layouts[known["layout"]]
-            if stamps_of(log) != known["stamps"] or _stamp_of(rows) != known["stamp"]:
+            rows, layout = Path(entry["path"]), self._layouts[entry["layout"]]
+            if stamps_of(log) != entry["stamps"] or _stamp_of(rows) != entry["stamp"]:
                 return None
-            bounds, kind = np.array(known["bounds"], np.int64).reshape(-1, 2), layout.spec.row_dtype
+            bounds, kind = np.array(entry["bounds"], np.int64).reshape(-1, 2), layout.spec.row_dtype
             mends = {
                 int(index): np.frombuffer(base64.b64decode(row), kind).reshape(())
-                for index, row in known["mends"].items()
+                for index, row in entry["mends"].items()
             }
             segments = Segments(
                 np.zeros(0, kind),
                 bounds[:, 0].copy(),
                 bounds[:, 1].copy(),
-                tuple(known["episodes"]),
-                tuple(known["notes"]),
+                tuple(entry["episodes"]),
+                tuple(entry["notes"]),
             )
             self._seen.add(name)
-            return layout, StoredTable(rows, known["rows"], segments, mends)
+            return layout, StoredTable(rows, entry["rows"], segments, mends)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -382,10 +381,7 @@ class RunIndex:
             return
         runs = {name: run for name, run in self._runs.items() if name in self._seen}
         body = json.dumps({"layouts": {key: layout.to_dict() for key, layout in self._layouts.items()}, "runs": runs})
-        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        try:
-            fresh.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_text(f"{_INDEX_FORMAT} {zlib.crc32(body.encode())}\n{body}", encoding="utf-8")
-            os.replace(fresh, self._path)
-        except OSError:
-            fresh.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(self._path) as part:
+                part.write_text(f"{_INDEX_FORMAT} {zlib.crc32(body.encode())}\n{body}", encoding="utf-8")

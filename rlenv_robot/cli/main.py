@@ -23,8 +23,6 @@ VERBS = {
     "tables": Verb("rlenv_robot.cli.tables", "let a program in another language act in an environment"),
     "robot": Verb("rlenv_robot.cli.robot", "describe a robot model, or write it as URDF"),
     "twin": Verb("rlenv_robot.cli.twin", "serve a virtual arm on a serial port"),
-    "ports": Verb("rlenv_robot.cli.ports", "list serial ports, and the servos that answer there"),
-    "calibrate": Verb("rlenv_robot.cli.calibrate", "relate an arm's steps to angles, in our and LeRobot's files"),
     "keys": Verb("rlenv_robot.cli.keys", "make and list the keys of robots and clients"),
     "run": Verb("rlenv_robot.cli.run", "run a trained policy"),
     "manifest": Verb("rlenv_robot.cli.manifest", "show and compare the robot that a policy was trained on"),
@@ -38,6 +36,7 @@ VERBS = {
 """The core's verbs, in the order of the help. Packages declare further ones (`plugin_verbs`)."""
 
 _PLUGINS = {
+    "rlenv_arms": ("calibrate", "ports"),
     "rlenv_kit": ("check", "protocol", "certify"),
     "rlenv_operate": ("teleop", "latency", "view", "console", "tokens"),
     "rlenv_sim2real": ("excite", "gap", "regress", "identify", "offsets", "validity"),

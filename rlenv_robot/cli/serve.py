@@ -71,12 +71,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--priority", type=int, help="for the real-time scheduler, 1 to 99; 0 does not ask for it")
     parser.add_argument("--record", metavar="FOLDER", help="keep a log of every tick there, on this machine")
     parser.add_argument("--record-mib", type=int, metavar="MIB", help="greatest size of one run of that log")
-    parser.add_argument(
-        "--datagrams",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="whether steps may come by UDP too, in place of serve.datagrams",
-    )
     parser.add_argument("--record-required", action="store_true", default=None,
                         help="refuse resets while that log can't be written")  # fmt: skip
     for companion in companions():

@@ -148,6 +148,8 @@ class RobotSection:
         driver: what makes the hal.Robot of the hardware: the name of a driver, such as feetech, or a class or function
             such as my_arm:Arm, whose module may lie beside the profile. Empty takes the robot model's own driver.
         options: the driver's keyword arguments.
+        sensors: sensors to add to those of its kind: names that installed packages declare (entry points
+            ``rlenv_robot.sensors``), or places such as my_sensor:FORCE, whose module may lie beside the profile.
         gains: the gains at which the figures of [randomise] were measured, such as p = 16 and volts = 7.4; a number, or
             a list of both ends (docs/sim-to-real.md, "The manifest").
         guard: the limits that the guard beside the motors applies.
@@ -158,6 +160,7 @@ class RobotSection:
     seed: int = 0
     driver: str = ""
     options: JsonDict = field(default_factory=dict)
+    sensors: list[Annotated[str, MinLen(1)]] = field(default_factory=list)
     gains: JsonDict = field(default_factory=dict)
     guard: GuardSection = field(default_factory=GuardSection)
 
@@ -176,7 +179,8 @@ class ResetSection:
 
     Attributes:
         signal: what confirms that the scene is ready: automatic, terminal, fixture, command, gpio, or a name that an
-            installed package declares (entry points ``rlenv_robot.reset_signals``).
+            installed package declares (entry points ``rlenv_robot.reset_signals``), or a place such as
+            my_button:Button, whose module may lie beside the profile.
         options: keyword arguments of such a package's signal.
         fixture: address of the fixture's socket, such as tcp://127.0.0.1:5556.
         command: the program and its arguments.
@@ -214,8 +218,8 @@ class ResetSection:
             "command": ("command", "program and arguments"),
             "gpio": ("gpio_chip", "the chip's device, such as '/dev/gpiochip0'"),
         }
-        if self.signal not in RESET_SIGNALS:
-            raise unknown_name(self.signal, "signal", RESET_SIGNALS.names())
+        if ":" not in self.signal and self.signal not in RESET_SIGNALS:
+            raise unknown_name(self.signal, "signal", [*RESET_SIGNALS.names(), "module:name"])
         key, text = needed.get(self.signal, ("signal", ""))
         if not getattr(self, key):
             raise ValueError(f"{key} is missing: signal is {self.signal!r}, so give {text}")
@@ -233,7 +237,6 @@ class ServeSection:
         telemetry_hz: messages of telemetry a second.
         pictures: the endpoint of the cameras' images; empty is any free port beside the address.
         stop: the endpoint for stops alone; empty is any free port beside the address.
-        datagrams: steps may come by UDP too, at the port number of ``address``.
         loop_hz: rate of the robot's own loop, a whole multiple of the control rate; 0 is the control rate itself.
         watchdog_s: longest silence of the client before the robot holds, seconds.
         max_command_age_s: commands that were sent longer ago are refused, seconds.
@@ -256,7 +259,6 @@ class ServeSection:
     telemetry_hz: _Positive = 20.0
     pictures: str = ""
     stop: str = ""
-    datagrams: bool = True
     loop_hz: _NotNegative = 0.0
     watchdog_s: _Positive = 0.2
     on_silence: Literal["hold", "damp", "park"] = "hold"
@@ -268,6 +270,10 @@ class ServeSection:
     record: str = ""
     record_mib: _Count = 0
     record_required: bool = False
+
+    removed: ClassVar[Mapping[str, str]] = {
+        "datagrams": "is gone, remove it: steps go by ZeroMQ alone, which now sends a step again whose answer is late"
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from hal import LogError, SpecMismatch
-from hal.frame_layout import FrameLayout, reward_field, used_field
+from hal.atomic_file import atomic_write
+from recorder.frame_layout import FrameLayout, reward_field, used_field
 from recorder.json_data import JsonObject, from_json, to_json
 from recorder.log.chain import Chain
 from recorder.log.labels import KEYS, read_labels
@@ -45,7 +44,8 @@ class Part:
     Attributes:
         run: the run's folder.
         episodes: numbers of the episodes to copy; None copies all.
-        begin_s, end_s: the period to copy, in seconds since the run's first frame.
+        begin_s: begin of the period to copy, in seconds since the run's first frame.
+        end_s: end of the period.
     """
 
     run: Path
@@ -64,7 +64,9 @@ class Copied:
     """The content of the new run.
 
     Attributes:
-        episodes, rows, images: how many.
+        episodes: number of episodes.
+        rows: number of rows.
+        images: number of images.
         notes: what could not be copied, a sentence each.
     """
 
@@ -97,18 +99,10 @@ def copy_parts(parts: Sequence[Part], target: Path | str, report: Report = lambd
     _check(parts, readers)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        with atomic_write(target, folder=True) as part:
+            return _write(parts, readers, part, report)
     except OSError as error:
-        raise LogError(f"{target} can't be made: {error}; name another folder") from error
-    try:
-        copied = _write(parts, readers, fresh, report)
-        fresh.chmod(0o755)  # mkdtemp keeps others out
-        os.replace(fresh, target)
-    except OSError as error:
-        raise LogError(f"{target} can't be written: {error}") from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    return copied
+        raise LogError(f"{target} can't be written: {error}; name another folder") from error
 
 
 def _check(parts: Sequence[Part], readers: Sequence[LogReader]) -> None:

@@ -27,10 +27,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from hal import RobotState
 from hal.errors import StopReason
-from hal.stops import file as stop_file
-from hal.stops import latch as stop_latch
-from hal.stops.file import KeptStop, StopFile
-from hal.stops.latch import LatchState, StopLatch
+from hal.guarding import stop_file, stop_latch
+from hal.guarding.stop_file import KeptStop, StopFile
+from hal.guarding.stop_latch import LatchState, StopLatch
 from real import Server
 from real.server import request_handler
 from tests.fakes import AT_100_HZ, LatchingPuppet, until
@@ -79,7 +78,7 @@ class HereServer:
     def start(self) -> str:
         self.driver = Driver()
         settings: dict[str, Any] = {"latch": self.folder / "latch", "watchdog_s": 60.0, "max_command_age_s": None}
-        self.server = Server(self.driver, datagrams=False, **settings).start()
+        self.server = Server(self.driver, **settings).start()
         return self.server.address
 
     def steps(self) -> int:
@@ -114,8 +113,7 @@ class Driver(LatchingPuppet):
             file.write(b"!")
         return super().step(command)
 
-with Server(Driver(step_s=0.0002), latch=sys.argv[1] + "/latch", watchdog_s=60.0, max_command_age_s=None,
-            datagrams=False) as server:
+with Server(Driver(step_s=0.0002), latch=sys.argv[1] + "/latch", watchdog_s=60.0, max_command_age_s=None) as server:
     print(server.address, flush=True)
     sys.stdin.read()
 """

@@ -69,6 +69,7 @@ def test_the_defaults_of_a_reset_are_homings() -> None:
 @pytest.mark.parametrize(
     ("text", "key", "told"),
     [
+        ("[serve]\ndatagrams = false", "serve.datagrams", "is gone, remove it: steps go by ZeroMQ alone"),
         ("[robt]\nwhere='sim'", "robt", "is unknown; did you mean 'robot'? allowed are task, robot, reset"),
         (
             "[robot]\nwere='sim'",
@@ -82,7 +83,7 @@ def test_the_defaults_of_a_reset_are_homings() -> None:
         (
             "[reset]\nsignal = 'bell'",
             "reset.signal",
-            "'bell' is unknown. Known are automatic, command, fixture, gpio, terminal",
+            "'bell' is unknown. Known are automatic, command, fixture, gpio, terminal, module:name",
         ),
         ("[reset]\nvelocity = 'fast'", "reset.velocity", "is 'fast' (str), it must be a number"),
         ("[reset]\nvelocity = 0", "reset.velocity", "is 0, it must be above 0"),

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hal import SourceError
+from hal.atomic_file import atomic_write, replace_file
 from recorder.json_data import JsonDict
 from recorder.read.addresses import BYTES, MARK
 from rlenv_formats.remote.cache import FetchCache, default_folder
@@ -126,11 +127,11 @@ def _listing(origin: _Origin, address: str) -> dict[str, Pointer]:
     if base.endswith(_FILES):
         return {"": pointer_of(base, asked(lambda: fs.info(base), address))}
     try:
-        found = asked(lambda: fs.find(f"{base}/" if web else base, detail=True), address)
+        files = asked(lambda: fs.find(f"{base}/" if web else base, detail=True), address)
     except Absent:
-        found = {}
+        files = {}
     below = {
-        name: about for name, about in found.items() if name.startswith(f"{base}/") and about.get("type") == "file"
+        name: about for name, about in files.items() if name.startswith(f"{base}/") and about.get("type") == "file"
     }
     if not below and not web:
         raise SourceError(f"{address}: nothing is there; check the spelling, and whether it is public")
@@ -194,19 +195,16 @@ def _text(pointer: Pointer) -> bytes:
 
 
 def _write_once(path: Path, content: bytes) -> None:
-    """Write a file that appears complete or not at all.
+    """Write a file that appears complete or not at all; nobody waits for the disk, as it can be fetched again.
 
     Raises:
         SourceError: nothing can be written there.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        os.replace(part, path)
+        with atomic_write(path, sync=False) as part:
+            part.write_bytes(content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
         raise SourceError(f"{path} can't be written ({error}); give another folder: cache=") from error
 
 
@@ -294,10 +292,10 @@ def _complete(origin: _Origin, pointer: Pointer) -> Pointer:
     """Return a pointer with the size of the file, asking the server if it is unknown."""
     if pointer.size is not None:
         return pointer
-    known = pointer_of(pointer.place, asked(lambda: origin.fs.info(pointer.place), pointer.place))
-    if known.size is None:
+    complete = pointer_of(pointer.place, asked(lambda: origin.fs.info(pointer.place), pointer.place))
+    if complete.size is None:
         raise SourceError(f"{pointer.place}: the server does not say how large the file is; fetch it by another tool")
-    return known
+    return complete
 
 
 def _fetch(origin: _Origin, path: Path, pointer: Pointer) -> None:
@@ -319,7 +317,7 @@ def _fetch(origin: _Origin, path: Path, pointer: Pointer) -> None:
             part.unlink()
             raise SourceError(f"{pointer.place} came with other bytes than its checksum says; run it again")
         _write_once(_sum_file(path), json.dumps([list(pointer), digest, size]).encode())
-        os.replace(part, path)
+        replace_file(part, path)
         _verified.add((str(path), path.stat().st_mtime_ns))
     except OSError as error:
         raise SourceError(f"{path} can't be written ({error}); give another folder: cache=") from error
