@@ -242,27 +242,69 @@ def _comes_from(module: ModuleType, project: Path) -> bool:
 
 
 class MonitorConfigBuilder:
-    """Take the description of a monitor's panels, call by call, as ``monitor_builder.py`` of a project gives it.
+    """Describe groups of panels of metrics, one call after the other, as ``monitor_builder.py`` of a project does.
 
-    Metrics go to ``monitor.jsonl``, where nobody draws panels: the result lists the calls and nothing more.
+    The result is plain data; here nobody draws it, as metrics go to ``monitor.jsonl``.
     """
 
     def __init__(self) -> None:
-        self._calls: list[tuple[str, tuple[object, ...], dict[str, object]]] = []
+        self._config: dict[str, object] = {}
+        self._groups: list[dict[str, object]] = []
+        self._panels: list[dict[str, object]] = []
+        self._metrics: list[dict[str, object]] = []
+        self._open: list[str] = []
 
-    def __getattr__(self, name: str) -> Callable[..., MonitorConfigBuilder]:
-        if name not in _PANEL_CALLS:
-            raise AttributeError(f"MonitorConfigBuilder has no {name!r}, it has build, {', '.join(_PANEL_CALLS)}")
+    def title(self, title: str) -> MonitorConfigBuilder:
+        """Set the title of all panels."""
+        self._config["title"] = title
+        return self
 
-        def call(*arguments: object, **named: object) -> MonitorConfigBuilder:
-            self._calls.append((name, arguments, named))
-            return self
+    def add_group(self, group_name: str = "", group_name_en: str = "", **more: object) -> MonitorConfigBuilder:
+        """Begin a group of panels."""
+        self._begin("group", "")
+        self._panels = []
+        self._groups.append({"name": group_name, "name_en": group_name_en, "panels": self._panels, **more})
+        return self
 
-        return call
+    def add_panel(self, name: str = "", name_en: str = "", type: str = "line", **more: object) -> MonitorConfigBuilder:
+        """Begin a panel of the present group."""
+        self._begin("panel", "group")
+        self._metrics = []
+        self._panels.append({"name": name, "name_en": name_en, "type": type, "metrics": self._metrics, **more})
+        return self
+
+    def add_metric(self, metrics_name: str = "", expr: str = "", **more: object) -> MonitorConfigBuilder:
+        """Add a metric to the present panel."""
+        if self._open[-1:] != ["panel"]:
+            raise ValueError(f"add_metric({metrics_name!r}) outside a panel: call add_panel first")
+        self._metrics.append({"name": metrics_name, "expr": expr, **more})
+        return self
+
+    def end_panel(self) -> MonitorConfigBuilder:
+        """End the present panel."""
+        return self._end("panel")
+
+    def end_group(self) -> MonitorConfigBuilder:
+        """End the present group."""
+        return self._end("group")
 
     def build(self) -> dict[str, object]:
-        """Return the calls in their order: name, arguments, named arguments."""
-        return {"calls": list(self._calls)}
+        """Return the description.
 
+        Raises:
+            ValueError: a group or a panel was not ended.
+        """
+        if self._open:
+            raise ValueError(f"build before end_{self._open[-1]}: end every panel and group first")
+        return {**self._config, "groups": self._groups}
 
-_PANEL_CALLS = ("title", "add_group", "add_panel", "add_metric", "end_panel", "end_group")
+    def _begin(self, what: str, inside: str) -> None:
+        if (self._open[-1:] or [""]) != [inside]:
+            raise ValueError(f"add_{what} inside {self._open or 'nothing'}: end what is open, or begin a {inside}")
+        self._open.append(what)
+
+    def _end(self, what: str) -> MonitorConfigBuilder:
+        if self._open[-1:] != [what]:
+            raise ValueError(f"end_{what} without a {what} that is open")
+        self._open.pop()
+        return self
