@@ -20,7 +20,6 @@ VERBS = {
     "status": Verb("rlenv_robot.cli.served:add_status", "show the state of a served robot"),
     "watch": Verb("rlenv_robot.cli.served:add_watch", "print each change of a served robot's state"),
     "profile": Verb("rlenv_robot.cli.profile", "check a profile, or write the JSON schema of profiles"),
-    "tables": Verb("rlenv_robot.cli.tables", "let a program in another language act in an environment"),
     "camera": Verb("rlenv_robot.cli.serve:add_camera", "serve images of a simulated robot"),
     "robot": Verb("rlenv_robot.cli.robot", "describe a robot model, or write it as URDF"),
     "twin": Verb("rlenv_robot.cli.twin", "serve a virtual arm on a serial port"),
@@ -39,6 +38,7 @@ VERBS = {
 """The core's verbs, in the order of the help. Packages declare further ones (`plugin_verbs`)."""
 
 _PLUGINS = {
+    "rlenv_bridges": ("tables",),
     "rlenv_kit": ("check", "protocol", "certify"),
     "rlenv_operate": ("teleop", "latency", "view", "console", "tokens"),
     "rlenv_sim2real": ("excite", "gap", "regress", "identify", "offsets", "validity"),

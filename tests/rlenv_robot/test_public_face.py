@@ -13,7 +13,7 @@ import pytest
 
 import rlenv_robot
 
-EXTRAS = ("gymnasium", "pettingzoo", "torch")
+EXTRAS = ("gymnasium", "pettingzoo", "stable_baselines3", "tianshou", "torch")
 """The modules of extras that a name may need."""
 
 
@@ -34,7 +34,7 @@ def _python(code: str, *paths: Path) -> subprocess.CompletedProcess[str]:
 def test_everything_that_is_promised_is_there() -> None:
     assert rlenv_robot.__all__ == sorted(rlenv_robot.__all__)
     assert len(set(rlenv_robot.__all__)) == len(rlenv_robot.__all__)
-    missing = {name for plugin, names in rlenv_robot._PLUGIN_MODULES.items() if not find_spec(plugin) for name in names}
+    missing = {name for name, module in rlenv_robot._MODULE_OF.items() if not find_spec(module.partition(".")[0])}
     for name in rlenv_robot.__all__:
         assert name in dir(rlenv_robot)
         if name in missing:

@@ -28,7 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve the tables; return 0 when a program closed the environment."""
-    from rlenv_robot.adapters.table_server import TableServer
+    from rlenv_bridges.table_server import TableServer
     from rlenv_robot.registry import make
 
     env = make(args.name, args.robot, keys=args.keys, record=args.record)
