@@ -271,7 +271,7 @@ def _keys(folder: Path) -> Iterator[Finding]:
     now_s = time.time()
     ended = [entry.name for entry in entries if entry.expired(now_s) is not None]
     if ended:
-        advice = f"rlenv-robot keys allow {folder} KEY --role ROLE --name {ended[0]}"
+        advice = f"rlenv-robot robot keys allow {folder} KEY --role ROLE --name {ended[0]}"
         yield Finding("keys", None, f"the rights of {', '.join(ended)} have ended", advice)
     else:
         yield Finding("keys", True, f"{folder}, {len(entries)} clients allowed")

@@ -85,12 +85,16 @@ def test_a_missing_library_of_a_plugins_name_is_said_with_its_extra(monkeypatch:
     pytest.importorskip("rlenv_bridges", reason="the plug-in bridges is not installed")
     monkeypatch.setitem(sys.modules, "tianshou", None)
     monkeypatch.delitem(sys.modules, "rlenv_bridges.tianshou", raising=False)
-    with pytest.raises(ModuleNotFoundError, match=r"'to_tianshou' needs tianshou.*: pip install 'rlenv-robot\[train\]'"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"'to_tianshou' needs tianshou.*: pip install 'rlenv-robot\[train\]'"
+    ):
         _ = rlenv_robot.to_tianshou
 
 
 def test_a_name_of_a_missing_plugin_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(vars(rlenv_robot), "check_robot", raising=False)
     monkeypatch.setattr(rlenv_robot, "_plugin_names", tuple)
-    with pytest.raises(ModuleNotFoundError, match="rlenv_robot.check_robot is in the plug-in rlenv_kit, which is not"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"rlenv_robot\.check_robot is in the plug-in rlenv_kit, which is not"
+    ):
         _ = rlenv_robot.check_robot

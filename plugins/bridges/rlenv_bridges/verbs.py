@@ -4,4 +4,9 @@ from rlenv_robot.cli.verbs import Verb
 
 __all__ = ["tables"]
 
-tables = Verb("rlenv_bridges.cli.tables", "let a program in another language act in an environment")
+tables = Verb(
+    "rlenv_bridges.cli.tables",
+    "let a program in another language act in an environment",
+    group="dev",
+    example="so101-reach --listen tcp://127.0.0.1:5650",
+)

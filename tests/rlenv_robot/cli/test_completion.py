@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from rlenv_robot.cli.completion import SHELLS, script
-from rlenv_robot.cli.main import VERBS, command_parser
+from rlenv_robot.cli.main import FORMER_VERBS, VERBS, command_parser
 
 LINES = {
     "rlenv-robot da": ["data"],
     "rlenv-robot data veri": ["verify"],
     "rlenv-robot data verify --sig": ["--sign"],
     "rlenv-robot data check --units ": ["degrees", "percent"],
-    "rlenv-robot keys allow --role ": ["move", "operate", "stop", "watch"],
+    "rlenv-robot robot keys allow --role ": ["move", "operate", "stop", "watch"],
     "rlenv-robot data verify recor": ["recorded"],
 }
 
@@ -41,7 +41,7 @@ def answer(*command: str, folder: Path) -> str:
 def test_every_verb_is_in_every_script() -> None:
     for shell in SHELLS:
         text = script(command_parser(), shell)
-        assert all(verb in text for verb in VERBS)
+        assert all(verb in text for verb in (*VERBS, *FORMER_VERBS))
 
 
 @pytest.mark.process
@@ -50,7 +50,7 @@ def test_bash_completes(tmp_path: Path) -> None:
     for line, expected in LINES.items():
         words = line.split(" ")
         quoted = " ".join(f"'{word}'" for word in words)
-        code = f"source {path}; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _rlenv_robot; "
+        code = f"source {path}; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _shtab_rlenv_robot; "
         code += 'printf "%s\\n" "${COMPREPLY[@]}"'
         replies = answer("bash", "-c", code, folder=tmp_path).split()
         assert sorted(set(replies) - {path.name}) == expected or set(expected) <= set(replies), line

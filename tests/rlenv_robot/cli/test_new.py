@@ -1,4 +1,4 @@
-"""``rlenv-robot new`` writes skeletons that pass their own tests and equal the pages' examples."""
+"""``rlenv-robot dev new`` writes skeletons that pass their own tests and equal the pages' examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rlenv-robot ports`` and the findings of ``doctor`` about serial ports."""
+"""``rlenv-robot robot ports`` and the findings of ``doctor`` about serial ports."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class _Described:
 def test_an_old_file_is_noted_and_can_be_given_its_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = old_file(tmp_path)
     assert main.main(["run", "so101-reach", "--policy", file, "--episodes", "1"]) == 0
-    assert "rlenv-robot manifest" in capsys.readouterr().err
+    assert "rlenv-robot sim2real manifest" in capsys.readouterr().err
     assert main.main(["manifest", file]) == 2
     assert main.main(["manifest", file, "--write", "so101", "--profile", DRAWN]) == 0
     assert "2.5 to 50" in capsys.readouterr().out

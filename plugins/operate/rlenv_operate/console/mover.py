@@ -221,8 +221,8 @@ class Mover:
         self._holds, self._waiting = 0, False
         self.on_change: Callable[[], None] = lambda: None
         self._closing, self._look = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rlenv-robot console mover", daemon=True)
-        self._guard = threading.Thread(target=self._watch_owner, name="rlenv-robot console rights", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rlenv-robot operate console mover", daemon=True)
+        self._guard = threading.Thread(target=self._watch_owner, name="rlenv-robot operate console rights", daemon=True)
 
     # -- from the page ------------------------------------------------------------------------------------
 

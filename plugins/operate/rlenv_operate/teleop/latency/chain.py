@@ -1,4 +1,4 @@
-"""The way from a device to a served robot, with stamps at the driver: `rlenv-robot latency` measures along it."""
+"""The way from a device to a served robot, with stamps at the driver: measured by `rlenv-robot operate latency`."""
 
 from __future__ import annotations
 
@@ -171,7 +171,9 @@ class EpisodeClient:
         episode = TeleopEpisode(env, moved.spec, self._device, self._velocity)
         episode.begin()
         self._engage()
-        self._thread = threading.Thread(target=self._run, args=(episode,), name="rlenv-robot latency", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(episode,), name="rlenv-robot operate latency", daemon=True
+        )
         self._thread.start()
 
     def _run(self, episode: TeleopEpisode) -> None:
