@@ -81,16 +81,6 @@ def test_make_stays_a_function_whatever_is_imported_first() -> None:
     assert done.stdout.strip() == "True", done.stderr
 
 
-def test_a_missing_library_of_a_plugins_name_is_said_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("rlenv_bridges", reason="the plug-in bridges is not installed")
-    monkeypatch.setitem(sys.modules, "tianshou", None)
-    monkeypatch.delitem(sys.modules, "rlenv_bridges.tianshou", raising=False)
-    with pytest.raises(
-        ModuleNotFoundError, match=r"'to_tianshou' needs tianshou.*: pip install 'rlenv-robot\[train\]'"
-    ):
-        _ = rlenv_robot.to_tianshou
-
-
 def test_a_name_of_a_missing_plugin_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(vars(rlenv_robot), "check_robot", raising=False)
     monkeypatch.setattr(rlenv_robot, "_plugin_names", tuple)
