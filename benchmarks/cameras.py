@@ -26,7 +26,7 @@ from hal.cameras.opencv import Stream
 from hal.cameras.settings import CameraSettings
 from hal.cameras.source import Source, Wait
 from hal.cameras.sources import make_source
-from rlenv_robot.rendering.virtual_camera import VirtualCamera
+from rlenv_operate.virtual_camera import VirtualCamera
 from rlenv_robot.robot_models import find_robot_model
 from sim.rendering.mjpeg import MjpegServer
 

@@ -10,9 +10,12 @@ from importlib.util import find_spec
 
 from rlenv_robot.cli.data import VERBS as DATA_VERBS
 from rlenv_robot.cli.output import one_line
-from rlenv_robot.cli.verbs import Group, HelpFormatter, Verb, add_verbs, plugin_verbs
+from rlenv_robot.cli.verbs import Group, HelpFormatter, Verb, VerbAction, add_verbs, plugin_verbs
 
-__all__ = ["FORMER_VERBS", "VERBS", "add_completion", "command_parser", "main"]
+__all__ = ["FORMER_VERBS", "SHELLS", "VERBS", "add_completion", "command_parser", "completion_script", "main"]
+
+SHELLS = ("bash", "zsh", "fish")
+"""Shells for which `completion_script` writes one."""
 
 VERBS: dict[str, Verb | Group] = {
     "demo": Verb(
@@ -36,7 +39,6 @@ VERBS: dict[str, Verb | Group] = {
             "watch": Verb("rlenv_robot.cli.served:add_watch", "print each change of a served robot's state"),
             "keys": Verb("rlenv_robot.cli.keys", "make and list the keys of robots and clients"),
             "twin": Verb("rlenv_robot.cli.twin", "serve a virtual arm on a serial port"),
-            "camera": Verb("rlenv_robot.cli.serve:add_camera", "serve images of a simulated robot"),
             "ports": Verb("rlenv_robot.cli.ports", "list serial ports, and the servos that answer there"),
             "calibrate": Verb("rlenv_robot.cli.calibrate", "relate an arm's steps to angles"),
         },
@@ -44,14 +46,10 @@ VERBS: dict[str, Verb | Group] = {
         default="show",
         names=True,
     ),
-    "sim2real": Group(
-        {"manifest": Verb("rlenv_robot.cli.manifest", "show and compare the robot that a policy was trained on")},
-        "bring a simulation nearer to a real robot",
-    ),
+    "sim2real": Group({}, "bring a simulation nearer to a real robot"),
     "operate": Group({}, "move a served robot by hand, and look at it"),
     "dev": Group(
         {
-            "new": Verb("rlenv_robot.cli.new", "write a robot, a task, a driver or a package to begin with"),
             "profile": Verb(
                 "rlenv_robot.cli.profile",
                 "check a profile, or write the JSON schema of profiles",
@@ -73,9 +71,9 @@ FORMER_VERBS = (
 
 _PLUGINS = {
     "rlenv_bridges": ("tables",),
-    "rlenv_kit": ("check", "protocol", "certify"),
-    "rlenv_operate": ("operate", "teleop", "latency", "view", "console", "tokens"),
-    "rlenv_sim2real": ("excite", "gap", "regress", "identify", "offsets", "validity"),
+    "rlenv_kit": ("check", "protocol", "certify", "new"),
+    "rlenv_operate": ("operate", "teleop", "latency", "view", "console", "tokens", "camera"),
+    "rlenv_sim2real": ("sim2real", "manifest", "excite", "gap", "regress", "identify", "offsets", "validity"),
     "rlenv_kaiwu": ("kaiwu",),
 }
 """The plug-ins of this repository, and the verbs that each brings; for the message where one is not installed."""
@@ -140,17 +138,46 @@ def _check_installed(words: Sequence[str]) -> None:
 
 def add_completion(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``completion``."""
-    from rlenv_robot.cli import completion
+    parser.description = "Print a script that completes verbs, options and their values in a shell."
+    parser.epilog = """
+The script knows the verbs of this version; write it again after an update. Examples:
 
-    completion.add(parser)
+  rlenv-robot dev completion bash > ~/.local/share/bash-completion/completions/rlenv-robot
+  rlenv-robot dev completion zsh > ~/.rlenv-robot.zsh; echo source ~/.rlenv-robot.zsh >> ~/.zshrc
+  rlenv-robot dev completion fish > ~/.config/fish/completions/rlenv-robot.fish
+"""
+    parser.add_argument("shell", choices=SHELLS)
     parser.set_defaults(run=_completion)
 
 
 def _completion(args: argparse.Namespace) -> int:
-    from rlenv_robot.cli.completion import script
-
-    print(script(command_parser(), args.shell))
+    print(completion_script(command_parser(), args.shell))
     return 0
+
+
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """Return the script for a shell, one of `SHELLS`, that completes what a parser takes."""
+    import shtab
+
+    _declare_all(parser)
+    completion: str = shtab.complete(parser, shell)
+    return completion
+
+
+def _declare_all(parser: argparse.ArgumentParser) -> None:
+    """Complete every verb's parser, and say where a path may stand, as shtab reads it."""
+    import shtab
+
+    for action in parser._actions:
+        if isinstance(action, VerbAction):
+            action.choices = {name: action.parser_of(name) for name in action.verbs}
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                _declare_all(inner)
+        elif action.choices is not None:
+            action.choices = list(action.choices)  # shtab takes a mapping for verbs
+        elif action.nargs != 0:
+            vars(action)["complete"] = shtab.FILE
 
 
 def command_parser(verb: str | None = None) -> argparse.ArgumentParser:

@@ -129,12 +129,11 @@ class VerbAction(argparse._SubParsersAction):
         for name, verb in verbs.items():
             self.add_parser(name, help=verb.summary, formatter_class=HelpFormatter)
         self._new_names: dict[str, str] = {}
-        for group, verb in verbs.items():
-            for name in former if isinstance(verb, Group) else ():
-                if name in verb.verbs:
-                    self._verbs[name], self._new_names[name] = verb.verbs[name], f"{group} {name}"
-                    prog = f"{self._prog_prefix} {group} {name}"
-                    self.add_parser(name, prog=prog, formatter_class=HelpFormatter)
+        for group, definition in verbs.items():
+            inner = definition.verbs if isinstance(definition, Group) else {}
+            for name in inner.keys() & set(former):
+                self._verbs[name], self._new_names[name] = inner[name], f"{group} {name}"
+                self.add_parser(name, prog=f"{self._prog_prefix} {group} {name}", formatter_class=HelpFormatter)
         # argparse refuses what is not among the choices before it asks this action.
         self.choices = None  # type: ignore[assignment]
 

@@ -2,7 +2,7 @@
 
 from rlenv_robot.cli.verbs import Verb
 
-__all__ = ["excite", "gap", "identify", "offsets", "regress", "validity"]
+__all__ = ["excite", "gap", "identify", "manifest", "offsets", "regress", "validity"]
 
 excite = Verb(
     "rlenv_sim2real.cli.excite", "record a motion from which an arm's servos can be identified", group="sim2real"
@@ -19,4 +19,7 @@ offsets = Verb(
 )
 validity = Verb(
     "rlenv_sim2real.cli.validity", "judge whether scores in simulation tell those on the robot", group="sim2real"
+)
+manifest = Verb(
+    "rlenv_sim2real.cli.manifest", "show and compare the robot that a policy was trained on", group="sim2real"
 )

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rlenv_robot.cli.completion import SHELLS, script
-from rlenv_robot.cli.main import VERBS, command_parser
+from rlenv_robot.cli.main import SHELLS, VERBS, command_parser, completion_script
 from rlenv_robot.cli.verbs import Group
 
 LINES = {
@@ -30,7 +29,7 @@ def written(shell: str, folder: Path) -> Path:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     path = folder / f"completion.{shell}"
-    path.write_text(script(command_parser(), shell))
+    path.write_text(completion_script(command_parser(), shell))
     (folder / "recorded").mkdir()
     return path
 
@@ -41,7 +40,7 @@ def answer(*command: str, folder: Path) -> str:
 
 def test_every_verb_is_in_every_script() -> None:
     for shell in SHELLS:
-        text = script(command_parser(), shell)
+        text = completion_script(command_parser(), shell)
         assert all(verb in text for verb in VERBS)
         assert all(verb in text for entry in VERBS.values() if isinstance(entry, Group) for verb in entry.verbs)
 

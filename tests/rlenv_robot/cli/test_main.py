@@ -152,7 +152,7 @@ def test_a_verb_of_a_group_is_still_known_without_it(verb: str, capsys: Captured
         (("telop",), "did you mean 'operate teleop'?"),
         (("excit",), "did you mean 'sim2real excite'?"),
         (("robot", "statsu"), "did you mean 'status'?"),
-        (("dev", "nonsense"), "'nonsense' is no verb; verbs are new, profile, "),
+        (("dev", "nonsense"), "'nonsense' is no verb; verbs are profile, completion, "),
     ],
 )
 def test_a_mistyped_verb_is_told_the_nearest(words: tuple[str, ...], told: str, capsys: Captured) -> None:

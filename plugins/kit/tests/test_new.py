@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rlenv_kit.cli.new import SKELETONS, write
 from rlenv_robot.cli.main import main
-from rlenv_robot.cli.new import SKELETONS, write
 
 ROOT = Path(__file__).resolve().parents[3]
 
