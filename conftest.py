@@ -23,7 +23,21 @@ PROCESS_FIXTURES = {"start", "start_command", "network"}
 PROVED = pytest.StashKey[dict[str, list[str]]]()
 LEFT = pytest.StashKey[Counter[str]]()
 
-_PLUGINS = ("arms", "bridges", "kaiwu", "kit", "language", "learn", "operate", "sim2real", "tabletop")
+_PLUGINS = (
+    "arms",
+    "bridges",
+    "curate",
+    "formats",
+    "gpu",
+    "kaiwu",
+    "kit",
+    "language",
+    "learn",
+    "operate",
+    "sim2real",
+    "tabletop",
+    "vision",
+)
 _MISSING = [name for name in _PLUGINS if importlib.util.find_spec(f"rlenv_{name}") is None]
 _MISSING_PLUGINS = re.compile(
     rf"^\s*(?:from|import) (?:rlenv_|plugins\.)(?:{'|'.join(_MISSING) or '(?!)'})\b", re.MULTILINE

@@ -26,9 +26,9 @@ from hal.cameras.opencv import Stream
 from hal.cameras.settings import CameraSettings
 from hal.cameras.source import Source, Wait
 from hal.cameras.sources import make_source
-from rlenv_operate.virtual_camera import VirtualCamera
 from rlenv_robot.robot_models import find_robot_model
-from sim.rendering.mjpeg import MjpegServer
+from rlenv_vision.mjpeg_server import MjpegServer
+from rlenv_vision.virtual_camera import VirtualCamera
 
 FPS = 30.0
 IMAGES = 30

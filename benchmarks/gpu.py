@@ -1,8 +1,8 @@
 """Control steps a second of a task's robots on the CPU and on a GPU, beside bare MuJoCo Warp, at several sizes.
 
 - ``CPU``: MuJoCo's batch on all processors; sensors are read in every step.
-- ``host``: MuJoCo Warp; sensors are copied to the host in every step (`sim.gpu.WarpBatch`).
-- ``device``: whole environments on the device (`rlenv_robot.vector.tensors.TensorEnvironment`): checks, limits,
+- ``host``: MuJoCo Warp; sensors are copied to the host in every step (`rlenv_gpu.WarpBatch`).
+- ``device``: whole environments on the device (`rlenv_gpu.environment.TensorEnvironment`): checks, limits,
   rewards, ends, resets and observations.
 - ``bare``: MuJoCo Warp alone, the same model and substeps, recorded as a CUDA graph.
 
@@ -26,13 +26,13 @@ import mujoco
 import numpy as np
 import torch
 
+from rlenv_gpu import WarpBatch, WarpDevice
+from rlenv_gpu.environment import TensorEnvironment
+from rlenv_gpu.tensor_batch import TensorBatch
 from rlenv_robot.registry import task as make_task
 from rlenv_robot.robot_models import robot_model_of
 from rlenv_robot.tasks.task import Task
-from rlenv_robot.vector.tensors import TensorEnvironment
 from sim.batch import SimBatch
-from sim.gpu import WarpBatch, WarpDevice
-from sim.gpu.tensor_batch import TensorBatch
 from sim.model import SimModel
 
 WARM = 3

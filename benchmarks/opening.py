@@ -20,9 +20,9 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.frame_layout import FrameLayout
-from recorder.formats.lerobot.read import load_lerobot
 from recorder.log.writer import LogWriter
 from recorder.table.load import build, load_runs
+from rlenv_formats.lerobot.read import load_lerobot
 from rlenv_robot.source import open_source
 
 LENGTH, WIDTH = 250, 14

@@ -28,11 +28,11 @@ import numpy as np
 import rlenv_robot as rr
 import rlenv_robot.source
 from hal.robots.so101 import JOINTS
-from recorder.formats.lerobot.read import load_lerobot
-from recorder.formats.minari import write_minari
-from recorder.formats.robomimic import write_robomimic
 from recorder.table import spool, training_rows
 from recorder.table.table import Table
+from rlenv_formats.lerobot.read import load_lerobot
+from rlenv_formats.minari import write_minari
+from rlenv_formats.robomimic import write_robomimic
 
 FPS, LENGTH, SEED = 30, 250, 20
 """Frames a second, frames of an episode, and episodes that are different."""

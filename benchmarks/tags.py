@@ -14,11 +14,11 @@ import time
 
 import numpy as np
 
-from hal.cameras.tags import TagDetector
 from hal.robot import Image
+from rlenv_vision.tagged_cube import CUBE_TAGS, so101_tagged_cube
+from rlenv_vision.tags import TagDetector
 from sim.rendering.camera import Camera
 from sim.rendering.projection import pinhole_camera
-from sim.robots.tagged_cube import CUBE_TAGS, so101_tagged_cube
 
 SIZES = ((1280, 960), (640, 480))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any
 
 from hal.field import Field, JsonDict, JsonObject
 from hal.spec import Spec
@@ -120,20 +121,9 @@ class FrameLayout:
         return {**dict.fromkeys(names, 0), **dict.fromkeys(unknown, math.nan)}
 
     def to_dict(self) -> JsonDict:
-        """Return plain data, for the metadata of a log."""
-        return {
-            "observation": self.observation.to_dict(),
-            "action": self.action.to_dict(),
-            "agents": list(self.agents),
-            "applied": self.applied.to_dict(),
-            "sensors": self.sensors.to_dict(),
-            **({"streams": list(self.streams)} if self.streams else {}),
-            **({"policy": self.policy.to_dict()} if len(self.policy) else {}),
-            **({"turns": True} if self.turns else {}),
-            **({"extra": self.extra.to_dict()} if len(self.extra) else {}),
-            **({"behaviour": self.behaviour.to_dict()} if len(self.behaviour) else {}),
-            **({"masks": self.masks.to_dict()} if len(self.masks) else {}),
-        }
+        """Return plain data, for the metadata of a log; optional parts that are empty are left out."""
+        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        return {name: _json(part) for name, part in parts.items() if part or name in _REQUIRED}
 
     @staticmethod
     def from_dict(plain: JsonObject) -> FrameLayout:
@@ -143,16 +133,16 @@ class FrameLayout:
             SpecError: a part is not a spec.
             KeyError: a part is missing.
         """
-        return FrameLayout(
-            Spec.from_dict(plain["observation"]),
-            Spec.from_dict(plain["action"]),
-            tuple(plain["agents"]),
-            Spec.from_dict(plain["applied"]),
-            Spec.from_dict(plain["sensors"]),
-            tuple(plain.get("streams", ())),
-            Spec.from_dict(plain["policy"]) if "policy" in plain else Spec("policy"),
-            bool(plain.get("turns", False)),
-            Spec.from_dict(plain["extra"]) if "extra" in plain else Spec("step_extra"),
-            Spec.from_dict(plain["behaviour"]) if "behaviour" in plain else Spec("behaviour"),
-            Spec.from_dict(plain["masks"]) if "masks" in plain else Spec("masks"),
-        )
+        names = [part.name for part in fields(FrameLayout) if part.name in _REQUIRED or part.name in plain]
+        return FrameLayout(**{name: _READERS.get(name, Spec.from_dict)(plain[name]) for name in names})
+
+
+_REQUIRED = ("observation", "action", "agents", "applied", "sensors")
+_READERS: Mapping[str, Callable[[Any], Any]] = {"agents": tuple, "streams": tuple, "turns": bool}
+"""Readers of the parts that are not specs."""
+
+
+def _json(part: Spec | Sequence[str] | bool) -> Any:
+    if isinstance(part, Spec):
+        return part.to_dict()
+    return part if isinstance(part, bool) else list(part)

@@ -20,8 +20,8 @@ from rlenv_robot.tasks.images import with_images
 from rlenv_robot.training.rollout import evaluate
 from rlenv_robot.training.trials import conditions
 from rlenv_tabletop.scripted import ScriptedPush
+from rlenv_vision.so101_looks import so101_cube_textured, so101_looks
 from sim.rendering.projection import pinhole_camera
-from sim.robots.so101_looks import so101_cube_textured, so101_looks
 
 CAMERAS, HIDDEN = {"overhead": (128, 128), "view": (128, 128)}, ("cube_position", "cube_orientation")
 BASE = (0.0388, 0.0, 0.0624), (0.064, -0.030, 0.0), (-0.031, 0.0, 0.03)  # points of the arm's base, metres

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
+from rlenv_gpu.environment import for_tensors
 from rlenv_learn.ppo import with_advantages
 from rlenv_robot import FlatPolicy, LearningCurve, flat_for, load_profile, make_vector
 from rlenv_robot.policies.deployment import robot_of_training
 from rlenv_robot.training.trials import conditions
-from rlenv_robot.vector.tensors import for_tensors
 
 HORIZON, GAMMA, LAMBDA, CLIP, KL, SMALL = 24, 0.99, 0.95, 0.2, 0.01, 0.05  # small rewards: a new critic is soon right
 

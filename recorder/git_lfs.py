@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["git_lfs_advice", "is_git_lfs_pointer"]
+__all__ = ["find_git_lfs", "git_lfs_advice", "is_git_lfs_pointer"]
 
 _BEGINS = b"version https://git-lfs.github.com/spec/"
 """The first line of a pointer: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md."""
@@ -28,3 +28,16 @@ def is_git_lfs_pointer(path: Path) -> bool:
             return bool(git_lfs_advice(file.read(len(_BEGINS))))
     except OSError:
         return False
+
+
+def find_git_lfs(folder: Path, most: int = 200) -> Path | None:
+    """Return a Git LFS pointer among the first files in a folder or below it, or None."""
+    looked = 0
+    for path in folder.rglob("*") if folder.is_dir() else (folder,):
+        if path.is_file():
+            looked += 1
+            if is_git_lfs_pointer(path):
+                return path
+        if looked >= most:
+            return None
+    return None

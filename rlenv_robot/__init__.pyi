@@ -53,7 +53,6 @@ from rlenv_robot.registry import make_vector as make_vector
 from rlenv_robot.registry import register_task as register_task
 from rlenv_robot.registry import robot as robot
 from rlenv_robot.registry import task as task
-from rlenv_robot.rendering.viewer import view as view
 from rlenv_robot.robot_env.core import RobotWorld as RobotWorld
 from rlenv_robot.robot_env.turn_based import one_at_a_time as one_at_a_time
 from rlenv_robot.robot_models import RobotModel as RobotModel
@@ -71,5 +70,6 @@ from rlenv_robot.vector.env import VectorSnapshot as VectorSnapshot
 from rlenv_robot.world import EnvDescription as EnvDescription
 from rlenv_robot.world import TimeStep as TimeStep
 from rlenv_robot.world import World as World
+from rlenv_vision.viewer import view as view
 
 __version__: str

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, overload
 
 from hal import Automatic, Guard, Homing, ResetConfirmation, Robot, Spec
 from hal.field import JsonObject
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from rlenv_robot.config.profile import Profile
     from rlenv_robot.robot_env.intervention import Operator
     from rlenv_robot.vector.env import RobotBatch, VectorEnvironment
-    from rlenv_robot.vector.tensors import TensorEnvironment
     from sim.latency import DelayModel
     from sim.model import SimModel
     from sim.randomize.randomise import Randomise
 
 __all__ = [
+    "BatchEngine",
     "TaskLike",
     "environment_names",
     "find_task",
@@ -69,6 +69,40 @@ _TASKS = PluginTable(
     },
 )
 """The factories of tasks, and of worlds without a robot, by name."""
+
+_ENGINES = PluginTable("batch engine", "rlenv_robot.batch_engines", {})
+_ENGINE_PLUGINS = {"warp": "rlenv_gpu"}
+"""The plug-ins of this repository that have an engine, for the message where one is not installed."""
+
+
+class BatchEngine(Protocol):
+    """Make environments whose physics are not those of MuJoCo's own batch on processors.
+
+    A package declares one in the entry-point group ``rlenv_robot.batch_engines``, under the word that its devices begin
+    with: ``warp`` for ``device="warp:cuda:1"``.
+    """
+
+    def __call__(
+        self, sim_model: SimModel, task: Task, num_envs: int, device: str | None, arrays: str, settings: SimSettings,
+        *, seed: int | None, **options: Any,
+    ) -> Any:  # fmt: skip
+        """Return N environments with the members of `rlenv_robot.VectorEnvironment`.
+
+        Args:
+            sim_model: the robot.
+            task: what the robots do.
+            num_envs: N.
+            device: the part of the device's name after the colon; None where there is none.
+            arrays: of the tables, ``numpy`` or ``torch``.
+            settings: timing and randomisation, as keyword arguments of `sim.batch.SimBatch`.
+            seed: as for `make_vector`.
+            options: as for `make_vector`: ``autoreset``, ``mode``, ``streams``.
+
+        Raises:
+            ValueError: a setting that the engine does not have.
+        """
+        ...
+
 
 _TASK_FORMS = (
     *robot_file_forms(),
@@ -382,7 +416,7 @@ def make_vector(
     timing: DelayModel | Options | None = None, randomise: Randomise | Options | None = None,
     cameras: Sequence[str] = (), image_size: tuple[int, int] = (320, 240), device: str = "cpu",
     arrays: Literal["torch"], **options: object,
-) -> TensorEnvironment: ...  # fmt: skip
+) -> Any: ...  # fmt: skip
 
 
 @overload
@@ -408,7 +442,7 @@ def make_vector(
     device: str = "cpu",
     arrays: Literal["numpy", "torch"] = "numpy",
     **options: object,
-) -> VectorEnvironment | TensorEnvironment:
+) -> Any:
     """Make many simulated environments of one task that step together, on native threads or on a GPU.
 
     Args:
@@ -423,10 +457,11 @@ def make_vector(
             ``extra_info["images"]`` by the camera's name, and those of ended episodes in
             ``extra_info["final"]["images"]``.
         image_size: their width and height, pixels.
-        device: where the physics run: ``cpu``; ``warp``, the first GPU, by MuJoCo Warp in single precision (extra
-            ``gpu``); or ``warp:`` and Warp's name of a device, such as ``warp:cuda:1``.
+        device: where the physics run: ``cpu``, or a device of an installed `BatchEngine`: ``warp``, the first GPU, by
+            MuJoCo Warp in single precision (plug-in rlenv_gpu, extra ``gpu``); or ``warp:`` and Warp's name of a
+            device, such as ``warp:cuda:1``.
         arrays: of the tables: ``numpy``; or ``torch``, with which observations, rewards and resets stay on a GPU
-            (`rlenv_robot.vector.tensors.TensorEnvironment`).
+            (`rlenv_gpu.environment.TensorEnvironment`).
         options: the task's own settings, and those of `VectorEnvironment`.
 
     Raises:
@@ -445,16 +480,17 @@ def make_vector(
         raise ValueError(f"{resolved.name!r} has no simulated robot, so it can't be batched; use make, once for each")
     model = robot_model_of(resolved).make_sim_model(looks=bool(cameras))
     settings = sim_settings(timing, randomise, profile)
-    batch: RobotBatch
-    if arrays == "torch":
-        return _tensor_environment(model, resolved, num_envs, device, bool(cameras), settings, seed, vector_options)
-    if arrays != "numpy":
+    if arrays not in ("numpy", "torch"):
         raise ValueError(f"arrays is {arrays!r}, allowed are 'numpy' and 'torch'")
     if device != "cpu":
-        settings.pop("gains", None)
-        batch = _on_gpu(model, num_envs, device, [*settings, *(["cameras"] if cameras else [])])
-    else:
-        batch = simulated = SimBatch(model, num_envs, threads, **settings)
+        engine, device_name = _engine(device)
+        if cameras:
+            raise ValueError(f"cameras need device='cpu', and this is {device!r}")
+        return engine(model, resolved, num_envs, device_name, arrays, settings, seed=seed, **vector_options)
+    if arrays == "torch":
+        raise ValueError("arrays='torch' needs a device such as 'warp', or 'warp:cpu' for tests")
+    batch: RobotBatch
+    batch = simulated = SimBatch(model, num_envs, threads, **settings)
     if cameras:
         from sim.rendering.batch import ImageBatch  # looks for OpenGL
 
@@ -462,37 +498,18 @@ def make_vector(
     return VectorEnvironment(batch, resolved, seed=seed, **vector_options)
 
 
-def _tensor_environment(
-    model: SimModel, task: Task, num_envs: int, device: str, cameras: bool, settings: SimSettings,
-    seed: int | None, options: dict[str, Any],
-) -> TensorEnvironment:  # fmt: skip
-    if device == "cpu":
-        raise ValueError("arrays='torch' needs a device such as 'warp', or 'warp:cpu' for tests")
-    name = _warp_device(device)
-    refused = [key for key in settings if key not in ("randomise", "gains")] + ["cameras"] * cameras
-    if options.pop("autoreset", "same_step") != "same_step":
-        refused.append("another autoreset than 'same_step'")
-    if refused:
-        raise ValueError(f"{' and '.join(refused)} need arrays='numpy', and this is 'torch'")
-    from rlenv_robot.vector.tensors import TensorEnvironment
-    from sim.gpu.tensor_batch import TensorBatch
+def _engine(device: str) -> tuple[BatchEngine, str | None]:
+    """Return the engine of a device, and the engine's own name of that device; None for its default one.
 
-    batch = TensorBatch(model, num_envs, name, randomise=settings.get("randomise"))
-    return TensorEnvironment(batch, task, seed=seed, **options)
-
-
-def _warp_device(device: str) -> str | None:
-    """Return Warp's name of a device; None for the first GPU."""
+    Raises:
+        ValueError: no installed package has such a device.
+    """
     kind, _, name = device.partition(":")
-    if kind != "warp":
-        raise ValueError(f"device {device!r} is unknown, allowed are 'cpu', 'warp' and such as 'warp:cuda:1'")
-    return name or None
-
-
-def _on_gpu(model: SimModel, num_envs: int, device: str, settings: Sequence[str]) -> RobotBatch:
-    name = _warp_device(device)
-    if settings:
-        raise ValueError(f"{' and '.join(settings)} need device='cpu', and this is {device!r}")
-    from sim.gpu import WarpBatch  # imports Warp
-
-    return WarpBatch(model, num_envs, name)
+    if kind not in _ENGINES:
+        if kind in _ENGINE_PLUGINS:
+            raise ValueError(
+                f"device {device!r} is in the plug-in {_ENGINE_PLUGINS[kind]}, which is not installed here"
+            )
+        allowed = ", ".join(["'cpu'", *(f"{engine!r} and such as '{engine}:cuda:1'" for engine in _ENGINES.names())])
+        raise ValueError(f"device {device!r} is unknown, allowed are {allowed}")
+    return cast("BatchEngine", _ENGINES.load(kind)), name or None

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Never, Protocol, TypeVar, cast, runtime_checkable
 
+import numpy as np
+
 from hal import Robot, RobotSpec
-from hal.robots.so101_table import MOST_CUBES, so101_table_spec
-from recorder.formats.recorded_robot import RecordedRobot, SensorsFrom
 from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
 from rlenv_robot.config.sim_settings import SimSettings
 from rlenv_robot.tables import Options
@@ -27,6 +27,7 @@ __all__ = [
     "HasRobotModel",
     "NamesRobot",
     "RobotModel",
+    "SensorsFrom",
     "build",
     "find_robot_model",
     "is_robot_file",
@@ -36,7 +37,6 @@ __all__ = [
     "robot_file_forms",
     "robot_model_of",
     "robot_names",
-    "so101_table_model",
     "unregister_robot",
 ]
 
@@ -46,6 +46,10 @@ ROBOT_FILES = {".xml": "a MuJoCo model", ".arm.toml": "a table of an arm's joint
 """The endings of names that are paths of a robot's file -> what the file is."""
 
 _NO_OPTIONS: Mapping[str, Never] = MappingProxyType({})
+
+SensorsFrom = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray], np.ndarray], Mapping[str, np.ndarray]]
+"""Computes sensors of a recording: from the observed ones, name -> (T, ...), the commands that led to rows 1 to T - 1,
+name -> (T - 1, ...), and the stamps (T,), ns. Returns name -> (T, ...); raises KeyError where it needs more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ class RobotModel:
         variation: a function that returns the range in which such robots differ, as plain data: the keys ``timing`` and
             ``randomise``, as in a profile. ``rlenv-robot train`` draws from it.
         sensors_from: a function that computes the sensors of a recording that lacks some
-            (`recorder.formats.recorded_robot.SensorsFrom`).
+            (`SensorsFrom`).
         arm: the table of the joints of an arm of servos, which ``calibrate`` and ``twin --bus`` take.
         image_sensors: cameras whose images are sensors too, beside those of ``spec``. Simulations draw them; on a real
             robot `hal.cameras.image_sensors.WithImageSensors` takes them from its cameras.
@@ -183,9 +187,9 @@ class RobotModel:
         """Return ``timing`` and ``randomise`` of the range in which such robots differ; empty where none is known."""
         return {} if self.variation is None else cast("Mapping[str, Options]", load_object(self.variation)())
 
-    def recorded(self) -> RecordedRobot:
-        """Return what a recording of the robot by another program means."""
-        return RecordedRobot(self.load_spec(), None if self.sensors_from is None else load_object(self.sensors_from))
+    def load_sensors_from(self) -> SensorsFrom | None:
+        """Return the function that computes sensors which a recording lacks, or None if the robot has none."""
+        return cast("SensorsFrom | None", load_object(self.sensors_from))
 
     def make_driver(self, options: Options = _NO_OPTIONS, folder: Path | None = None) -> Robot:
         """Return the hardware's driver, not yet guarded.
@@ -293,35 +297,6 @@ def _from_file(path: str, modified_ns: int, start_noise: float) -> RobotModel:
     return RobotModel(model.spec.name, model.spec, lambda looks=True: model)
 
 
-def so101_table_model(cubes: int, area: float = 1.0, trays: bool = True) -> RobotModel:
-    """Return the robot model of an SO-101 at a table with cubes.
-
-    Args:
-        cubes, area, trays: as for `sim.robots.so101_table.so101_table`.
-
-    Raises:
-        ValueError: the number of cubes is out of range.
-    """
-    spec = so101_table_spec(cubes)
-
-    def simulated(looks: bool = True) -> SimModel:
-        from sim.robots.so101_table import so101_table
-
-        return so101_table(cubes, area, looks, trays)
-
-    def twin(seed: int = 0) -> SimModel:
-        from sim.robots.twin import so101_table_twin
-
-        return so101_table_twin(cubes, area, seed)
-
-    def variation() -> Mapping[str, Options]:
-        from sim.robots.variations import so101_table_variation
-
-        return so101_table_variation(cubes)
-
-    return RobotModel(spec.name, spec, simulated, twin=twin, variation=variation)
-
-
 _ROBOTS = PluginTable(
     "robot",
     "rlenv_robot.robots",
@@ -348,35 +323,6 @@ _ROBOTS = PluginTable(
             "sim.robots.so101:so101_cube",
             twin="sim.robots.twin:so101_cube_twin",
             variation="sim.robots.variations:so101_cube_variation",
-        ),
-        "so101-box": RobotModel(
-            "so101-box",
-            "hal.robots.so101_box:SO101_BOX",
-            "sim.robots.so101_box:so101_box",
-            twin="sim.robots.twin:so101_box_twin",
-            variation="sim.robots.variations:so101_box_variation",
-        ),
-        "so101-cabinet": RobotModel(
-            "so101-cabinet",
-            "hal.robots.so101_cabinet:SO101_CABINET",
-            "sim.robots.so101_cabinet:so101_cabinet",
-            twin="sim.robots.twin:so101_cabinet_twin",
-            variation="sim.robots.variations:so101_cabinet_variation",
-        ),
-        "so101-pair": RobotModel(
-            "so101-pair",
-            "hal.robots.so101_pair:SO101_PAIR",
-            "sim.robots.so101_pair:so101_pair",
-            twin="sim.robots.twin:so101_pair_twin",
-            variation="sim.robots.variations:so101_pair_variation",
-        ),
-        **{f"so101-table-{cubes}": so101_table_model(cubes) for cubes in range(1, MOST_CUBES + 1)},
-        "so101-peg": RobotModel(
-            "so101-peg",
-            "hal.robots.so101_peg:SO101_PEG",
-            "sim.robots.so101_peg:so101_peg",
-            twin="sim.robots.twin:so101_peg_twin",
-            variation="sim.robots.variations:so101_peg_variation",
         ),
     },
 )

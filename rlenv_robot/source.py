@@ -15,9 +15,8 @@ from numpy.typing import ArrayLike
 from hal import SourceError
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
-from recorder.read.remote.cache import BYTES
-from recorder.read.remote.mirror import is_address, mirror
-from recorder.table.spool import RowSpool, scratch_folder
+from recorder.read.addresses import BYTES, is_address, mirror
+from recorder.table.memory import RowSpool, scratch_folder
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.data.batches import Batches
@@ -324,8 +323,8 @@ class SourceData:
                 * ``model_error`` with ``model`` and ``horizon``: a model of the dynamics on held-out episodes;
                 * ``model_return`` with ``model``, ``agent``, ``reward``, ``horizon``: a policy inside it.
 
-                What they return: `rlenv_robot.data.statistics`, `rlenv_robot.data.off_policy`,
-                `rlenv_robot.data.off_policy`, `rlenv_robot.data.dynamics`.
+                What they return: `rlenv_robot.data.statistics`, `rlenv_curate.off_policy`, `rlenv_curate.dynamics`.
+                Installed packages may declare further kinds (`rlenv_robot.data.statistics.StatisticsKind`).
 
         Raises:
             SourceError: as for `sample_steps`.
@@ -456,7 +455,7 @@ def open_source(
         episodes: numbers of the episodes to read, as the data set counts them; several paths count through.
         columns: the names that stand for observation and action, where the data set has others: for LeRobot
             ``{"observation.state": "state", "action": "actions"}``; for tables and HDF5 files of any layout see
-            `recorder.formats.mapped`.
+            `rlenv_formats.mapped`.
         keep_last: of a LeRobot data set, or of mapped columns: whether the last observation and action of an episode
             become a row, for imitation. What followed them was not recorded; the row repeats the observation.
         units: of the joints of an SO-101 that LeRobot recorded, ``degrees`` or ``percent``. Without them, and without

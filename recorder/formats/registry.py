@@ -1,11 +1,10 @@
 """Find the format of recorded data by name or by path. The registry is open: users add formats of their own.
 
-A format comes from one of three places, tried in this order when a path is recognised:
+A format comes from one of two places, tried in this order when a path is recognised:
 
 1. `register_format`, an explicit call.
-2. The formats of this package.
-3. Entry points of installed packages, in the group ``rlenv_robot.formats``: name -> a `Format`, or a function without
-   arguments that returns one.
+2. Entry points of installed packages, in the group ``rlenv_robot.formats``: name -> a `Format`, or a function without
+   arguments that returns one. Our own formats are those of the plug-in ``rlenv_formats``.
 
 Wherever a name is asked for, ``module:attribute`` (of a `Format` or such a function) serves as well. A format's module
 is imported on first use. An entry point that can't be loaded is logged once by its name and hinders no other format;
@@ -29,8 +28,8 @@ from recorder.table.combine import subset
 from recorder.table.table import ImageOpener, Table
 
 __all__ = [
-    "GROUP", "Format", "format_names", "format_of", "read_any", "recognised", "register_format", "sets_in",
-    "unregister_format", "writable_format", "writable_names",
+    "GROUP", "Format", "advice_on", "format_names", "format_of", "layouts", "read_any", "recognised", "register_format",
+    "sets_in", "unregister_format", "writable_format", "writable_names",
 ]  # fmt: skip
 
 GROUP = "rlenv_robot.formats"
@@ -51,6 +50,11 @@ class Format:
             sentence each. Raises `hal.SourceError` if the table does not fit, the path is taken, or a package is
             missing (and names the package).
         holds_texts: whether ``write`` takes fields of texts; otherwise they are left out before.
+        write_options: names of keyword arguments that ``write`` takes beyond the path and the images; with
+            ``embedded``, it heeds that attribute of `recorder.formats.images.Filming`.
+        looks: the files by which a person recognises such a data set, for messages; empty for none.
+        advice: called with a path that no format recognises; says what a user must add so that this format can read
+            it, or returns None.
         holds_images: whether ``write`` takes a `recorder.formats.images.Filming` as a third argument.
         open_images: opens the images of a data set; used for loaded tables that bring no opener of their own.
         options: names of keyword arguments that ``load`` takes beyond the path.
@@ -67,6 +71,9 @@ class Format:
     candidates: Callable[[Path], Iterable[Path]] | None = None
     options: tuple[str, ...] = ()
     holds_texts: bool = False
+    write_options: tuple[str, ...] = ()
+    looks: str = ""
+    advice: Callable[[Path], str | None] | None = None
 
     def read(self, path: Path, **options: object) -> Table:
         """Load the data set at a path, with the opener of its images.
@@ -109,16 +116,17 @@ class Format:
             ) from error
 
 
-_BUILT_IN: Mapping[str, str] = {
-    "lerobot": "recorder.formats.lerobot.read:LEROBOT",
-    "parquet": "recorder.formats.parquet:PARQUET",
-    "minari": "recorder.formats.minari:MINARI",
-    "robomimic": "recorder.formats.robomimic:ROBOMIMIC",
-    "bags": "recorder.formats.bags:BAGS",
-    "mapped": "recorder.formats.mapped:MAPPED",
-    "rerun": "recorder.formats.rerun:RERUN",
+_PLUGIN = "rlenv_formats"
+_IN_PLUGIN: Mapping[str, str] = {
+    "lerobot": "meta/info.json",
+    "parquet": "episodes.json",
+    "minari": "data/metadata.json",
+    "bags": "metadata.yaml",
+    "robomimic": "*.hdf5",
+    "mapped": "*.csv",
+    "rerun": "*.rrd",
 }
-"""In the order in which a path is tried."""
+"""The formats of our plug-in -> the file by which each is known, for the message where the plug-in is not installed."""
 
 _registered: dict[str, Format] = {}
 
@@ -127,9 +135,9 @@ def register_format(new: Format) -> None:
     """Add a format for this process.
 
     Raises:
-        SourceError: a format of this package, or one that was registered before, has the same name.
+        SourceError: a format of an installed package, or one that was registered before, has the same name.
     """
-    if new.name in _BUILT_IN or new.name in _registered:
+    if new.name in format_names():
         raise SourceError(f"format {new.name!r} is registered already; choose another name")
     _registered[new.name] = new
 
@@ -141,7 +149,7 @@ def unregister_format(name: str) -> None:
 
 def format_names() -> list[str]:
     """Return the names of all formats, installed plug-ins included, in the order in which a path is tried."""
-    return list(dict.fromkeys([*_registered, *_BUILT_IN, *_plug_ins()]))
+    return list(dict.fromkeys([*_registered, *_plug_ins()]))
 
 
 def format_of(name: str) -> Format:
@@ -152,12 +160,12 @@ def format_of(name: str) -> Format:
     """
     if name in _registered:
         return _registered[name]
-    if name in _BUILT_IN:
-        return _resolve(_BUILT_IN[name], f"format {name!r}")
     if name in _plug_ins():
         return _plug_in(name)
     if ":" in name:
         return _resolve(name, f"format {name!r}")
+    if name in _IN_PLUGIN:
+        raise SourceError(f"format {name!r} is in the plug-in {_PLUGIN}, which is not installed here")
     raise SourceError(f"format {name!r} is unknown, known are {', '.join(format_names())}, or name module:attribute")
 
 
@@ -201,17 +209,36 @@ def read_any(path: Path, **options: object) -> Table | None:
 
     Args:
         path: of the data set.
-        options: of its format. With ``columns``, files of any layout are read by `recorder.formats.mapped`.
+        options: of its format. With ``columns``, files of any layout are read by the format ``mapped``.
 
     Raises:
-        SourceError: the path does not exist, or a format recognises it but can't read it so.
+        SourceError: the path does not exist, a format recognises it but can't read it so, or it looks like one of a
+            plug-in that is not installed.
     """
     if not path.exists():
         raise SourceError(f"{path} does not exist")
     if options.get("columns") is not None and not _takes_columns(path):
         return format_of("mapped").read(path, **options)
     entry = recognised(path)
-    return None if entry is None else entry.read(path, **options)
+    if entry is not None:
+        return entry.read(path, **options)
+    for name, mark in _IN_PLUGIN.items():
+        if name not in format_names() and (path.match(mark) if path.is_file() else (path / mark).is_file()):
+            raise SourceError(
+                f"{path} looks like a data set of {name}, which the plug-in {_PLUGIN} reads; it is not installed here"
+            )
+    return None
+
+
+def layouts() -> list[str]:
+    """Return how the data sets of each format look, for messages."""
+    return [entry.looks for entry in _loaded() if entry.looks]
+
+
+def advice_on(path: Path) -> str | None:
+    """Return what a user must add so that a path which no format recognises can be read; None if no format knows."""
+    advice = (entry.advice(path) for entry in _loaded() if entry.advice is not None)
+    return next((text for text in advice if text), None)
 
 
 def _takes_columns(path: Path) -> bool:
@@ -257,7 +284,7 @@ def _recognises(entry: Format, path: Path) -> bool:
 def _loaded() -> Iterator[Format]:
     """Yield all formats that can be loaded, in the order in which a path is tried."""
     for name in format_names():
-        if name in _registered or name in _BUILT_IN:
+        if name in _registered:
             yield format_of(name)
         elif _plug_in_or_none(name) is not None:
             yield _plug_in(name)
@@ -265,7 +292,7 @@ def _loaded() -> Iterator[Format]:
 
 @cache
 def _plug_ins() -> Mapping[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP) if point.name not in _BUILT_IN}
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 @cache

@@ -13,7 +13,7 @@ import numpy as np
 from hal import SourceError, Spec
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
-from recorder.table.spool import RowSpool
+from recorder.table.memory import RowSpool
 from recorder.table.table import ImageOpener, Table
 from recorder.table.transitions import Transitions, columns
 
@@ -191,7 +191,7 @@ def left_out(origin: Path | str, damaged: Sequence[str], read: int) -> list[str]
 
 
 class EpisodeSpool:
-    """Collects episodes one after another into a table; large ones lie in a file (`recorder.table.spool`).
+    """Collects episodes one after another into a table; large ones lie in a file (`recorder.table.memory`).
 
     Args:
         layout: of the rows.

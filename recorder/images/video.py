@@ -20,7 +20,7 @@ import numpy as np
 from hal import LogError, SourceError
 from recorder.git_lfs import is_git_lfs_pointer
 from recorder.log.image_codec import opencv
-from recorder.read.remote.mirror import fetched
+from recorder.read.addresses import fetched
 
 __all__ = ["Decoder", "VideoFacts", "describe_video", "encode_video", "even", "open_video", "write_video"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hal import SourceError, SpecMismatch
-from recorder.table.spool import RowSpool
+from recorder.table.memory import RowSpool
 from recorder.table.table import ImageOpener, ImageSource, Table
 
 __all__ = ["joined", "subset"]

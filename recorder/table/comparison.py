@@ -9,8 +9,8 @@ from pathlib import Path
 from hal import LogError
 from recorder.names import TABLE_FOLDER, file_stamps
 from recorder.read.reader import LogReader
-from recorder.table.cache import TableCache, load_or_build
 from recorder.table.episodes import Segments
+from recorder.table.store import TableCache, load_or_build
 
 __all__ = ["table_findings"]
 
@@ -42,7 +42,7 @@ def table_findings(run: Path) -> list[str]:
         anew = load_or_build(reader.files, reader.layout, scratch / "anew")
         if anew is None or cached is None:
             raise LogError(f"{place} can't be compared with the log: nothing can be written in {scratch.parent}")
-        if cached.layout == anew.layout and _same(cached.segments(), anew.segments()):
+        if cached.layout == anew.layout and _same(cached.stored().mapped(), anew.stored().mapped()):
             return []
     return [f"{TABLE_FOLDER}/ holds other rows or episodes than the log; remove it, and it is made again"]
 

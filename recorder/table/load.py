@@ -19,12 +19,10 @@ from recorder.log.labels import labelled
 from recorder.names import LOG_NAME, TABLE_FOLDER
 from recorder.read.reader import LogReader
 from recorder.read.verify import claims_signature
-from recorder.table.cache import TableCache, load_or_build
 from recorder.table.episodes import Segments, split_copy
-from recorder.table.memory import concatenated
+from recorder.table.memory import RowSpool, concatenated
 from recorder.table.proven import known_proof, prove, save_proof
-from recorder.table.run_index import INDEX_NAME, IndexedRun, RunIndex, stamps_of
-from recorder.table.spool import RowSpool
+from recorder.table.store import INDEX_NAME, RunIndex, StoredTable, TableCache, load_or_build, stamps_of
 from recorder.table.table import StoredRows, Table
 
 __all__ = ["build", "load_runs"]
@@ -53,7 +51,7 @@ def build(run_folder: Path | str, cache: Path | None = None) -> Table:
         LogError: there is no log, or it can't be read at all.
     """
     layout, run, cached = _built(run_folder, cache)
-    return _table(layout, run, cached.segments() if isinstance(cached, TableCache) else cached)
+    return _table(layout, run, cached.stored().mapped() if isinstance(cached, TableCache) else cached)
 
 
 def _built(run_folder: Path | str, cache: Path | None = None) -> tuple[FrameLayout, Path, TableCache | Segments]:
@@ -91,7 +89,7 @@ def _built_anew(reader: LogReader) -> Segments:
     with tempfile.TemporaryDirectory(prefix="rlenv-robot-table-") as folder:  # beside the log nothing can be written
         built = load_or_build(files, reader.layout, Path(folder))
         if built is not None:
-            return built.segments()
+            return built.stored().mapped()
     segments = split_copy(reader.layout, reader.frames(), reader.episodes())
     return segments._replace(notes=reader.notes + segments.notes)
 
@@ -155,7 +153,7 @@ def _key(runs: Sequence[_Run]) -> str | None:
     """Return a text that is another one as soon as a run's file of rows is; None if not all runs have such a file."""
     digest = hashlib.sha256()
     for run in runs:
-        if not isinstance(run.table, IndexedRun):
+        if not isinstance(run.table, StoredTable):
             return None
         status = run.table.path.stat()
         mends = [(index, row.tobytes()) for index, row in run.table.mends.items()]
@@ -173,20 +171,20 @@ class _Run(NamedTuple):
 
     layout: FrameLayout
     folder: Path
-    table: IndexedRun | Segments
+    table: StoredTable | Segments
     signed: bool
 
     @property
     def world(self) -> str:
         """The name of the task or the world, as the first episode has it; empty if it has none."""
-        episodes = (self.table.segments if isinstance(self.table, IndexedRun) else self.table).episodes
+        episodes = (self.table.segments if isinstance(self.table, StoredTable) else self.table).episodes
         info = episodes[0] if episodes else {}
         return str(info.get("task") or info.get("world") or "")
 
     def whole(self) -> Table:
         segments = self.table
-        if isinstance(segments, IndexedRun):
-            segments = segments.segments._replace(rows=segments.mapped(self.layout.spec.row_dtype))
+        if isinstance(segments, StoredTable):
+            segments = segments.mapped()
         return _table(self.layout, self.folder, segments)
 
 
@@ -201,7 +199,7 @@ def _opened(log: Path, cache: Path | None, index: RunIndex | None) -> _Run:
     layout, folder, table = _built(log, cache)
     if not isinstance(table, TableCache):
         return _Run(layout, folder, table, signed)
-    run = IndexedRun.of(table)
+    run = table.stored()
     if index is not None:
         index.put(log, layout, run, stamps)
     return _Run(layout, folder, run, signed)
@@ -242,8 +240,8 @@ def _check_layouts(runs: Sequence[_Run]) -> None:
 
 def _joined(runs: Sequence[_Run], origin: str, notes: list[str]) -> Table:
     layout, kind = runs[0].layout, runs[0].layout.spec.row_dtype
-    filed = [run for run in runs if isinstance(run.table, IndexedRun)]
-    large = sum(run.table.rows for run in filed if isinstance(run.table, IndexedRun)) * kind.itemsize > _COPY_BYTES
+    filed = [run for run in runs if isinstance(run.table, StoredTable)]
+    large = sum(run.table.rows for run in filed if isinstance(run.table, StoredTable)) * kind.itemsize > _COPY_BYTES
     if len(runs) > 1 and large and len(filed) == len(runs):
         rows, offsets, tables = _chained(runs, kind)
     else:
@@ -269,7 +267,7 @@ def _copied(tables: Sequence[Table], kind: np.dtype) -> np.ndarray:
 
 
 def _chained(runs: Sequence[_Run], kind: np.dtype) -> tuple[np.ndarray, np.ndarray, list[Table]]:
-    filed = [(run, run.table) for run in runs if isinstance(run.table, IndexedRun)]
+    filed = [(run, run.table) for run in runs if isinstance(run.table, StoredTable)]
     rows, offsets = concatenated([(table.path, table.rows) for _, table in filed], kind)
     for (_, table), offset in zip(filed, offsets.tolist(), strict=True):
         for index, row in table.mends.items():

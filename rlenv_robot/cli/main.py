@@ -70,12 +70,20 @@ FORMER_VERBS = (
 """Verbs of groups that were without a group in the version before; they may be given so in this version still."""
 
 _PLUGINS = {
-    "rlenv_bridges": ("tables",),
-    "rlenv_kit": ("check", "protocol", "certify", "new"),
-    "rlenv_operate": ("operate", "teleop", "latency", "view", "console", "tokens", "camera"),
-    "rlenv_sim2real": ("sim2real", "manifest", "excite", "gap", "regress", "identify", "offsets", "validity"),
-    "rlenv_kaiwu": ("kaiwu",),
-}
+    "rlenv_bridges": ("dev tables",),
+    "rlenv_curate": ("data check", "data cut", "data merge", "data plot", "data timeline"),
+    "rlenv_formats": ("data units",),
+    "rlenv_kaiwu": ("dev kaiwu",),
+    "rlenv_kit": ("check", "dev protocol", "robot certify", "dev new"),
+    "rlenv_operate": (
+        "operate", "operate teleop", "operate latency", "operate view", "operate console", "operate tokens",
+    ),
+    "rlenv_sim2real": (
+        "sim2real", "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",
+        "sim2real offsets", "sim2real validity",
+    ),
+    "rlenv_vision": ("robot camera",),
+}  # fmt: skip
 """The plug-ins of this repository, and the verbs that each brings; for the message where one is not installed."""
 
 
@@ -120,7 +128,7 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     words = sys.argv[1:] if argv is None else argv
     verb = words[0] if words else None
     if verb not in VERBS or isinstance(VERBS[verb], Group):
-        _check_installed(words[: 1 if verb not in VERBS else 2])
+        _check_installed(words)
     try:
         return command_parser(verb).parse_args(argv)
     except SystemExit:
@@ -130,10 +138,12 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _check_installed(words: Sequence[str]) -> None:
     """Refuse a verb of one of this repository's plug-ins that is not installed."""
+    given = {words[0], " ".join(words[:2])} if words else set()
     for package, verbs in _PLUGINS.items():
-        for verb in words:
-            if verb in verbs and find_spec(package) is None:
-                raise ValueError(f"the verb {verb!r} is in the plug-in {package}, which is not installed here")
+        for verb in verbs:
+            word = verb.split()[-1]
+            if (verb in given or word in given & set(FORMER_VERBS)) and find_spec(package) is None:
+                raise ValueError(f"the verb {word!r} is in the plug-in {package}, which is not installed here")
 
 
 def add_completion(parser: argparse.ArgumentParser) -> None:
@@ -203,6 +213,9 @@ def _all_verbs() -> dict[str, Verb | Group]:
     verbs = {
         name: verb._replace(verbs=dict(verb.verbs)) if isinstance(verb, Group) else verb for name, verb in VERBS.items()
     }
+    data = verbs["data"]
+    if isinstance(data, Group):
+        data.verbs.update(plugin_verbs("rlenv_robot.data_verbs"))
     for name, verb in plugin_verbs().items():
         if not verb.group:
             verbs[name] = verb

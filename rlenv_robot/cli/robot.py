@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlenv_robot.cli.output import print_table, say
 
@@ -54,8 +54,12 @@ def run(args: argparse.Namespace) -> int:
     if args.urdf is None:
         _describe(model.load_spec())
         return 0
-    from sim.mjcf.urdf import urdf_robot
+    from rlenv_robot.config.plugins import PluginTable
 
+    formats = PluginTable("format of robots", "rlenv_robot.robot_formats", {})
+    if "urdf" not in formats:
+        raise ValueError("robots are written as URDF by the plug-in rlenv_operate, which is not installed here")
+    urdf_robot: Any = formats.load("urdf")
     robot = urdf_robot(model.make_sim_model(), args.mesh_prefix)
     say(f"{robot.write(args.urdf)}: {robot.name}, {len(robot.meshes)} meshes")
     for note in robot.notes:

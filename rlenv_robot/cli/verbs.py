@@ -49,14 +49,17 @@ class Group(NamedTuple):
     names: bool = False
 
 
-def plugin_verbs() -> dict[str, Verb]:
-    """Return the verbs that installed packages declare as entry points of the group ``rlenv_robot.verbs``, by name.
+def plugin_verbs(group: str = "rlenv_robot.verbs") -> dict[str, Verb]:
+    """Return the verbs that installed packages declare as entry points, by name.
 
     Each entry point names a `Verb`. One whose package can't be imported says so in the help, and when it is used.
+
+    Args:
+        group: the group of entry points; ``rlenv_robot.data_verbs`` has those of ``rlenv-robot data``.
     """
     from rlenv_robot.config.plugins import PluginTable
 
-    table = PluginTable("verb", "rlenv_robot.verbs", {})
+    table = PluginTable("verb", group, {})
     return {name: _declared(table, name) for name in table.names()}
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, MASK_PREFIX, reward_field
 from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import is_success
+from recorder.table.memory import chosen_scratch, scratch_folder
 from recorder.table.sampler import n_step
-from recorder.table.spool import chosen_scratch, scratch_folder
 from recorder.table.training_rows import TrainingRows
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import is_expert

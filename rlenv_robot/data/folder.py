@@ -7,26 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from hal import SourceError
-from recorder.formats.foreign import find_git_lfs
-from recorder.formats.mapped import SUFFIXES
-from recorder.formats.registry import read_any, sets_in
-from recorder.git_lfs import is_git_lfs_pointer
+from recorder.formats.registry import advice_on, layouts, read_any, sets_in
+from recorder.git_lfs import find_git_lfs, is_git_lfs_pointer
 from recorder.names import LOG_NAME
-from recorder.read.remote.mirror import fetched
+from recorder.read.addresses import fetched
 from recorder.table.combine import joined, subset
 from recorder.table.load import load_runs
-from recorder.table.spool import scratch_folder
+from recorder.table.memory import scratch_folder
 from recorder.table.table import Table
 from rlenv_robot.robot_models import load_robot_model
 
 __all__ = ["read_folder", "runs_at"]
 
-_KNOWN = (
-    f"{LOG_NAME} in it or below it (our runs), meta/info.json (LeRobot 2.1 or 3.0), data/metadata.json (Minari), "
-    "frames/ with episodes.json (our Parquet), metadata.yaml (a ROS 2 bag, with fields.toml), or robomimic's file, "
-    "ending in .hdf5"
-)
 _LISTED = 8
+
+
+def _known() -> str:
+    """Return how recorded data look, for messages."""
+    return ", ".join([f"{LOG_NAME} in it or below it (our runs)", *layouts()])
 
 
 def read_folder(
@@ -55,7 +53,7 @@ def read_folder(
         SourceError: the folder is missing or holds no known layout, or its format has no such option.
     """
     if robot is not None:
-        options["robot"] = load_robot_model(robot).recorded()
+        options["robot"] = load_robot_model(robot)
     with scratch_folder(cache):
         if isinstance(folder, Path):
             return _read_one(folder, cache, episodes, options, world, preferred)
@@ -80,16 +78,16 @@ def _read_one(
     preferred: str | None,
 ) -> Table:
     if not folder.exists():
-        raise SourceError(f"{folder} does not exist; expected a folder of recorded data with {_KNOWN}")
+        raise SourceError(f"{folder} does not exist; expected a folder of recorded data with {_known()}")
     table = read_any(folder, episodes=episodes, **options)
     if table is not None:
         return table
     if folder.is_file() and folder.name != LOG_NAME:
         if is_git_lfs_pointer(folder):
             raise SourceError(f"{folder} is a Git LFS pointer in place of the file itself; run `git lfs pull` there")
-        if folder.suffix in SUFFIXES:
-            raise SourceError(f"{folder} has columns of unknown meaning; name them: open_source(..., columns=)")
-        raise SourceError(f"{folder} is a file of no known kind; give the folder that it lies in, with {_KNOWN}")
+        if advice := advice_on(folder):
+            raise SourceError(f"{folder} has columns of unknown meaning; {advice}")
+        raise SourceError(f"{folder} is a file of no known kind; give the folder that it lies in, with {_known()}")
     if folder.is_file() or next(folder.rglob(LOG_NAME), None) is not None:
         if given := sorted(name for name, value in options.items() if value is not None):
             raise SourceError(f"{folder} holds our own runs, whose units are recorded; leave {', '.join(given)} out")
@@ -125,7 +123,7 @@ def _nothing(folder: Path) -> str:
         return f"{folder} holds no data that can be read: {pointer} is a Git LFS pointer; run `git lfs pull` there"
     there = sorted(child.name for child in folder.iterdir())
     listed = ", ".join(there[:_LISTED]) + (", ..." if len(there) > _LISTED else "")
-    return f"{folder} holds no data that can be read; looked for {_KNOWN}; found {listed or 'nothing'}"
+    return f"{folder} holds no data that can be read; looked for {_known()}; found {listed or 'nothing'}"
 
 
 def runs_at(folder: Path | None) -> frozenset[Path]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias, TypedDict, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from hal import SourceError
 from rlenv_robot.tables import FieldValues, Options
@@ -95,13 +94,6 @@ class CheckedOptions(TypedDict, total=False):
     kind: str
     bins: int
     field: str
-    horizon: int
-    iterations: int
-    agent: Callable[[Arrays], FieldValues]
-    features: Callable[[Arrays, Arrays], ArrayLike]
-    model: Callable[[Arrays, Arrays], FieldValues]
-    reward: Callable[[Arrays, Arrays, Arrays], ArrayLike]
-    log_probability: Callable[[Arrays, Arrays], ArrayLike]
 
 
 def read(options: object, allowed: Mapping[str, Check], function: str) -> CheckedOptions:

@@ -11,7 +11,7 @@ from hal import Field, IllegalAction, SourceError, Spec
 from hal.frame_layout import EXTRA_PREFIX, FrameLayout, reward_field
 from recorder.formats.runs import NO_REWARDS
 from recorder.json_data import JsonDict, JsonObject
-from recorder.table.spool import RowSpool
+from recorder.table.memory import RowSpool
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.data.options import CheckedOptions

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,74 +15,15 @@ from recorder.log.labels import is_success
 from recorder.table.sampler import advantages
 from recorder.table.selection import Selection
 from recorder.table.transitions import Transitions
-from rlenv_robot.data.dynamics import model_error, model_return
+from rlenv_robot.config.plugins import PluginTable
 from rlenv_robot.data.filters import is_expert, need_rewards, select
-from rlenv_robot.data.off_policy import Agent, Features, fit_q, fitted_q, off_policy
-from rlenv_robot.data.options import FILTERS, Check, CheckedOptions, call, choice, read, whole
+from rlenv_robot.data.options import FILTERS, Check, choice, read, whole
 from rlenv_robot.tables import Options
 
-__all__ = ["KINDS", "advantage", "coverage", "episodes", "histogram", "returns", "statistics", "summary", "timing"]
-
-# -- coverage of the actions ---------------------------------------------------------------------------------
-
-
-_AT_LIMIT = 1e-3
-"""An action this near to a limit, in parts of the range, is at it."""
-
-
-def coverage(transitions: Transitions, part: np.ndarray, bins: int) -> JsonDict:
-    """Describe which part of the legal range the actions cover, element by element.
-
-    Args:
-        transitions: all of them.
-        part: positions of those that count.
-        bins: of equal width, into which the range is cut.
-
-    Returns:
-        ``actions``: field -> lists, one number an element in C order: ``low`` and ``high`` of the range (that of the
-        data where the field's own is open), ``covered``, the share of bins with an action in them; ``entropy`` of
-        the bins over that of an even spread, 0 to 1; ``at_limit``, the share of actions at either end of a closed
-        range (NaN for open ones). ``distinct``: how many different actions there are.
-    """
-    rows, spec = transitions.next_rows(part), transitions.table.layout.action
-    packed = spec.rows(len(rows))
-    spec.pack_into(packed, {name: rows[f"action_{name}"] for name in spec.names})
-    fields = {field.name: _field_coverage(field, packed[field.name].reshape(len(rows), -1), bins)
-              for field in spec if not field.is_text}  # fmt: skip
-    return {
-        "kind": "coverage",
-        "steps": len(rows),
-        "bins": bins,
-        "distinct": len(np.unique(packed.view(f"V{packed.dtype.itemsize}"))),
-        "actions": fields,
-    }
-
-
-def _field_coverage(field: Field, values: np.ndarray, bins: int) -> JsonDict:
-    lows, highs = (np.broadcast_to(np.ravel(side), values.shape[1]) for side in (field.low, field.high))
-    three = zip(values.astype(float).T, lows, highs, strict=True)
-    columns = [_element_coverage(column, low, high, bins) for column, low, high in three]
-    return {
-        "unit": field.unit,
-        "elements": list(field.elements),
-        **{key: [column[key] for column in columns] for key in ("low", "high", "covered", "entropy", "at_limit")},
-    }
-
-
-def _element_coverage(values: np.ndarray, low: float, high: float, bins: int) -> dict[str, float]:
-    closed = bool(np.isfinite(low) and np.isfinite(high))
-    begin, end = (float(low), float(high)) if closed else (float(values.min()), float(values.max()))
-    counts = np.histogram(values, bins, (begin, end))[0]
-    share = counts[counts > 0] / max(counts.sum(), 1)
-    near = np.minimum(values - begin, end - values) <= _AT_LIMIT * (end - begin)
-    return {
-        "low": begin,
-        "high": end,
-        "covered": float((counts > 0).mean()),
-        "entropy": float(-(share * np.log(share)).sum() / np.log(bins)) if bins > 1 else 0.0,
-        "at_limit": float(near.mean()) if closed else float("nan"),
-    }
-
+__all__ = [
+    "KINDS", "StatisticsKind", "StatisticsRequest", "advantage", "episodes", "histogram", "kind_names", "load_kind",
+    "returns", "statistics", "summary", "timing",
+]  # fmt: skip
 
 # -- distributions: returns, fields, timing ------------------------------------------------------------------
 
@@ -283,20 +225,34 @@ def advantage(transitions: Transitions, part: np.ndarray, discount: float) -> Js
 # -- the kinds, and the options that each of them takes ------------------------------------------------------
 
 
-class _Request(NamedTuple):
-    """The transitions and checked options of one call."""
+class StatisticsRequest(NamedTuple):
+    """The transitions and checked options of one call.
+
+    Attributes:
+        transitions: all of them.
+        part: (M,) positions of those that pass the filters.
+        options: by their names, as `StatisticsKind.options` has checked them; without those that are None.
+        discount: of one step.
+        privileged: whether sensors and applied commands may be described.
+    """
 
     transitions: Transitions
     part: np.ndarray
-    options: CheckedOptions
+    options: Mapping[str, Any]
     discount: float
     privileged: bool
 
 
-class _Kind(NamedTuple):
-    """One kind: its function, its own options, and the required ones."""
+class StatisticsKind(NamedTuple):
+    """One kind of statistics: an entry point of the group ``rlenv_robot.statistics`` names one.
 
-    compute: Callable[[_Request], JsonDict | None]
+    Attributes:
+        compute: returns plain data that JSON can hold; None where the data do not have what it describes.
+        options: name -> check, of its own options beside the filters.
+        required: names of the options that must be given.
+    """
+
+    compute: Callable[[StatisticsRequest], JsonDict | None]
     options: Mapping[str, Check]
     required: tuple[str, ...] = ()
 
@@ -304,12 +260,8 @@ class _Kind(NamedTuple):
 def statistics(transitions: Transitions, extra_info: Options, discount: float, privileged: bool) -> JsonDict | None:
     """Compute the kind that the options ask for; see `rlenv_robot.source.SourceData.statistics`."""
     name = extra_info.get("kind", "summary") if isinstance(extra_info, Mapping) else "summary"
-    choices = choice(*KINDS)
-    problem = choices(name)
-    if problem or not isinstance(name, str):
-        raise SourceError(f"statistics: kind is {name!r}, allowed is {problem}")
-    kind = KINDS[name]
-    allowed = {"kind": choices, **kind.options, **FILTERS}
+    kind = load_kind(name)
+    allowed = {"kind": choice(*kind_names()), **kind.options, **FILTERS}
     options = read(extra_info, allowed, f"statistics of kind {name}")
     for option in kind.required:
         if option not in options:
@@ -317,75 +269,56 @@ def statistics(transitions: Transitions, extra_info: Options, discount: float, p
                 f"statistics of kind {name}: option {option!r} is missing, it needs {', '.join(kind.required)}"
             )
     part = np.asarray(select(transitions, options))
-    return kind.compute(_Request(transitions, part, options, discount, privileged))
+    return kind.compute(StatisticsRequest(transitions, part, options, discount, privileged))
+
+
+def kind_names() -> list[str]:
+    """Return the kinds of statistics, those of installed packages included, in alphabetical order."""
+    return _kinds().names()
+
+
+def load_kind(name: object) -> StatisticsKind:
+    """Return a kind of statistics by its name.
+
+    Raises:
+        SourceError: there is none of that name, or what a package declares is none.
+        ValueError: the package that declares it can't be imported.
+    """
+    table = _kinds()
+    if name in _IN_PLUGIN and name not in table:
+        raise SourceError(f"statistics: kind {name!r} is in the plug-in {_PLUGIN}, which is not installed here")
+    problem = choice(*kind_names())(name)
+    if problem or not isinstance(name, str):
+        raise SourceError(f"statistics: kind is {name!r}, allowed is {problem}")
+    kind = table.load(name)
+    if not isinstance(kind, StatisticsKind):
+        raise SourceError(f"statistics: kind {name!r} is a {type(kind).__name__}, it must be a StatisticsKind")
+    return kind
+
+
+@cache
+def _kinds() -> PluginTable:
+    return PluginTable("statistics", "rlenv_robot.statistics", KINDS)
 
 
 def _is_word(value: object) -> str | None:
     return None if isinstance(value, str) else "a word"
 
 
-def _model_error(request: _Request) -> JsonDict:
-    options = request.options
-    return model_error(request.transitions, request.part, options["model"], options.get("horizon", 1))
+_PLUGIN = "rlenv_curate"
+_IN_PLUGIN = ("coverage", "fitted_q", "model_error", "model_return", "off_policy")
+"""The kinds of our plug-in, for the message where it is not installed."""
 
-
-def _model_return(request: _Request) -> JsonDict:
-    options = request.options
-    functions = (options["model"], options["agent"], options["reward"])
-    return model_return(request.transitions, request.part, *functions, options["horizon"], request.discount)
-
-
-class _FitArguments(NamedTuple):
-    """The arguments of `fit_q` and `fitted_q`, in their order."""
-
-    transitions: Transitions
-    part: np.ndarray
-    agent: Agent
-    discount: float
-    features: Features | None
-    iterations: int
-
-
-def _fit_arguments(request: _Request) -> _FitArguments:
-    options = request.options
-    fit = options["agent"], request.discount, options.get("features"), options.get("iterations", 1000)
-    return _FitArguments(request.transitions, request.part, *fit)
-
-
-def _fitted_q(request: _Request) -> JsonDict:
-    return fitted_q(*_fit_arguments(request))
-
-
-def _off_policy(request: _Request) -> JsonDict:
-    model = fit_q(*_fit_arguments(request)) if "agent" in request.options else None
-    return off_policy(request.transitions, request.part, request.options["log_probability"], request.discount, model)
-
-
-_FIT = {"agent": call("observation"), "features": call("observation and action"), "iterations": whole(1)}
-_MODEL = {"model": call("observation and action"), "horizon": whole(1)}
-
-KINDS: Mapping[str, _Kind] = {
-    "summary": _Kind(lambda r: summary(r.transitions, r.part, r.privileged), {}),
-    "returns": _Kind(lambda r: returns(r.transitions, r.part), {}),
-    "episodes": _Kind(lambda r: episodes(r.transitions, r.part), {}),
-    "timing": _Kind(lambda r: timing(r.transitions, r.part), {}),
-    "advantage": _Kind(lambda r: advantage(r.transitions, r.part, r.discount), {}),
-    "histogram": _Kind(
+KINDS: Mapping[str, StatisticsKind] = {
+    "summary": StatisticsKind(lambda r: summary(r.transitions, r.part, r.privileged), {}),
+    "returns": StatisticsKind(lambda r: returns(r.transitions, r.part), {}),
+    "episodes": StatisticsKind(lambda r: episodes(r.transitions, r.part), {}),
+    "timing": StatisticsKind(lambda r: timing(r.transitions, r.part), {}),
+    "advantage": StatisticsKind(lambda r: advantage(r.transitions, r.part, r.discount), {}),
+    "histogram": StatisticsKind(
         lambda r: histogram(r.transitions, r.part, r.options["field"], r.options.get("bins", 20)),
         {"field": _is_word, "bins": whole(1)},
         ("field",),
     ),
-    "coverage": _Kind(lambda r: coverage(r.transitions, r.part, r.options.get("bins", 20)), {"bins": whole(1)}),
-    "off_policy": _Kind(
-        _off_policy,
-        {"log_probability": call("observation and action"), **_FIT},
-        ("log_probability",),
-    ),
-    "fitted_q": _Kind(_fitted_q, _FIT, ("agent",)),
-    "model_error": _Kind(_model_error, _MODEL, ("model",)),
-    "model_return": _Kind(
-        _model_return,
-        {**_MODEL, "agent": call("observation"), "reward": call("observation, action and next observation")},
-        ("model", "agent", "reward", "horizon"),
-    ),
 }
+"""The core's kinds by name."""

@@ -22,7 +22,7 @@ _CONFIG, _WEIGHTS, _DATA, _TRAINING = "config.json", "model.safetensors", "info.
 class LeRobotPolicy:
     """A policy of LeRobot over the fields of the task from which its data set was exported.
 
-    LeRobot's vectors hold the fields that `recorder.formats.lerobot.write.write_lerobot` put into them, in the units
+    LeRobot's vectors hold the fields that `rlenv_formats.lerobot.write.write_lerobot` put into them, in the units
     of our specs: ``observation.state``, ``observation.environment_state`` where there is one, and ``action``. Images,
     ``observation.images.<camera>``, are fields ``<camera>_image`` unless the data set names others. What the fields
     are is in the data set's ``meta/info.json``: it is looked for as ``info.json`` in the folder, and then where

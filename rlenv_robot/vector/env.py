@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args, runtime_checkable
@@ -10,14 +9,14 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hal import BatchState, EpisodeError, RobotSpec, Spec, Violation
-from hal.guarding.command_limiter import CommandLimiter
+from hal import BatchState, EpisodeError, Violation
 from recorder.json_data import JsonDict, JsonObject
 from rlenv_robot.tables import BatchObservationTable, BatchRewardTable, ExtraInfo, Options, check_options
 from rlenv_robot.tasks.agents import map_reward
-from rlenv_robot.tasks.episode_rules import EpisodeRules, Mode, check_seed, random_seed
+from rlenv_robot.tasks.episode_rules import Mode
 from rlenv_robot.tasks.task import Arrays, Task
-from rlenv_robot.vector.validate import check_batch, check_extra, check_ids, check_streams
+from rlenv_robot.vector.episodes import BatchEnvironment, DescribedBatch
+from rlenv_robot.vector.validate import check_batch, check_extra, check_ids
 from rlenv_robot.world import NOTHING
 from sim.snapshot import BatchSnapshot, Groups, Portable
 
@@ -53,18 +52,8 @@ def merged(batch_state: BatchState, ids: np.ndarray, rows: BatchState) -> BatchS
 Autoreset = Literal["same_step", "next_step", "disabled"]
 
 
-class RobotBatch(Protocol):
+class RobotBatch(DescribedBatch, Protocol):
     """N robots that step together; `sim.batch.SimBatch` is one."""
-
-    @property
-    def spec(self) -> RobotSpec:
-        """The description of each robot."""
-        ...
-
-    @property
-    def num(self) -> int:
-        """Number of robots."""
-        ...
 
     @property
     def broken(self) -> np.ndarray:
@@ -79,10 +68,6 @@ class RobotBatch(Protocol):
         """Step all robots, or those of a mask, by one control period; return rows of all."""
         ...
 
-    def close(self) -> None:
-        """Release threads and memory."""
-        ...
-
 
 @runtime_checkable
 class RandomizedBatch(Protocol):
@@ -94,7 +79,7 @@ class RandomizedBatch(Protocol):
         ...
 
 
-class VectorEnvironment:
+class VectorEnvironment(BatchEnvironment):
     """The standard's tables with a leading axis of N environments.
 
     Table 1 of a batch: ``env_id`` a list of N names, ``frame_no``, ``terminated`` and ``truncated`` int32 of
@@ -141,18 +126,8 @@ class VectorEnvironment:
         if autoreset not in get_args(Autoreset):
             allowed = ", ".join(map(repr, get_args(Autoreset)))
             raise ValueError(f"autoreset is {autoreset!r}, allowed are {allowed}")
-        if batch.spec.limits.max_acceleration:
-            raise ValueError(
-                f"robot {batch.spec.name!r} has limits on acceleration, which a batch does not apply; leave "
-                "max_acceleration out of its spec, and set it on the guard of the one robot that moves"
-            )
-        self._rules, self._limiter = EpisodeRules(task, batch.spec, mode), CommandLimiter(batch.spec)
-        self.batch, self.task, self.num_envs, self.mode = batch, task, batch.num, mode
-        self.env_ids = [uuid.uuid4().hex for _ in range(batch.num)]
-        self._autoreset = autoreset
-        self._seed = random_seed() if seed is None else check_seed(seed)
-        self._streams = check_streams(streams, batch.num)
-        self._episodes = np.zeros(batch.num, np.int64)
+        super().__init__(batch, task, seed, mode, streams)
+        self.batch, self._autoreset = batch, autoreset
         self._frame_no = np.zeros(batch.num, np.int32)
         self._goal = {field.name: np.zeros((batch.num, *field.shape), field.numpy_dtype) for field in task.goal}
         self._over = np.ones(batch.num, bool)
@@ -160,20 +135,9 @@ class VectorEnvironment:
         self.count_refusals, self._refused = count_refusals, np.zeros(batch.num, np.int32)
         self._recent = self._rules.recent_metrics(batch.num)
         self._batch_state: BatchState | None = None
-        self.agents = self._rules.agents
         self._takes_fields = len(self._rules.step_extra.fields) > 0
         self._drawn = mode == "training" and isinstance(batch, RandomizedBatch) and bool(batch.drawn)
         self._began = False
-
-    @property
-    def observation(self) -> Spec:
-        """Of one environment, without the leading axis."""
-        return self.task.observation
-
-    @property
-    def action(self) -> Spec:
-        """Of one environment, without the leading axis."""
-        return self.task.action
 
     @property
     def autoreset(self) -> Autoreset:
@@ -201,9 +165,7 @@ class VectorEnvironment:
             EpisodeError: ids before the first reset of all.
         """
         check_options(options, "reset", '{"seed": 7}', ("ids", "seed"))
-        if options.get("seed") is not None:
-            self._seed = check_seed(options["seed"])
-            self._episodes[:] = 0
+        self._restart(options)
         if options.get("ids") is None:
             self._begin(np.arange(self.num_envs), everyone=True)
         elif self._batch_state is None:
@@ -214,18 +176,9 @@ class VectorEnvironment:
 
     def _begin(self, ids: np.ndarray, everyone: bool = False) -> None:
         """Draw and start an episode in these environments."""
-        starts: dict[str, list[np.ndarray]] = {}
-        seeds = np.zeros(len(ids), np.int64)
-        for place, env in enumerate(ids.tolist()):
-            stream, number = int(self._streams[env]), int(self._episodes[env])
-            episode, seeds[place] = self._rules.draw(self._seed, stream, number, NOTHING)
-            for name, value in episode.goal.items():
-                self._goal[name][env] = value
-            for name, value in episode.start.items():
-                starts.setdefault(name, []).append(np.asarray(value))
-        stacked = {name: np.stack(values) for name, values in starts.items()}
-        first = self.batch.reset(None if everyone else ids, seeds, stacked)
-        self._episodes[ids] += 1
+        seeds, starts, goals = self._draw(ids)
+        put(self._goal, ids, goals)
+        first = self.batch.reset(None if everyone else ids, seeds, starts)
         self._frame_no[ids] = self._refused[ids] = 0
         self._over[ids] = self._terminated[ids] = False
         if self._recent is not None:
@@ -475,16 +428,6 @@ class VectorEnvironment:
         self._batch_state = merged(self._batch_state, rows, kept_reading)
         self._began = True
         return self._table(self._extra_info())
-
-    def close(self) -> None:
-        """Close the batch. Calling it twice is allowed."""
-        self.batch.close()
-
-    def __enter__(self) -> VectorEnvironment:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def _float64(values: ArrayLike) -> np.ndarray:

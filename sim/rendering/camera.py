@@ -8,9 +8,10 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Protocol, Self
 
 import mujoco
 import numpy as np
@@ -18,12 +19,11 @@ import numpy as np
 from hal.errors import RobotError
 from sim.model import SimModel
 from sim.rendering.egl import EglContext, drawn_by_callers, load_triton_first
-from sim.rendering.filament import FilamentCamera, draws_fine_images
 from sim.rendering.rays import RayCamera
 from sim.rendering.scene import Marker, grounds, pose, set_fields, sky_is_hidden
 from sim.state import posed, posing
 
-__all__ = ["Camera", "Eye", "Marker", "available", "film", "open_camera", "renderer_name", "seen"]
+__all__ = ["Camera", "Eye", "Marker", "Renderer", "available", "film", "open_camera", "renderer_name", "seen"]
 
 _MAX_GEOMS = 2000
 _GL_RENDERER = 0x1F01
@@ -147,29 +147,79 @@ class Camera:
         self.close()
 
 
-Eye = Camera | FilamentCamera | RayCamera
-"""A camera that draws with OpenGL, one that draws with Filament, or one that casts rays."""
+class Eye(Protocol):
+    """A camera that draws states: `Camera`, `sim.rendering.rays.RayCamera`, or one of a package's renderers."""
 
+    width: int
+    height: int
+
+    def set_model(self, fields: Mapping[str, np.ndarray]) -> None:
+        """Set fields of the drawn model, as `Camera.set_model` does."""
+        ...
+
+    def render(self, state: np.ndarray, markers: Sequence[Marker] = (), out: np.ndarray | None = None) -> np.ndarray:
+        """Draw one state, as `Camera.render` does."""
+        ...
+
+    def close(self) -> None:
+        """Free the memory. Calling it twice is allowed."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+Renderer = Callable[[SimModel, str, int, int, bool], Eye | None]
+"""Open a camera that draws fine images, of a model, a camera's name, a width and a height.
+
+The last argument says whether a person asks for this renderer: then it raises `hal.RobotError` where it can't draw.
+Otherwise it returns None where OpenGL is the better choice. A package declares a renderer in the entry-point group
+``rlenv_robot.renderers``.
+"""
+
+_CHOICE = "RLENV_ROBOT_RENDERER"
 _log = logging.getLogger(__name__)
 
 
 def open_camera(sim_model: SimModel, name: str, width: int, height: int, *, fine: bool = False) -> Eye:
     """Open a `Camera`, or where there is no OpenGL a `sim.rendering.rays.RayCamera`.
 
-    The fallback is logged once, with the reason and the packages to install. With ``fine``, a
-    `sim.rendering.filament.FilamentCamera` where `sim.rendering.filament.draws_fine_images` says so.
+    The fallback is logged once, with the reason and the packages to install. With ``fine``, a package's `Renderer` may
+    draw instead. The environment variable RLENV_ROBOT_RENDERER decides: a renderer's name, such as ``filament``, or
+    ``opengl`` for none.
 
     Raises:
-        RobotError: the model has no such camera, or the environment variable RLENV_ROBOT_RENDERER names what is not
-            here.
+        RobotError: the model has no such camera, or the environment variable names what is not here.
     """
-    if fine and draws_fine_images():
-        return FilamentCamera(sim_model, name, width, height)
+    if fine:
+        for renderer, chosen in _renderers():
+            eye = renderer(sim_model, name, width, height, chosen)
+            if eye is not None:
+                return eye
     why = available()
     if why is None:
         return Camera(sim_model, name, width, height, fine=fine)
     _say_once(why)
     return RayCamera(sim_model, name, width, height)
+
+
+def _renderers() -> Iterator[tuple[Renderer, bool]]:
+    """Yield the renderers of packages that may draw fine images, and whether a person asks for it."""
+    choice = os.environ.get(_CHOICE, "").strip().lower()
+    points = _declared()
+    if choice not in ("", "opengl", *points):
+        allowed = " and ".join(repr(word) for word in (*sorted(points), "opengl"))
+        where = "" if points else "; 'filament' is in the plug-in rlenv_vision, which is not installed here"
+        raise RobotError(f"{_CHOICE} is {choice!r}, allowed are {allowed}; unset it for the default{where}")
+    for word, point in points.items():
+        if choice in ("", word):
+            yield point.load(), choice == word
+
+
+@functools.cache
+def _declared() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group="rlenv_robot.renderers")}
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import mujoco
 import numpy as np
 
-from hal.cameras.tags import PinholeCamera
+from hal.cameras.pinhole import PinholeCamera
 from hal.errors import RobotError
 from sim.model import SimModel
 from sim.rendering.camera import seen

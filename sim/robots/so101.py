@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
+from pathlib import Path
 
 import mujoco
 import numpy as np
@@ -171,12 +172,27 @@ def so101_cube(looks: bool = True, scene: CubeScene = _CUBE) -> SimModel:
 
 
 def so101_mjcf(
-    cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO, distractors: int = 0
-) -> mujoco.MjSpec:
-    """Return the editable MJCF, which can be changed before it is compiled; its only keyframe is ``rest``."""
-    path = resources.files("sim.models").joinpath("so101.xml")
-    mjcf = mujoco.MjSpec.from_string(path.read_text(encoding="utf-8"))
-    rest = list(REST)
+    cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO, distractors: int = 0,
+    scene: Path | None = None, things: Sequence[float] = (),
+) -> mujoco.MjSpec:  # fmt: skip
+    """Return the editable MJCF, which can be changed before it is compiled; its only keyframe is ``rest``.
+
+    Args:
+        cube: as for `so101`.
+        looks: as for `so101`.
+        servo: as for `so101`.
+        distractors: the number of `CubeScene`.
+        scene: an MJCF file that includes ``so101.xml`` and adds things to it. Other files that it includes lie beside
+            it. None for the arm and its table alone.
+        things: the elements of ``qpos`` in the keyframe that follow those of the arm.
+    """
+    arm = resources.files("sim.models").joinpath("so101.xml").read_bytes()
+    if scene is None:
+        mjcf = mujoco.MjSpec.from_string(arm.decode())
+    else:
+        parts = {path.name: path.read_bytes() for path in scene.parent.glob("*.xml")}
+        mjcf = mujoco.MjSpec.from_string(parts[scene.name].decode(), include={**parts, "so101.xml": arm})
+    rest = [*REST, *things]
     if cube:
         rest += [0.24, 0.0, CUBE_HALF, 1.0, 0.0, 0.0, 0.0]
         for number in range(distractors):

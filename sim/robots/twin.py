@@ -7,25 +7,19 @@ back to judge the result. `tests/sim/robots/test_twin.py` repeats the judgement 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import mujoco
 import numpy as np
 
 from hal.robots.so101 import JOINTS, TICKS_PER_TURN, forward_kinematics
-from hal.robots.so101_pair import SIDES
-from hal.robots.so101_table import COLOURS
 from sim.model import Columns, Computed, Reader, SimModel
 from sim.robots.so101 import LINKS, CubeScene, so101, so101_mjcf
-from sim.robots.so101_box import so101_box, so101_box_mjcf
-from sim.robots.so101_cabinet import so101_cabinet, so101_cabinet_mjcf
-from sim.robots.so101_pair import so101_pair, so101_pair_mjcf
-from sim.robots.so101_peg import PLAY_M, so101_peg, so101_peg_mjcf
-from sim.robots.so101_table import so101_table, so101_table_mjcf
 
 __all__ = [
-    "IDENTIFIED", "TwinServos", "quantised_position", "quantised_velocity", "so101_box_twin", "so101_cabinet_twin",
-    "so101_cube_twin", "so101_pair_twin", "so101_peg_twin", "so101_table_twin", "so101_twin", "thing_factors",
+    "IDENTIFIED", "TwinServos", "arm_twin", "quantised_position", "quantised_velocity", "so101_cube_twin", "so101_twin",
+    "thing_factors",
 ]  # fmt: skip
 
 Six = tuple[float, float, float, float, float, float]
@@ -119,7 +113,7 @@ def so101_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
         A model with the spec (and so the digest) of the real arm. Positions are those of a 4096-step encoder,
         velocities come in the servo's coarse unit, ``joint_goal`` is the goal that was sent.
     """
-    return _arm_twin(so101(), so101_mjcf(), servos.sibling(seed) if seed else servos)
+    return arm_twin(so101(), so101_mjcf(), seed, servos)
 
 
 def so101_cube_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, scene: CubeScene = _CUBE) -> SimModel:
@@ -127,72 +121,41 @@ def so101_cube_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, scene: CubeS
 
     A sibling's cube also has another mass and friction (`thing_factors`). The cube's pose is measured exactly.
     """
-    actual = servos.sibling(seed) if seed else servos
     mjcf = so101_mjcf(cube=True, distractors=scene.distractors)
-    return _with_thing(_arm_twin(so101(cube=True, scene=scene), mjcf, actual), "cube", seed)
+    return arm_twin(so101(cube=True, scene=scene), mjcf, seed, servos, things=["cube"])
 
 
-def so101_box_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, angle: tuple[float, float] = (0.0, 0.0)) -> SimModel:
-    """Make a stand-in for the real arm before a box; arguments as for `so101_twin` and `so101_box`.
-
-    A sibling's lid also has another mass and friction (`thing_factors`).
-    """
-    actual = servos.sibling(seed) if seed else servos
-    return _with_part(_arm_twin(so101_box(angle=angle), so101_box_mjcf(), actual), "lid", seed)
-
-
-def so101_cabinet_twin(
-    seed: int = 0, servos: TwinServos = IDENTIFIED, opening: tuple[float, float] = (0.0, 0.0)
-) -> SimModel:
-    """Make a stand-in for the real arm before a cabinet; arguments as for `so101_twin` and `so101_cabinet`.
-
-    A sibling's drawer also has another mass and friction (`thing_factors`).
-    """
-    actual = servos.sibling(seed) if seed else servos
-    return _with_part(_arm_twin(so101_cabinet(opening=opening), so101_cabinet_mjcf(), actual), "drawer", seed)
-
-
-def so101_table_twin(cubes: int, area: float = 1.0, seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
-    """Make a stand-in for the real arm at a table with cubes.
-
-    All cubes of a sibling have the same other mass and friction (`thing_factors`). Their poses are measured exactly.
+def arm_twin(
+    nominal: SimModel, mjcf: mujoco.MjSpec, seed: int, servos: TwinServos = IDENTIFIED, *,
+    things: Sequence[str] = (), parts: Sequence[str] = (), sides: Sequence[str] = ("",),
+) -> SimModel:  # fmt: skip
+    """Make a stand-in for a real SO-101, or several, with things on its table, as `so101_twin` does for the arm alone.
 
     Args:
-        cubes, area: as for `sim.robots.so101_table.so101_table`.
-        seed, servos: as for `so101_twin`.
+        nominal: the nominal model, whose spec and other sensors the stand-in has.
+        mjcf: of the nominal model; it is changed.
+        seed: as for `so101_twin`. Each of several arms is another sibling.
+        servos: as for `so101_twin`.
+        things: names of bodies, each with a geom of its name, whose mass and friction are a sibling's own
+            (`thing_factors`).
+        parts: names of bodies, each with a joint of its name, likewise.
+        sides: what the names of each arm's joints and sensors begin with.
     """
-    actual = servos.sibling(seed) if seed else servos
-    twin = _arm_twin(so101_table(cubes, area), so101_table_mjcf(cubes), actual)
-    for colour in COLOURS[:cubes]:
-        twin = _with_thing(twin, f"{colour}_cube", seed)
-    return twin
-
-
-def so101_pair_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
-    """Make a stand-in for two real arms with the bar between them; arguments as for `so101_twin`.
-
-    Seed 0 has the identified arm twice; any other number makes two different siblings, and a bar as for
-    `so101_cube_twin`.
-    """
-    nominal, mjcf = so101_pair(), so101_pair_mjcf()
-    arms = [servos.sibling(2 * seed + side) if seed else servos for side in range(len(SIDES))]
-    for side, arm in zip(SIDES, arms, strict=True):
-        _change_servos(mjcf, f"{side}_", arm)
-    model = mjcf.compile()
-    sensors = dict(nominal.sensors)
-    for side, arm in zip(SIDES, arms, strict=True):
-        _change_mass(model, f"{side}_", arm.mass)
-        sensors |= _measured_sensors(model, f"{side}_")
-    return _with_thing(replace(nominal, model=model, sensors=sensors), "bar", seed)
-
-
-def so101_peg_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, play_m: float = PLAY_M) -> SimModel:
-    """Make a stand-in for the real arm with a peg; arguments as for `so101_twin` and `so101_peg`.
-
-    A sibling's peg also has another mass and friction (`thing_factors`).
-    """
-    actual = servos.sibling(seed) if seed else servos
-    return _with_thing(_arm_twin(so101_peg(play_m=play_m), so101_peg_mjcf(play_m=play_m), actual), "peg", seed)
+    seeds = [seed] if len(sides) == 1 else [seed and len(sides) * seed + number for number in range(len(sides))]
+    arms = {side: servos.sibling(own) if own else servos for side, own in zip(sides, seeds, strict=True)}
+    for side, arm in arms.items():
+        for index, name in enumerate(JOINTS):
+            _change_servo(mjcf.actuator(f"{side}{name}"), mjcf.joint(f"{side}{name}"), arm, index)
+    model, sensors = mjcf.compile(), dict(nominal.sensors)
+    for side, arm in arms.items():
+        _scale_mass(model, [f"{side}{name}" for name in LINKS], arm.mass)
+        sensors |= _measured_sensors(model, side)
+    mass, friction = thing_factors(seed)
+    for name in (*things, *parts):
+        _scale_mass(model, [name], mass)
+    model.geom_friction[[model.geom(name).id for name in things], 0] *= friction
+    model.dof_frictionloss[[model.joint(name).dofadr[0] for name in parts]] *= friction
+    return replace(nominal, model=model, sensors=sensors)
 
 
 def thing_factors(seed: int) -> tuple[float, float]:
@@ -204,31 +167,6 @@ def thing_factors(seed: int) -> tuple[float, float]:
         return 1.0, 1.0
     rng = np.random.default_rng([seed, 1])
     return float(rng.uniform(0.8, 1.2)), float(rng.uniform(0.7, 1.3))
-
-
-def _arm_twin(nominal: SimModel, mjcf: mujoco.MjSpec, servos: TwinServos) -> SimModel:
-    _change_servos(mjcf, "", servos)
-    model = mjcf.compile()
-    _change_mass(model, "", servos.mass)
-    return replace(nominal, model=model, sensors={**nominal.sensors, **_measured_sensors(model, "")})
-
-
-def _with_thing(sim_model: SimModel, name: str, seed: int) -> SimModel:
-    """Return the model with a cube or bar of its own, of which there is one geom of the same name."""
-    model = sim_model.model
-    mass, friction = thing_factors(seed)
-    _scale_mass(model, [model.body(name).id], mass)
-    model.geom_friction[model.geom(name).id, 0] *= friction
-    return sim_model
-
-
-def _with_part(sim_model: SimModel, name: str, seed: int) -> SimModel:
-    """Return the model with a part of its own on a joint, of which body and joint have the same name."""
-    model = sim_model.model
-    mass, friction = thing_factors(seed)
-    _scale_mass(model, [model.body(name).id], mass)
-    model.dof_frictionloss[model.joint(name).dofadr[0]] *= friction
-    return sim_model
 
 
 def _measured_sensors(model: mujoco.MjModel, prefix: str) -> dict[str, Reader]:
@@ -243,21 +181,11 @@ def _measured_sensors(model: mujoco.MjModel, prefix: str) -> dict[str, Reader]:
     }
 
 
-def _change_mass(model: mujoco.MjModel, prefix: str, factor: float) -> None:
-    """Scale the masses of all links of one arm."""
-    links = [model.body(f"{prefix}{name}").id for name in LINKS]
-    _scale_mass(model, links, factor)
-
-
-def _scale_mass(model: mujoco.MjModel, bodies: list[int], factor: float) -> None:
+def _scale_mass(model: mujoco.MjModel, names: Sequence[str], factor: float) -> None:
+    bodies = [model.body(name).id for name in names]
     model.body_mass[bodies] *= factor
     model.body_inertia[bodies] *= factor
     mujoco.mj_setConst(model, mujoco.MjData(model))
-
-
-def _change_servos(mjcf: mujoco.MjSpec, prefix: str, servos: TwinServos) -> None:
-    for index, name in enumerate(JOINTS):
-        _change_servo(mjcf.actuator(f"{prefix}{name}"), mjcf.joint(f"{prefix}{name}"), servos, index)
 
 
 def _change_servo(actuator: mujoco.MjsActuator, joint: mujoco.MjsJoint, servos: TwinServos, index: int) -> None:

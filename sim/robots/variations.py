@@ -11,21 +11,8 @@ from typing import Any
 
 from hal.robots.go2 import FEET
 from hal.robots.so101 import JOINTS
-from hal.robots.so101_pair import SIDES
-from hal.robots.so101_table import COLOURS
 
-__all__ = [
-    "Variation",
-    "cube_tag_timing",
-    "go2_variation",
-    "so101_box_variation",
-    "so101_cabinet_variation",
-    "so101_cube_variation",
-    "so101_pair_variation",
-    "so101_peg_variation",
-    "so101_table_variation",
-    "so101_variation",
-]
+__all__ = ["Variation", "arm_variation", "cube_tag_timing", "go2_variation", "so101_cube_variation", "so101_variation"]
 
 Variation = Mapping[str, Mapping[str, Any]]
 """``timing`` as for `sim.latency.DelayModel.from_dict`, ``randomise`` as for `Randomise.from_dict`."""
@@ -54,29 +41,18 @@ _GRIP: Mapping[str, Any] = {"uniform": [0.7, 1.3], "scale": True}
 """Friction of a cube or bar, as for `sim.robots.twin.thing_factors`."""
 
 
-_RUNNING: Mapping[str, Any] = {"uniform": [0.7, 1.3], "scale": True}
-"""Friction of the joint of a drawer or lid, as for `sim.robots.twin.thing_factors`."""
-
-
 def so101_variation() -> Variation:
     """Return the range of SO-101s."""
-    return _arms(("*",), ("joint_target",))
+    return arm_variation(("*",), ("joint_target",))
 
 
 def so101_cube_variation() -> Variation:
     """Return the range of SO-101s, and of cubes."""
-    return _arms(JOINTS, ("joint_target",), "cube")
-
-
-def so101_table_variation(cubes: int) -> Variation:
-    """Return the range of SO-101s at a table with a number of cubes, and of these cubes, each of its own friction."""
-    arms = _arms(JOINTS, ("joint_target",))
-    grips = {f"geom.{colour}_cube.friction[0]": _GRIP for colour in COLOURS[:cubes]}
-    return {**arms, "randomise": {**arms["randomise"], **grips}}
+    return arm_variation(JOINTS, ("joint_target",), ("cube",))
 
 
 def cube_tag_timing() -> Mapping[str, Any]:
-    """Return ``timing`` of a cube's pose that two cameras measure by markers (`hal.cameras.tags`).
+    """Return ``timing`` of a cube's pose that two cameras measure by markers (`rlenv_vision.tags`).
 
     The noise is that of two cameras of 1280 x 960 (benchmarks/tags.py: 0.06, 0.05 and 0.83 mm along x, y and z, turns
     by 0.14 degrees in the median); here it is alike along all axes. Cameras give 30 images a second. The age is
@@ -91,32 +67,6 @@ def cube_tag_timing() -> Mapping[str, Any]:
     }
 
 
-def so101_box_variation() -> Variation:
-    """Return the range of SO-101s, and of lids that move lighter or heavier."""
-    return _arm_and_part("lid")
-
-
-def so101_cabinet_variation() -> Variation:
-    """Return the range of SO-101s, and of drawers that run lighter or heavier."""
-    return _arm_and_part("drawer")
-
-
-def _arm_and_part(joint: str) -> Variation:
-    variation = _arms(JOINTS, ("joint_target",))
-    return {**variation, "randomise": {**variation["randomise"], f"joint.{joint}.frictionloss": _RUNNING}}
-
-
-def so101_pair_variation() -> Variation:
-    """Return the range of pairs of SO-101s, and of bars."""
-    joints = [f"{side}_{name}" for side in SIDES for name in JOINTS]
-    return _arms(joints, [f"{side}_joint_target" for side in SIDES], "bar")
-
-
-def so101_peg_variation() -> Variation:
-    """Return the range of SO-101s, and of pegs."""
-    return _arms(JOINTS, ("joint_target",), "peg")
-
-
 def go2_variation() -> Variation:
     """Return the range of quadrupeds that contains `sim.robots.go2.Go2Faults.sibling`; assumed, not measured."""
     randomise: dict[str, Any] = {
@@ -129,12 +79,17 @@ def go2_variation() -> Variation:
     return {"timing": {"command_delay": {"uniform": [0.0, 0.016]}}, "randomise": randomise}
 
 
-def _arms(joints: Sequence[str], commands: Sequence[str], thing: str = "") -> Variation:
-    """Return the range of arms with these joints, and with a cube or bar whose body and geom have that name."""
+def arm_variation(joints: Sequence[str], commands: Sequence[str], things: Sequence[str] = ()) -> Variation:
+    """Return the range of one or several SO-101s, and of things on their table.
+
+    Args:
+        joints: names of the arms' joints, with wildcards.
+        commands: names of the arms' commands.
+        things: names of the geoms of cubes, bars and so on, each of its own friction.
+    """
     randomise: dict[str, Any] = {"actuator.*.kp": _STIFFNESS}
     randomise |= {f"joint.{name}.{field}": line for field, line in _SERVO.items() for name in joints}
     randomise["body.*.mass"] = _MASS
-    if thing:
-        randomise[f"geom.{thing}.friction[0]"] = _GRIP
+    randomise |= {f"geom.{thing}.friction[0]": _GRIP for thing in things}
     timing = {"command_delay": _DEAD_TIME, "backlash": dict.fromkeys(commands, _BACKLASH)}
     return {"timing": timing, "randomise": randomise}

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hal import Automatic, Guard, Homing, Robot
 from real import RemoteRobot, Server
-from recorder.log.writer import LogWriter
-from recorder.replay import ReplayRobot
-from recorder.table.load import build
 from rlenv_kit import check_robot
-from rlenv_robot.env import Environment
-from rlenv_robot.recording.observer import FrameObserver
-from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_models import find_robot_model, robot_names
-from rlenv_robot.tasks.reach import Reach
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
 from sim.robots.twin import so101_twin
@@ -44,21 +36,6 @@ def _watched(robot: Robot) -> Iterator[Robot]:
         yield Guard(RemoteRobot(server.address))
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> ReplayRobot:
-    """Play back a run of one episode that was recorded from a simulated robot."""
-    world = RobotWorld(Guard(_simulated()), Reach(steps=20))
-    writer = LogWriter(tmp_path, world.layout)
-    rng = np.random.default_rng(0)
-    with Environment(world, observer=FrameObserver(world.layout, writer)) as env:
-        obs = env.reset({"seed": 0})
-        while not (obs["terminated"] or obs["truncated"]):
-            target = obs["extra_info"]["applied"]["joint_target"] + rng.uniform(-0.02, 0.02, 6).astype(np.float32)
-            action = {"joint_target": target.clip(*env.action["joint_target"].bounds)}
-            obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
-    return ReplayRobot(build(tmp_path), "so101", 30.0)
-
-
 ROBOTS: dict[str, Callable[[], AbstractContextManager[Robot]]] = {
     "simulated": lambda: nullcontext(_simulated()),
     "guarded": lambda: nullcontext(Guard(_simulated())),
@@ -79,16 +56,6 @@ NOT_TRIED = {
     "streams are taken before the first reset",
     "samples of streams come in order, as described, and states name them",
 }
-
-MEASURED = {
-    "applied values are what the actuators received",
-    "each measured value follows its own command, in sign, order and unit",
-    "nothing moves faster than the spec's limits",
-    "nothing jumps while the robot holds still after a reset",
-    "a reset ends at home, or at the start it was given",
-}
-"""Checks that need a sensor for a command, which a recording does not name."""
-
 
 IN_THE_WAY = {
     "go2": "its feet stand on the ground, so a joint that moves takes others along",
@@ -117,12 +84,6 @@ def test_every_registered_robot_keeps_the_contract(name: str) -> None:
     assert {check.name for check in report.failures} <= allowed, report.lines(verbose=False)
 
 
-def test_a_recorded_robot_keeps_the_contract(recorded: ReplayRobot) -> None:
-    report = check_robot(recorded)
-    report.raise_if_failed()
-    assert {check.name for check in report.checks if check.passed is None} <= NOT_TRIED | MEASURED, report
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("remote", [False, True], ids=["here", "over the network"])
 def test_a_robot_with_homing_keeps_the_contract(remote: bool) -> None:
@@ -138,7 +99,7 @@ def test_a_robot_with_homing_keeps_the_contract(remote: bool) -> None:
     }
 
 
-def test_one_robot_gives_equal_states_behind_a_guard_and_over_the_network(recorded: ReplayRobot) -> None:
+def test_one_robot_gives_equal_states_behind_a_guard_and_over_the_network() -> None:
     """The arm alone, behind a guard and over the network gives the same states, bit for bit."""
     robot_states = {}
     for name in ("simulated", "guarded", "remote"):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from recorder.checks.table import ADVICE
+from rlenv_curate.checks.table import ADVICE
 from tests.house.house import ROOT, listing
 
 TABLE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Where to add something")[1].split("\n## ")[0]
 
 
 def test_the_paths_of_the_table_exist() -> None:
-    paths = re.findall(r"`((?:hal|sim|real|recorder|rlenv_robot|tests|docs)/[^` ]*)`", TABLE)
+    paths = re.findall(r"`((?:hal|sim|real|recorder|rlenv_robot|plugins|tests|docs)/[^` ]*)`", TABLE)
     assert len(paths) > 15, "the search misses paths"
     offenders = [path for path in paths if not any(ROOT.glob(re.sub(r"<\w+>", "*", path).rstrip("/")))]
     assert not offenders, listing(offenders)

@@ -17,7 +17,7 @@ from recorder.json_data import to_json
 from recorder.log.mcap_writer import McapWriter
 from recorder.table.load import load_runs
 from rlenv_robot.data.options import ACTIONS, IMAGES, INIT, PAIRS, STEPS, TRAJECTORIES
-from rlenv_robot.data.statistics import KINDS
+from rlenv_robot.data.statistics import kind_names, load_kind
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "source-data.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -79,6 +79,6 @@ def test_every_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monk
 def test_every_option_and_every_statistic_has_an_example() -> None:
     code = "\n".join(BLOCKS)
     options = {*INIT, *STEPS, *TRAJECTORIES, *PAIRS, *ACTIONS, *IMAGES}
-    options |= {option for kind in KINDS.values() for option in kind.options}
+    options |= {option for name in kind_names() for option in load_kind(name).options}
     assert [name for name in sorted(options) if f'"{name}"' not in code] == []
-    assert [name for name in KINDS if f'"{name}"' not in code] == []
+    assert [name for name in kind_names() if f'"{name}"' not in code] == []

@@ -65,7 +65,7 @@ def source_keys() -> dict[str, Any]:
     """Kinds of statistics and what each takes; the options of each way to draw."""
     kinds = {
         name: {"options": sorted(kind.options), "required": sorted(kind.required)}
-        for name, kind in figures.KINDS.items()
+        for name, kind in ((name, figures.load_kind(name)) for name in figures.kind_names())
     }
     tables: dict[str, Mapping[str, Any]] = {
         "init": options.INIT, "sample_steps": options.STEPS, "sample_trajectories": options.TRAJECTORIES,

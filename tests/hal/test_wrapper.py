@@ -15,14 +15,14 @@ import pytest
 
 from hal import Automatic, Field, Guard, Homing, RobotSpec, Spec, Streaming, StreamSpec, WithCameras
 from hal.cameras.image_sensors import WithImageSensors
-from hal.cameras.tag_wrapper import WithCubeTags
-from hal.cameras.tags import CubePose, TagDetector
 from hal.wrapper import OPTIONAL_MEMBERS, RobotWrapper, inner_robots, pass_on, streams_of
 from real.client.cameras import RemoteCameras
 from rlenv_kit.robot_probe import BoundedRobot, MotionBounds
 from rlenv_operate.teleop.latency.chain import StampedDriver
 from rlenv_robot.cli.demo.virtual_time import VirtualTime
 from rlenv_robot.recording.controller_log import LoggedRobot
+from rlenv_vision.tag_wrapper import WithCubeTags
+from rlenv_vision.tags import CubePose, TagDetector
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
 from tests.fakes import Everything

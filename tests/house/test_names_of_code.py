@@ -27,6 +27,7 @@ PLACES = {
     "hal/__init__.py": OWN,
     "real/__init__.py": OWN,
     "recorder/formats/registry.py": INSTALLED,
+    "recorder/read/addresses.py": INSTALLED,
     "rlenv_robot/__init__.py": OWN,
     "rlenv_robot/adapters/gymnasium_registry.py": OWN,
     "plugins/kaiwu/rlenv_kaiwu/names.py": OWN,
@@ -39,7 +40,7 @@ PLACES = {
     "rlenv_robot/cli/calibrate.py": ARGUMENT,
     "plugins/sim2real/rlenv_sim2real/cli/manifest.py": ARGUMENT,
     "rlenv_robot/cli/robot.py": ARGUMENT,
-    "plugins/operate/rlenv_operate/cli/camera.py": ARGUMENT,
+    "plugins/vision/rlenv_vision/cli.py": ARGUMENT,
     "rlenv_robot/cli/twin.py": ARGUMENT,
     "rlenv_robot/cli/verbs.py": OWN,
     "rlenv_robot/config/plugins.py": "the functions themselves",
@@ -56,7 +57,8 @@ PLACES = {
     "plugins/operate/rlenv_operate/teleop/session.py": ARGUMENT,
     "rlenv_robot/training/trackers.py": OWN,
     "sim/rendering/egl.py": OWN,
-    "sim/rendering/filament.py": OWN,
+    "plugins/vision/rlenv_vision/filament.py": OWN,
+    "sim/rendering/camera.py": INSTALLED,
 }  # fmt: skip
 
 

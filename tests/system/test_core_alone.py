@@ -57,8 +57,12 @@ def test_the_command_has_the_core_s_verbs_and_names_the_plug_in_of_another(core:
     told = core("-m", "rlenv_robot", "--help").stdout
     assert "\n    serve " in told
     assert "\n    check " not in told
-    for verb, plugin in (("check", "rlenv_kit"), ("console", "rlenv_operate"), ("gap", "rlenv_sim2real")):
-        done = core("-m", "rlenv_robot", verb)
+    absent = (
+        (["check"], "rlenv_kit"), (["console"], "rlenv_operate"), (["gap"], "rlenv_sim2real"),
+        (["data", "check"], "rlenv_curate"), (["data", "units"], "rlenv_formats"),
+    )  # fmt: skip
+    for words, plugin in absent:
+        verb, done = words[-1], core("-m", "rlenv_robot", *words)
         assert done.returncode == 2
         assert done.stderr.strip() == (
             f"rlenv-robot: the verb {verb!r} is in the plug-in {plugin}, which is not installed here"

@@ -18,8 +18,8 @@ from hal.drivers.fitness import UnfitArm, check_arm
 from hal.errors import RobotStopped
 from hal.robots.so101_units import JointCalibration
 from rlenv_arms import gimbal, koch
+from rlenv_operate.urdf import urdf_robot
 from rlenv_robot.robot_models import find_robot_model
-from sim.mjcf.urdf import urdf_robot
 
 
 def moved(robot: object, goal: np.ndarray, periods: int = 90) -> np.ndarray:

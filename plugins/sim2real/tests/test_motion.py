@@ -17,9 +17,9 @@ from rlenv_robot.data.folder import read_folder
 from rlenv_robot.robot_models import find_robot_model, load_robot_model
 from rlenv_sim2real.motion import ArmJoints, read_motions, robot_of
 from rlenv_sim2real.open_loop import replay_model
+from rlenv_tabletop.scenes import so101_pair
 from sim.robots.go2 import go2
 from sim.robots.so101 import so101
-from sim.robots.so101_pair import so101_pair
 
 ARM = so101(looks=False)
 

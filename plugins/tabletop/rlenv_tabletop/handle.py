@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 import numpy as np
 
 from hal import Field, Spec
-from hal.robots.so101_box import SO101_BOX, WIDEST, grip_position
-from hal.robots.so101_cabinet import SO101_CABINET, TRAVEL, handle_position
 from hal.robots.vectors import bounded, component, distance
 from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
@@ -20,6 +18,7 @@ from rlenv_robot.tasks.cube import Rewards, goal_change, start_open
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.remembered import Remembered
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
+from rlenv_tabletop.robots import SO101_BOX, SO101_CABINET, TRAVEL, WIDEST, grip_position, handle_position
 
 if TYPE_CHECKING:
     from sim.model import SimModel
@@ -297,8 +296,7 @@ class Drawer(HandleTask):
     _figures = MappingProxyType({"opening_error_mm": 1e-3, "speed_mm_s": 1e-3, "clearance_mm": 1e-3})
 
     def _opened(self) -> tuple[Callable[..., SimModel], Callable[..., SimModel]]:
-        from sim.robots.so101_cabinet import so101_cabinet
-        from sim.robots.twin import so101_cabinet_twin
+        from rlenv_tabletop.scenes import so101_cabinet, so101_cabinet_twin
 
         return so101_cabinet, so101_cabinet_twin
 
@@ -367,8 +365,7 @@ class Lid(HandleTask):
     _figures = MappingProxyType({"angle_error_rad": 1.0, "speed_rad_s": 1.0, "clearance_mm": 1e-3})
 
     def _opened(self) -> tuple[Callable[..., SimModel], Callable[..., SimModel]]:
-        from sim.robots.so101_box import so101_box
-        from sim.robots.twin import so101_box_twin
+        from rlenv_tabletop.scenes import so101_box, so101_box_twin
 
         return so101_box, so101_box_twin
 

@@ -9,7 +9,6 @@ from typing import get_args
 import numpy as np
 
 from hal import Field, Spec
-from hal.robots.so101_peg import PEG_HALF, SO101_PEG
 from hal.robots.vectors import bounded, component, components, distance, from_components
 from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
@@ -17,6 +16,7 @@ from rlenv_robot.tasks.cube import Rewards, goal_change, start_open
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.remembered import Remembered
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings
+from rlenv_tabletop.robots import PEG_HALF, SO101_PEG
 
 __all__ = ["Insert"]
 
@@ -73,8 +73,7 @@ class Insert:
         model = find_robot_model(self.robot)
         if self.play_m == _NOMINAL_PLAY_M:
             return model
-        from sim.robots.so101_peg import so101_peg
-        from sim.robots.twin import so101_peg_twin
+        from rlenv_tabletop.scenes import so101_peg, so101_peg_twin
 
         return replace(
             model, simulated=partial(so101_peg, play_m=self.play_m), twin=partial(so101_peg_twin, play_m=self.play_m)

@@ -9,7 +9,6 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.robots.so101 import SO101
-from hal.robots.so101_pair import APART, HOME, SIDES, SO101_PAIR, from_right, turn_from_right
 from hal.robots.vectors import component, components, distance, from_components, larger, squared_distance
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.agents import Agent
@@ -17,6 +16,7 @@ from rlenv_robot.tasks.cube import Rewards
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, Difference, FlatHints
 from rlenv_robot.tasks.remembered import Remembered
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
+from rlenv_tabletop.robots import APART, PAIR_HOME, SIDES, SO101_PAIR, from_right, turn_from_right
 
 __all__ = ["HANDLE", "PairLift"]
 
@@ -209,7 +209,7 @@ def _of(side: str, field: Field) -> Field:
 
 
 def _near_home(rng: np.random.Generator) -> np.ndarray:
-    start = np.asarray(HOME, np.float32) + rng.uniform(-_START_NOISE, _START_NOISE, 6).astype(np.float32)
+    start = np.asarray(PAIR_HOME, np.float32) + rng.uniform(-_START_NOISE, _START_NOISE, 6).astype(np.float32)
     start[5] = _OPEN_RAD
     return start
 

@@ -8,11 +8,11 @@ from functools import cached_property
 import numpy as np
 
 from hal import Spec
-from hal.robots.so101_table import MOST_CUBES, TRAYS
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.cube import Rewards, start_open
 from rlenv_robot.tasks.task import Arrays, Episode, with_fixed_goal
 from rlenv_robot.tasks.text_hints import TextHints
+from rlenv_tabletop.robots import MOST_CUBES, TRAYS
 from rlenv_tabletop.table import TABLE_TRAYS, TRAY_OF, CubesTask, in_tray, place_field
 
 __all__ = ["Sort"]

@@ -13,12 +13,13 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.robots.so101 import CUBE_HALF
-from hal.robots.so101_table import COLOURS, TRAY_HALF_M, TRAYS, so101_table_spec
 from hal.robots.vectors import all_of, any_of, as_number, choose, component, components, distance, larger
-from rlenv_robot.robot_models import RobotModel, so101_table_model
+from rlenv_robot.robot_models import RobotModel
 from rlenv_robot.tasks.cube import Rewards, goal_change
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, check_settings
+from rlenv_tabletop.models import so101_table_model
+from rlenv_tabletop.robots import COLOURS, TRAY_HALF_M, TRAYS, so101_table_spec
 
 __all__ = [
     "LET_GO_RAD", "TABLE_TRAYS", "TRAY_OF", "CubesTask", "TableScene", "at_height", "in_tray", "lost",

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlenv_robot as rr
-from hal.robots.so101_box import GRIP_REACH, GRIP_RISE, HINGE_Z, SO101_BOX, WIDEST
-from hal.robots.so101_cabinet import HANDLE_Z, SO101_CABINET, TRAVEL
 from rlenv_robot.tasks.task import AveragedTask, GoalTask, Task
 from rlenv_tabletop.handle import Drawer, Lid
+from rlenv_tabletop.robots import GRIP_REACH, GRIP_RISE, HANDLE_Z, HINGE_Z, SO101_BOX, SO101_CABINET, TRAVEL, WIDEST
 from rlenv_tabletop.scripted import SCRIPTS
 
 PLACE, YAW = np.float32([0.27, 0.02]), np.float32([0.3])

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlenv_robot as rr
-from hal.robots.so101_peg import PEG_HALF, SO101_PEG
 from rlenv_tabletop.insert import Insert
+from rlenv_tabletop.robots import PEG_HALF, SO101_PEG
 from rlenv_tabletop.scripted import ScriptedInsert
 
 SOCKET = np.float32([0.21, 0.05])

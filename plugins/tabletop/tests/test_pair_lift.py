@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import rlenv_robot as rr
 from hal import SpecError
 from hal.robots.so101 import SO101
-from hal.robots.so101_pair import APART, SO101_PAIR, from_right
 from rlenv_robot.tasks.agents import Agent, agents_of, joint_action, messages, own_observation
 from rlenv_tabletop.pair_lift import HANDLE, PairLift
+from rlenv_tabletop.robots import APART, SO101_PAIR, from_right
 from rlenv_tabletop.scripted import ScriptedPairLift
 
 TASK = PairLift()

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
-from hal.robots.so101_table import so101_table_spec
 from rlenv_robot.policies.policy import Policy
 from rlenv_robot.registry import task as make_task
 from rlenv_robot.robot_models import robot_model_of
 from rlenv_robot.tasks.episode_rules import EpisodeRules
 from rlenv_robot.tasks.task import Arrays, AveragedTask, GoalTask, Task
 from rlenv_robot.vector.env import VectorEnvironment
+from rlenv_tabletop.robots import so101_table_spec
 from rlenv_tabletop.scripted import STEP_RAD, ScriptedSort, ScriptedStack
 from rlenv_tabletop.sort import Sort
 from rlenv_tabletop.stack import Stack

@@ -57,10 +57,9 @@ def run(args: argparse.Namespace) -> int:
     filming = _filming(args)
     if filming and not data_format.holds_images:
         raise ValueError(f"--cameras, --size and --embed are for formats with images; {args.to} holds none")
-    if args.embed and args.to != "lerobot":
-        raise ValueError(f"--embed is for lerobot, which holds videos otherwise; leave it out for {args.to}")
-    if args.environment and args.to != "lerobot":
-        raise ValueError(f"--environment is for lerobot; leave it out for {args.to}")
+    for option, name in (("embed", "embedded"), ("environment", "environment")):
+        if getattr(args, option) and name not in data_format.write_options:
+            raise ValueError(f"--{option} is for formats with such a choice, as lerobot; leave it out for {args.to}")
     environment = {"environment": tuple(args.environment.split(","))} if args.environment else {}
     table = read_folder(args.path, **reading_options(args))
     if has_filters(args):

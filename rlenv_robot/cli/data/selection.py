@@ -75,11 +75,15 @@ def location(text: str) -> Path:
         The path; of an address, the folder that stands for it.
 
     Raises:
-        SourceError: nothing can be read at the address.
+        argparse.ArgumentTypeError: nothing can be read at the address.
     """
-    from recorder.read.remote.mirror import is_address, mirror
+    from hal import SourceError
+    from recorder.read.addresses import is_address, mirror
 
-    return mirror(text) if is_address(text) else Path(text)
+    try:
+        return mirror(text) if is_address(text) else Path(text)
+    except SourceError as error:  # a ValueError, whose text argparse would not print
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 # -- Options of several verbs -------------------------------------------------------------------------------

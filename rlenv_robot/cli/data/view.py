@@ -1,4 +1,4 @@
-"""Verbs of ``rlenv-robot data`` that only read: ``ls``, ``show``, ``plot`` and ``timeline``."""
+"""Verbs of ``rlenv-robot data`` that only read: ``ls`` and ``show``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlenv_robot.cli.data.selection import add_reading, choice, location, one_run, provenance, reading_options, runs_in
-from rlenv_robot.cli.output import counted, one_line, print_table, progress
+from rlenv_robot.cli.data.selection import add_reading, location, provenance, reading_options, runs_in
+from rlenv_robot.cli.output import one_line, print_table, progress
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from recorder.read.reader import Event
-    from rlenv_robot.recording.clocks import Clocks, MatchedFrames
-
-__all__ = ["add_ls", "add_plot", "add_show", "add_timeline", "run_ls", "run_plot", "run_show", "run_timeline"]
+__all__ = ["add_ls", "add_show", "run_ls", "run_show"]
 
 
 def add_ls(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +32,8 @@ def run_ls(args: argparse.Namespace) -> int:
     runs = runs_in(args.path)
     sets = [] if args.path.is_file() else sets_in(args.path)
     if not runs and not sets:
-        formats = ", ".join(format_names())
-        raise SourceError(f"{args.path} holds no runs (folders with a log.mcap) and no data set of {formats}")
+        others = ", ".join(format_names()) or "a format that is installed here"
+        raise SourceError(f"{args.path} holds no runs (folders with a log.mcap) and no data set of {others}")
     rows, problems = [], []
     with progress("reading") as report:
         for count, folder in enumerate([*runs, *sets]):
@@ -55,7 +49,7 @@ def run_ls(args: argparse.Namespace) -> int:
 
 
 _TORN = ("torn", "damaged", "missing in", "are missing")
-"""Words of the notes on data that are not whole."""
+"""Words of the notes on data that are not complete."""
 
 
 def _row(folder: Path, name: str) -> tuple[list[str], str]:
@@ -73,9 +67,7 @@ def _row(folder: Path, name: str) -> tuple[list[str], str]:
              for a, b in zip(table.starts, table.stops, strict=True)]  # fmt: skip
     wall = int(table.rows["wall_ns"][0]) if len(table.rows) else 0
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(wall / 1e9)) if wall else ""
-    torn = [
-        note for note in table.notes if any(word in note for word in ("torn", "damaged", "missing in", "are missing"))
-    ]
+    torn = [note for note in table.notes if any(word in note for word in _TORN)]
     row = [name, began, _world(table.episodes), str(len(table.starts)), str(steps), f"{sum(spans) / 6e10:.1f}"]
     return [*row, _bytes(size), "torn" if torn else "whole"], torn[0] if torn else ""
 
@@ -212,128 +204,3 @@ def _extreme(nested: Any, choose: Callable[[Iterator[float]], float]) -> float:
 
 def _numbers(*values: float) -> list[str]:
     return ["" if value != value else f"{value:.4g}" for value in values]  # NaN: not computed
-
-
-# -- data plot -----------------------------------------------------------------------------------------------
-
-
-def add_plot(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    parser.description = (
-        "Plot one sheet for each episode: goals and measurements, the reward, and who chose the actions."
-    )
-    parser.add_argument("path", type=location, help="a run, a folder of runs, or a data set or its address")
-    parser.add_argument(
-        "--episodes", type=choice, default=choice("0"), help="their numbers, such as 0,2,5-9 (default: 0)"
-    )
-    parser.add_argument("--out", type=Path, metavar="FILE",
-                        help=".png, .svg or .pdf (default: episode.png); several files get numbers")  # fmt: skip
-    parser.add_argument("--histograms", action="store_true",
-                        help="one image of returns, lengths, timing and actions of all episodes instead")  # fmt: skip
-    add_reading(parser)
-    parser.set_defaults(run=run_plot)
-
-
-def run_plot(args: argparse.Namespace) -> int:
-    """Write the sheets and print their paths."""
-    from recorder.figures.plot import plot_episode
-    from rlenv_robot.data.folder import read_folder
-
-    table = read_folder(args.path, **reading_options(args))
-    if args.histograms:
-        from recorder.figures.histograms import plot_histograms
-
-        print(plot_histograms(table, args.out or Path("histograms.png")))
-        return 0
-    numbers = args.episodes.among(range(len(table.starts)))
-    out = args.out or Path("episode.png")
-    paths = []
-    with progress("plotting") as report:
-        for count, number in enumerate(numbers):
-            report(count, len(numbers))
-            path = out if len(numbers) == 1 else out.with_name(f"{out.stem}-{number:04d}{out.suffix}")
-            paths.append(plot_episode(table, number, path))
-    print("\n".join(map(str, paths)))
-    return 0
-
-
-# -- data timeline -------------------------------------------------------------------------------------------
-
-
-def add_timeline(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    parser.description = (
-        "Put a client's run and its controller's own run on one clock, with a bound on the error, and list the "
-        "controller's events."
-    )
-    parser.add_argument("client", type=Path, help="a client's run on a served robot, or a folder with one run")
-    parser.add_argument(
-        "controller", type=Path, help="the controller's own run (rlenv-robot serve --record), or a folder with one run"
-    )
-    parser.set_defaults(run=run_timeline)
-
-
-def run_timeline(args: argparse.Namespace) -> int:
-    """Print the offset of the clocks, the times that commands and readings took, and the controller's events."""
-    from recorder.read.reader import LogReader
-    from rlenv_robot.recording.clocks import clocks_of, match_frames
-
-    client, controller = one_run(args.client), one_run(args.controller)
-    clocks, matched = clocks_of(client), match_frames(client, controller)
-    _print_clocks(clocks)
-    _print_times(matched)
-    events = LogReader(controller).events()
-    begin = min((event.detail["stamp_ns"] for event in events if "stamp_ns" in event.detail), default=0)
-    print_table("The controller's events", ("second", "event", "detail"), _event_rows(events, begin))
-    return 0
-
-
-def _print_clocks(clocks: Clocks) -> None:
-    import numpy as np
-
-    ends = np.array([clocks.first_ns, clocks.last_ns])
-    offset, error = clocks.offset(ends)
-    print(f"the controller's clock minus the client's: {offset[0] / 1e9:.6f} s, within {error[0] / 1e3:.0f} us")
-    if ends[1] > ends[0]:
-        print(
-            f"  {(ends[1] - ends[0]) / 1e9:.1f} s later: {(offset[1] - offset[0]) / 1e3:+.0f} us, "
-            f"within {error[1] / 1e3:.0f} us"
-        )
-    if clocks.jumps:
-        print(f"  a clock jumped {counted(clocks.jumps, 'time')} in between")
-
-
-def _print_times(matched: MatchedFrames) -> None:
-    print(f"{len(matched.rows)} of the client's {matched.frames} frames answer commands in the controller's log")
-    if len(matched.rows):
-        rows = (
-            ("command sent", "command received", *_quantiles(matched.command_s)),
-            ("command received", "reading captured", *_quantiles(matched.reading_s)),
-        )
-        print_table("Times", ("from", "to", "median", "99 %", "longest"), rows)
-
-
-def _quantiles(seconds: np.ndarray) -> list[str]:
-    import numpy as np
-
-    return [f"{value * 1e3:.2f} ms" for value in (*np.quantile(seconds, (0.5, 0.99)), seconds.max())]
-
-
-def _event_rows(events: Sequence[Event], begin_ns: int) -> Iterator[list[str]]:
-    for event in sorted(events, key=lambda event: event.detail.get("stamp_ns", event.time_ns)):
-        stamp = event.detail.get("stamp_ns")
-        second = "" if stamp is None else f"{(stamp - begin_ns) / 1e9:.3f}"
-        yield [second, event.kind, _detail(event)[:100]]
-
-
-def _detail(event: Event) -> str:
-    """Return the details of an event in a few words."""
-    detail = event.detail
-    if event.kind == "holder":
-        return str(detail["name"] or "nobody")
-    if event.kind == "life":
-        return f"{detail['before']} -> {detail['after']}: {detail['why']}"
-    plain = {
-        name: value for name, value in detail.items() if name != "stamp_ns" and isinstance(value, str | int | float)
-    }
-    return ", ".join(f"{name} {value}" for name, value in plain.items())

@@ -21,7 +21,6 @@ from hal.guarding.reading_check import (
 )
 from hal.robots.go2 import GO2
 from hal.robots.so101 import HIGH, LOW, SO101
-from hal.robots.so101_pair import SO101_PAIR
 from sim.robot import SimRobot
 from sim.robots.go2 import go2
 from sim.robots.so101 import so101
@@ -111,7 +110,7 @@ def test_a_guard_stops_a_robot_whose_encoder_jumps_also_between_two_commands(pup
     assert guard.read() is not None, "a robot that is stopped may be moved, and is shown"
 
 
-@pytest.mark.parametrize("spec", [SO101, SO101_PAIR, GO2], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", [SO101, GO2], ids=lambda spec: spec.name)
 def test_the_guard_lets_no_command_ask_for_more_than_the_motors_make(spec: RobotSpec) -> None:
     for command, velocity in spec.limits.max_velocity.items():
         assert velocity <= spec.max_rate[spec.measured_by[command]]

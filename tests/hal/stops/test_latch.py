@@ -7,14 +7,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pytest
 
 from hal import Guard, Robot
 from hal.errors import EpisodeError, RobotStopped, StopReason
 from hal.stops.latch import StopLatch, check_clears, gives_reason
 from real import RemoteRobot, Server
-from recorder.replay import ReplayRobot
 from rlenv_robot.registry import robot
 from tests.fakes import Integrator, Puppet
 
@@ -190,12 +188,6 @@ def test_a_stop_is_cleared_by_a_text_that_says_something(why: Any, clears: bool)
         check_clears("smoke", options)
 
 
-def _replay() -> Robot:
-    robot = ReplayRobot.__new__(ReplayRobot)  # a table with episodes needs a recording; the rule comes before it
-    robot._stopped, robot._table = None, type("Table", (), {"starts": np.zeros(0, np.int64), "origin": "none"})()
-    return robot
-
-
 @pytest.fixture
 def served() -> Iterator[Callable[[], Robot]]:
     robots: list[RemoteRobot] = []
@@ -211,10 +203,10 @@ def served() -> Iterator[Callable[[], Robot]]:
 
 
 @pytest.mark.parametrize("why", [why for why, clears in REASONS if not clears])
-@pytest.mark.parametrize("kind", ["simulated", "guarded", "replayed", "served"])
+@pytest.mark.parametrize("kind", ["simulated", "guarded", "served"])
 def test_every_robot_keeps_its_stop_for_the_same_options(kind: str, why: Any, served: Callable[[], Robot]) -> None:
     makers: Mapping[str, Callable[[], Robot]] = {
-        "simulated": lambda: robot("so101"), "guarded": lambda: Guard(Puppet()), "replayed": _replay, "served": served,
+        "simulated": lambda: robot("so101"), "guarded": lambda: Guard(Puppet()), "served": served,
     }  # fmt: skip
     one = makers[kind]()
     one.stop("smoke")

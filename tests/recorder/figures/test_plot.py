@@ -98,7 +98,7 @@ def _words(path: Path) -> str:
 def test_images_are_drawn_above_the_measurements(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py", reason="h5py is not installed")
     pytest.importorskip("cv2", reason="OpenCV is not installed")
-    from recorder.formats.robomimic import load_robomimic
+    from rlenv_formats.robomimic import load_robomimic
 
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         demo = file.create_group("data/demo_0")

@@ -27,9 +27,9 @@ from recorder.names import ANNOTATIONS, CHAIN, LABELS, log_files
 from recorder.read.reader import LogReader
 from recorder.read.recover import recover
 from recorder.read.verify import add_signature, verify_run
-from recorder.table.cache import load_or_build
 from recorder.table.comparison import table_findings
 from recorder.table.load import build
+from recorder.table.store import load_or_build
 from tests.recorder.conftest import proven_row, record, small_layout
 
 

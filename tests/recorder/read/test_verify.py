@@ -23,7 +23,6 @@ from recorder.log.rotation import Limits
 from recorder.log.signing import canonical
 from recorder.log.writer import LogWriter
 from recorder.names import CHAIN, segment_name
-from recorder.read.cut import Part, copy_parts
 from recorder.read.recover import recover
 from recorder.read.verify import add_signature, timestamp_request, verify_run
 from tests.recorder.conftest import proven_row, record, small_layout
@@ -151,12 +150,6 @@ def test_a_key_that_cannot_be_used_is_said_before_the_run(tmp_path: Path) -> Non
     (tmp_path / "key").chmod(0o600)
     with pytest.raises(LogError, match="64 hexadecimal"):
         LogWriter(tmp_path / "run", small_layout(), key=tmp_path / "key").open()
-
-
-def test_a_copy_has_a_chain_of_its_own(tmp_path: Path) -> None:
-    record(tmp_path / "run", [3, 4])
-    copy_parts([Part(tmp_path / "run", episodes=frozenset({1}))], tmp_path / "copy")
-    assert verify_run(tmp_path / "copy").unchanged
 
 
 @pytest.mark.process

@@ -15,7 +15,7 @@ from hal.frame_layout import FrameLayout
 from recorder.log.writer import LogWriter
 from recorder.read.reader import LogReader
 from recorder.read.recover import recover
-from recorder.table import cache
+from recorder.table import store
 from recorder.table.load import build
 
 LAYOUT = FrameLayout(Spec("o", (Field("scan", (4096,)),)), Spec("a", (Field("u"),)))
@@ -82,7 +82,7 @@ def _table(run: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("read", [_frames, _samples, _ends, _messages, _table])
 def test_reading_is_bounded(run: Path, read: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "_BLOCK", 4 << 20)  # what a table holds before it writes, made small as the log is
+    monkeypatch.setattr(store, "_BLOCK", 4 << 20)  # what a table holds before it writes, made small as the log is
     assert WHOLE > 3 * BOUND
     with at_most(BOUND):
         read(run)

@@ -95,7 +95,7 @@ def test_one_flipped_bit_in_the_cache_changes_nothing(
 
 
 def test_zeros_of_a_power_cut_are_made_anew(tmp_path: Path, make_log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recorder.table.cache._CHECKED_ROWS", 0)  # as for a large file: the stamp tells
+    monkeypatch.setattr("recorder.table.store._CHECKED_ROWS", 0)  # as for a large file: the stamp tells
     make_log(tmp_path, [4, 3])
     good = build(tmp_path).rows.tobytes()
     rows = tmp_path / "table" / "rows.bin"
@@ -106,7 +106,7 @@ def test_zeros_of_a_power_cut_are_made_anew(tmp_path: Path, make_log: Any, monke
 def test_the_checksums_of_a_growing_table_are_those_of_all_at_once(
     tmp_path: Path, layout: FrameLayout, make_row: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recorder.table.cache._CHECK_BYTES", 300)
+    monkeypatch.setattr("recorder.table.store._CHECK_BYTES", 300)
     with LogWriter(tmp_path, layout) as log:
         for episode in range(4):
             log.begin({})
@@ -143,7 +143,7 @@ def test_only_what_is_new_is_read(
     read: list[int] = []
     original = McapReader.chunks
     monkeypatch.setattr(McapReader, "chunks", lambda self: (read.append(1) or chunk for chunk in original(self)))
-    monkeypatch.setattr("recorder.table.cache._BLOCK", 1000)
+    monkeypatch.setattr("recorder.table.store._BLOCK", 1000)
     with LogWriter(tmp_path, layout, limits=Limits(file_bytes=9000)) as log:
         for episode in range(6):
             log.begin({"seed": episode})
@@ -185,7 +185,7 @@ def test_where_nothing_can_be_written_it_is_made_in_memory(
     make_log(tmp_path, [4, 3])
     wanted = build(tmp_path)
     (tmp_path / "table" / "episodes.json").unlink()
-    monkeypatch.setattr("recorder.table.cache._locked", _no_lock)
+    monkeypatch.setattr("recorder.table.store._locked", _no_lock)
     table = build(tmp_path)
     assert mapped_file(table.rows) == ""
     assert table.rows.tobytes() == wanted.rows.tobytes()

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from hal import Field, Spec
 from hal.frame_layout import FrameLayout
-from recorder.table import stretches
-from recorder.table import transitions as index
+from recorder.table import transitions
 from recorder.table.table import StoredRows, Table
 from recorder.table.training_rows import TrainingRows
 from recorder.table.transitions import Transitions
@@ -83,8 +82,8 @@ def test_fields_of_packed_rows_can_be_shared_with_tensor_libraries() -> None:
 def test_a_search_without_a_list_of_rows_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_of(["a" * 300, "aTaa", "x", "a!a" * 100])
     listed = Transitions.of(table)
-    monkeypatch.setattr(index, "_LISTED", 0)
-    monkeypatch.setattr(stretches, "_CHUNK", 7)  # several groups of episodes
+    monkeypatch.setattr(transitions, "_LISTED", 0)
+    monkeypatch.setattr(transitions, "_CHUNK", 7)  # several groups of episodes
     searched, everything = Transitions.of(table), np.arange(len(listed))
     np.testing.assert_array_equal(searched.row(everything), listed.row(everything))
     np.testing.assert_array_equal(searched.facts, listed.facts)
@@ -121,17 +120,17 @@ def test_the_transitions_of_a_large_table_are_kept_and_made_again(
 ) -> None:
     table = large_table(tmp_path)
     first, read = Transitions.of(table), []
-    original = stretches.episode_groups
+    original = transitions._episode_groups
 
     def counted(of: Table) -> object:
         read.append(of)
         return original(of)
 
-    monkeypatch.setattr(stretches, "episode_groups", counted)
+    monkeypatch.setattr(transitions, "_episode_groups", counted)
 
     def agrees(one: Table) -> bool:
         found = Transitions.of(one).stretches
-        return all(np.array_equal(a, b) for a, b in zip(found, stretches.Stretches.of(one), strict=True))
+        return all(np.array_equal(a, b) for a, b in zip(found, transitions.Stretches.of(one), strict=True))
 
     assert all(np.array_equal(a, b) for a, b in zip(Transitions.of(table).stretches, first.stretches, strict=True))
     assert read == []

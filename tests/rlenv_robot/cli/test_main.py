@@ -29,6 +29,7 @@ def _all_verbs() -> dict[str, Verb]:
             verbs |= {f"{word} {name}": verb for name, verb in entry.verbs.items()}
         else:
             verbs[word] = entry
+    verbs |= {f"data {name}": verb for name, verb in plugin_verbs("rlenv_robot.data_verbs").items()}
     return verbs | {f"{verb.group} {name}".strip(): verb for name, verb in plugin_verbs().items()}
 
 

@@ -16,7 +16,7 @@ from recorder.images.images import Images
 from recorder.table.load import build
 from rlenv_robot.config.profile import load_profile
 from rlenv_robot.serving import build_robot
-from sim.rendering.mjpeg import MjpegServer
+from rlenv_vision.mjpeg_server import MjpegServer
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from hal import Field, Spec
 from hal.frame_layout import FrameLayout
-from recorder.table import stretches, transitions
+from recorder.table import transitions
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions
 from rlenv_robot.data import filters
@@ -48,7 +48,7 @@ def peak(of: Transitions, options: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("options", EVERY_FILTER, ids=lambda options: next(iter(options)))
 def test_ten_times_the_steps_take_no_more(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((stretches, "_CHUNK"), (transitions, "_BLOCK"), (filters, "_BLOCK")):
+    for module, name in ((transitions, "_CHUNK"), (transitions, "_BLOCK"), (filters, "_BLOCK")):
         monkeypatch.setattr(module, name, 1 << 12)  # what is looked at in one go, small as the data are
     monkeypatch.setattr(transitions, "_LISTED", 0)
     small, large = data(20), data(200)

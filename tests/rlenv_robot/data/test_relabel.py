@@ -12,6 +12,7 @@ import pytest
 from hal import Field, SourceError, Spec
 from hal.frame_layout import FrameLayout
 from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics
+from recorder.formats.runs import NO_REWARDS, table_of
 from recorder.table.table import Table
 from rlenv_robot.data.relabel import relabelled
 from rlenv_robot.source import SourceData
@@ -209,3 +210,16 @@ def test_hidden_state_is_there_in_training_and_out_of_reach_at_inference() -> No
     for request in (hidden.sample_steps, hidden.sample_trajectories):
         with pytest.raises(SourceError, match="opened for inference"):
             request(1, {"privileged": True})
+
+
+def test_a_task_takes_the_note_on_rewards_away() -> None:
+    layout = FrameLayout(Spec("o", (Field("noise"),)), SO101.commands, (), SO101.commands, SO101.sensors)
+    rows = layout.spec.rows(3)
+    rows["frame_no"], rows["acted"], rows["reward"] = [0, 1, 2], [0, 1, 1], np.nan
+    info = {"goal": {"target_position": [0.2, 0.1, 0.15]}}
+    plain = table_of(layout, [rows], [info], "there", ["another note"])
+    assert plain.notes == ("another note", NO_REWARDS)
+    rewarded = relabelled(plain, Reach())
+    assert np.isfinite(rewarded.rows["reward"]).all()
+    assert NO_REWARDS not in rewarded.notes
+    assert "another note" in rewarded.notes

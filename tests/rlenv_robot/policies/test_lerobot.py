@@ -13,9 +13,9 @@ import pytest
 import rlenv_robot
 from hal import RobotError, SpecMismatch
 from recorder.formats.images import Filming
-from recorder.formats.lerobot.write import write_lerobot
 from recorder.formats.registry import writable_format
 from recorder.table.load import load_runs
+from rlenv_formats.lerobot.write import write_lerobot
 from rlenv_learn.imitation.demonstrations import Disturbance, record_demonstrations
 from rlenv_robot.policies.lerobot import LeRobotPolicy
 from rlenv_robot.policies.policy import load_policy

@@ -74,6 +74,7 @@ def test_random_actions_know_their_density_and_evaluate_another_policy(tmp_path:
     def same(seen: Any, action: Any) -> np.ndarray:
         return np.full(len(action["joint_target"]), density)
 
+    pytest.importorskip("rlenv_curate", reason="the plug-in rlenv_curate is not installed")
     told: Any = source.statistics({"kind": "off_policy", "log_probability": same})
     rewards = [source.transitions.facts["reward"][first:last] for first, last in
                zip(source.transitions.first, source.transitions.last, strict=True)]  # fmt: skip

@@ -11,10 +11,10 @@ import pytest
 import rlenv_robot as rr
 from hal import Field, SourceError, Spec, SpecError
 from hal.frame_layout import FrameLayout
-from recorder.checks.table import check_table
 from recorder.figures.plot import pick_lines
 from recorder.read.reader import LogReader
 from recorder.table.load import load_runs
+from rlenv_curate.checks.table import check_table
 from rlenv_kit import check_environment
 from rlenv_robot.cli.main import main
 from rlenv_robot.env import Environment

@@ -10,10 +10,10 @@ import pytest
 from hal import SpecMismatch
 from hal.robots.go2 import GO2
 from hal.robots.so101 import SO101
-from hal.robots.so101_pair import SO101_PAIR
 from rlenv_robot.tasks.episode_rules import EpisodeRules, verdict_reward
 from rlenv_robot.tasks.reach import Reach
 from rlenv_tabletop.pair_lift import PairLift
+from rlenv_tabletop.robots import SO101_PAIR
 
 ROWS = 7
 

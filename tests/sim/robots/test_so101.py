@@ -22,7 +22,6 @@ from hal.robots.so101 import (
 from sim.batch import SimBatch
 from sim.robot import SimRobot
 from sim.robots.so101 import NOMINAL_SERVO, REST, STIFF_SERVO, CubeScene, Servo, so101, so101_cube, so101_mjcf
-from sim.robots.so101_pair import so101_pair
 from sim.robots.sts3215 import MAX_DUTY, STS3215
 from sim.robots.twin import IDENTIFIED
 
@@ -271,19 +270,6 @@ def test_links_in_each_other_are_pushed_apart_without_a_bang() -> None:
         assert not batch.broken.any()
         fastest.append(max(speeds))
     assert fastest[0] <= 1.05 * fastest[1]
-
-
-def test_arms_of_a_pair_have_their_own_bits() -> None:
-    """Links of one arm collide with that arm's by their boxes, and with the other arm's by their solids."""
-    pair = so101_pair(looks=False).model
-    kinds = {
-        (pair.geom(name).contype[0] & 24, pair.geom(name).conaffinity[0] & 24)
-        for name in ("left_shoulder_shell", "left_wrist_shell", "right_shoulder_shell", "right_wrist_shell")
-    }
-    assert kinds == {(8, 0), (0, 8), (16, 0), (0, 16)}
-    for side, bits in (("left", (1, 4 + 8)), ("right", (5, 16))):
-        pad = pair.geom(f"{side}_jaw_finger")
-        assert (pad.contype[0], pad.conaffinity[0]) == bits
 
 
 def test_a_drawn_cube_is_that_of_a_compiled_model() -> None:

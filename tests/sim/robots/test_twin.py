@@ -3,7 +3,6 @@ from __future__ import annotations
 import copy
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import mujoco
 import numpy as np
@@ -13,19 +12,17 @@ from hypothesis import strategies as st
 
 from hal import Automatic, Guard, Homing
 from hal.robots.so101 import SO101, SO101_CUBE, TICKS_PER_TURN, forward_kinematics
-from hal.robots.so101_pair import SIDES, SO101_PAIR
 from hal.robots.so101_units import JointUnits
+from rlenv_robot.robot_models import find_robot_model, robot_names
 from sim.batch import SimBatch
 from sim.model import SimModel
 from sim.robot import SimRobot
-from sim.robots.so101 import STIFF_SERVO, so101, so101_cube
-from sim.robots.so101_pair import so101_pair
+from sim.robots.so101 import STIFF_SERVO, so101
 from sim.robots.twin import (
     IDENTIFIED,
     quantised_position,
     quantised_velocity,
     so101_cube_twin,
-    so101_pair_twin,
     so101_twin,
     thing_factors,
 )
@@ -196,19 +193,10 @@ def test_the_cube_is_the_siblings_own() -> None:
     np.testing.assert_allclose(other.geom("cube").friction[0], friction * nominal.geom("cube").friction[0])
 
 
-def test_the_two_arms_of_a_pair_are_two_arms() -> None:
-    same, different = so101_pair_twin().model, so101_pair_twin(3).model
-    assert so101_pair_twin(3).spec.digest == SO101_PAIR.digest
-    for model, equal in ((same, True), (different, False)):
-        gains = [[model.actuator(f"{side}_{name}").gainprm[0] for name in ("elbow_flex", "gripper")] for side in SIDES]
-        assert (gains[0] == gains[1]) is equal
-    wanted = [IDENTIFIED.stiffness[2], IDENTIFIED.stiffness[5]]
-    assert [same.actuator(f"left_{name}").gainprm[0] for name in ("elbow_flex", "gripper")] == wanted
-
-
-@pytest.mark.parametrize(("twin", "nominal"), [(so101_cube_twin, so101_cube), (so101_pair_twin, so101_pair)])
-def test_every_twin_sags_and_answers_as_the_nominal_model_does(twin: Any, nominal: Any) -> None:
-    sagging, stiff = (SimBatch(model, 1, 1) for model in (twin(1), nominal()))
+@pytest.mark.parametrize("name", [name for name in robot_names() if name.startswith("so101")])
+def test_every_twin_sags_and_answers_as_the_nominal_model_does(name: str) -> None:
+    robot = find_robot_model(name)
+    sagging, stiff = (SimBatch(model, 1, 1) for model in (robot.make_twin(1), robot.make_sim_model()))
     first, other = sagging.reset(seeds=[1]), stiff.reset(seeds=[1])
     assert {name: (value.shape, value.dtype) for name, value in first.sensors.items()} == {
         name: (value.shape, value.dtype) for name, value in other.sensors.items()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rlenv_robot
-from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.robot_models import find_robot_model, robot_names
 from sim.batch import SimBatch
 from sim.latency import DelayModel
 from sim.randomize.randomise import Randomise
@@ -18,7 +18,7 @@ from sim.robots.twin import IDENTIFIED, thing_factors
 from sim.robots.variations import go2_variation, so101_cube_variation, so101_variation
 
 ROOT = Path(__file__).resolve().parents[3]
-ROBOTS = ["go2", "so101", "so101-cube", "so101-box", "so101-cabinet", "so101-pair", "so101-peg", "so101-table-2"]
+ROBOTS = [name for name in robot_names() if find_robot_model(name).variation is not None]
 
 
 def ends(line: Any) -> tuple[float, float]:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hal import Field, RobotSpec, SpecError
-from hal.cameras.tags import PinholeCamera
+from hal.cameras.pinhole import PinholeCamera
 from recorder.json_data import JsonObject
 from rlenv_learn.imitation.keypoints import KeypointNetwork, expected_pixels, learn_keypoints
 from rlenv_learn.imitation.views import Landmarks, Views

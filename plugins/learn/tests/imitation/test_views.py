@@ -14,8 +14,8 @@ from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.tasks.cube import Push
 from rlenv_robot.tasks.images import with_images
 from rlenv_tabletop.scripted import ScriptedPush
+from rlenv_vision.so101_looks import so101_cube_textured, so101_looks
 from sim.rendering.camera import available
-from sim.robots.so101_looks import so101_cube_textured, so101_looks
 
 WIDTH, HEIGHT, EVERY = 96, 64, 4
 HIDDEN = ("cube_position", "cube_orientation")

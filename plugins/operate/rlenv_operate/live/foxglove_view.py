@@ -37,8 +37,8 @@ from rlenv_operate.console.feed import Look
 from rlenv_operate.live.body_frames import BodyFrames
 from rlenv_operate.live.foxglove_scene import scene_update
 from rlenv_operate.live.session import LiveSession, LiveView
+from rlenv_operate.urdf import urdf_robot
 from rlenv_robot.robot_models import find_robot_model
-from sim.mjcf.urdf import urdf_robot
 
 __all__ = [
     "DESCRIPTION_TOPIC", "LIFECYCLE_TOPIC", "LOG_TOPIC", "SCENE_TOPIC", "STOP_SERVICE", "TELEMETRY_TOPIC", "TF_TOPIC",

@@ -17,8 +17,8 @@ from recorder.log.image_codec import encoded
 from rlenv_operate.console.feed import Look
 from rlenv_operate.live.body_frames import WORLD, BodyFrames
 from rlenv_operate.live.session import LiveSession, LiveView
+from rlenv_operate.solids import looks
 from rlenv_robot.robot_models import find_robot_model
-from sim.mjcf.solids import looks
 
 __all__ = ["RECORDING", "RerunView"]
 

@@ -18,7 +18,7 @@ from hal.robots.so101 import (
     inverse_kinematics,
     steepest,
 )
-from hal.robots.so101_pair import BAR_HALF, SIDES
+from rlenv_tabletop.robots import BAR_HALF, SIDES
 
 __all__ = [
     "STEP_RAD", "ScriptedPairLift", "ScriptedPickPlace", "ScriptedPush", "blend", "coming_position", "fingers_middle",

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hal.robots.so101 import GRASP, LOW, TIP, finger_axis
-from hal.robots.so101_box import GRIP_HALF, grip_position, lid_normal
-from hal.robots.so101_cabinet import HANDLE_HALF
+from rlenv_tabletop.robots import GRIP_HALF, HANDLE_HALF, grip_position, lid_normal
 from rlenv_tabletop.scripted.arm import (
     blend,
     coming_position,

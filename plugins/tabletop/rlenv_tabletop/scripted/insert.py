@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hal.robots.so101 import GRASP, LOW, TIP, finger_axis
-from hal.robots.so101_peg import PEG_HALF
+from rlenv_tabletop.robots import PEG_HALF
 from rlenv_tabletop.scripted.arm import (
     blend,
     coming_position,

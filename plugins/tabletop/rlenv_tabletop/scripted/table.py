@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hal.robots.so101 import CUBE_HALF, GRASP, LOW, TIP, finger_axis
-from hal.robots.so101_table import TRAY_HALF_M
+from rlenv_tabletop.robots import TRAY_HALF_M
 from rlenv_tabletop.scripted.arm import (
     blend,
     coming_position,

@@ -1,0 +1,1 @@
+"""Check, edit and evaluate recorded data."""

@@ -1,0 +1,170 @@
+"""``rlenv-robot data cut`` and ``data merge``: make new runs and data sets of recorded ones."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlenv_robot.cli.data.selection import (
+    add_filters,
+    add_reading,
+    chosen,
+    has_filters,
+    instead,
+    location,
+    one_run,
+    reading_options,
+    runs_in,
+)
+from rlenv_robot.cli.output import counted, progress
+
+if TYPE_CHECKING:
+    from recorder.formats.registry import Format
+    from rlenv_curate.cut import Part
+
+__all__ = ["add_cut", "add_merge", "run_cut", "run_merge"]
+
+
+def add_cut(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Copy some episodes of a run or data set, or a span of a run's time, to a new one."
+    parser.epilog = """
+The run is only read. Times count from its first frame. A data set of another project becomes one of the same format.
+
+Examples:
+
+  rlenv-robot data cut RUN NEW --episodes 0,2,5-9
+  rlenv-robot data cut RUN NEW --from 10 --until 25.5
+  rlenv-robot data cut SET NEW --success --top-fraction 0.5
+"""
+    parser.add_argument("run_folder", metavar="RUN", type=location, help="the run or data set to cut from")
+    parser.add_argument("to", metavar="TO", type=Path, help="the new run's folder, or the new data set")
+    parser.add_argument("--from", dest="begin", type=float, default=-math.inf, metavar="S", help="begin, seconds")
+    parser.add_argument("--until", dest="end", type=float, default=math.inf, metavar="S", help="end, seconds")
+    parser.add_argument("--format", metavar="NAME", help="format of the new data set (default: that of the old one)")
+    add_filters(parser)
+    add_reading(parser)
+    parser.set_defaults(run=run_cut)
+
+
+def run_cut(args: argparse.Namespace) -> int:
+    """Write the new run and print what it holds."""
+    from recorder.read.reader import LogReader
+    from recorder.table.load import build
+    from rlenv_curate.cut import Part
+
+    timed = args.begin > -math.inf or args.end < math.inf
+    if not has_filters(args) and not timed:
+        raise ValueError("nothing was chosen: give --episodes, --from, --until or another filter")
+    if not args.begin < args.end:
+        raise ValueError(f"--from is {args.begin:g}, it must be below --until, which is {args.end:g}")
+    if (found := _data_set(args.run_folder, args)) is not None:
+        if timed:
+            raise ValueError(
+                f"--from and --until are for our own runs; {args.run_folder} is a data set of {found.name}"
+            )
+        return _copy_sets([args.run_folder], args, found)
+    folder = one_run(args.run_folder)
+    episodes = None
+    if has_filters(args):
+        existing = [episode.number for episode in LogReader(folder).episodes()]
+        numbers = set(existing if args.episodes is None else args.episodes.among(existing))
+        args.episodes = None
+        if has_filters(args):
+            table = build(folder)
+            numbers &= {int(table.episodes[position]["episode"]) for position in chosen(table, args)}
+        episodes = frozenset(numbers)
+    return _copy([Part(folder, episodes, args.begin, args.end)], args.to)
+
+
+def _data_set(path: Path, args: argparse.Namespace) -> Format | None:
+    """Return the format of another project's data set, or None for our own runs."""
+    from recorder.formats.registry import format_of, recognised
+
+    if not path.exists():
+        return None  # the run's own error says so
+    return recognised(path) or (format_of("mapped") if args.columns else None)
+
+
+def _copy_sets(paths: Sequence[Path], args: argparse.Namespace, found: Format) -> int:
+    """Write the chosen episodes of data sets into a new one and print what it holds."""
+    from hal import SourceError
+    from recorder.formats.registry import writable_format
+    from recorder.table.combine import subset
+    from rlenv_robot.data.folder import read_folder
+
+    if args.format is None and found.write is None:
+        raise SourceError(f"data sets of {found.name} are only read; name a format for the new one: --format lerobot")
+    _, write = writable_format(args.format or found.name)
+    where: Path | Sequence[Path] = paths[0] if len(paths) == 1 else paths
+    table = read_folder(where, **reading_options(args))
+    if has_filters(args):
+        table = subset(table, chosen(table, args))
+    notes = write(table, args.to)
+    print(f"{args.to}: {counted(len(table.starts), 'episode')} as {args.format or found.name}")
+    for note in notes:
+        print(f"note: {note}")
+    return 0
+
+
+def _copy(parts: list[Part], to: Path) -> int:
+    """Copy parts of runs into a new run and print what it holds."""
+    from rlenv_curate.cut import copy_parts
+
+    with progress("copying") as report:
+        copied = copy_parts(parts, to, report)
+    images = f", {counted(copied.images, 'image')}" if copied.images else ""
+    print(f"{to}: {counted(copied.episodes, 'episode')}, {counted(copied.rows, 'frame')}{images}")
+    for note in copied.notes:
+        print(f"note: {note}")
+    return 0
+
+
+# -- data merge ----------------------------------------------------------------------------------------------
+
+
+def add_merge(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Copy several runs or data sets into a new one, in the order of the arguments."
+    parser.epilog = "They are only read, and must hold the same fields. Filters apply to each run by itself."
+    parser.add_argument("runs", metavar="RUN", type=location, nargs="+", help="a run, a folder of runs, or a data set")
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the new run's folder")
+    parser.add_argument("--format", metavar="NAME", help="format of the new data set (default: that of the first one)")
+    add_filters(parser)
+    add_reading(parser)
+    parser.set_defaults(run=run_merge)
+
+
+def run_merge(args: argparse.Namespace) -> int:
+    """Write the new run and print what it holds."""
+    from hal import SourceError
+
+    formats = [_data_set(path, args) for path in args.runs]
+    if all(formats) and formats[0] is not None:
+        return _copy_sets(args.runs, args, formats[0])
+    if any(formats):
+        if args.format is None:
+            raise SourceError("runs and other data sets become one data set: name its format, such as --format lerobot")
+        return _copy_sets(args.runs, args, next(found for found in formats if found is not None))
+    folders = [folder for path in args.runs for folder in runs_in(path)]
+    counts = Counter(folder.resolve() for folder in folders)
+    repeated = sorted({str(folder) for folder in folders if counts[folder.resolve()] > 1})
+    if repeated:
+        raise ValueError(f"{', '.join(repeated)}: named more than once; name each run once")
+    if not folders:
+        raise SourceError(f"no run was found in {', '.join(f'{path}{instead(path)}' for path in args.runs)}")
+    return _copy([_filtered(folder, args) for folder in folders], args.to)
+
+
+def _filtered(run: Path, args: argparse.Namespace) -> Part:
+    from recorder.table.load import build
+    from rlenv_curate.cut import Part
+
+    if not has_filters(args):
+        return Part(run)
+    table = build(run)
+    return Part(run, frozenset(int(table.episodes[position]["episode"]) for position in chosen(table, args)))

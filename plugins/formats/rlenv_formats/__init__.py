@@ -1,0 +1,1 @@
+"""Read and write other projects' recorded data, and data at an address."""

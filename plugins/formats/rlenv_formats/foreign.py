@@ -1,0 +1,175 @@
+"""Read the descriptions of other projects' data sets, which may be damaged, incomplete or hostile.
+
+A description is a few kilobytes of text that says how large everything else is and where it lies. So each size is
+checked against the bytes that are really there before memory is taken, and each path must stay inside the data set.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from string import Formatter
+
+from hal import SourceError
+from recorder.git_lfs import git_lfs_advice
+from recorder.json_data import JsonDict, JsonObject
+from rlenv_formats.remote.mirror import fetched
+
+__all__ = [
+    "MOST_ELEMENTS", "check_file", "check_memory", "fill_pattern", "inside", "listed", "read_mapping",
+    "read_text", "shape_of", "whole_number",
+]  # fmt: skip
+
+MOST_ELEMENTS = 1 << 24
+"""Numbers that one field of one frame may have: four times an image of 1280 x 960 in colour."""
+_TEXT_BYTES = 16 << 20
+"""Largest description that is read at once; Minari's, with a bound for each pixel, is the largest usual one."""
+_FREE_BYTES = 256 << 20
+"""Decoded bytes of one file that are allowed whatever the file's size."""
+_RATIO = 256
+"""Beyond `_FREE_BYTES`: decoded bytes allowed for each byte on disk. Real numbers compress less than 20 times."""
+_FILLED = re.compile(r"0?\d{0,2}d?")
+
+
+def check_file(path: Path) -> Path:
+    """Return the path of a file that is there and is no Git LFS pointer; a remote one is fetched.
+
+    Raises:
+        SourceError: the file is missing, can't be read or fetched, or is a pointer.
+    """
+    fetched(path)
+    if not path.is_file():
+        raise SourceError(f"{path} is missing; the data set is incomplete, fetch it again")
+    try:
+        with path.open("rb") as file:
+            advice = git_lfs_advice(file.read(64))
+    except OSError as error:
+        raise SourceError(f"{path} can't be read: {error}") from error
+    if advice:
+        raise SourceError(f"{path} {advice}")
+    return path
+
+
+def read_text(path: Path, most: int = _TEXT_BYTES) -> str:
+    """Return the text of a file.
+
+    Raises:
+        SourceError: as `check_file`; or it is larger than ``most`` bytes, or not UTF-8.
+    """
+    size = check_file(path).stat().st_size
+    if size > most:
+        raise SourceError(f"{path} has {size} bytes, a description of at most {most} was expected; it is damaged")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"{path} is no text ({error}); fetch it again") from error
+
+
+def read_mapping(path: Path, text: str | None = None) -> JsonDict:
+    """Return the mapping in a JSON file, or in a text of it.
+
+    Raises:
+        SourceError: as `read_text`; or it is not JSON, or no mapping.
+    """
+    try:
+        value = json.loads(read_text(path) if text is None else text)
+    except SourceError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{path} is not JSON: {error}; fetch it again") from error
+    if not isinstance(value, dict):
+        raise SourceError(f"{path} holds a {type(value).__name__}, expected a mapping")
+    return value
+
+
+def whole_number(value: object, what: str, low: int = 0, high: int = 2**31 - 1) -> int:
+    """Return a whole number from a description.
+
+    Raises:
+        SourceError: it is none, or out of range.
+    """
+    number = int(value) if isinstance(value, int) or (isinstance(value, float) and value.is_integer()) else None
+    if number is None or isinstance(value, bool) or not low <= number <= high:
+        raise SourceError(f"{what} is {value!r:.60}, expected a whole number from {low} to {high}")
+    return number
+
+
+def shape_of(value: object, what: str) -> tuple[int, ...]:
+    """Return the shape of one frame's value from a description.
+
+    Raises:
+        SourceError: it is no list of numbers from 1, or has more than `MOST_ELEMENTS` elements.
+    """
+    if not isinstance(value, list | tuple) or len(value) > 8:
+        raise SourceError(f"{what} has shape {value!r:.60}, expected a list of at most 8 whole numbers")
+    shape, size = tuple(whole_number(one, f"{what}: a size in its shape", 1) for one in value), 1
+    for one in shape:
+        size *= one
+    if size > MOST_ELEMENTS:
+        raise SourceError(f"{what} has shape {shape}: {size} numbers a frame, at most {MOST_ELEMENTS} are read")
+    return shape
+
+
+def check_memory(path: Path | str, decoded: int, stored: int) -> None:
+    """Refuse content that would take far more memory than its bytes on disk can mean.
+
+    Args:
+        path: the file, and the part of it, for the message.
+        decoded: bytes in memory.
+        stored: bytes on disk.
+
+    Raises:
+        SourceError: the decoded content is larger than 256 MiB and than 256 times its bytes on disk.
+    """
+    if decoded > max(_FREE_BYTES, _RATIO * stored):
+        raise SourceError(
+            f"{path}: {stored} bytes claim to hold {decoded} bytes of numbers; it is damaged or made to use up memory"
+        )
+
+
+def inside(root: Path, name: object, where: str) -> Path:
+    """Return the path of a file that a description names, below its data set.
+
+    Raises:
+        SourceError: the name is no relative path, or leads out of the data set.
+    """
+    if not isinstance(name, str) or not name or len(name) > 1000 or "\0" in name:
+        raise SourceError(f"{where} names the file {name!r:.60}, expected a relative path")
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or re.match(r"[A-Za-z]:", name):
+        raise SourceError(f"{where} names the file {name!r:.60}, which lies outside of the data set; it is not read")
+    return root / path
+
+
+def fill_pattern(root: Path, pattern: object, where: str, values: JsonObject) -> Path:
+    """Return the path that a pattern such as ``data/chunk-{chunk_index:03d}`` makes of values, below its data set.
+
+    Raises:
+        SourceError: the pattern has other names or formats, or its path leads out of the data set.
+    """
+    if not isinstance(pattern, str):
+        raise SourceError(f"{where} is {pattern!r:.80}, expected a text")
+    try:
+        parts = list(Formatter().parse(pattern))
+    except ValueError as error:
+        raise SourceError(f"{where} is {pattern!r:.80}: {error}") from error
+    for _, name, form, convert in parts:
+        plain = name is None or (name in values and not convert and _FILLED.fullmatch(form or ""))
+        if not plain:
+            raise SourceError(
+                f"{where} is {pattern!r:.80}, allowed in braces are {', '.join(values)}, with a width such as :03d"
+            )
+    try:
+        return inside(root, pattern.format(**values), where)
+    except (ValueError, TypeError) as error:  # a text where the pattern wants a number
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError(f"{where} is {pattern!r:.80}: {error}") from error
+
+
+def listed(items: Iterable[object], most: int = 5) -> str:
+    """Return the first items of a list as a text, with dots for the others."""
+    words = [str(item) for item in items]
+    return ", ".join(words[:most]) + (", ..." if len(words) > most else "")

@@ -1,0 +1,95 @@
+"""Turn the columns that another program recorded of a known robot into that robot's sensors and commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hal import Field, RobotSpec, SourceError
+from rlenv_robot.robot_models import RobotModel, SensorsFrom
+
+__all__ = ["RecordedRobot"]
+
+
+@dataclass(frozen=True)
+class RecordedRobot:
+    """A robot that another program recorded.
+
+    Attributes:
+        spec: its description. Columns that bear a field's name are in its unit, with its signs and zeros.
+        sensors_from: computes sensors that were not recorded, or None.
+    """
+
+    spec: RobotSpec
+    sensors_from: SensorsFrom | None = None
+
+    @classmethod
+    def of(cls, model: RobotModel) -> RecordedRobot:
+        """Return what a recording of a robot of this model means."""
+        return cls(model.load_spec(), model.load_sensors_from())
+
+    @cached_property
+    def fields(self) -> dict[str, Field]:
+        """The robot's fields by name."""
+        return {field.name: field for field in (*self.spec.sensors.fields, *self.spec.commands.fields)}
+
+    def check(self, name: str, values: np.ndarray) -> None:
+        """Check that columns can be a field of the robot; any others pass.
+
+        Raises:
+            SourceError: they have another shape, or values beyond the range by more than a tenth of it.
+        """
+        field = self.fields.get(name)
+        if field is None:
+            return
+        if values.shape[1:] != field.shape:
+            raise SourceError(f"{name} has shape {values.shape[1:]}, the robot's has {field.shape}")
+        low, high = (np.broadcast_to(np.asarray(bound, float), field.shape) for bound in (field.low, field.high))
+        margin = np.where(np.isfinite(high - low), (high - low) / 10, 0.0)
+        wrong = np.argwhere((values < low - margin) | (values > high + margin)).tolist()
+        if wrong:
+            step, *place = wrong[0]
+            raise SourceError(
+                f"{name}{place or ''} is {values[tuple(wrong[0])]:g} in step {step}, the robot's range is "
+                f"{low[tuple(place)]:g} to {high[tuple(place)]:g} {field.unit}; if the column is in another unit, "
+                "convert it, and if it is another quantity, give it another name"
+            )
+
+    def measured(
+        self, observation: Mapping[str, np.ndarray], action: Mapping[str, np.ndarray], stamp_ns: np.ndarray
+    ) -> dict[str, np.ndarray] | None:
+        """Return sensors and applied commands of an episode, as the fields of its rows; None where some are missing.
+
+        What was applied before the first row is unknown; what the command is measured by, within its range, stands in.
+
+        Args:
+            observation: name -> (T, ...).
+            action: name -> (T - 1, ...), that led to rows 1 to T - 1.
+            stamp_ns: (T,).
+        """
+        spec = self.spec
+        if not set(spec.commands.names) <= action.keys():
+            return None
+        sensors = dict(observation)
+        if not set(spec.sensors.names) <= observation.keys():
+            try:
+                sensors = {
+                    **({} if self.sensors_from is None else self.sensors_from(observation, action, stamp_ns)),
+                    **sensors,
+                }
+            except KeyError:
+                return None
+            if not set(spec.sensors.names) <= sensors.keys():
+                return None
+        found = {f"sensor_{name}": sensors[name] for name in spec.sensors.names}
+        for field in spec.commands.fields:
+            applied = np.zeros((len(stamp_ns), *field.shape))
+            applied[1:] = action[field.name]
+            measure = spec.measured_by.get(field.name)
+            if measure is not None:
+                applied[0] = np.clip(sensors[measure][0], field.low, field.high)
+            found[f"applied_{field.name}"] = applied
+        return found

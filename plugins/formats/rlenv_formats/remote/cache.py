@@ -1,0 +1,105 @@
+"""Keep what was fetched in a folder of bounded size: least recently used files go first, and damage is noticed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import threading
+from pathlib import Path
+
+from recorder.read.addresses import BYTES
+
+__all__ = ["FetchCache", "default_folder"]
+
+_DIGEST = hashlib.sha256().digest_size
+_SPARED = 0.9
+"""Share of the bound to which the cache is emptied once it is full."""
+
+
+def default_folder() -> Path:
+    """Return the folder of what was fetched, by the XDG Base Directory Specification."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlenv-robot" / "remote"
+
+
+class FetchCache:
+    """A folder of entries, each with a checksum of its content. Any thread and process may use it.
+
+    Args:
+        folder: made on first use.
+        capacity: bytes of all entries together; the newest entry stays even if it is larger.
+    """
+
+    def __init__(self, folder: Path, capacity: int = BYTES) -> None:
+        self.folder, self.capacity = folder, capacity
+        self._lock = threading.Lock()
+        self._size = -1
+
+    def __contains__(self, key: str) -> bool:
+        """Return whether there is an entry, damaged or not."""
+        return self._path(key).is_file()
+
+    def get(self, key: str) -> bytes | None:
+        """Return an entry's content; None if there is none, or if it is damaged, which removes it."""
+        path = self._path(key)
+        try:
+            stored = path.read_bytes()
+        except OSError:
+            return None
+        content = stored[_DIGEST:]
+        if hashlib.sha256(content).digest() != stored[:_DIGEST]:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        with contextlib.suppress(OSError):  # another process may have removed it
+            os.utime(path)
+        return content
+
+    def put(self, key: str, content: bytes) -> None:
+        """Store an entry, which appears complete or, where nothing can be written, not at all."""
+        path = self._path(key)
+        part = ""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            number, part = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+            with os.fdopen(number, "wb") as file:
+                file.write(hashlib.sha256(content).digest() + content)
+            os.replace(part, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                Path(part).unlink(missing_ok=True)
+            return
+        with self._lock:
+            self._size = self._counted() if self._size < 0 else self._size + len(content) + _DIGEST
+            if self._size > self.capacity:
+                self._size = self._evict(path)
+
+    def _path(self, key: str) -> Path:
+        name = hashlib.sha256(key.encode()).hexdigest()
+        return self.folder / name[:2] / name[2:]
+
+    def _counted(self) -> int:
+        return sum(size for _, size, _ in self._entries())
+
+    def _entries(self) -> list[tuple[int, int, Path]]:
+        """Return time of last use, size and path of each entry."""
+        entries = []
+        for path in self.folder.glob("??/*"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                entries.append((status.st_mtime_ns, status.st_size, path))
+        return entries
+
+    def _evict(self, spared: Path) -> int:
+        """Remove the entries that were not used for longest; return the size of the others."""
+        entries = sorted(self._entries())
+        size = sum(entry[1] for entry in entries)
+        for _, held, path in entries:
+            if size <= self.capacity * _SPARED:
+                break
+            if path != spared:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                size -= held
+        return size

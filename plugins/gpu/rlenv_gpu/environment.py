@@ -1,0 +1,398 @@
+"""Step many simulated environments of one task on a GPU: the tables of a batch with PyTorch's tensors in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ParamSpec, TypeAlias
+
+import numpy as np
+import torch
+
+from hal import BatchState, EpisodeError, Field, SpecError
+from rlenv_gpu.tensor_array import TensorArray
+from rlenv_gpu.tensor_batch import TensorBatch
+from rlenv_robot.tables import Options, check_options
+from rlenv_robot.tasks.agents import map_reward
+from rlenv_robot.tasks.episode_rules import Mode
+from rlenv_robot.tasks.task import Arrays, AveragedTask, Task
+from rlenv_robot.vector.episodes import BatchEnvironment
+from rlenv_robot.vector.validate import check_keys, check_names, malformed
+from rlenv_robot.world import NOTHING
+
+__all__ = ["REFUSALS", "EndedEpisodes", "TensorEnvironment", "for_tensors"]
+
+REFUSALS = ("", "frame_no", "not_finite", "range")
+"""The codes of `hal.Violation` that ``extra_info["refused"]`` counts from 0, which is: not refused."""
+
+DeviceArray: TypeAlias = Any
+"""A `TensorArray`, with which NumPy's functions work, which their type stubs don't know."""
+
+Table = dict[str, Any]
+P = ParamSpec("P")
+
+
+def for_tensors(function: Callable[P, Any]) -> Callable[P, Any]:
+    """Return a function of arrays as one of tensors: it runs on their device, and returns tensors.
+
+    Args:
+        function: takes and returns NumPy's arrays, alone or in dictionaries, such as `FlattenObservation.observe`.
+            It may use what `rlenv_gpu.tensor_array.TensorArray` offers.
+    """
+
+    def called(*args: P.args, **kwargs: P.kwargs) -> Any:
+        given = [_wrapped(arg) for arg in args]
+        return _unwrapped(function(*given, **{name: _wrapped(value) for name, value in kwargs.items()}))
+
+    return called
+
+
+def _wrapped(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _wrapped(each) for name, each in value.items()}
+    return TensorArray(value) if isinstance(value, torch.Tensor) else value
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _unwrapped(each) for name, each in value.items()}
+    return value.tensor if isinstance(value, TensorArray) else value
+
+
+class TensorEnvironment(BatchEnvironment):
+    """The environments of `VectorEnvironment`, on a GPU, with tensors in their tables.
+
+    Same seeds give the same episodes: goals, starts and drawn models. Tables have the same keys, and begin the next
+    episode within the step that ends one (``autoreset="same_step"``). What differs, so that no step waits for the GPU:
+
+    - ``extra_info["final"]`` is there in every step. It is an `EndedEpisodes`, whose entries are computed when they are
+      read; this waits for the GPU.
+    - ``extra_info["refused"]`` takes the place of ``error``: int8 (N,), an index of `REFUSALS`.
+
+    In a step the host enqueues the physics, and draws the next episodes of the environments that ended in the step
+    before; for this it reads one mask, which the GPU has finished by then.
+
+    Args:
+        batch: the robots.
+        task: what they do. Its functions get `rlenv_gpu.tensor_array.TensorArray`.
+        seed: of all randomness; None draws one.
+        mode: as `RobotWorld`'s.
+        streams: as for `VectorEnvironment`.
+
+    Raises:
+        SpecMismatch: the task is for another robot.
+        SpecError: a field of the action is a text, or counted by another.
+        ValueError: an unknown mode, or a robot whose acceleration is limited.
+    """
+
+    autoreset = "same_step"
+
+    def __init__(
+        self,
+        batch: TensorBatch,
+        task: Task,
+        *,
+        seed: int | None = None,
+        mode: Mode = "training",
+        streams: np.ndarray | None = None,
+    ) -> None:
+        for field in task.action:
+            if field.is_text or field.counted_by:
+                raise SpecError(f"action {field.name!r} is a text or a bounded set; step such a task on the CPU")
+        super().__init__(batch, task, seed, mode, streams)
+        if len(self._rules.step_extra.fields):
+            raise SpecError(f"task {task.name!r} takes values beside the action; step it on the CPU")
+        self.batch = batch
+        self.device: torch.device = batch.device
+        self._goal = {field.name: self._zeros(field) for field in task.goal}
+        self._next_goal = {field.name: self._zeros(field) for field in task.goal}
+        self._frame_no: DeviceArray = TensorArray(torch.zeros(batch.num, dtype=torch.int32, device=self.device))
+        self._recent = _RecentMetrics(task, batch.num, self.device) if isinstance(task, AveragedTask) else None
+        self._ended: _MaskOnHost | None = None
+        self._began = False
+
+    def _zeros(self, field: Field) -> DeviceArray:
+        values = torch.from_numpy(np.zeros((self.batch.num, *field.shape), field.numpy_dtype))
+        return TensorArray(values.to(self.device))
+
+    # -- episodes --------------------------------------------------------------------------------------------------
+
+    def reset(self, options: Options = NOTHING) -> Table:
+        """Begin an episode in all environments.
+
+        Args:
+            options: ``seed``, which restarts the count of episodes.
+
+        Returns:
+            Table 1.
+
+        Raises:
+            ValueError: unknown option.
+        """
+        check_options(options, "reset", '{"seed": 7}', ("seed",))
+        everyone, again = np.arange(self.num_envs), self._began and options.get("seed") is None
+        self._restart(options)
+        if again:  # their next episodes are there already
+            self._prepare_again()
+        else:
+            self._prepare(everyone)
+        self._begin(None)
+        self._prepare(everyone)
+        self._ended, self._began = None, True
+        none = torch.zeros(self.num_envs, dtype=torch.int32, device=self.device)
+        return self._table(none, none.clone(), self._extra_info(None))
+
+    def _prepare(self, rows: np.ndarray) -> None:
+        """Draw the next episodes of these environments, and send them to the device."""
+        seeds, starts, goals = self._draw(rows)
+        self.batch.prepare(rows, seeds, starts)
+        numbers = torch.from_numpy(rows).to(self.device)
+        for name, values in goals.items():
+            following = self._next_goal[name].tensor
+            following[numbers] = torch.from_numpy(values).to(following)
+
+    def _begin(self, mask: DeviceArray | None) -> None:
+        """Begin the prepared episodes of these environments, or of all."""
+        self.batch.begin(mask)
+        for name, value in self._goal.items():
+            following = self._next_goal[name]
+            self._goal[name] = following.copy() if mask is None else _rows(mask, following, value)
+        zero: DeviceArray = np.zeros_like(self._frame_no)
+        self._frame_no = zero if mask is None else np.where(mask, zero, self._frame_no)
+        if self._recent is not None:
+            self._recent.begin(mask)
+
+    def _prepare_again(self) -> None:
+        """Draw new episodes for those that began one in the step before; this reads what the GPU has finished."""
+        if self._ended is None:
+            return
+        rows = np.flatnonzero(self._ended.read())
+        if len(rows):
+            self._prepare(rows)
+
+    # -- step ------------------------------------------------------------------------------------------------------
+
+    def step(self, action: Mapping[str, Any]) -> tuple[Table, Table]:
+        """Step all environments by one control period.
+
+        An environment whose own action is illegal does not move: its observation and ``frame_no`` stay, and its reward
+        is 0.
+
+        Args:
+            action: Table 2 with a leading axis; its values are tensors on the device, or arrays, which are sent there.
+
+        Returns:
+            Table 1 and Table 3 with a leading axis.
+
+        Raises:
+            IllegalAction: the batch as a whole is malformed (keys, shapes, types, env_id); nobody moved.
+            EpisodeError: before the first reset.
+        """
+        if not self._began:
+            raise EpisodeError("step before reset: call reset first")
+        values, frame_no = self._check_whole(action)
+        refused = self._refusals(values, frame_no)
+        moved: DeviceArray = refused == 0
+        before, applied = self.batch.sensors, self.batch.applied
+        last = BatchState(before, applied, np.zeros(self.num_envs, np.int64))
+        commands = self._limiter.apply(self.task.command(values, before), last)
+        held = {name: _rows(moved, value, applied[name]) for name, value in commands.items()}
+        self.batch.step(held, moved)
+        self._prepare_again()
+        self._frame_no = self._frame_no + moved
+        after, goal = self.batch.sensors, dict(self._goal)
+        judgement = self._rules.judge(before, values, after, goal, self._frame_no, self.batch.broken, moved)
+        if self._recent is not None:
+            self._recent.add(self.task.metrics(after, goal), moved)
+        done = judgement.terminated | judgement.truncated
+        final = EndedEpisodes(self, done, after, goal)
+        self._begin(done)
+        self._ended = _MaskOnHost(done.tensor)
+        extra = self._extra_info(values)
+        extra["final"], extra["refused"] = final, refused.tensor
+        terminated: DeviceArray = judgement.terminated.astype(np.int32)
+        truncated: DeviceArray = judgement.truncated.astype(np.int32)
+        table = self._table(terminated.tensor, truncated.tensor, extra)
+        reward = map_reward(judgement.reward, _float64)
+        return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
+
+    def _check_whole(self, table: Mapping[str, Any]) -> tuple[dict[str, DeviceArray], DeviceArray]:
+        """Return the fields of the action as arrays of their types, and the frame numbers."""
+        whole: Mapping[str, Any] = check_keys(table, ("env_id", "frame_no", "action"), "")
+        check_names(whole["env_id"], self.env_ids)
+        check_keys(whole["action"], self.action.names, "action")
+        frame_no = self._tensor(table["frame_no"], "frame_no", (self.num_envs,), "iu")
+        values: dict[str, DeviceArray] = {}
+        for field in self.action:
+            kinds = "fiu" if field.numpy_dtype.kind == "f" else "iu"
+            value = self._tensor(table["action"][field.name], field.name, (self.num_envs, *field.shape), kinds)
+            values[field.name] = value if field.numpy_dtype.kind != "f" else value.astype(field.numpy_dtype, copy=False)
+        return values, frame_no
+
+    def _tensor(self, value: Any, name: str, shape: tuple[int, ...], kinds: str) -> DeviceArray:
+        if not isinstance(value, torch.Tensor) and np.asarray(value).dtype.kind not in "biuf":
+            raise malformed("dtype", name, f"{name} is a {type(value).__name__} without numbers")
+        tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
+        array = TensorArray(tensor.detach().to(self.device, non_blocking=True))
+        if array.shape != shape:
+            raise malformed("shape", name, f"{name} has shape {array.shape}, it must be {shape}")
+        if array.dtype.kind not in kinds:
+            raise malformed("dtype", name, f"{name} has type {array.dtype}, expected one of kind {' or '.join(kinds)}")
+        return array
+
+    def _refusals(self, values: dict[str, DeviceArray], frame_no: DeviceArray) -> DeviceArray:
+        """Return why each action is refused, as an index of `REFUSALS`, int8 (N,); and make its values finite."""
+        codes: DeviceArray = np.zeros_like(self._frame_no, np.int8)
+        for field in self.action:
+            value, (low, high) = values[field.name], field.bounds
+            axes = tuple(range(1, value.ndim))
+            fits = ((value >= low) & (value <= high)).all(axis=axes)
+            finite = np.isfinite(value).all(axis=axes)
+            codes = np.where(codes != 0, codes, np.where(finite, np.where(fits, 0, 3), 2)).astype(np.int8)
+            values[field.name] = np.where(np.isfinite(value), value, np.zeros_like(value)).astype(field.numpy_dtype)
+        late: DeviceArray = np.where(frame_no != self._frame_no, 1, codes).astype(np.int8)
+        return late
+
+    # -- tables ----------------------------------------------------------------------------------------------------
+
+    def _extra_info(self, action: Arrays | None) -> dict[str, Any]:
+        state = BatchState(self.batch.sensors, self.batch.applied, np.zeros(0, np.int64))
+        extra: dict[str, Any] = {"applied": _unwrapped(self.batch.applied)}
+        if self.agents:
+            extra["agents"] = self._rules.agent_mapping()
+        if self.mode == "training" and len(self.task.state):
+            extra["state"] = _unwrapped(self.task.privileged(state.sensors, dict(self._goal)))
+        return extra
+
+    def _table(self, terminated: torch.Tensor, truncated: torch.Tensor, extra: dict[str, Any]) -> Table:
+        observation = self.task.observe(self.batch.sensors, dict(self._goal))
+        return {
+            "env_id": self.env_ids,
+            "frame_no": self._frame_no.tensor,
+            "observation": _unwrapped(observation),
+            "extra_info": extra,
+            "terminated": terminated,
+            "truncated": truncated,
+        }
+
+    def close(self) -> None:
+        """Free the simulations. Calling it twice is allowed."""
+        self._began = False
+        super().close()
+
+
+class EndedEpisodes(Mapping[str, Any]):
+    """The episodes that ended in a step: the keys of ``extra_info["final"]``, computed when they are read.
+
+    ``mask`` is bool (N,) and costs nothing. Reading any other entry waits for the GPU, as the number K of rows is not
+    known before: ``index`` (K,), ``frame_no``, ``success``, ``broken`` (K,), ``observation`` and ``metrics`` by name.
+
+    Args:
+        envs: the environments, at the end of the step and before the next episodes begin.
+        mask: bool, (N,).
+        sensors: of all environments, at the end of the step.
+        goal: of all environments, at the end of the step.
+    """
+
+    def __init__(self, envs: TensorEnvironment, mask: DeviceArray, sensors: Arrays, goal: Arrays) -> None:
+        self.mask: torch.Tensor = mask.tensor
+        self._rules, self._task, self._device = envs._rules, envs.task, envs.device
+        self._sensors, self._goal = dict(sensors), dict(goal)
+        self._frame_no, self._broken = envs._frame_no, envs.batch.broken
+        self._means = None if envs._recent is None else envs._recent.means()
+        self._index: torch.Tensor | None = None
+
+    @property
+    def _rows(self) -> torch.Tensor:
+        if self._index is None:
+            self._index = torch.nonzero(self.mask)[:, 0]
+        return self._index
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in _FINAL:
+            raise KeyError(key)
+        rows = self._rows
+        if key == "index":
+            return rows
+        if key == "frame_no":
+            return self._frame_no.tensor[rows]
+        if key == "broken":
+            return self._broken.tensor[rows]
+        chosen = TensorArray(rows)
+        sensors, goal = ({n: v[chosen] for n, v in part.items()} for part in (self._sensors, self._goal))
+        if key == "observation":
+            return _unwrapped(self._task.observe(sensors, goal))
+        means = None if self._means is None else {name: value[chosen] for name, value in self._means.items()}
+        if key == "metrics":
+            return _unwrapped(self._task.metrics(sensors, goal) if means is None else means)
+        if means is None:
+            success: DeviceArray = self._task.success(sensors, goal)
+        else:
+            assert isinstance(self._task, AveragedTask)
+            success = self._task.average_success(means, sensors, goal)
+        return (success & ~self._broken[chosen]).tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_FINAL)
+
+    def __len__(self) -> int:
+        return len(_FINAL)
+
+
+_FINAL = ("index", "frame_no", "observation", "success", "metrics", "broken")
+
+
+class _MaskOnHost:
+    """A mask on its way to the host, behind the device's work so far; later work does not delay it."""
+
+    def __init__(self, mask: torch.Tensor) -> None:
+        self._event = torch.cuda.Event() if mask.is_cuda else None
+        self._mask = torch.empty(mask.shape, dtype=torch.bool, pin_memory=mask.is_cuda)
+        self._mask.copy_(mask, non_blocking=True)
+        if self._event is not None:
+            self._event.record()
+
+    def read(self) -> np.ndarray:
+        """Return the mask, bool (N,), when it has arrived."""
+        if self._event is not None:
+            self._event.synchronize()
+        mask: np.ndarray = self._mask.numpy()
+        return mask
+
+
+class _RecentMetrics:
+    """The metrics of the last readings of all episodes, as `rlenv_robot.tasks.episode_rules.RecentMetrics`."""
+
+    def __init__(self, task: AveragedTask, num: int, device: torch.device) -> None:
+        self._length = task.averaged_readings
+        self._slots = TensorArray(torch.arange(self._length, device=device))
+        self._counts = TensorArray(torch.zeros(num, dtype=torch.int64, device=device))
+        self._rings: dict[str, DeviceArray] = {}
+
+    def begin(self, mask: DeviceArray | None) -> None:
+        """Forget the readings of these episodes, which begin."""
+        kept = np.zeros_like(self._counts, bool) if mask is None else ~mask
+        self._counts = self._counts * kept
+        self._rings = {name: np.where(kept[:, None], ring, 0.0) for name, ring in self._rings.items()}
+
+    def add(self, metrics: Mapping[str, Any], moved: DeviceArray) -> None:
+        """Add a reading's metrics, each (N,), where there was a new reading."""
+        here: DeviceArray = ((self._counts % self._length)[:, None] == self._slots) & moved[:, None]
+        for name, value in metrics.items():
+            ring = self._rings[name] if name in self._rings else np.zeros_like(here, np.float64)
+            self._rings[name] = np.where(here, value[:, None], ring)
+        self._counts = self._counts + moved
+
+    def means(self) -> dict[str, DeviceArray]:
+        """Return each metric's mean over the last readings, (N,)."""
+        counts = np.maximum(np.minimum(self._counts, self._length), 1)
+        return {name: ring.sum(axis=1) / counts for name, ring in self._rings.items()}
+
+
+def _rows(mask: DeviceArray, one: DeviceArray, other: DeviceArray) -> DeviceArray:
+    """Return the rows of ``one`` where the mask is true, and else those of ``other``."""
+    chosen: DeviceArray = np.where(mask.reshape(len(mask), *(1,) * (one.ndim - 1)), one, other)
+    return chosen
+
+
+def _float64(values: DeviceArray) -> torch.Tensor:
+    return values.astype(np.float64).tensor

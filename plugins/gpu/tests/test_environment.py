@@ -1,0 +1,162 @@
+"""Environments on a device: the tables of `VectorEnvironment` with tensors, and the same episodes."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlenv_robot as rr
+from hal import BatchState, EpisodeError, IllegalAction
+from hal.guarding.command_limiter import CommandLimiter
+from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot.registry import task as make_task
+from rlenv_robot.robot_models import robot_model_of
+from rlenv_robot.tasks.episode_rules import EpisodeRules
+from rlenv_robot.vector.env import VectorEnvironment
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra train)")
+
+from rlenv_gpu.tensor_array import TensorArray  # noqa: E402
+
+needs_warp = pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in ("warp", "mujoco_warp")),
+    reason="MuJoCo Warp is not installed (extra gpu)",
+)
+TASKS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("go2-walk", {}), ("go2-walk", {"terrain": "rough", "height_scan": (3, 3), "command_hold_s": (0.5, 1.0)}),
+    ("go2-walk", {"terrain": "stairs"}), ("so101-reach", {}), ("so101-push", {}), ("so101-pick-place", {}),
+    ("so101-pair-lift", {}), ("so101-errand", {"cubes": 2}), ("so101-drawer", {}), ("so101-lid", {}),
+    ("so101-insert", {}), ("so101-stack", {}), ("so101-sort", {}),
+)  # fmt: skip
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every array of nested mappings and tuples, with its place."""
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from leaves(each, f"{path}.{name}")
+    elif isinstance(value, tuple):
+        for number, each in enumerate(value):
+            yield from leaves(each, f"{path}.{number}")
+    elif value is not None and not isinstance(value, list | str):
+        yield path, value
+
+
+def host(value: Any) -> np.ndarray:
+    value = getattr(value, "tensor", value)
+    return value.cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def assert_same(ours: Any, theirs: Any, tolerance: float = 1e-5) -> None:
+    pairs = dict(leaves(ours))
+    assert pairs.keys() == dict(leaves(theirs)).keys()
+    for path, value in leaves(theirs):
+        assert host(pairs[path]).dtype == np.asarray(value).dtype, path
+        np.testing.assert_allclose(host(pairs[path]), value, atol=tolerance, rtol=tolerance, err_msg=path)
+
+
+def on_device(arrays: Mapping[str, np.ndarray]) -> Any:
+    return {name: TensorArray(torch.from_numpy(np.array(value))) for name, value in arrays.items()}
+
+
+@pytest.mark.parametrize(("name", "settings"), TASKS, ids=[f"{name} {list(kw)}" for name, kw in TASKS])
+def test_a_tasks_functions_take_what_is_on_a_device(name: str, settings: dict[str, Any]) -> None:
+    """Rewards, ends, commands, limits and flat vectors are those of NumPy's arrays, in their types."""
+    task, rng = make_task(name, **settings), np.random.default_rng(0)
+    with rr.make_vector(task, 3, seed=0) as envs:
+        table = envs.reset()
+        before = {n: np.array(v) for n, v in envs._batch_state.sensors.items()}  # type: ignore[union-attr]
+        action = {f.name: rng.uniform(-0.1, 0.1, (3, *f.shape)).astype(f.numpy_dtype) for f in task.action}
+        action = {n: np.clip(value, *task.action[n].bounds).astype(value.dtype) for n, value in action.items()}
+        envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
+        after, goal, spec = dict(envs._batch_state.sensors), envs._goal, envs.batch.spec  # type: ignore[union-attr]
+        applied = dict(envs._batch_state.applied)  # type: ignore[union-attr]
+    rules, limiter, stamps = EpisodeRules(task, spec, "training"), CommandLimiter(spec), np.zeros(3, np.int64)
+    host_args = (before, action, after, goal)
+    device_args = tuple(map(on_device, host_args))
+    none = TensorArray(torch.zeros(3, dtype=torch.bool))
+    number = TensorArray(torch.tensor([1, 2, task.steps], dtype=torch.int32))
+    judged = rules.judge(*device_args, number, none)  # type: ignore[call-overload]
+    assert_same(tuple(judged), tuple(rules.judge(*host_args, number.tensor.numpy(), np.zeros(3, bool))))
+    for function in (task.metrics, task.success, task.observe, task.privileged):
+        assert_same(function(*device_args[2:]), function(*host_args[2:]))
+    commands = limiter.apply(task.command(action, before), BatchState(before, applied, stamps))
+    ours = task.command(*device_args[1::-1])
+    assert_same(limiter.apply(ours, BatchState(device_args[0], on_device(applied), stamps)), commands)
+    if name != "so101-errand":
+        flat, seen = flat_for(task), task.observe(after, goal)
+        assert_same(flat.observe(on_device(seen)), flat.observe(seen))
+        vector = rng.uniform(-1.1, 1.1, (3, flat.action_size)).astype(np.float32)
+        assert_same(flat.act(on_device({"v": vector})["v"], on_device(seen)), flat.act(vector, seen))
+
+
+@needs_warp
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["so101-reach", "go2-walk"])
+def test_episodes_are_those_of_the_batch_whose_tables_are_on_the_host(name: str) -> None:
+    """Both on Warp's CPU device, whose kernels are the same: 20 steps, three episodes each, refused actions."""
+    from rlenv_gpu import WarpBatch
+    from rlenv_gpu.environment import REFUSALS, for_tensors
+
+    task, num, rng = make_task(name, steps=8), 4, np.random.default_rng(1)
+    theirs = VectorEnvironment(WarpBatch(robot_model_of(task).make_sim_model(looks=False), num, "cpu"), task, seed=3)
+    ours = rr.make_vector(task, num, seed=3, device="warp:cpu", arrays="torch")
+    table, tensors = theirs.reset(), ours.reset()
+    flat = flat_for(task)
+    (field,) = task.action
+    for step in range(20):
+        for key in ("frame_no", "observation", "terminated", "truncated"):
+            assert_same(tensors[key], dict(table)[key])
+        np.testing.assert_allclose(
+            host(for_tensors(flat.observe)(tensors["observation"])), flat.observe(table["observation"]), atol=1e-5
+        )
+        values = np.clip(rng.normal(0, 0.3, (num, *field.shape)), *field.bounds).astype(np.float32)
+        frame_no = np.array(table["frame_no"])
+        if step in (4, 5, 6):
+            values[step - 4, 0] = {4: np.nan, 5: 99.0, 6: values[2, 0]}[step]
+            frame_no[step - 4] += step == 6
+        sent = {"env_id": table["env_id"], "frame_no": frame_no, "action": {field.name: values}}
+        table, reward = theirs.step(sent)
+        tensors, paid = ours.step({
+            "env_id": tensors["env_id"], "frame_no": torch.from_numpy(frame_no.copy()),
+            "action": {field.name: torch.from_numpy(values.copy())},
+        })  # fmt: skip
+        extra, more = table["extra_info"], tensors["extra_info"]
+        assert_same(paid["reward"], reward["reward"])
+        assert_same(more["applied"], extra["applied"])
+        assert_same(more.get("state"), extra.get("state"), 1e-4)
+        codes = {row: REFUSALS[code] for row, code in enumerate(more["refused"].tolist()) if code}
+        assert codes == {row: error["code"] for row, error in extra.get("error", {}).items()}
+        assert (step in (4, 5, 6)) == bool(codes)
+        assert ("final" in extra) == bool(more["final"].mask.any())
+        if "final" in extra:
+            assert_same(more["final"], extra["final"])
+            assert list(more["final"]["index"]) == np.flatnonzero(host(more["final"].mask)).tolist()
+    for options in ({}, {}, {"seed": 5}, {}):
+        assert_same(ours.reset(options)["observation"], theirs.reset(options)["observation"])
+    ours.close()
+    theirs.close()
+
+
+@needs_warp
+@pytest.mark.timeout(900)
+def test_a_batch_that_is_malformed_is_refused_whole() -> None:
+    envs = rr.make_vector("so101-reach", 2, seed=0, device="warp:cpu", arrays="torch")
+    with pytest.raises(EpisodeError):
+        envs.step({})
+    table = envs.reset()
+    good = {"env_id": table["env_id"], "frame_no": table["frame_no"], "action": {"joint_target": np.zeros((2, 6))}}
+    malformed: tuple[dict[str, Any], ...] = (
+        {"action": {}}, {"action": {"joint_target": np.zeros((2, 5))}}, {"env_id": ["a", "b"]}, {"extra": 1},
+        {"action": {"joint_target": np.array([["x"] * 6] * 2)}}, {"frame_no": np.zeros(2)},
+    )  # fmt: skip
+    for changed in malformed:
+        with pytest.raises(IllegalAction):
+            envs.step({**good, **changed})
+    assert (host(envs.step(good)[0]["frame_no"]) == 1).all()
+    with pytest.raises(ValueError, match="arrays"):
+        rr.make_vector("so101-reach", 2, arrays="torch")

@@ -1,0 +1,114 @@
+"""The draws of the episodes of a batch of environments, wherever its numbers are: on the host or on a device."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Protocol, Self
+
+import numpy as np
+
+from hal import RobotSpec, Spec
+from hal.guarding.command_limiter import CommandLimiter
+from rlenv_robot.tables import Options
+from rlenv_robot.tasks.episode_rules import EpisodeRules, Mode, check_seed, random_seed
+from rlenv_robot.tasks.task import Arrays, Task
+from rlenv_robot.vector.validate import check_streams
+from rlenv_robot.world import NOTHING
+
+__all__ = ["BatchEnvironment", "DescribedBatch"]
+
+
+class DescribedBatch(Protocol):
+    """N robots, wherever their numbers are."""
+
+    @property
+    def spec(self) -> RobotSpec:
+        """The description of each robot."""
+        ...
+
+    @property
+    def num(self) -> int:
+        """Number of robots."""
+        ...
+
+    def close(self) -> None:
+        """Release threads and memory."""
+        ...
+
+
+class BatchEnvironment:
+    """What environments of one task that step together share, wherever their numbers are.
+
+    Environment i draws its episodes from (seed, i, episode).
+
+    Args:
+        batch: the robots.
+        task: what they do.
+        seed: of all randomness; None draws one.
+        mode: as `RobotWorld`'s.
+        streams: as for `VectorEnvironment`.
+
+    Raises:
+        SpecMismatch: the task is for another robot.
+        ValueError: an unknown mode, or a robot whose acceleration is limited.
+    """
+
+    def __init__(
+        self, batch: DescribedBatch, task: Task, seed: int | None, mode: Mode, streams: np.ndarray | None
+    ) -> None:
+        if batch.spec.limits.max_acceleration:
+            raise ValueError(
+                f"robot {batch.spec.name!r} has limits on acceleration, which a batch does not apply; leave "
+                "max_acceleration out of its spec, and set it on the guard of the one robot that moves"
+            )
+        self._rules, self._limiter = EpisodeRules(task, batch.spec, mode), CommandLimiter(batch.spec)
+        self.task, self.num_envs, self.mode = task, batch.num, mode
+        self.agents = self._rules.agents
+        self.env_ids = [uuid.uuid4().hex for _ in range(batch.num)]
+        self._close = batch.close
+        self._seed = random_seed() if seed is None else check_seed(seed)
+        self._streams = check_streams(streams, batch.num)
+        self._episodes = np.zeros(batch.num, np.int64)
+
+    @property
+    def observation(self) -> Spec:
+        """Of one environment, without the leading axis."""
+        return self.task.observation
+
+    @property
+    def action(self) -> Spec:
+        """Of one environment, without the leading axis."""
+        return self.task.action
+
+    def _restart(self, options: Options) -> None:
+        """Take up the seed of a reset's options, which restarts the count of episodes."""
+        if options.get("seed") is not None:
+            self._seed = check_seed(options["seed"])
+            self._episodes[:] = 0
+
+    def _draw(self, rows: np.ndarray) -> tuple[np.ndarray, Arrays, Arrays]:
+        """Draw the next episodes of these environments: seeds of the robots' resets (n,), starts and goals (n, ...)."""
+        seeds = np.zeros(len(rows), np.int64)
+        starts: dict[str, list[np.ndarray]] = {}
+        goals: dict[str, list[np.ndarray]] = {}
+        for place, env in enumerate(rows.tolist()):
+            stream, number = int(self._streams[env]), int(self._episodes[env])
+            episode, seeds[place] = self._rules.draw(self._seed, stream, number, NOTHING)
+            for values, drawn in ((goals, episode.goal), (starts, episode.start)):
+                for name, value in drawn.items():
+                    values.setdefault(name, []).append(np.asarray(value))
+        self._episodes[rows] += 1
+        stacked_starts, stacked_goals = (
+            {name: np.stack(values) for name, values in part.items()} for part in (starts, goals)
+        )
+        return seeds, stacked_starts, stacked_goals
+
+    def close(self) -> None:
+        """Close the batch. Calling it twice is allowed."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

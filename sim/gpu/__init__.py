@@ -1,8 +1,0 @@
-"""Batches of simulations on a GPU (MuJoCo Warp): with sensors on the host, or with everything on the device.
-
-`sim.gpu.tensor_batch` needs PyTorch and is imported by itself.
-"""
-
-from sim.gpu.warp_batch import STATE, WarpBatch, WarpDevice
-
-__all__ = ["STATE", "WarpBatch", "WarpDevice"]
