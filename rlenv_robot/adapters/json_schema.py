@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hal import Field, Spec
 from hal.field import JsonDict
 from rlenv_robot.env import Environment
-from rlenv_robot.source import SourceData
 from rlenv_robot.tables import RECORDED, step_extra_of
 from rlenv_robot.world import ACTION_MASK, masks_of
+
+if TYPE_CHECKING:
+    from rlenv_robot.source import SourceData
 
 __all__ = ["plain_json", "protocol_schema", "source_schema"]
 

@@ -40,7 +40,10 @@ class ServeCompanion(Protocol):
         ...
 
     def commands(self, args: argparse.Namespace, profile: Profile) -> Iterable[tuple[str, Sequence[str]]]:
-        """Yield each verb to run, and its arguments after the server's address, without ``--keys``, ``--telemetry``."""
+        """Yield each verb to run, such as ``operate view``, and its arguments after the server's address.
+
+        ``--keys`` and ``--telemetry`` are added to them.
+        """
         ...
 
 
@@ -118,7 +121,7 @@ def _with_clients(profile: Profile, commands: Sequence[_Command], keys: str | No
 @contextmanager
 def _client(server: Server, verb: str, arguments: Sequence[str]) -> Iterator[None]:
     """Run a client of a server in a process of its own, which leaves the loop's thread alone with Python's lock."""
-    command = [sys.executable, "-m", "rlenv_robot", verb, server.address, *arguments]
+    command = [sys.executable, "-m", "rlenv_robot", *verb.split(), server.address, *arguments]
     process = subprocess.Popen([*command, "--telemetry", server.telemetry])
     try:
         yield

@@ -170,7 +170,7 @@ class _VirtualArm:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "arm"
-        command = [sys.executable, "-m", "rlenv_robot", "twin", "so101", "--bus", "--link", str(self.path)]
+        command = [sys.executable, "-m", "rlenv_robot", "robot", "twin", "so101", "--bus", "--link", str(self.path)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if not self._said():
             raise RobotError("the virtual arm did not start")
