@@ -33,6 +33,7 @@ from rlenv_bridges.from_gymnasium import from_gymnasium as from_gymnasium
 from rlenv_bridges.from_pettingzoo import from_pettingzoo as from_pettingzoo
 from rlenv_bridges.pettingzoo import to_pettingzoo as to_pettingzoo
 from rlenv_bridges.pettingzoo import to_pettingzoo_aec as to_pettingzoo_aec
+from rlenv_bridges.turn_based import one_at_a_time as one_at_a_time
 from rlenv_kit import check_environment as check_environment
 from rlenv_kit import check_robot as check_robot
 from rlenv_kit import check_source as check_source
@@ -54,7 +55,6 @@ from rlenv_robot.registry import register_task as register_task
 from rlenv_robot.registry import robot as robot
 from rlenv_robot.registry import task as task
 from rlenv_robot.robot_env.core import RobotWorld as RobotWorld
-from rlenv_robot.robot_env.turn_based import one_at_a_time as one_at_a_time
 from rlenv_robot.robot_models import RobotModel as RobotModel
 from rlenv_robot.robot_models import register_robot as register_robot
 from rlenv_robot.robot_models import robot_names as robot_names

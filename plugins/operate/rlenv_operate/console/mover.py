@@ -23,17 +23,17 @@ from rlenv_operate.console.access import Visitor
 from rlenv_operate.console.hand import HandFollower
 from rlenv_operate.console.messages import Drive
 from rlenv_operate.console.questions import QuestionBox
-from rlenv_robot.env import Environment, Observer
-from rlenv_robot.registry import robot, task
-from rlenv_robot.robot_env.core import RobotWorld
-from rlenv_robot.robot_env.intervention import ActionBlender
-from rlenv_robot.robot_env.teleoperation import (
+from rlenv_operate.episode import (
     FREE_STEPS,
     GivenVerdict,
     bounded_velocity,
     expert_recorder,
     teleop_world,
 )
+from rlenv_robot.env import Environment, Observer
+from rlenv_robot.registry import robot, task
+from rlenv_robot.robot_env.core import RobotWorld
+from rlenv_robot.robot_env.intervention import ActionBlender
 from rlenv_robot.robot_models import robot_model_of
 from rlenv_robot.tables import ActionTable, ObservationTable, Options
 from rlenv_robot.tasks.free import Free

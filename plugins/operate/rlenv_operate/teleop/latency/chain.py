@@ -17,12 +17,12 @@ from hal.drivers.bus import Port
 from hal.drivers.sts3215 import TABLE
 from hal.wrapper import RobotWrapper
 from real import Server
+from rlenv_operate.episode import TeleopEpisode
 from rlenv_operate.teleop.latency.trials import TrialWatch
 from rlenv_robot.env import Environment
 from rlenv_robot.registry import robot
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_env.intervention import Operator
-from rlenv_robot.robot_env.teleoperation import TeleopEpisode
 from rlenv_robot.tasks.free import Free
 
 __all__ = ["Client", "EpisodeClient", "ServedChain", "StampedDriver", "StampedPort", "pose_of"]
