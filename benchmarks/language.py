@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 import rlenv_robot as rr
-from rlenv_language.chat.learner import ChatLearner, LearnerSettings, Rehearsal, train_tokenizer
+from rlenv_language.chat.learner import CachedEnv, ChatLearner, LearnerSettings, train_tokenizer
 from rlenv_language.chat.tokens import render
 from rlenv_language.chat.transcripts import Transcript, read_transcripts
 from rlenv_language.gem import GemEnv
@@ -71,7 +71,7 @@ def demonstrate(count: int, seed: int) -> list[Transcript]:
         return read_transcripts(rr.open_source(Path(folder)))
 
 
-def demonstrator_successes(world: Rehearsal, seeds: Sequence[int], seed: int) -> int:
+def demonstrator_successes(world: CachedEnv, seeds: Sequence[int], seed: int) -> int:
     """Return on how many seeds the demonstrator succeeds."""
     rng, total = np.random.default_rng([seed, 1]), 0
     for one in seeds:
@@ -88,7 +88,7 @@ def learn(
     demonstrations: list[Transcript],
     episodes: int,
     settings: LearnerSettings,
-    world: Rehearsal,
+    world: CachedEnv,
     seeds: Sequence[int],
     progress: bool = False,
 ) -> tuple[int, int, float]:
@@ -106,7 +106,7 @@ def learn(
     return imitated, successes(learner, world, seeds), time.perf_counter() - begin
 
 
-def successes(learner: ChatLearner, world: Rehearsal, seeds: Sequence[int]) -> int:
+def successes(learner: ChatLearner, world: CachedEnv, seeds: Sequence[int]) -> int:
     return sum(bool(one.success) for one in learner.play(world, list(seeds), greedy=True))
 
 
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--tune", action="store_true", help="play the seeds for tuning instead of the held-out ones")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    seeds, world = list(TUNING if args.tune else HELD_OUT), Rehearsal(make)
+    seeds, world = list(TUNING if args.tune else HELD_OUT), CachedEnv(make)
     mixes = MIXES if args.sweep else ((DEMONSTRATIONS, EPISODES),)
     print("method  seed  demonstrations  episodes    demonstrator      imitated          learned           ahead  s")
     rows = []

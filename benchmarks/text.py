@@ -85,8 +85,9 @@ def _round_trips(make: Callable[[], Environment]) -> list[float]:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             file = connection.makefile("rb")
             key = base64.b64encode(os.urandom(16)).decode()
-            head = f"GET /ws HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nSec-WebSocket-Key: {key}\r\n\r\n"
-            connection.sendall(head.encode())
+            head = ("GET /ws HTTP/1.1", f"Host: {host}", "Upgrade: websocket", "Connection: Upgrade",
+                    f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13", "", "")  # fmt: skip
+            connection.sendall("\r\n".join(head).encode())
             while file.readline() != b"\r\n":
                 pass
             for _ in range(BLOCKS):

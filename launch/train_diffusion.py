@@ -11,11 +11,11 @@ import tempfile
 import torch
 
 import rlenv_robot
+from rlenv_learn.imitation.chunk_network import ChunkFields, ChunkNetworkPolicy
 from rlenv_learn.imitation.demonstrations import record_demonstrations
 from rlenv_learn.imitation.diffusion import DiffusionPolicy
 from rlenv_learn.imitation.learning import learn_chunks, load_windows
 from rlenv_robot import LearningCurve, open_source
-from rlenv_robot.policies.chunk_network import ChunkFields, ChunkNetworkPolicy
 from rlenv_robot.policies.chunks import ChunkExecution
 from rlenv_robot.policies.deployment import robot_of_training
 from rlenv_robot.training.trials import conditions

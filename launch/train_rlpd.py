@@ -1,7 +1,8 @@
-"""RLPD (Ball et al. 2023), run on arms as HIL-SERL (Luo et al. 2024): an actor with the robot, a learner beside it.
+"""Learn on an arm from demonstrations and corrections: an actor with the robot, and a learner beside it.
 
 `python launch/train_rlpd.py --demos demos --folder pick --robot tcp://10.0.0.7:5555 --keys keys` (extras: train, onnx).
-Actor and learner go on from the folder after any end; the policy is then in it (docs/trainers.md).
+This is HG-DAgger (Kelly et al. 2019): the critics of RLPD are trained too, but the actor never learns from them.
+Both processes continue from the folder after any end; the policy is then in it (docs/trainers.md).
 """
 
 import argparse
@@ -29,12 +30,12 @@ from rlenv_tabletop.scripted import SCRIPTS
 RULES = {"so101-pick-place": {"release": False, "steps": 240}}  # time for people, and for an arm behind a guard
 QUICK, TRIAL = {"so101-pick-place": {"steps": 100}}, {"so101-pick-place": {"steps": 180}}  # in train, and its trials
 DEMONSTRATIONS, TRIALS, EPISODES, ARM = 30, 9, 100, 0  # the last is the twin's seed
-PERSON = partial(ScriptedOperator, difference=0.02, patience=70, hand_back=8)  # corrects early and briefly
-SETTINGS = RlpdSettings(hold=1, view="gripper", average=0.005, noise=0.15, ratio=0.0333, imitations=20, warm_up=99_999)
+OPERATOR = partial(ScriptedOperator, difference=0.02, patience=70, hand_back=8)  # corrects early and briefly
+SETTINGS = RlpdSettings(hold=1, view="gripper", average=0.005, noise=0.15, ratio=0.0333, imitations=20, warm_up=None)
 
 
 def train(name="so101-pick-place", steps=54_000, seed=0, quiet=False):
-    """A policy after so many steps in simulation, with scripted demonstrations and help, and how it came about."""
+    """A policy after so many simulated steps, by scripted demonstrations and corrections, and how it came about."""
     torch.set_num_threads(1)
     rule = {"rewards": "sparse", **RULES.get(name, {}), **QUICK.get(name, {})}
     task, test = rlenv_robot.task(name, **rule), twin_vector(name, EPISODES, ARM, **rule | TRIAL.get(name, {}))
@@ -45,8 +46,8 @@ def train(name="so101-pick-place", steps=54_000, seed=0, quiet=False):
             for _ in range(DEMONSTRATIONS):
                 list(run_episode(env, SCRIPTS[name](), options)), options.clear()
         curve.add(0, (learner := Learner(folder, task, [folder / "demos"], SETTINGS, seed)).policy())
-        person = PERSON(SCRIPTS[name]()) if can_intervene(task) else None
-        with simulated(task, folder / LOGS, person, ARM) as env:
+        operator = OPERATOR(SCRIPTS[name]()) if can_intervene(task) else None
+        with simulated(task, folder / LOGS, operator, ARM) as env:
             actor = OnlineActor(env, flat_for(task), folder, SETTINGS, seed)
             for _ in take_turns(actor, learner, steps, seed + 1):
                 if actor.frames * TRIALS >= len(curve.points) * steps:
@@ -70,10 +71,10 @@ if __name__ == "__main__":
     if given.role == "learner":
         sys.exit(print(f"the policy is {session.learn()}"))
     learner = LearnerProcess([sys.executable, *sys.argv, "--role", "learner"]) if given.role == "both" else None
-    operators = {"keys": lambda: Keyboard(task.action), "script": lambda: PERSON(SCRIPTS[given.task]())}
+    operators = {"keys": lambda: Keyboard(task.action), "script": lambda: OPERATOR(SCRIPTS[given.task]())}
     operator, judge = operators.get(given.intervene, lambda: None)(), Terminal() if given.reward == "verdict" else None
-    people = {"keys": given.keys or None, "operator": operator, "judge": judge}
-    for outcome in session.act(given.robot, given.steps, learner, **people):
+    by_person = {"keys": given.keys or None, "operator": operator, "judge": judge}
+    for outcome in session.act(given.robot, given.steps, learner, **by_person):
         print(f"success {outcome.success!s:5}   {outcome.frames} steps   {outcome.end}", flush=True)
     if learner is not None:
         learner.close()

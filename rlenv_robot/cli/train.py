@@ -147,7 +147,7 @@ def _train_by_evolution(args: argparse.Namespace, out: Path) -> int:
         bar = search_bar(bars, "train by evolution")
 
         def progress(generation: Generation) -> None:
-            tracker.add(generation.number + 1, generation.figures)
+            tracker.add(generation.number + 1, generation.metrics)
             bar(generation)
 
         trained = train_in_simulation(args.name, seconds, args.seed, progress, settings, steps)
@@ -293,7 +293,7 @@ def run_retrain(args: argparse.Namespace) -> int:
 
         def progress(generation: Generation) -> None:
             bar(generation)
-            tracker.add(generation.number + 1, generation.figures)
+            tracker.add(generation.number + 1, generation.metrics)
 
         retrained = retrain_from_record(
             args.runs, start, chosen, math.inf if args.seconds is None else args.seconds, args.seed, progress,

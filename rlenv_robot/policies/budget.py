@@ -1,4 +1,4 @@
-"""Limit the memory that a policy's file may take, whoever wrote the file."""
+"""Limit the memory that loading a policy's file may take."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from hal import RobotError, Spec
 __all__ = ["HEADER_BYTES", "MEBIBYTES", "VARIABLE", "budget_bytes", "check_specs", "over_budget", "read_within"]
 
 VARIABLE = "RLENV_ROBOT_POLICY_MIB"
-"""The environment variable that sets another budget."""
+"""Environment variable with another budget, MiB."""
 MEBIBYTES = 1024
-"""The budget without it: ten times the largest policy of our pages."""
+"""Default budget, ten times the largest policy of the documentation."""
 HEADER_BYTES = 4 << 20
-"""Bytes of a description (JSON) in or beside a policy's file; a parsed one takes up to 30 times as much."""
+"""Largest description (JSON) in or beside a policy's file, bytes. Parsed, it takes up to 30 times as much."""
 
 
 def budget_bytes() -> int:
-    """Return the bytes that a policy's file may have, and that its arrays may take.
+    """Return the largest size of a policy's file, and of its arrays in memory, bytes.
 
     Raises:
-        RobotError: the environment variable holds no whole number above 0.
+        RobotError: the environment variable is not a whole number above 0.
     """
     text = os.environ.get(VARIABLE, str(MEBIBYTES))
     if not text.isdecimal() or not int(text):
@@ -30,12 +30,12 @@ def budget_bytes() -> int:
 
 
 def over_budget(path: str | Path, what: str, size: int | None = None) -> RobotError:
-    """Return the error for a file that needs more than the budget.
+    """Return the error for a file that exceeds the budget.
 
     Args:
         path: of the file.
-        what: the part that needs them, such as ``its arrays``.
-        size: bytes that it needs; None: unknown, more than the budget.
+        what: the part that needs the memory, such as ``its arrays``.
+        size: needed bytes; None if unknown.
     """
     most = budget_bytes() >> 20
     needed = f"more than {most}" if size is None else str(-(-size >> 20))
@@ -49,8 +49,8 @@ def read_within(path: Path) -> bytes:
     """Return a file's content.
 
     Raises:
-        RobotError: it is larger than the budget, or no regular file.
-        OSError: it can't be read.
+        RobotError: the file is larger than the budget, or not a regular file.
+        OSError: the file can't be read.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise RobotError(f"{path}: is no regular file, so no policy")
@@ -62,10 +62,10 @@ def read_within(path: Path) -> bytes:
 
 
 def check_specs(path: str | Path, *specs: Spec) -> None:
-    """Refuse a policy one of whose observations or actions alone is larger than the budget.
+    """Refuse a policy with a single observation or action that is larger than the budget.
 
     Raises:
-        RobotError: a spec's fields are larger.
+        RobotError: the fields of a spec are larger.
     """
     for spec in specs:
         size = sum(field.size * field.numpy_dtype.itemsize for field in spec)

@@ -1,4 +1,4 @@
-"""Execute chunks: a network foresees several actions at once, from the newest observations or from several of them."""
+"""Execute action chunks: several future actions that a network predicts at once."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _MOST = 1000
 
 @dataclass(frozen=True, slots=True)
 class ChunkExecution:
-    """The shape of a chunk, and the way in which its actions are executed.
+    """The shape of a chunk, and how its actions are executed.
 
     Attributes:
-        length: K, the number of actions in a chunk; the first is the action of the newest observation.
-        history: H, the number of observations that the network takes, oldest first; before the first observation of an
-            episode that one is repeated, as `rlenv_robot.source.SourceData.sample_steps` does with ``stack``.
-        execute: how many actions of a chunk are executed before the network is asked again (receding horizon; Chi et
-            al. 2023). 0: the network is asked in every step, and the action is the mean of all chunks that foresaw this
-            step (temporal ensembling; Zhao et al. 2023).
-        decay: of temporal ensembling: chunk i, counted from the oldest one, has the weight ``exp(-decay i)``. Above 0
-            older chunks count more, below 0 newer ones.
+        length: K, the number of actions in a chunk. The first answers the newest observation.
+        history: H, the number of observations that the network takes, the oldest first. At the beginning of an episode
+            the first observation is repeated, as `rlenv_robot.source.SourceData.sample_steps` does with ``stack``.
+        execute: number of actions of a chunk that are executed before the network predicts the next one (receding
+            horizon; Chi et al. 2023). 0: the network predicts in every step, and the action is the mean of all
+            predictions for this step (temporal ensembling; Zhao et al. 2023).
+        decay: of temporal ensembling. Chunk i, counted from the oldest one, has the weight ``exp(-decay i)``: above 0
+            older chunks have more weight, below 0 newer ones.
 
     Raises:
         ValueError: a number is out of range; the message names it.
@@ -50,15 +50,15 @@ class ChunkExecution:
             raise ValueError(f"chunk: decay is {self.decay}, it must be finite")
 
     def to_dict(self) -> JsonDict:
-        """Return plain data, for a policy's file."""
+        """Return JSON data for a policy's file."""
         return asdict(self)
 
     @staticmethod
     def from_dict(plain: JsonObject) -> ChunkExecution:
-        """Return the settings that `to_dict` gave.
+        """Return the settings of `to_dict`.
 
         Raises:
-            ValueError: a number is out of range, or missing.
+            ValueError: a number is missing or out of range.
         """
         try:
             sizes = {name: int(plain[name]) for name in ("length", "history", "execute")}
@@ -70,14 +70,14 @@ class ChunkExecution:
 class ChunkPolicy:
     """A `rlenv_robot.policies.policy.EpisodicPolicy` that executes the chunks of a network.
 
-    It remembers observations and chunks, so `reset` has to be called where an episode begins;
-    `rlenv_robot.training.rollout` does so. In a batch all episodes begin together.
+    The policy stores observations and chunks, so `reset` must be called at the beginning of an episode, as
+    `rlenv_robot.training.rollout` does. In a batch, all episodes begin together.
 
     Args:
-        predict: the network: observations, name -> (batch, H, ...), to actions, name -> (batch, K, ...).
+        predict: the network, from observations, name -> (batch, H, ...), to actions, name -> (batch, K, ...).
         observation: the spec of one observation.
-        action: the spec of one action; what is executed is cut off at its bounds.
-        execution: of the chunks.
+        action: the spec of one action. Executed actions are clipped to its bounds.
+        execution: shape and execution of the chunks.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ChunkPolicy:
         self._used = 0
 
     def reset(self) -> None:
-        """Forget all observations and chunks: a new episode begins."""
+        """Discard all observations and chunks, at the beginning of an episode."""
         self._frames.clear()
         self._chunks.clear()
         self._used = 0
@@ -103,7 +103,7 @@ class ChunkPolicy:
         """Return the action of the present step, with the leading axes of the observation.
 
         Raises:
-            ValueError: the leading axes are not those of the step before; `reset` was not called in between.
+            ValueError: the leading axes differ from those of the last step, without `reset` in between.
         """
         frame, leading = self._frame(observation)
         self._frames.append(frame)
@@ -117,7 +117,7 @@ class ChunkPolicy:
         return {name: self._chosen(name).reshape((*leading, *self.action[name].shape)) for name in self.action.names}
 
     def _frame(self, observation: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
-        """Return a copy of the observation with one leading axis, and the leading axes that it had."""
+        """Return a copy of the observation with one leading axis, and the original leading axes."""
         first = self.observation.fields[0]
         leading = np.shape(observation[first.name])[: np.ndim(observation[first.name]) - len(first.shape)]
         frame = {
@@ -137,9 +137,9 @@ class ChunkPolicy:
         if self.execution.execute:
             value = self._chunks[-1][name][:, self._used - 1]
         else:
-            ages = range(len(self._chunks) - 1, -1, -1)  # the oldest chunk foresaw this step the longest ago
-            foreseen = np.stack([chunk[name][:, age] for chunk, age in zip(self._chunks, ages, strict=True)])
-            weights = np.exp(-self.execution.decay * np.arange(len(foreseen)))
-            value = np.tensordot(weights / weights.sum(), foreseen.astype(np.float64), 1)
+            ages = range(len(self._chunks) - 1, -1, -1)  # of each chunk, the oldest first
+            predicted = np.stack([chunk[name][:, age] for chunk, age in zip(self._chunks, ages, strict=True)])
+            weights = np.exp(-self.execution.decay * np.arange(len(predicted)))
+            value = np.tensordot(weights / weights.sum(), predicted.astype(np.float64), 1)
         low, high = field.bounds
         return np.asarray(np.clip(value, low, high), field.numpy_dtype)

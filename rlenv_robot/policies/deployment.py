@@ -1,4 +1,4 @@
-"""The robot that a policy was trained on, in its file, and its comparison with the robot that it is to move."""
+"""Describe the robot of a training in the policy's file, and compare it with the robot to move."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ __all__ = [
 ]  # fmt: skip
 
 ACCEPTED = ("sensors", "rate", "home", "gains", "delays")
-"""Parts of a manifest whose refusal a user may overrule; with other commands an action means something else."""
+"""Parts of a manifest whose differences a user may accept. Commands are not among them: they give actions a meaning."""
 
 
 @runtime_checkable
 class TrainedPolicy(Protocol):
-    """A policy that knows the robot on which it was trained."""
+    """A policy with a description of the robot on which it was trained."""
 
     @property
     def robot(self) -> RobotSpec | None:
-        """The robot's description, with the range of its gains and delays; None where the file does not say."""
+        """The robot's description, with the range of its gains and delays; None if the file has none."""
         ...
 
 
 @runtime_checkable
 class _Served(Protocol):
     def served_spec(self) -> RobotSpec:
-        """Return the description that the robot's server gives."""
+        """Return the description from the robot's server."""
         ...
 
 
 def robot_entries(robot: RobotSpec | None) -> JsonDict:
-    """Return what a policy's file says of its robot: the description and the digest of its manifest."""
+    """Return the entries of a policy's file about its robot: the description and its manifest's digest."""
     return {} if robot is None else {"robot": robot.to_dict(), "manifest": robot.manifest_digest}
 
 
 def robot_of(header: JsonObject) -> RobotSpec | None:
-    """Return the robot that the header of a policy's file describes; None where it describes none.
+    """Return the robot described in the header of a policy's file, or None.
 
     Raises:
         RobotError: the description is damaged, or does not match its digest.
@@ -62,7 +62,7 @@ def robot_of(header: JsonObject) -> RobotSpec | None:
 
 
 def deployed_spec(world: World) -> RobotSpec | None:
-    """Return the description of a world's robot, with gains and delays where it declares them; None without a robot.
+    """Return the description of a world's robot, with its declared gains and delays; None without a robot.
 
     Raises:
         ConnectionLost: the robot's server does not answer.
@@ -74,7 +74,7 @@ def deployed_spec(world: World) -> RobotSpec | None:
 
 
 def robot_as_deployed(robot: Robot) -> RobotSpec:
-    """Return a robot's description, that of its server where it has one.
+    """Return a robot's description, from its server if it has one.
 
     Raises:
         ConnectionLost: the server does not answer.
@@ -99,22 +99,22 @@ def robot_of_training(name: TaskLike, **settings: Any) -> RobotSpec:
 
 
 def check_deployment(policy: object, deployed: RobotSpec | None, accept: Collection[str] = ()) -> list[str]:
-    """Refuse a policy whose robot answered otherwise in its training than the one that it is to move.
+    """Refuse a policy that was trained on a robot with other properties than the robot to move.
 
-    `hal.guarding.manifest_check.compare_manifests` says which differences refuse, and which warn.
+    `hal.guarding.manifest_check.compare_manifests` decides which differences are refused, and which are warnings.
 
     Args:
-        policy: one that knows its robot is a `TrainedPolicy`.
-        deployed: the robot's description (`deployed_spec`).
-        accept: parts of the manifest (of `ACCEPTED`) whose differences warn instead.
+        policy: the policy. Only a `TrainedPolicy` is compared.
+        deployed: the description of the robot to move (`deployed_spec`).
+        accept: parts of the manifest (of `ACCEPTED`) whose differences become warnings.
 
     Returns:
-        Warnings and notes, a sentence each: all differences that do not refuse, or that the policy's file says nothing
-        about its robot.
+        Warnings and notes, one sentence each: the differences that are not refused, or that the policy's file does not
+        describe its robot.
 
     Raises:
-        SpecMismatch: with every difference that refuses.
-        ValueError: ``accept`` names another part.
+        SpecMismatch: differences are refused; the error lists them.
+        ValueError: ``accept`` has another part.
     """
     unknown = [part for part in accept if part not in ACCEPTED]
     if unknown:

@@ -1,4 +1,4 @@
-"""A small feedback policy that a search without gradients can train, and its file."""
+"""A small feedback policy for a search without gradients, and its file."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _HIDDEN = 8
 _DAMAGED = (BadZipFile, NotImplementedError, ZlibError)
 _KIND = "feedback"
 _REACH_KIND = "so101-reach-feedback"
-"""Kind of the files that were written before every task could be trained; their vectors are `ReachVectors`."""
+"""Kind of files from the time when only `so101-reach` could be trained; their vectors are `ReachVectors`."""
 
 
 class Vectors(Protocol):
-    """An observation as one vector, and a vector as an action. `FlattenObservation` serves any task."""
+    """The conversion of observations to vectors and of vectors to actions, such as `FlattenObservation`."""
 
     @property
     def observation(self) -> Spec:
-        """The observations that `observe` takes."""
+        """The spec of the observations of `observe`."""
         ...
 
     @property
     def action(self) -> Spec:
-        """The actions that `act` gives."""
+        """The spec of the actions of `act`."""
         ...
 
     @property
@@ -61,12 +61,12 @@ class Vectors(Protocol):
         ...
 
     def act(self, vector: np.ndarray, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the action for a vector of shape (..., A) within -1 and 1, in answer to an observation."""
+        """Return the action for an action vector (..., A), from -1 to 1, and the observation that it answers."""
         ...
 
 
 class SearchedPolicy(Protocol):
-    """A policy whose parameters a search changes."""
+    """A policy with parameters that a search can change."""
 
     @property
     def task(self) -> str:
@@ -80,7 +80,7 @@ class SearchedPolicy(Protocol):
 
     @property
     def robot(self) -> RobotSpec | None:
-        """The robot on which the policy was trained; None where that is not known."""
+        """The robot on which the policy was trained; None if unknown."""
         ...
 
     @property
@@ -89,7 +89,7 @@ class SearchedPolicy(Protocol):
         ...
 
     def with_parameters(self, parameters: np.ndarray) -> SearchedPolicy:
-        """Return the policy with other parameters, or a population of such, (..., n)."""
+        """Return the policy with other parameters (n,), or a population of policies (..., n)."""
         ...
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -97,11 +97,11 @@ class SearchedPolicy(Protocol):
         ...
 
     def action_vector(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the action as the vector that `vectors` convert, within -1 and 1, shape (..., A)."""
+        """Return the action vector, from -1 to 1, shape (..., A)."""
         ...
 
     def check(self, observation: Spec, action: Spec) -> None:
-        """Refuse to run where an observation or an action means something else."""
+        """Refuse specs of observations or actions that differ from the policy's."""
         ...
 
     def save(self, path: str | Path, about: JsonObject) -> None:
@@ -122,18 +122,18 @@ def parameter_count(vectors: Vectors) -> int:
 class FeedbackPolicy:
     """A deterministic policy: one hidden layer of eight units beside a direct connection.
 
-    ``action vector = tanh(tanh(x W1 + b1) W2 + x D + b2)`` with ``x`` the observation vector. With zeros it chooses
-    the middle of every action's range, or stays where it is if the task's actions move around an observation.
+    ``action vector = tanh(tanh(x W1 + b1) W2 + x D + b2)``, where ``x`` is the observation vector. With parameters of 0
+    the action is the middle of its range, or no motion where the task's actions move around an observation.
 
     Args:
-        parameters: shape (..., `parameter_count`): one policy, or a population whose leading axes are those of the
-            observations without their last.
-        vectors: converts observations and actions.
-        task: the name of the task that the policy was trained for.
-        robot: the robot on which it was trained, with the range of its gains and delays; None where that is not known.
+        parameters: shape (..., `parameter_count`), one policy or a population. A population's leading axes are those of
+            the observations without the last.
+        vectors: conversion of observations and actions.
+        task: name of the task of the training.
+        robot: robot of the training, with the range of its gains and delays; None if unknown.
 
     Raises:
-        ValueError: the number of parameters does not fit the vectors.
+        ValueError: the number of parameters is wrong for the vectors.
     """
 
     def __init__(
@@ -151,11 +151,11 @@ class FeedbackPolicy:
 
     @staticmethod
     def zeros(vectors: Vectors, task: str = "unknown", robot: RobotSpec | None = None) -> FeedbackPolicy:
-        """Return the policy with which a search begins."""
+        """Return the policy with which a search begins, with parameters of 0."""
         return FeedbackPolicy(np.zeros(parameter_count(vectors)), vectors, task, robot)
 
     def with_parameters(self, parameters: np.ndarray) -> FeedbackPolicy:
-        """Return the policy with other parameters, or a population of such, (..., `parameter_count`)."""
+        """Return the policy with other parameters, or a population of policies, (..., `parameter_count`)."""
         return FeedbackPolicy(parameters, self.vectors, self.task, self.robot)
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -163,7 +163,7 @@ class FeedbackPolicy:
         return self.vectors.act(self.action_vector(observation), observation)
 
     def action_vector(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the action as a vector within -1 and 1, shape (..., A)."""
+        """Return the action vector, from -1 to 1, shape (..., A)."""
         first, bias, second, direct, offset = self._weights
         inputs = self.vectors.observe(observation)
         rows = inputs.reshape(*self.parameters.shape[:-1], -1, self.vectors.size)
@@ -171,7 +171,7 @@ class FeedbackPolicy:
         return np.asarray(np.tanh(change.reshape(*inputs.shape[:-1], self.vectors.action_size)))
 
     def check(self, observation: Spec, action: Spec) -> None:
-        """Refuse to run where an observation or an action means something else.
+        """Refuse specs of observations or actions that differ from the policy's.
 
         Raises:
             SpecMismatch: the specs differ; the error lists every difference.
@@ -185,7 +185,7 @@ class FeedbackPolicy:
 
         Args:
             path: ending in ``.npz``.
-            about: how the policy came about, plain data for people.
+            about: JSON data for people about the training.
         """
         header = policy_header(_KIND, self.task, self.vectors, about, self.robot)
         save_arrays(path, header, {"parameters": self.parameters})
@@ -212,10 +212,10 @@ class FeedbackPolicy:
 
 
 def refuse_other_specs(task: str, vectors: Vectors, observation: Spec, action: Spec) -> None:
-    """Refuse to run a policy where an observation or an action means something else.
+    """Refuse specs of observations or actions that differ from those of a policy's vectors.
 
     Raises:
-        SpecMismatch: the specs differ from those of the policy's vectors; the error lists every difference.
+        SpecMismatch: the specs differ; the error lists every difference.
     """
     problems = [*vectors.observation.difference(observation), *vectors.action.difference(action)]
     if problems:
@@ -228,7 +228,7 @@ def policy_header(
     """Return the header of a policy file: its kind and task, both specs, the robot, digests, and ``about``.
 
     Raises:
-        TypeError: the vectors are of a class that a file can't hold.
+        TypeError: a file can't hold vectors of this class.
     """
     specs = {"observation": vectors.observation, "action": vectors.action}
     return {
@@ -244,16 +244,16 @@ def policy_header(
 
 
 def save_arrays(path: str | Path, header: JsonObject, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays and a header of plain data (as JSON) into an ``.npz`` file."""
+    """Write arrays and a header of JSON data to an ``.npz`` file."""
     content: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays}
     np.savez(path, **content)
 
 
 def load_arrays(path: str | Path) -> tuple[JsonDict, dict[str, np.ndarray]]:
-    """Read what `save_arrays` wrote; no code is ever run from a file, and its arrays stay within the budget.
+    """Read what `save_arrays` wrote, within the budget of memory and without running code.
 
     Raises:
-        RobotError: the file is missing, no policy file, or larger than `rlenv_robot.policies.budget` allows.
+        RobotError: the file is missing, not a policy file, or larger than `rlenv_robot.policies.budget` allows.
     """
     try:
         with open(path, "rb") as stream:
@@ -276,10 +276,10 @@ def load_arrays(path: str | Path) -> tuple[JsonDict, dict[str, np.ndarray]]:
 
 
 def vector_settings(vectors: Vectors) -> JsonDict:
-    """Return what a policy file needs to make the same vectors again.
+    """Return the entries of a policy's file from which `vectors_of` makes the same vectors.
 
     Raises:
-        TypeError: the vectors are of a class that a file can't hold.
+        TypeError: a file can't hold vectors of this class.
     """
     if isinstance(vectors, ReachVectors):
         return {"kind": "so101-reach"}
@@ -296,10 +296,10 @@ def vector_settings(vectors: Vectors) -> JsonDict:
 
 
 def vectors_of(header: JsonObject) -> Vectors:
-    """Return the vectors that a policy file's header describes.
+    """Return the vectors described in the header of a policy's file.
 
     Raises:
-        ValueError: they are of an unknown kind, or a spec does not match its digest.
+        ValueError: the kind of vectors is unknown, or a spec does not match its digest.
     """
     settings = header["vectors"]
     if settings["kind"] == "so101-reach":

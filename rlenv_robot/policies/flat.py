@@ -22,11 +22,11 @@ __all__ = ["FlatGraph", "FlatPolicy", "ScaledDifferences", "export_onnx", "flat_
 
 
 class FlatPolicy:
-    """A policy of a network from ``flat``'s observation vector (batch, D) to its action vector (batch, A).
+    """A policy of a network from ``flat``'s observation vectors (batch, D) to its action vectors (batch, A).
 
     Args:
-        actor: the network; its actions are cut off at -1 and 1. It is used as it is, so put it into evaluation mode.
-        flat: what its vectors are.
+        actor: the network, in evaluation mode. Its actions are clipped to -1 and 1.
+        flat: the vectors of observations and actions.
     """
 
     def __init__(self, actor: nn.Module, flat: FlattenObservation) -> None:
@@ -42,14 +42,13 @@ class FlatPolicy:
     def save_onnx(
         self, path: str | Path, task: str, about: JsonObject | None = None, robot: RobotSpec | None = None
     ) -> None:
-        """Write an ONNX file that `rlenv_robot.policies.onnx.OnnxPolicy` loads: scaling in and out is in its graph.
+        """Write an ONNX file for `rlenv_robot.policies.onnx.OnnxPolicy`, with all scaling inside the graph.
 
         Args:
             path: ending in ``.onnx``.
-            task: the name of what it was trained for.
-            about: how it came about, plain data for people.
-            robot: the robot on which it was trained, such as ``envs.batch.spec`` of the environments of the training,
-                which has the range of its gains and delays.
+            task: name of the task of the training.
+            about: JSON data for people about the training.
+            robot: robot of the training, with the range of its gains and delays, such as ``envs.batch.spec``.
 
         Raises:
             RobotError: the packages onnx or onnxscript are missing.
@@ -61,16 +60,16 @@ class FlatPolicy:
 def export_onnx(
     graph: nn.Module, observation: Spec, action: Spec, path: str | Path, text: str, history: tuple[int, ...] = ()
 ) -> None:
-    """Write a network over named fields as an ONNX file that `rlenv_robot.policies.onnx.OnnxPolicy` loads.
+    """Write a network over named fields as an ONNX file for `rlenv_robot.policies.onnx.OnnxPolicy`.
 
     Args:
-        graph: takes every observation field in the order of its spec, (batch, ...) in the field's dtype, and returns
-            every action field likewise.
+        graph: the network. It takes the observation fields in the order of their spec, (batch, ...) in each field's
+            dtype, and returns the action fields likewise.
         observation: the spec of observations.
         action: the spec of actions.
         path: of the file.
         text: its metadata (`rlenv_robot.policies.onnx.metadata`).
-        history: (H,) where the graph takes (batch, H, ...).
+        history: (H,) if the graph takes (batch, H, ...), else empty.
 
     Raises:
         RobotError: the packages onnx or onnxscript are missing.
@@ -100,7 +99,7 @@ def export_onnx(
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Suppress what PyTorch's exporter says of its own packages and deprecations."""
+    """Suppress messages of PyTorch's exporter about its packages and deprecations."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -113,9 +112,14 @@ def _quietly() -> Iterator[None]:
 
 
 class FlatGraph(nn.Module):
-    """`FlattenObservation` written in PyTorch around a network; a test compares the two.
+    """A network with the conversions of `FlattenObservation` in PyTorch; a test compares the two.
 
-    It takes the observation fields in the order of their spec, (batch, ...), and gives the action fields likewise.
+    The module takes the observation fields in the order of their spec, (batch, ...), and returns the action fields
+    likewise.
+
+    Args:
+        actor: the network, from observation vectors to action vectors.
+        flat: the vectors.
     """
 
     def __init__(self, actor: nn.Module, flat: FlattenObservation) -> None:
@@ -154,10 +158,10 @@ class FlatGraph(nn.Module):
 
 
 def flat_vector(flat: FlattenObservation, observation: Mapping[str, torch.Tensor], scale: torch.Tensor) -> torch.Tensor:
-    """Return the observation vector (batch, D) of `FlattenObservation.observe`, written in PyTorch.
+    """Return the observation vectors (batch, D) of `FlattenObservation.observe`, in PyTorch.
 
     Args:
-        flat: what its vectors are.
+        flat: the vectors.
         observation: name -> (batch, ...).
         scale: ``flat.scale`` as a tensor.
     """
@@ -171,19 +175,21 @@ def flat_vector(flat: FlattenObservation, observation: Mapping[str, torch.Tensor
     return (torch.cat(flattened, dim=1) / scale).clamp(-flat.LIMIT, flat.LIMIT)
 
 
-# -- The differences in a vector once more, close up: where a grasp is decided by millimetres ----------------
+# -- Magnified differences, for grasps that depend on millimetres -----------------------------------------
 
 
 class ScaledDifferences(nn.Module):
-    """A first layer without weights: ``flat``'s vector, and its differences again, `MAGNIFIED` times as large.
+    """A first layer without weights that appends magnified differences to ``flat``'s vector.
 
-    The differences are the last elements of the vector (see `rlenv_robot.adapters.flat.FlattenObservation`). Beside
-    the whole range
-    of each it gives ``tanh(MAGNIFIED * difference)``, whose range a fifth of the difference's scale fills: 1 cm where
-    the scale is 5 cm.
+    The differences are the last elements of the vector (see `rlenv_robot.adapters.flat.FlattenObservation`). For each,
+    ``tanh(MAGNIFIED * difference)`` is appended, which reaches its range at a fifth of the difference's scale: at 1 cm
+    if the scale is 5 cm.
 
     Attributes:
-        size: elements of what it gives.
+        size: number of elements of the output.
+
+    Args:
+        flat: the vectors.
     """
 
     MAGNIFIED = 5.0

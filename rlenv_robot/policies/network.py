@@ -1,9 +1,9 @@
-"""A network of dense layers that NumPy runs, and its file."""
+"""A network of dense layers in NumPy, and its file."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -29,27 +29,33 @@ _KIND = "network"
 Layer = tuple[np.ndarray, np.ndarray]
 """Weights (inputs, outputs) and biases (outputs,)."""
 
-Activation = Literal["tanh", "relu"]
+Activation = Literal["tanh", "relu", "elu"]
 """The function between layers."""
+
+_ACTIVATIONS: dict[Activation, Callable[[np.ndarray], np.ndarray]] = {
+    "tanh": np.tanh,
+    "relu": lambda value: np.maximum(value, 0.0),
+    "elu": lambda value: np.where(value > 0, value, np.expm1(np.minimum(value, 0.0))),
+}
 
 
 class NetworkPolicy:
-    """A deterministic policy: dense layers with tanh or ReLU between them, whose output is cut off at -1 and 1.
+    """A deterministic policy of dense layers with tanh, ReLU or ELU between them. Its output is clipped to -1 and 1.
 
-    ``rlenv-robot train`` writes it where PyTorch is installed; to run it needs NumPy alone.
+    ``rlenv-robot train`` writes such policies where PyTorch is installed. Running them needs NumPy alone.
 
     Args:
         layers: weights (inputs, outputs) and biases (outputs,) of each layer, float32.
-        vectors: converts observations and actions.
-        task: the name of the task that the policy was trained for.
-        robot: the robot on which it was trained, with the range of its gains and delays; None where that is not known.
-        magnified: how many times the differences of the vector are magnified in a second look at them, which the first
-            layer takes too (`rlenv_robot.policies.flat.ScaledDifferences`); 0 for no second look.
+        vectors: conversion of observations and actions.
+        task: name of the task of the training.
+        robot: robot of the training, with the range of its gains and delays; None if unknown.
+        magnified: factor of the magnified differences that the first layer gets in addition
+            (`rlenv_robot.policies.flat.ScaledDifferences`); 0 for none.
         activation: the function between layers.
 
     Raises:
-        ValueError: the layers do not fit each other or the vectors, the activation is unknown, or other vectors than a
-            `FlattenObservation` are to be magnified.
+        ValueError: the layers don't fit each other or the vectors, the activation is unknown, or ``magnified`` is given
+            for vectors other than a `FlattenObservation`.
     """
 
     def __init__(
@@ -83,20 +89,20 @@ class NetworkPolicy:
         return self.vectors.act(self.action_vector(observation), observation)
 
     def action_vector(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the action as a vector within -1 and 1, shape (..., A)."""
+        """Return the action vector, from -1 to 1, shape (..., A)."""
         value = np.asarray(self.vectors.observe(observation), np.float32)
         if self._gaps:
             closer = np.tanh(np.float32(self.magnified) * value[..., -self._gaps :])
             value = np.concatenate([value, closer], axis=-1)
         for weights, bias in self.layers[:-1]:
             value = value @ weights + bias
-            value = np.tanh(value) if self.activation == "tanh" else np.maximum(value, 0.0)
+            value = _ACTIVATIONS[self.activation](value)
         weights, bias = self.layers[-1]
         rows = value.reshape(*weights.shape[:-2], -1, value.shape[-1]) @ weights + bias[..., None, :]
         return np.asarray(np.clip(rows.reshape(*value.shape[:-1], bias.shape[-1]), -1.0, 1.0))
 
     def check(self, observation: Spec, action: Spec) -> None:
-        """Refuse to run where an observation or an action means something else.
+        """Refuse specs of observations or actions that differ from the policy's.
 
         Raises:
             SpecMismatch: the specs differ; the error lists every difference.
@@ -107,15 +113,15 @@ class NetworkPolicy:
 
     @property
     def parameters(self) -> np.ndarray:
-        """The weights and biases of the last layer, float64, shape (..., n), which a search changes."""
+        """The weights and biases of the last layer, which a search changes, float64, shape (..., n)."""
         weights, bias = self.layers[-1]
         return np.concatenate([weights.reshape(*bias.shape[:-1], -1), bias], axis=-1).astype(np.float64)
 
     def with_parameters(self, parameters: np.ndarray) -> NetworkPolicy:
-        """Return the policy with another last layer, or a population of such.
+        """Return the policy with another last layer, or a population of policies.
 
         Args:
-            parameters: shape (..., n); the leading axes are those of the observations without their last.
+            parameters: shape (..., n). The leading axes are those of the observations without the last.
         """
         inputs, outputs = self.layers[-1][0].shape[-2:]
         weights, bias = np.split(np.asarray(parameters), [inputs * outputs], axis=-1)
@@ -130,7 +136,7 @@ class NetworkPolicy:
 
         Args:
             path: ending in ``.npz``.
-            about: how the policy came about, plain data for people.
+            about: JSON data for people about the training.
         """
         arrays: dict[str, np.ndarray] = {}
         for number, (weights, bias) in enumerate(self.layers):
@@ -150,7 +156,7 @@ class NetworkPolicy:
             raise RobotError(f"{path}: holds a policy of kind {header.get('kind')!r}, expected {_KIND!r}")
         try:
             layers = [(arrays[f"weights_{n}"], arrays[f"bias_{n}"]) for n in range(len(arrays) // 2)]
-            # Older files do not name what follows.
+            # Older files lack these entries.
             magnified, activation = float(header.get("magnified", 0.0)), header.get("activation", "tanh")
             vectors, task = vectors_of(header), str(header["task"])
             return NetworkPolicy(layers, vectors, task, robot_of(header), magnified, activation)

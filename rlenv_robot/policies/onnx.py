@@ -1,4 +1,4 @@
-"""Run a trained policy from an ONNX file that names its observations, its actions and their specs."""
+"""Run a policy from an ONNX file that includes the specs of its observations and actions."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ METADATA = "rlenv_robot"
 """The key of our entry (JSON) in the file's ``metadata_props``."""
 
 _TYPES = {"float32": "float", "float64": "double"}
-"""NumPy's name -> ONNX's, where they differ."""
+"""NumPy's name of a type -> ONNX's, where they differ."""
 
 _TRIAL_S = 30.0
-"""Longest time of the first run, in which a graph without an end is found."""
+"""Time limit of the first run, which finds a graph that does not end."""
 _ARENA = "BFCArena"
-"""The word by which onnxruntime's message tells that its limited memory is used up."""
+"""Word in onnxruntime's message about exhausted memory."""
 _LARGEST_ITEM = 8
 """Bytes of the largest element of a tensor."""
 _NODE_BYTES = 4096
-"""Memory of a node in onnxruntime, about."""
+"""Approximate memory of a node in onnxruntime, bytes."""
 
 
 def metadata(
@@ -49,9 +49,15 @@ def metadata(
     robot: RobotSpec | None = None,
     chunk: ChunkExecution | None = None,
 ) -> str:
-    """Return a file's metadata: task, both specs, robot, digests, our version, and ``about`` for people.
+    """Return the metadata of a policy's file, JSON.
 
-    With ``chunk`` the graph takes a history of observations and gives a chunk of actions (see `OnnxPolicy`).
+    Args:
+        task: name of the task of the training.
+        observation: the spec of one observation.
+        action: the spec of one action.
+        about: JSON data for people about the training.
+        robot: robot of the training; None if unknown.
+        chunk: execution of chunks, if the graph takes a history of observations and returns a chunk (`OnnxPolicy`).
     """
     digests = {"observation": observation.digest, "action": action.digest}
     specs = {"observation": observation.to_dict(), "action": action.to_dict()}
@@ -62,24 +68,25 @@ def metadata(
 
 
 class OnnxPolicy:
-    """A deterministic policy in onnxruntime on one thread of the CPU. A file holds a graph of numbers, and no code.
+    """A deterministic policy, which onnxruntime runs on one thread of the CPU. Its file contains no code.
 
-    The graph takes every observation field by its name, (batch, ...) in the field's dtype, and gives every action
-    field likewise: scaling in and out is part of it, so nothing has to be known beside the file.
+    The graph takes the observation fields by name, (batch, ...) in each field's dtype, and returns the action fields
+    likewise. All scaling is inside the graph, so the file is complete.
 
-    A graph of chunks takes (batch, H, ...) and gives (batch, K, ...), as its metadata says; the policy then remembers
-    observations and chunks (`rlenv_robot.policies.chunks.ChunkPolicy`), and `reset` begins an episode.
+    A graph of chunks takes (batch, H, ...) and returns (batch, K, ...), as its metadata says. Such a policy stores
+    observations and chunks (`rlenv_robot.policies.chunks.ChunkPolicy`), which `reset` discards.
 
     Args:
-        path: the file, whole in one piece (weights in a second file are not loaded).
+        path: the file, with all weights in it.
 
     Attributes:
-        observation, action: the specs of one observation and one action.
-        execution: of chunks; None for a policy without a memory.
+        observation: the spec of one observation.
+        action: the spec of one action.
+        execution: execution of chunks; None for a policy without chunks.
 
     Raises:
-        RobotError: the file is missing or no policy of ours, its graph does not fit what it says of itself, needs more
-            memory than `rlenv_robot.policies.budget` allows, or onnxruntime is missing.
+        RobotError: the file is missing or not such a policy, its graph contradicts its metadata or needs more memory
+            than `rlenv_robot.policies.budget` allows, or onnxruntime is missing.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -89,7 +96,7 @@ class OnnxPolicy:
         self._try_graph()
         self._chunks: ChunkPolicy | None = None
         if self.execution is not None:
-            self._chunks = ChunkPolicy(self._answer, Spec("inputs", self._inputs), self.action, self.execution)
+            self._chunks = ChunkPolicy(self._run, Spec("inputs", self._inputs), self.action, self.execution)
 
     def _read_metadata(self, entries: Mapping[str, str]) -> None:
         if METADATA not in entries:
@@ -126,10 +133,10 @@ class OnnxPolicy:
             _check_part(self.path, part, field, length)
 
     def check(self, observation: Spec, action: Spec) -> None:
-        """Refuse to run where an observation or an action means something else.
+        """Refuse specs of observations or actions that differ from the policy's.
 
         Raises:
-            SpecMismatch: with every difference.
+            SpecMismatch: the specs differ; the error lists every difference.
         """
         problems = [f"observation: {line}" for line in self.observation.difference(observation)]
         problems += [f"action: {line}" for line in self.action.difference(action)]
@@ -146,14 +153,14 @@ class OnnxPolicy:
             part.name: np.asarray(observation[part.name], part.numpy_dtype).reshape((-1, *part.shape))
             for part in self._inputs
         }
-        answers = self._answer(feed)
-        return {part.name: answers[part.name].reshape((*leading, *part.shape)) for part in self._outputs}
+        outputs = self._run(feed)
+        return {part.name: outputs[part.name].reshape((*leading, *part.shape)) for part in self._outputs}
 
     def _try_graph(self) -> None:
-        """Run the graph once on zeros, so that one that needs too much is refused before a robot moves.
+        """Run the graph once on zeros, so that an excessive one is refused before a robot moves.
 
         Raises:
-            RobotError: it can't run, needs more than the budget, or does not end in time.
+            RobotError: the graph can't run, exceeds the budget, or does not end in time.
         """
         from onnxruntime import RunOptions
 
@@ -167,11 +174,11 @@ class OnnxPolicy:
         clock.daemon = True
         clock.start()
         try:
-            self._answer(feed, options)
+            self._run(feed, options)
         finally:
             clock.cancel()
 
-    def _answer(
+    def _run(
         self, feed: Mapping[str, np.ndarray], options: onnxruntime.RunOptions | None = None
     ) -> dict[str, np.ndarray]:
         """Return the outputs of the graph by their names, in the dtypes of the action."""
@@ -229,7 +236,7 @@ def _session(path: Path) -> onnxruntime.InferenceSession:
 
 @functools.cache
 def _limit_memory(most: int) -> None:
-    """Limit the memory of all graphs in this process together, values of any step included. The first call counts."""
+    """Limit the memory of all graphs in this process together, including intermediate values, by the first call."""
     import onnxruntime as ort
 
     memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
@@ -238,13 +245,13 @@ def _limit_memory(most: int) -> None:
 
 
 def _check_sizes(path: Path, model: onnx.ModelProto) -> None:
-    """Refuse what onnxruntime would expand while it loads a graph, before a limit holds.
+    """Refuse a graph whose parts would exceed the budget while onnxruntime loads it, when no limit applies yet.
 
-    These are sparse tensors, which become dense; functions, which are copied to each of their calls; and tensors whose
-    data lie outside the file.
+    These parts are sparse tensors, which become dense, and functions, which are copied to each of their calls. Tensors
+    with data outside the file are refused too.
 
     Raises:
-        RobotError: they would be larger than the budget.
+        RobotError: the parts exceed the budget, or data are outside the file.
     """
     import onnx
 
@@ -262,7 +269,7 @@ def _check_sizes(path: Path, model: onnx.ModelProto) -> None:
 
 
 def _parts(message: Any) -> Iterator[Any]:
-    """Yield a message of protobuf and all messages in it, at any depth."""
+    """Yield a protobuf message and all messages in it, at any depth."""
     waiting = [message]
     while waiting:
         part = waiting.pop()
@@ -273,7 +280,7 @@ def _parts(message: Any) -> Iterator[Any]:
 
 
 def _expanded_nodes(model: onnx.ModelProto) -> int:
-    """Return how many nodes a graph has once its functions, which may call each other, are copied to each call."""
+    """Return the number of a graph's nodes after its functions, which may call each other, are copied to each call."""
     import onnx
 
     bodies = {(function.domain, function.name): function for function in model.functions}
@@ -291,13 +298,16 @@ def _expanded_nodes(model: onnx.ModelProto) -> int:
 
 
 def _check_part(path: str, part: onnxruntime.NodeArg, field: Field, along: tuple[int, ...]) -> None:
-    """Refuse an input or output that is not (batch, ...) of the field; sizes without a number may be anything.
+    """Refuse an input or output whose type or shape differs from (batch, ...) of its field; symbolic sizes may be any.
 
     Args:
         path: of the file.
         part: the input or output.
-        field: the field of its name.
-        along: the axis of a history or a chunk before those of the field; empty without one.
+        field: the field with its name.
+        along: size of the axis of a history or chunk before those of the field; empty without one.
+
+    Raises:
+        RobotError: the type or the shape differs.
     """
     shape, expected = list(part.shape or ()), ("batch", *along, *field.shape)
     sizes = zip(shape[1:], (*along, *field.shape), strict=False)

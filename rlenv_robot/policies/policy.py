@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Policy(Protocol):
-    """Anything that chooses actions."""
+    """An object that chooses actions."""
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return an action, by the names of the action spec, for observations with any leading axes."""
@@ -41,12 +41,12 @@ class Policy(Protocol):
 
 
 class Draw(NamedTuple):
-    """An action that was drawn, with the distribution that it was drawn from.
+    """A drawn action, and its distribution.
 
     Attributes:
         action: by the names of the action spec.
-        log_probability: of the action: the logarithm of its density, or of its probability where actions are discrete.
-        behaviour: the distribution's parameters by the names in the policy's ``behaviour``; empty where it has none.
+        log_probability: logarithm of the action's density, or of its probability where actions are discrete.
+        behaviour: parameters of the distribution by the names of the policy's ``behaviour``; empty where it has none.
     """
 
     action: dict[str, np.ndarray]
@@ -56,11 +56,11 @@ class Draw(NamedTuple):
 
 @runtime_checkable
 class StochasticPolicy(Policy, Protocol):
-    """A policy that draws its actions, and tells from which distribution; `run_episode` has both recorded."""
+    """A policy that draws its actions and returns their distribution; `run_episode` records both."""
 
     @property
     def behaviour(self) -> Spec:
-        """The parameters of the distribution, such as mean and standard deviation or logits; empty for none."""
+        """The spec of the distribution's parameters, such as mean and standard deviation or logits; empty for none."""
         ...
 
     def draw(self, observation: Mapping[str, np.ndarray]) -> Draw:
@@ -70,27 +70,27 @@ class StochasticPolicy(Policy, Protocol):
 
 @runtime_checkable
 class EpisodicPolicy(Policy, Protocol):
-    """A policy with a memory, such as of observations or of actions that it planned."""
+    """A policy with a state, such as stored observations or planned actions."""
 
     def reset(self) -> None:
-        """Forget the episode before; called where an episode begins."""
+        """Discard the state; called at the beginning of an episode."""
         ...
 
 
 def begin_episode(policy: Policy) -> None:
-    """Make a policy with a memory forget the episode before."""
+    """Reset a policy that has a state."""
     if isinstance(policy, EpisodicPolicy):
         policy.reset()
 
 
 class SavedPolicy(Policy, Protocol):
-    """A policy from a file, with the specs that it was trained for."""
+    """A policy from a file that includes its specs."""
 
     def check(self, observation: Spec, action: Spec) -> None:
-        """Refuse to run where an observation or an action means something else.
+        """Refuse specs of observations or actions that differ from the policy's.
 
         Raises:
-            SpecMismatch: with every difference.
+            SpecMismatch: the specs differ; the error lists every difference.
         """
         ...
 
@@ -101,20 +101,23 @@ _LOADERS = PluginTable(
     {
         "npz": "rlenv_robot.policies.policy:load_searched",
         "onnx": "rlenv_robot.policies.onnx:OnnxPolicy",
-        "folder": "rlenv_robot.policies.lerobot:LeRobotPolicy",
     },
 )
-"""Functions that load a policy, by the suffix of its file without the dot, or ``folder``."""
+"""Functions that load a policy, by the suffix of its file without the dot, or ``folder`` for folders."""
+_FOLDER_PLUGIN = "rlenv_learn"
+"""The plug-in of this repository that declares ``folder``; for the message where it is not installed."""
 
 
 def load_policy(path: str | Path) -> SavedPolicy:
     """Load a policy: ``.onnx`` from any trainer, ``.npz`` from `rlenv-robot train`, or a folder that LeRobot saved.
 
-    An installed package declares what loads other files in the entry-point group ``rlenv_robot.policies``, as
-    ``suffix = "module:function"``: a function of the path that returns a `SavedPolicy`.
+    Packages declare functions for other files in the entry-point group ``rlenv_robot.policies``, as
+    ``suffix = "module:function"``. Such a function takes the path and returns a `SavedPolicy`.
 
     Raises:
-        RobotError: the file is missing or no policy, its suffix is another, or LeRobot is not installed.
+        RobotError: the file is missing or not a policy, its suffix is unknown, or LeRobot or the plug-in for its
+        policies
+            is not installed.
         ValueError: the package that loads such files can't be imported.
     """
     suffix = Path(path).suffix.removeprefix(".")
@@ -122,6 +125,11 @@ def load_policy(path: str | Path) -> SavedPolicy:
         kind = suffix
     elif Path(path).is_dir():
         kind = "folder"
+        if kind not in _LOADERS:
+            raise RobotError(
+                f"{path}: folders that LeRobot saved are loaded by the plug-in {_FOLDER_PLUGIN}, which is not "
+                "installed here"
+            )
     else:
         known = ", ".join(f".{name}" for name in _LOADERS.names() if name != "folder")
         raise RobotError(f"{path}: a policy is a file that ends in {known}, or a folder that LeRobot saved")
@@ -129,10 +137,10 @@ def load_policy(path: str | Path) -> SavedPolicy:
 
 
 def load_searched(path: str | Path) -> SearchedPolicy:
-    """Load a policy that `rlenv-robot train` wrote as ``.npz``: a network, or a feedback policy.
+    """Load a network or a feedback policy that `rlenv-robot train` wrote as ``.npz``.
 
     Raises:
-        RobotError: the file is missing, damaged, or holds something else.
+        RobotError: the file is missing, damaged, or another file.
     """
     from rlenv_robot.policies.feedback import FeedbackPolicy, load_arrays
     from rlenv_robot.policies.network import NetworkPolicy
@@ -141,14 +149,14 @@ def load_searched(path: str | Path) -> SearchedPolicy:
     return NetworkPolicy.load(path) if kind == "network" else FeedbackPolicy.load(path)
 
 
-# -- Policies without observations: to see a model move, and to record exploration ----------------------
+# -- Policies without observations, to see a model move and to record exploration ------------------------
 
 
 class ZeroPolicy:
-    """A policy that chooses zero, or the legal action nearest to it.
+    """A policy that always chooses 0, or the legal action nearest to 0.
 
     Args:
-        seed: unused, since nothing is drawn.
+        seed: unused.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -164,7 +172,7 @@ class ZeroPolicy:
 
 
 class RandomPolicy:
-    """A policy that draws uniformly from the range of each action, anew in every step.
+    """A policy that draws each action uniformly from its range, independently in every step.
 
     Args:
         seed: of the draws.
@@ -174,10 +182,10 @@ class RandomPolicy:
         self._rng, self._action = np.random.default_rng(seed), Spec("unknown")
 
     def check(self, observation: Spec, action: Spec) -> None:
-        """Refuse actions whose range has no end.
+        """Refuse actions with an infinite range.
 
         Raises:
-            SpecMismatch: with each of them.
+            SpecMismatch: an action has an infinite range; the error lists all of them.
         """
         endless = [
             field.name
@@ -197,11 +205,11 @@ class RandomPolicy:
 
     @property
     def behaviour(self) -> Spec:
-        """No parameters: the distribution is that of the ranges, the same in every step."""
+        """An empty spec, since the distribution has no parameters."""
         return Spec("behaviour")
 
     def draw(self, observation: Mapping[str, np.ndarray]) -> Draw:
-        """Return an action with the logarithm of its density: NaN where it has texts or entries that are counted."""
+        """Return an action with the logarithm of its density; NaN if it has texts or counted entries."""
         return Draw(self.act(observation), self._log_density)
 
     @cached_property
@@ -217,4 +225,4 @@ class RandomPolicy:
 
 
 PLAIN: Mapping[str, Callable[[int], SavedPolicy]] = {"zero": ZeroPolicy, "random": RandomPolicy}
-"""The policies that `rlenv-robot run --policy` takes in place of a file; each is made from a seed."""
+"""Policies that `rlenv-robot run --policy` takes in place of a file, by name; each is made from a seed."""

@@ -1,4 +1,4 @@
-"""The vectors of `so101-reach`: the gap to the target in cylinder coordinates, and changes of the joint goals."""
+"""The vectors of `so101-reach`: distances to the target in cylinder coordinates, and changes of the joint goals."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _PAN_X = CHAIN[0].offset[0]
 
 
 class ReachVectors:
-    """Thirteen numbers about the arm's own geometry, with which a search learns `so101-reach` in a minute.
+    """Vectors of 13 numbers that fit the arm's geometry, with which a search learns `so101-reach` in a minute.
 
-    They are the gap from gripper to target in cylinder coordinates about the shoulder's axis (3), the target's place
-    (2), the three angles that lift the arm (3), and how far each joint is behind its goal (5). An action moves the
-    goals of the five joints by at most `ARM_STRIDE` in one control period, so that feedback corrects what sags.
+    The elements are the distance from gripper to target in cylinder coordinates about the shoulder's axis (3), the
+    target's position (2), the three angles that lift the arm (3), and the difference between each joint's goal and
+    position (5). An action moves the goals of the five joints by at most `ARM_STRIDE` in one control period, so that
+    feedback corrects sagging.
     """
 
     size = 13
@@ -52,7 +53,7 @@ class ReachVectors:
         return np.concatenate([np.stack(parts, axis=-1), joints[..., 1:4], behind / 0.1], axis=-1)
 
     def act(self, vector: np.ndarray, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return joint targets, rad, shape (..., 6): the goals that the servos hold, moved by the vector (..., 5)."""
+        """Return joint targets, rad, shape (..., 6): the servos' goals, moved by the action vector (..., 5)."""
         target = np.array(observation["joint_goal"])
         target[..., :_JOINTS] += (ARM_STRIDE * vector).astype(target.dtype)
         low, high = SO101.commands["joint_target"].bounds

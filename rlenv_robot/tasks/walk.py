@@ -16,7 +16,7 @@ from hal.robots.vectors import component, components, from_components, length, s
 from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import FlatHints
-from rlenv_robot.tasks.remembered import Remembered
+from rlenv_robot.tasks.memoise import memoise_by_identity
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
 
 if TYPE_CHECKING:
@@ -293,8 +293,8 @@ class Walk:
         return self._offsets(sensors["joint_goal"])
 
     @cached_property
-    def _offsets(self) -> Remembered[np.ndarray]:
-        return Remembered(partial(_offsets, np.float32(self.action_scale)), 2)
+    def _offsets(self) -> memoise_by_identity[np.ndarray]:
+        return memoise_by_identity(partial(_offsets, np.float32(self.action_scale)), 2)
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
         """Return the fields of `state`."""
@@ -399,7 +399,7 @@ def _square(values: np.ndarray) -> np.ndarray:
     return total
 
 
-@Remembered
+@memoise_by_identity
 def _down(orientation: np.ndarray) -> np.ndarray:
     """Return the world's downward direction in the frame of a unit quaternion (..., 4; w, x, y, z), shape (..., 3)."""
     w, x, y, z = components(orientation)

@@ -1,4 +1,4 @@
-"""Model the SO-101's joints from recorded trajectories, and let the model stand in for the robot."""
+"""Fit a model of the SO-101's joints to recorded trajectories, and simulate the arm with it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ _SETTLE = 45
 
 
 def _inputs(position: np.ndarray, before: np.ndarray, goals: Sequence[np.ndarray]) -> np.ndarray:
-    """Return regressors, shape (..., joints, k): gaps to the goals and the last position, and levers of gravity.
+    """Return the regressors, shape (..., joints, k): differences to past goals and position, and levers of gravity.
 
     Args:
-        position, before: joint angles now and a period ago, rad, shape (..., 6).
-        goals: the newest first.
+        position: joint angles now, rad, shape (..., 6).
+        before: joint angles one period ago, likewise.
+        goals: past goals, the newest first, likewise.
     """
     lift = position[..., 1]
     elbow, wrist = lift + position[..., 2], lift + position[..., 2] + position[..., 3]
@@ -41,11 +42,11 @@ def _inputs(position: np.ndarray, before: np.ndarray, goals: Sequence[np.ndarray
 
 @dataclass(frozen=True)
 class ArmModel:
-    """An ensemble of linear models of the goals' pull and of gravity, one regression a joint.
+    """An ensemble of linear models of the joints' response to goals and gravity.
 
     Attributes:
-        weights: shape (members, 6, k): an ensemble, each fitted to its own draw of the trajectories, so that
-            a policy can't lean on one model's errors.
+        weights: shape (members, 6, k). Each member is fitted to its own draw of the trajectories, so that a policy
+            can't exploit the errors of one model.
     """
 
     weights: np.ndarray
@@ -53,7 +54,7 @@ class ArmModel:
     def next_position(
         self, position: np.ndarray, before: np.ndarray, goals: Sequence[np.ndarray], member: np.ndarray
     ) -> np.ndarray:
-        """Return joint angles one period later, rad, shape (n, 6); row i by ensemble member ``member[i]``."""
+        """Return joint angles one period later, rad, shape (n, 6), where member ``member[i]`` predicts row i."""
         return np.asarray(position + np.einsum("njk,njk->nj", _inputs(position, before, goals), self.weights[member]))
 
 
@@ -74,12 +75,12 @@ def fit(trajectories: Sequence[TrajectoryTable], members: int = 4, seed: int = 0
     """Fit by ridge regression to trajectories with observations ``joint_position`` and ``joint_goal``.
 
     Args:
-        trajectories: Table 6, as `SourceData.sample_trajectories` gives them.
-        members: size of the ensemble; each is fitted to as many trajectories drawn with replacement.
+        trajectories: Table 6 from `SourceData.sample_trajectories`.
+        members: size of the ensemble. Each member is fitted to as many trajectories, drawn with replacement.
         seed: of those draws.
 
     Raises:
-        SourceError: no trajectories.
+        SourceError: there are no trajectories.
     """
     if not trajectories:
         raise SourceError("there is no trajectory to fit a model to")
@@ -100,11 +101,11 @@ def _ridge(inputs: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 class LearnedBatch:
-    """N arms that move as the model says, in place of `sim.batch.SimBatch`.
+    """N arms that move as a model predicts, with the members of `sim.batch.SimBatch`.
 
     Args:
-        model: how they move.
-        num: how many; robot i is moved by ensemble member ``i % members``.
+        model: the model.
+        num: N. Ensemble member ``i % members`` moves arm i.
     """
 
     def __init__(self, model: ArmModel, num: int) -> None:
@@ -122,10 +123,10 @@ class LearnedBatch:
         return SO101
 
     def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> BatchState:
-        """Let all arms settle at their starts.
+        """Start all arms at their initial joint angles, at rest.
 
         Raises:
-            ValueError: only some are asked to begin anew.
+            ValueError: only some arms are to be reset.
         """
         if ids is not None:
             raise ValueError("arms of a learned model begin together: use autoreset='disabled' and reset all")
@@ -146,7 +147,7 @@ class LearnedBatch:
     def _advance(self, goal: np.ndarray) -> None:
         self._goals.appendleft(goal)
         following = self._model.next_position(self._position, self._before, list(self._goals), self._member)
-        # A joint has ends; a model does not know them, and far out it may run away.
+        # The model has no joint limits, and may diverge beyond them.
         low, high = SO101.commands["joint_target"].bounds
         self._before, self._position = self._position, np.clip(following, low - 0.1, high + 0.1)
 
@@ -168,11 +169,12 @@ class LearnedBatch:
 
 
 def open_loop_error(model: ArmModel, trajectories: Sequence[TrajectoryTable]) -> tuple[np.ndarray, np.ndarray]:
-    """Measure how far the model strays from trajectories when it is given their goals alone.
+    """Measure the model's error along trajectories whose goals alone are given.
 
     Returns:
-        Root mean square over all joints but the gripper, in degrees, after 1, 2, ... T - 1 steps: of the model
-        (mean of the ensemble), and of the prediction that nothing moves. Shape (T - 1,) each, T the shortest length.
+        Root mean square errors of all joints but the gripper after 1, 2, ... T - 1 steps, degrees, shape (T - 1,),
+        where T is the shortest trajectory's length: of the model (mean of the ensemble), and of the prediction that
+        nothing moves.
     """
     members = np.arange(len(model.weights))
     horizon = min(len(trajectory["steps_set"]["frame_no"]) for trajectory in trajectories)

@@ -15,19 +15,19 @@ __all__ = ["Generation", "SearchSettings", "search"]
 
 
 _FLAT = 5
-"""Generations without any difference between candidates after which a search gives up."""
+"""Number of generations with equal scores for all candidates after which a search gives up."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """Length and width of a search.
+    """The settings of a search.
 
     Attributes:
-        population: candidates a generation.
-        sigma: first step size, in units of the parameters.
-        generations: at most so many.
-        seconds: wall time after which no further generation begins; what it ends can't be repeated.
-        seed: of the search's own randomness.
+        population: candidates in each generation.
+        sigma: initial step size, in the unit of the parameters.
+        generations: largest number of generations.
+        seconds: wall time after which no further generation begins. A search that it ends can't be repeated.
+        seed: of the candidates that are drawn.
     """
 
     population: int = 48
@@ -43,10 +43,10 @@ class Generation:
 
     Attributes:
         number: counted from 0.
-        best, median: the best and the middle score.
-        mean: the search's, shape (n,).
+        best, median: the best and the median score.
+        mean: mean of the distribution of candidates, shape (n,).
         elapsed_s: time since the start, seconds.
-        share: the share of the search that is done, 0 to 1, by its generations or by its seconds.
+        share: share of the search that is done, 0 to 1, by generations or by seconds.
     """
 
     number: int
@@ -57,29 +57,29 @@ class Generation:
     share: float
 
     @property
-    def figures(self) -> dict[str, float]:
-        """Return the scores as a tracker writes them."""
+    def metrics(self) -> dict[str, float]:
+        """Return the scores as metrics for a tracker."""
         return {"generation/best": self.best, "generation/median": self.median}
 
 
 def search(
     start: np.ndarray, score: Callable[[np.ndarray, int], np.ndarray], settings: SearchSettings
 ) -> Iterator[Generation]:
-    """Maximise a score by CMA-ES with a diagonal covariance (Ros and Hansen 2008, "A simple modification in CMA-ES
-    achieving linear time and space complexity"): next to nothing beside the episodes themselves.
+    """Maximise a score by CMA-ES with a diagonal covariance, whose time is negligible beside that of episodes.
+
+    Source: Ros and Hansen 2008, "A simple modification in CMA-ES achieving linear time and space complexity".
 
     Args:
-        start: the first mean, shape (n,).
+        start: the initial mean, shape (n,).
         score: from a population (p, n) and the generation's number to scores (p,), higher is better. Every
             candidate should meet the same episodes in one generation, and other ones in the next.
         settings: see `SearchSettings`.
 
     Yields:
-        Each generation when all of its candidates have their scores.
+        Each generation, once all its candidates have scores.
 
     Raises:
-        RobotError: the package ``cmaes`` is missing, or all candidates of the first generations score alike, so that
-            there is nothing to climb.
+        RobotError: the package ``cmaes`` is missing, or all candidates of the first generations have equal scores.
     """
     try:
         from cmaes import SepCMA

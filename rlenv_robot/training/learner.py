@@ -1,10 +1,10 @@
-"""Train a feedback policy for any task: in simulation, or inside a model learned from recorded episodes.
+"""Train a feedback policy by evolution: in simulation, or inside a model learned from recorded episodes.
 
-One learner suits all tasks: a separable CMA-ES (`rlenv_robot.training.evolution`) over the parameters of a small
-`FeedbackPolicy`, whose vectors follow from the task's specs and hints. It needs no gradient and no extra package but
-``cmaes``. It is strong where some hundred parameters suffice and rewards lead the way (reaching, standing), and weak
-where a policy must plan through contacts (grasping) or balance a body (walking): gradient-based trainers, such as the
-recipes in ``launch/``, are the tool for these. Tasks that gain from settings of their own have a `Recipe`.
+A separable CMA-ES (`rlenv_robot.training.evolution`) searches the parameters of a small `FeedbackPolicy`, whose vectors
+follow from the task's specs and hints. It needs no gradients, and no package but ``cmaes``. It suits tasks for which
+some hundred parameters and a dense reward suffice (reaching, standing). It fails where a policy must plan contacts
+(grasping) or balance a body (walking), for which ``rlenv-robot train --method ppo`` and the recipes in ``launch/`` are
+better.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ __all__ = [
 Progress = Callable[[Generation], None]
 
 _EPISODES = 4
-"""Episodes that each candidate is tried on in simulation; all candidates meet the same."""
+"""Number of simulated episodes for each candidate, which are the same for all candidates."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings by which a task is trained.
+    """The settings with which a task is trained.
 
     Attributes:
-        vectors: what the policy sees and does.
-        population: candidates a generation in simulation.
-        sigma: the search's first step size in simulation.
-        horizon_s: how much of an episode each candidate is tried on, seconds.
-        model_horizon_s: likewise, inside a model learned from a record.
-        smoothness: what the squared difference between the action vectors of two successive steps costs, in the unit of
+        vectors: the vectors of observations and actions.
+        population: candidates in each generation in simulation.
+        sigma: initial step size of the search in simulation.
+        horizon_s: length of a candidate's episodes, seconds.
+        model_horizon_s: likewise, inside a model learned from recorded episodes.
+        smoothness: penalty on the squared difference between the action vectors of two successive steps, in the unit of
             the reward (`population_returns`).
     """
 
@@ -76,34 +76,35 @@ class Recipe:
 
 
 _SMOOTHNESS = 0.1
-"""Price of unsteady targets where a step earns at most about 1: as much as PPO's (`PpoSettings.calm`). Without it,
-policies of `so101-reach` moved their targets to and fro by 4 degrees at 15 Hz, which the lag of the arm hid from the
-reward; five times as much cost a third of the successes on other arms."""
+"""Penalty on oscillating targets where a step's reward is at most about 1, as PPO's `PpoSettings.action_smoothness`.
+Without it, the targets of policies of `so101-reach` oscillated by 4 degrees at 15 Hz, which the lag of the arm hid from
+the reward. Five times the penalty cost a third of the successes on other arms."""
 
 
 def recipe_for(task: Task) -> Recipe:
-    """Return the recipe for a task: its own where one was tried, or else one that follows from its specs.
+    """Return the recipe tried with a task, otherwise one that follows from the task's specs.
 
     Raises:
-        ValueError: an action is no float field with a finite range, which this learner needs.
+        ValueError: an action is not a float field with a finite range.
     """
     if isinstance(task, Reach) and task.name == Reach.name:
-        # What is not near its target after 1.3 s is a bad candidate already.
+        # A candidate that is not near its target after 1.3 s is bad.
         return Recipe(ReachVectors(), population=48, sigma=0.3, horizon_s=40 / 30, model_horizon_s=2.0,
                       smoothness=_SMOOTHNESS)  # fmt: skip
     vectors = flat_for(task)
-    # Only targets that move by strides have a scale on which every task's price is alike.
+    # Only for targets that move by strides is the penalty comparable between tasks.
     return Recipe(vectors, smoothness=_SMOOTHNESS if vectors.held else 0.0)
 
 
 @dataclass(frozen=True)
 class Training:
-    """A policy and how it came about.
+    """The result of a search.
 
     Attributes:
-        policy: the search's last mean.
-        elapsed_s, median: of each generation: time since the start, and the middle candidate's return.
-        steps: control steps that the search used.
+        policy: the final mean of the search.
+        elapsed_s: time since the start at the end of each generation, seconds.
+        median: median return of each generation's candidates.
+        steps: control steps of the whole search.
     """
 
     policy: SearchedPolicy
@@ -123,19 +124,19 @@ def improve(
     """Search for a better policy.
 
     Args:
-        envs: of size candidates x episodes, without automatic resets; candidates meet the same episodes.
-        start: the first mean.
+        envs: environments, candidates x episodes, without automatic resets; all candidates have the same episodes.
+        start: the initial mean.
         settings: of the search.
-        horizon_s: how much of an episode counts, seconds.
+        horizon_s: length of an episode, seconds.
         progress: called after every generation.
-        smoothness: as for `Recipe`.
+        smoothness: penalty as for `Recipe`.
     """
     steps = _horizon_steps(envs.task, horizon_s, envs.batch.spec.period_s)
 
     def score(candidates: np.ndarray, generation: int) -> np.ndarray:
         population, seed = start.with_parameters(candidates), 1_000_000 * (settings.seed + 1) + generation
         returns = population_returns(envs, population, seed, steps, smoothness)
-        # A candidate whose physics failed is as bad as the worst.
+        # A candidate whose physics failed gets the lowest score.
         lowest = returns[np.isfinite(returns)].min(initial=0.0)
         return np.where(np.isfinite(returns), returns, lowest)
 
@@ -159,20 +160,20 @@ def train_in_simulation(
     settings: JsonObject | None = None,
     steps: int | None = None,
 ) -> Training:
-    """Train a policy from nothing in simulation.
+    """Train a new policy in simulation.
 
     Args:
         task: what `rlenv_robot.make_vector` takes.
-        seconds: wall time of the search, `math.inf` for a search of so many steps alone. Only then the same seed gives
-            the same policy.
-        seed: of search and episodes.
+        seconds: wall time of the search. With `math.inf`, for which ``steps`` ends the search, the same seed gives the
+            same policy.
+        seed: of the search and the episodes.
         progress: called after every generation.
         settings: the task's own settings, and others of `rlenv_robot.make_vector`.
-        steps: control steps of all candidates together; at least one generation is made. None is no limit.
+        steps: control steps of all candidates together; at least one generation is made. None for no limit.
 
     Raises:
         ValueError: the task is unknown, has no simulated robot, or has actions without a finite range.
-        RobotError: the package ``cmaes`` is missing, or the reward is the same whatever a candidate does.
+        RobotError: the package ``cmaes`` is missing, or all candidates get the same reward.
     """
     vector_options = {"seed": seed, "autoreset": "disabled", **(settings or {})}
     with make_vector(task, 1, **vector_options) as envs:
@@ -186,26 +187,28 @@ def train_in_simulation(
         return improve(envs, start, search_settings, recipe.horizon_s, progress, recipe.smoothness)
 
 
-# -- Improves a policy from recorded episodes alone, through the source-data adapter -------------------------
+# -- Improves a policy from recorded episodes, through the source-data adapter -------------------------
 
 
 _TRIALS = 8
-"""Resets over which a retrained policy is compared with the one that it began with."""
+"""Number of resets over which a retrained policy is compared with the original one."""
 
 LEAST_EPISODES = 5
-"""Least number of recorded episodes; one of them is held back to judge the model."""
+"""Smallest number of recorded episodes, one of which is held out to evaluate the model."""
 
 
 @dataclass(frozen=True)
 class _LearnedModel:
-    """A model of the robot, and how far it is off on episodes that it was not fitted to.
+    """A learned model of the robot, and its error on held-out episodes.
 
     Attributes:
-        make_batch: makes N robots that move as the model says.
-        error, unchanged: after 1, 2, ... steps, shape (H,): of the model, and of the prediction that nothing moves.
+        make_batch: makes N robots that move as the model predicts.
+        error: error of the model's prediction after 1, 2, ... steps, shape (H,).
+        unchanged: error of the prediction that nothing moves, likewise.
         unit: of both.
-        return_error: how far the model is off in the return over the recipe's horizon; 0 where the model is trusted.
-        restrict: returns a policy that is no farther from the first one than the model knows about.
+        return_error: error of the model in the return over the recipe's horizon; 0 where the model is trusted.
+        restrict: from the original and a new policy to a policy as close to the original one as the model's data
+            allow.
     """
 
     make_batch: Callable[[int], RobotBatch]
@@ -218,20 +221,20 @@ class _LearnedModel:
 
 @dataclass(frozen=True)
 class Retraining:
-    """An improved policy, and the error of the model that it was trained in, on episodes that the model has not seen.
+    """The result of a retraining, with the error of its model on held-out episodes.
 
     Attributes:
-        training: as in simulation.
-        episodes: those that the model was fitted to, and those that judge it.
-        error, unchanged: after 1, 2, ... steps, shape (H,): root mean square of the model's prediction, and of the
-            prediction that nothing moves.
+        training: the search inside the model.
+        episodes: numbers of the episodes that the model was fitted to, and of the held-out ones.
+        error: root mean square error of the model's prediction after 1, 2, ... steps, shape (H,).
+        unchanged: likewise, of the prediction that nothing moves.
         unit: of both: ``degrees`` of the joints, or ``standard deviations`` of the sensors.
-        gain: by how much the return inside the model rose over the recipe's horizon, less the price of unsteady targets
-            (`Recipe.smoothness`).
-        return_error: how far the model is off in that return. A smaller gain may be the model's error, which a search
-            exploits: then the policy of the training is the one that it began with.
-        runs: number of the episodes that were used, by the run that they are from.
-        notes: what the reader of the data said of them.
+        gain: increase of the return inside the model over the recipe's horizon, with the penalty on oscillating
+            targets (`Recipe.smoothness`).
+        return_error: error of the model in that return. A smaller gain may be an error of the model that the search
+            exploited; then the training's policy is the original one.
+        runs: run -> number of its episodes that were used.
+        notes: notes of the data's reader.
     """
 
     training: Training
@@ -263,26 +266,27 @@ def retrain_from_record(
 ) -> Retraining:
     """Improve a policy by model-based offline learning (clause B.2.2.3).
 
-    A model of the robot is fitted to most recorded episodes and judged on the others; the policy is improved inside
-    it by the task's own reward. For the SO-101 alone it is `rlenv_robot.training.arm_model`, which knows the arm's
-    kinematics; for any other robot the linear one of `rlenv_robot.training.sensor_model`, which knows no contacts.
+    A model of the robot is fitted to most recorded episodes and evaluated on the others. The policy is then improved
+    inside it by the task's reward. For the SO-101 the model is `rlenv_robot.training.arm_model`, which has the arm's
+    kinematics; for any other robot it is the linear one of `rlenv_robot.training.sensor_model`, which has no contacts.
 
     Args:
         runs: a folder of recorded runs of the task, in simulation or on any robot of the kind.
         start: the policy to improve.
         task: computes the reward.
-        seconds: wall time of the search, `math.inf` for a search of so many steps alone. Only then the same seed and
-            record give the same policy.
+        seconds: wall time of the search. With `math.inf`, for which ``steps`` ends the search, the same seed and record
+            give the same policy.
         seed: of the split, the model's ensemble and the search.
         progress: called after every generation.
-        goal: that the episodes are rewarded for; see `rlenv_robot.data.relabel.Goal`.
-        steps: control steps in the model of all candidates together; at least one generation is made. None is no limit.
-        reading: how the runs are read, such as ``units`` and ``cache``; see `rlenv_robot.source.open_source`.
+        goal: the goal for which the episodes are rewarded; see `rlenv_robot.data.relabel.Goal`.
+        steps: control steps of all candidates in the model together; at least one generation is made. None for no
+            limit.
+        reading: options of `rlenv_robot.source.open_source`, such as ``units`` and ``cache``.
 
     Raises:
         SpecMismatch: the policy is for another task.
         SourceError: there are no runs, other data, or fewer than five episodes.
-        RobotError: the package ``cmaes`` is missing, or the reward is the same whatever a candidate does.
+        RobotError: the package ``cmaes`` is missing, or all candidates get the same reward.
     """
     start.check(task.observation, task.action)
     data = open_source(runs, task=task, goal=goal, **reading)
@@ -312,9 +316,9 @@ def retrain_from_record(
 def _gain(
     envs: VectorEnvironment, start: SearchedPolicy, policy: SearchedPolicy, settings: SearchSettings, recipe: Recipe
 ) -> float:
-    """Return how much more the policy earns than the one it began with, on episodes that the search has not seen.
+    """Return the increase of the return from one policy to another, on episodes that the search did not use.
 
-    As in the search, unsteady targets cost.
+    As in the search, returns include the penalty on oscillating targets.
     """
     steps = _horizon_steps(envs.task, recipe.model_horizon_s, envs.batch.spec.period_s)
     half = settings.population // 2
@@ -325,7 +329,7 @@ def _gain(
 
 
 def _within(settings: SearchSettings, steps: int | None, envs: VectorEnvironment, horizon_s: float) -> SearchSettings:
-    """Return the settings of a search that ends after so many control steps; None leaves them as they are."""
+    """Return the settings of a search that ends after this many control steps; None leaves them unchanged."""
     if steps is None:
         return settings
     horizon = _horizon_steps(envs.task, horizon_s, envs.batch.spec.period_s)
@@ -360,11 +364,11 @@ def _learn_sensors(data: SourceData, task: Task, episodes: tuple[list[int], list
 def _within_recorded_actions(
     data: SourceData, task: Task, episodes: Sequence[int], start: SearchedPolicy, policy: SearchedPolicy
 ) -> SearchedPolicy:
-    """Move a policy back towards the first one until it differs from that no more than the recorded actions do.
+    """Move a policy towards the original one until it differs from it no more than the recorded actions do.
 
-    A model is fitted to actions that were taken. If the first policy took them all, the record does not say what
-    another action would have done (closed-loop identification): a walk that was retrained without this limit earned
-    28 % more in the model, and a quarter less in the simulation.
+    A model is fitted to executed actions. If the original policy chose all of them, the record does not show what other
+    actions would have done (closed-loop identification): a walk retrained without this limit had a return 28 % higher
+    in the model, and a quarter lower in the simulation.
     """
     transitions = data.transitions
     positions = np.concatenate([np.arange(transitions.first[e], transitions.last[e]) for e in episodes])
@@ -378,7 +382,7 @@ def _within_recorded_actions(
 
 
 def _difference(spec: Spec, first: Arrays, second: Arrays) -> float:
-    """Return the root mean square difference of actions, in shares of each element's range."""
+    """Return the root mean square difference of actions, as a share of each element's range."""
     squares = []
     for field in spec:
         low, high = (np.asarray(bound, float) for bound in field.bounds)

@@ -1,4 +1,4 @@
-"""Run episodes of populations and of one policy, and measure how a policy learns."""
+"""Run episodes of one policy or of a population, and record learning curves."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Outcome:
     """The outcome of one episode.
 
     Attributes:
-        total: return; of several agents their mean.
-        metrics: the task's figures at its end, by name with the unit in it; empty where the robot was lost.
-        success: whether the task was fulfilled then.
-        frames: how many steps it took.
-        end: why it ended.
-        illegal: the share of the policy's actions that were refused.
-        limit_cycle_deg: how far the applied joint targets went to and fro in the last second
-            (`hal.guarding.limit_cycle`), of the joint that did so most, degrees; NaN where no command is in rad.
+        total: the return; with several agents, the mean of theirs.
+        metrics: the task's metrics at the end, by name with the unit in it; empty where the robot was lost.
+        success: whether the task was fulfilled at the end.
+        frames: number of steps.
+        end: why the episode ended.
+        illegal: share of the policy's actions that were refused, 0 to 1.
+        limit_cycle_deg: amplitude with which the applied joint targets oscillated in the last second
+            (`hal.guarding.limit_cycle`), of the joint with the largest one, degrees; NaN where no command is in rad.
     """
 
     total: float
@@ -61,18 +61,18 @@ class Outcome:
 def population_returns(
     envs: VectorEnvironment, population: SearchedPolicy, seed: int, steps: int, smoothness: float = 0.0
 ) -> np.ndarray:
-    """Return the mean return of each candidate over the same episodes, less what its unsteadiness costs.
+    """Return the mean return of each candidate over the same episodes, less a penalty for oscillating actions.
 
     Args:
-        envs: of size candidates x episodes, without automatic resets.
-        population: its parameters have the shape (candidates, parameters).
+        envs: environments, candidates x episodes, without automatic resets.
+        population: the candidates; its parameters have the shape (candidates, parameters).
         seed: of the episodes.
-        steps: how many steps of an episode count, at most.
-        smoothness: what the squared difference between the action vectors of two successive steps costs, in the unit of
-            the reward. A robot's lag hides from the reward that its targets go to and fro.
+        steps: largest number of steps of an episode that count.
+        smoothness: penalty on the squared difference between the action vectors of two successive steps, in the unit
+            of the reward, which does not notice oscillating targets itself where the robot lags.
 
     Returns:
-        Shape (candidates,); several agents: of their mean reward.
+        Shape (candidates,); with several agents, from their mean reward.
     """
     count = len(population.parameters)
     table = envs.reset({"seed": seed})
@@ -98,7 +98,13 @@ def population_returns(
 
 
 def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome]:
-    """Run one episode of a policy in each environment (without automatic resets)."""
+    """Run one episode of a policy in each environment, and return the outcomes in the environments' order.
+
+    Args:
+        envs: environments without automatic resets.
+        policy: chooses actions for all of them at once.
+        seed: of the episodes.
+    """
     envs.count_refusals = True  # or an episode of illegal actions would never end
     table = envs.reset({"seed": seed})
     begin_episode(policy)
@@ -127,7 +133,7 @@ def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome
 
 
 class _RecentTargets:
-    """The joint targets that were applied in the last second of an episode, or of a batch of episodes.
+    """The joint targets applied in the last second of one episode or of a batch.
 
     Args:
         spec: of the robot; None for a world without one.
@@ -144,20 +150,24 @@ class _RecentTargets:
             self._recent.append(np.concatenate([np.array(applied[name]) for name in self._names], axis=-1))
 
     def limit_cycle_deg(self) -> np.ndarray:
-        """Return the largest limit cycle of each robot's joints, degrees, of the leading axes' shape."""
+        """Return the largest limit cycle among each robot's joints, degrees, with the shape of the leading axes."""
         if not self._recent:
             return np.array(math.nan)
         return np.asarray(np.degrees(limit_cycle(np.array(self._recent), self._period_s).max(axis=-1)))
 
 
 def run_episode(env: Environment, policy: Policy, options: Options) -> Iterator[Outcome | None]:
-    """Run one episode through the standard's interface; yield None after every step, and at last the outcome.
+    """Run one episode through the standard's interface.
 
-    A `StochasticPolicy` draws its actions; their probabilities are in the record, and so are the distributions where
-    the environment was made with the policy's ``behaviour``.
+    A `StochasticPolicy` draws its actions. The record has their probabilities, and their distributions where the
+    environment was made with the policy's ``behaviour``.
+
+    Yields:
+        None after every step, and the outcome at the end.
 
     Raises:
-        IllegalAction: the policy chose one. It was not executed, and asked again the policy would choose the same.
+        IllegalAction: the policy chose an illegal action, which was not executed. The policy would choose it again, so
+            the episode can't continue.
     """
     table = env.reset(options)
     begin_episode(policy)
@@ -194,7 +204,7 @@ def _refused(error: JsonObject, frame_no: int) -> IllegalAction:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A trial after some steps and seconds of learning: success from 0 to 1, and mean return."""
+    """An evaluation after some steps and seconds of learning: success rate, 0 to 1, and mean return."""
 
     steps: int
     seconds: float
@@ -202,23 +212,23 @@ class Point:
     returns: float
 
     @property
-    def figures(self) -> dict[str, float]:
-        """Return the point as a tracker writes it."""
+    def metrics(self) -> dict[str, float]:
+        """Return the evaluation as metrics for a tracker."""
         return {"trial/success": self.success, "trial/return": self.returns, "trial/seconds": self.seconds}
 
 
 class LearningCurve:
-    """Try a policy on the same test episodes again and again. The time of trials is not counted.
+    """A learning curve: evaluations of a policy on the same test episodes. Their time is not counted as learning.
 
     Args:
         name: the task.
-        episodes: how many in each trial.
+        episodes: number of episodes in each evaluation.
         seed: of these episodes; training should not use it.
-        quiet: print nothing.
-        track: where the figures go besides (`rlenv_robot.training.trackers.open_tracker`); None takes it from the
-            environment variable ``RLENV_ROBOT_TRACK``.
+        quiet: whether to print nothing.
+        track: where to write the metrics as well (`rlenv_robot.training.trackers.open_tracker`); None takes it from
+            the environment variable ``RLENV_ROBOT_TRACK``.
         envs: the test environments, one for each episode, without automatic resets; the curve closes them. None makes
-            them of ``episodes`` and ``settings``.
+            them from ``episodes`` and ``settings``.
         settings: of the test environments, as for `rlenv_robot.make_vector`: the task's own, or ``profile``.
 
     Raises:
@@ -244,13 +254,13 @@ class LearningCurve:
         self._begun = time.perf_counter()
 
     def add(self, steps: int, policy: Policy, illegal_share: float = 0.0) -> Point:
-        """Try the policy after so many steps of learning.
+        """Evaluate a policy, and return its point of the curve.
 
         Args:
-            steps: of learning.
-            policy: to try.
-            illegal_share: the share of the actions of learning that were refused; the progress line names it if there
-                were any.
+            steps: control steps of learning so far.
+            policy: to evaluate.
+            illegal_share: share of the actions in training that were refused, 0 to 1; the progress line shows it
+                unless it is 0.
         """
         now = time.perf_counter()
         outcomes = evaluate(self._envs, policy, self._seed)
@@ -259,7 +269,7 @@ class LearningCurve:
         self.points.append(point)
         illegal = float(np.mean([outcome.illegal for outcome in outcomes]))
         self._tracker.add(
-            steps, {**point.figures, "trial/illegal_actions": illegal, "learning/illegal_actions": illegal_share}
+            steps, {**point.metrics, "trial/illegal_actions": illegal, "learning/illegal_actions": illegal_share}
         )
         if not self._quiet:
             print(
@@ -273,22 +283,22 @@ class LearningCurve:
         return point
 
     def first(self, success: float) -> Point | None:
-        """Return the first point that reached a rate of success, or None."""
+        """Return the first point with at least this success rate, 0 to 1, or None."""
         return next((point for point in self.points if point.success >= success), None)
 
     def save(self, path: str | Path, about: JsonObject) -> None:
-        """Write all points as JSON, with plain data about the run."""
+        """Write all points as JSON, with JSON data about the run."""
         plain = {"task": self.name, **about, "points": [asdict(point) for point in self.points]}
         Path(path).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
 
     def save_checkpoint(self, policy: str | Path | None, done: int, *parts: Any) -> None:
-        """Write what a training needs to go on, and the points, beside a policy's file; needs PyTorch.
+        """Write a checkpoint of a training, and the points, beside a policy's file; needs PyTorch.
 
         Args:
-            policy: the policy's file: the checkpoint has its name with ``.pt``, the points with ``.json``; None writes
-                nothing.
-            done: so many updates were made.
-            parts: networks and optimisers of PyTorch.
+            policy: the policy's file. The checkpoint has its name with ``.pt``, the points have it with ``.json``. None
+                writes nothing.
+            done: number of updates made so far.
+            parts: objects with ``state_dict``, such as networks and optimisers of PyTorch.
         """
         import torch
 
@@ -297,14 +307,14 @@ class LearningCurve:
             self.save(Path(policy).with_suffix(".json"), {})
 
     def load_checkpoint(self, policy: str | Path | None, *parts: Any) -> int:
-        """Set networks, optimisers and points to those of a checkpoint; the seconds go on from its last point.
+        """Restore the parts and the points of a checkpoint; seconds are counted from its last point.
 
         Args:
-            policy: the policy's file, as for `save_checkpoint`; where it has no checkpoint, nothing changes.
-            parts: as for `save_checkpoint`.
+            policy: the policy's file, as for `save_checkpoint`. Without a checkpoint nothing changes.
+            parts: as for `save_checkpoint`, with ``load_state_dict``.
 
         Returns:
-            The number of updates that were made; 0 without a checkpoint.
+            The number of updates made before the checkpoint; 0 without one.
         """
         import torch
 
@@ -319,6 +329,6 @@ class LearningCurve:
         return int(done)
 
     def close(self) -> None:
-        """Close the test environments, and write what is left of the figures."""
+        """Close the test environments, and write the remaining metrics."""
         self._tracker.close()
         self._envs.close()

@@ -1,4 +1,4 @@
-"""A model of any robot's sensors, fitted to recorded frames, that stands in for the robot."""
+"""Fit a model of any robot's sensors to recorded frames, and simulate the robot with it."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _COMMANDS = 4
 
 _RIDGE = 1e-3
 _MARGIN = 0.1
-"""Share of an element's recorded range by which a prediction may leave it; beyond that the model has no data."""
+"""Share of an element's recorded range by which predictions may exceed that range, beyond which there are no data."""
 
 _HORIZON = 30
-"""Steps over which the model's error is measured."""
+"""Number of steps over which the model's error is measured."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One unbroken stretch of recorded frames.
+    """Recorded frames without gaps.
 
     Attributes:
-        sensors: shape (T, D): what the robot measured, its fields flattened and joined in the spec's order.
-        commands: shape (T, C), joined likewise; row t was applied between frames t - 1 and t.
-        first_row: number of frame 0 in the table's rows.
-        episode: number of its episode.
+        sensors: measured values, the fields flattened and joined in the spec's order, shape (T, D).
+        commands: applied commands, joined likewise, shape (T, C). Row t was applied between frames t - 1 and t.
+        first_row: number of the first frame in the table's rows.
+        episode: number of the episode.
     """
 
     sensors: np.ndarray
@@ -48,19 +48,19 @@ class Recording:
     episode: int = 0
 
     def before(self, frames: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return the sensors a period before some frames, (n, D), and their past commands, (n, C) each, newest first.
+        """Return the sensors one period before frames, (n, D), and past commands, (n, C) each, the newest first.
 
-        Row 0 of the commands was applied before the recording began, and may not be known.
+        Row 0 of the commands was applied before the recording, may be unknown, and is not used.
         """
         past = [self.commands[np.maximum(frames - delay, 1)] for delay in range(_COMMANDS)]
         return self.sensors[np.maximum(frames - 1, 0)], past
 
 
 def recordings(transitions: Transitions, episodes: Sequence[int], spec: RobotSpec) -> list[Recording]:
-    """Return the unbroken stretches of some episodes.
+    """Return the parts without gaps of episodes.
 
     Raises:
-        SourceError: the data have no recorded sensors or commands of this robot.
+        SourceError: the record lacks sensors or commands of this robot.
     """
     layout = transitions.table.layout
     for recorded, needed in ((layout.sensors, spec.sensors), (layout.applied, spec.commands)):
@@ -95,16 +95,19 @@ def _inputs(now: np.ndarray, before: np.ndarray, commands: Sequence[np.ndarray])
 class SensorModel:
     """An ensemble of linear models of the change of every sensor element in one control period.
 
-    Linear models know no contact: a cube that is pushed moves in them as it moved on average. All numbers are in
-    units of the recorded standard deviation.
+    Linear models have no contacts: a pushed cube moves in them as it moved on average. All values are in units of the
+    recorded standard deviation.
 
     Attributes:
-        weights: shape (members, K, D); each member was fitted to its own draw of the recordings, so that a policy
-            can't lean on one member's errors.
-        sensor_mean, sensor_scale: shape (D,).
-        command_mean, command_scale: shape (C,).
-        low, high: shape (D,): the range of predictions, standardised.
-        starts: recorded frames from which episodes begin: standardised sensors now and a period before, (S, D) each,
+        weights: shape (members, K, D). Each member is fitted to its own draw of the recordings, so that a policy can't
+            exploit the errors of one model.
+        sensor_mean: shape (D,).
+        sensor_scale: standard deviation, shape (D,).
+        command_mean: shape (C,).
+        command_scale: standard deviation, shape (C,).
+        low: lower bound of standardised predictions, shape (D,).
+        high: upper bound, likewise.
+        starts: recorded frames from which episodes begin: standardised sensors now and one period before, (S, D) each,
             and past commands, the newest first, (S, k, C).
     """
 
@@ -120,11 +123,12 @@ class SensorModel:
     def next_sensors(
         self, now: np.ndarray, before: np.ndarray, commands: Sequence[np.ndarray], member: np.ndarray
     ) -> np.ndarray:
-        """Return the sensors one period later, standardised, shape (n, D); row i by member ``member[i]``.
+        """Return the standardised sensors one period later, shape (n, D), where member ``member[i]`` predicts row i.
 
         Args:
-            now, before: standardised sensors of this and the last period, shape (n, D).
-            commands: standardised, shape (n, C) each; the newest first.
+            now: standardised sensors of this period, shape (n, D).
+            before: standardised sensors of the last period, likewise.
+            commands: standardised past commands, shape (n, C) each, the newest first.
             member: shape (n,).
         """
         change = np.empty_like(now)
@@ -145,15 +149,15 @@ class SensorModel:
 
 
 def fit_sensors(stretches: Sequence[Recording], members: int = 4, seed: int = 0) -> SensorModel:
-    """Fit by ridge regression.
+    """Fit a model to recordings by ridge regression.
 
     Args:
-        stretches: what was recorded.
-        members: size of the ensemble; each is fitted to as many stretches drawn with replacement.
+        stretches: the recordings.
+        members: size of the ensemble. Each member is fitted to as many recordings, drawn with replacement.
         seed: of those draws.
 
     Raises:
-        SourceError: there is nothing to fit to.
+        SourceError: there are no recordings.
     """
     if not stretches:
         raise SourceError("there is no recorded step to fit a model to")
@@ -184,7 +188,7 @@ def fit_sensors(stretches: Sequence[Recording], members: int = 4, seed: int = 0)
 
 
 def _starts(parts: Sequence[Recording]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return every frame but the last ones, with what came before it; see `SensorModel.starts`."""
+    """Return all frames but each recording's last, with what came before; see `SensorModel.starts`."""
     now, before, commands = [], [], []
     for part in parts:
         frames = np.arange(len(part.sensors) - 1)
@@ -196,7 +200,7 @@ def _starts(parts: Sequence[Recording]) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def _spread(values: np.ndarray) -> np.ndarray:
-    """Return the standard deviation of each element, and 1 for what never changes."""
+    """Return the standard deviation of each element, or 1 for a constant one."""
     spread = values.std(axis=0)
     return np.where(spread > 1e-9, spread, 1.0)
 
@@ -210,14 +214,14 @@ def _regression(part: Recording) -> tuple[np.ndarray, np.ndarray]:
 
 
 class SensorBatch:
-    """N robots that move as a `SensorModel` says; stands where `sim.batch.SimBatch` stands.
+    """N robots that move as a `SensorModel` predicts, with the members of `sim.batch.SimBatch`.
 
-    An episode begins at any recorded frame; where the task wants the robot to start is disregarded.
+    Episodes begin at recorded frames, whatever start the task asks for.
 
     Args:
-        model: how the robots move.
+        model: the model.
         spec: the robot.
-        num: how many; robot i is moved by ensemble member ``i % members``.
+        num: N. Ensemble member ``i % members`` moves robot i.
     """
 
     def __init__(self, model: SensorModel, spec: RobotSpec, num: int) -> None:
@@ -234,10 +238,10 @@ class SensorBatch:
         return self._spec
 
     def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> BatchState:
-        """Begin at recorded frames, chosen by the seeds.
+        """Reset all robots to recorded frames, which the seeds choose.
 
         Raises:
-            ValueError: only some are asked to begin anew.
+            ValueError: only some robots are to be reset.
         """
         if ids is not None:
             raise ValueError("robots of a learned model begin together: use autoreset='disabled' and reset all")
@@ -276,7 +280,7 @@ class SensorBatch:
 
 
 class FieldSplitter:
-    """Splits joined elements into a spec's fields, within each field's range.
+    """Split joined elements into a spec's fields, clipped to each field's range.
 
     Args:
         spec: the fields.
@@ -286,7 +290,7 @@ class FieldSplitter:
         self._fields = tuple(spec)
 
     def split(self, values: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the fields of values of shape (n, elements)."""
+        """Return the fields of values (n, elements) by name, (n, ...)."""
         named, place = {}, 0
         for field in self._fields:
             part = values[:, place : place + field.size].reshape((len(values), *field.shape))
@@ -297,12 +301,12 @@ class FieldSplitter:
 
 
 def open_loop_error_of_sensors(model: SensorModel, stretches: Sequence[Recording]) -> tuple[np.ndarray, np.ndarray]:
-    """Return how far the model strays from recordings when it is given their commands alone.
+    """Return the model's error along recordings whose commands alone are given.
 
     Returns:
-        Root mean square over all sensor elements, in units of their recorded standard deviation, after 1, 2, ... steps:
-        of the model (mean of the ensemble), and of the prediction that nothing changes. Shape (H,) each, H at most 30
-        and below the shortest recording's length.
+        Root mean square errors over all sensor elements after 1, 2, ... steps, in units of the recorded standard
+        deviation, shape (H,), where H is at most 30 and below the shortest recording's length: of the model (mean of
+        the ensemble), and of the prediction that nothing changes.
 
     Raises:
         SourceError: there is no recording.
@@ -333,18 +337,18 @@ def _rms(gaps: np.ndarray) -> np.ndarray:
 def return_error(
     model: SensorModel, spec: RobotSpec, task: Task, table: Table, stretches: Sequence[Recording], steps: int
 ) -> float:
-    """Return how far the model is off in the task's return, when it is given the recorded actions.
+    """Return the model's error in the task's return when the recorded actions are given.
 
     Args:
         model: the model.
         spec: the robot.
         task: computes the rewards of predicted sensors.
-        table: the task's, with the recorded rewards.
+        table: the task's table, with the recorded rewards.
         stretches: recordings that the model was not fitted to.
-        steps: length of a prediction.
+        steps: length of a prediction, control steps.
 
     Returns:
-        Root mean square over predictions that begin at every half length; infinite if no recording is that long.
+        Root mean square error over predictions that begin every half length; infinite if no recording is long enough.
     """
     split, errors = FieldSplitter(spec.sensors).split, [np.zeros(0)]
     for part in map(model.standardised, stretches):

@@ -1,4 +1,4 @@
-"""Write the figures of a training to TensorBoard or to Weights & Biases, where its user asks for that."""
+"""Write the metrics of a training to TensorBoard or to Weights & Biases, if its user asks for it."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from hal.field import JsonObject
 __all__ = ["TRACK", "Tracker", "open_tracker"]
 
 TRACK = "RLENV_ROBOT_TRACK"
-"""Environment variable that says where figures go when the program is not told."""
+"""Environment variable that says where to write metrics where the program's options don't."""
 
 _log = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    """A place where the figures of one training go."""
+    """A destination of the metrics of one training."""
 
-    def add(self, steps: int, figures: Mapping[str, float]) -> None:
-        """Write figures, by name, as they are after so many control steps."""
+    def add(self, steps: int, metrics: Mapping[str, float]) -> None:
+        """Write metrics by name, with the number of control steps made so far."""
 
     def close(self) -> None:
-        """Write what is left, and end."""
+        """Write what is buffered, and end."""
 
 
 def open_tracker(where: str | None, name: str, settings: JsonObject | None = None) -> Tracker:
-    """Open the places that the user named.
+    """Open the destinations that the user named.
 
     Args:
         where: ``tensorboard`` or ``tensorboard=FOLDER``, ``wandb`` or ``wandb=PROJECT``, or several with commas between
-            them; an empty text is none. None takes it from the environment variable `TRACK`.
-        name: of the run, such as the task's; TensorBoard's folder and the run in Weights & Biases begin with it.
-        settings: of the training, written beside its figures.
+            them. An empty text is none; None takes the text from the environment variable `TRACK`.
+        name: of the task. The names of TensorBoard's folder and of the run in Weights & Biases begin with it.
+        settings: of the training, written beside its metrics.
 
     Raises:
-        ValueError: a place has another name.
+        ValueError: a destination has another name.
         RobotError: a package is missing, or the service refused the run.
     """
     text = os.environ.get(TRACK, "") if where is None else where
@@ -59,15 +59,15 @@ def open_tracker(where: str | None, name: str, settings: JsonObject | None = Non
 
 
 class _Several:
-    """All places of one training. One that fails later is left out with a warning: the training goes on."""
+    """All destinations of one training. One that fails later is dropped with a warning, and the training continues."""
 
     def __init__(self, trackers: list[tuple[str, Tracker]]) -> None:
         self._trackers = trackers
 
-    def add(self, steps: int, figures: Mapping[str, float]) -> None:
+    def add(self, steps: int, metrics: Mapping[str, float]) -> None:
         for kind, tracker in list(self._trackers):
             try:
-                tracker.add(steps, figures)
+                tracker.add(steps, metrics)
             except Exception as error:
                 self._trackers.remove((kind, tracker))
                 _log.warning("no more figures go to %s: %s. The training goes on", kind, error)
@@ -99,8 +99,8 @@ class _TensorBoard:
             lines = [f"| {key} | {value} |" for key, value in settings.items()]
             self._writer.add_text("settings", "\n".join(["| setting | value |", "|---|---|", *lines]))
 
-    def add(self, steps: int, figures: Mapping[str, float]) -> None:
-        for key, value in figures.items():
+    def add(self, steps: int, metrics: Mapping[str, float]) -> None:
+        for key, value in metrics.items():
             self._writer.add_scalar(key, value, steps)
         self._writer.flush()
 
@@ -124,8 +124,8 @@ class _WeightsAndBiases:
                 "keep the run on this machine"
             ) from error
 
-    def add(self, steps: int, figures: Mapping[str, float]) -> None:
-        self._run.log(dict(figures), step=steps)
+    def add(self, steps: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=steps)
 
     def close(self) -> None:
         self._run.finish()

@@ -1,4 +1,4 @@
-"""Look up what ``rlenv-robot train --method`` trains with; packages declare trainers as entry points."""
+"""Look up trainers for ``rlenv-robot train --method``, which packages declare as entry points."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Trained(Protocol):
     """The result of a training.
 
     Attributes:
-        policy: the best policy that was tried.
+        policy: the best policy that was evaluated.
         steps: control steps of all environments together.
         seconds: wall time of the training.
         points: the learning curve.
@@ -38,7 +38,7 @@ class Trained(Protocol):
 
 
 class Trainer(Protocol):
-    """A function that trains a policy in simulation and writes it, with its curve and checkpoints beside it.
+    """A function that trains a policy in simulation, and writes it with its learning curve and checkpoints.
 
     A package declares its trainers in the entry-point group ``rlenv_robot.trainers``, as ``name = "module:function"``.
     """
@@ -60,13 +60,13 @@ class Trainer(Protocol):
         """Train; see `rlenv_learn.trainer.train_network` for the arguments.
 
         Raises:
-            ValueError: the task is unknown, or can't be trained in this way.
+            ValueError: the task is unknown, or this trainer can't train it.
         """
         ...
 
 
 def trainer_names() -> list[str]:
-    """Return the names of all trainers that installed packages declare."""
+    """Return the names of all trainers of installed packages."""
     return _TRAINERS.names()
 
 

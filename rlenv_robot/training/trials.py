@@ -1,4 +1,4 @@
-"""Choose the robots on which a task is trained and tried: the nominal one, its twin, and those of a range."""
+"""Choose the robots for a training and its evaluation: the nominal one, its twin, or robots drawn from a range."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sim.robot import SimRobot
 __all__ = ["CONDITIONS", "conditions", "success_rates", "twin_robot", "twin_vector"]
 
 CONDITIONS = ("profile", "timing", "randomise")
-"""The settings of `rlenv_robot.make_vector` by which simulated robots differ from the nominal one."""
+"""The settings of `rlenv_robot.make_vector` that make simulated robots differ from the nominal one."""
 
 
 def conditions(name: TaskLike, nominal: bool, settings: JsonObject) -> tuple[dict[str, Any], bool]:
@@ -28,12 +28,12 @@ def conditions(name: TaskLike, nominal: bool, settings: JsonObject) -> tuple[dic
 
     Args:
         name: the task.
-        nominal: whether the nominal robot alone is wanted. Otherwise, and without a profile in the settings, each
-            episode draws a robot from the range of its model (`RobotModel.variation`), if that has one.
-        settings: the task's own settings, and others of `rlenv_robot.make_vector`.
+        nominal: whether to train on the nominal robot alone. Otherwise, and without a profile in the settings, each
+            episode draws a robot from the range of its model (`RobotModel.variation`), if it has one.
+        settings: the task's settings, and others of `rlenv_robot.make_vector`.
 
     Returns:
-        The settings, and whether episodes draw their robots.
+        The settings, and whether each episode draws a robot.
 
     Raises:
         ValueError: the task is unknown, or has no simulated robot.
@@ -52,9 +52,9 @@ def twin_vector(name: TaskLike, num_envs: int, arm: int = 0, **options: object) 
 
     Args:
         name: the task.
-        num_envs: how many.
-        arm: the seed of the twin; 0 is the identified robot itself.
-        options: the task's own settings.
+        num_envs: number of environments.
+        arm: seed of the twin; 0 is the identified robot.
+        options: the task's settings.
 
     Raises:
         ValueError: the task is unknown, or its robot has no twin.
@@ -65,7 +65,7 @@ def twin_vector(name: TaskLike, num_envs: int, arm: int = 0, **options: object) 
 
 
 def twin_robot(name: TaskLike, arm: int = 0) -> Robot:
-    """Make one twin of a task's robot that steps as fast as it can; arguments as for `twin_vector`.
+    """Make one twin of a task's robot, which steps faster than real time; arguments as for `twin_vector`.
 
     Raises:
         ValueError: the task is unknown, or its robot has no twin.
@@ -82,25 +82,26 @@ def success_rates(
     nominal: bool = False,
     settings: JsonObject | None = None,
 ) -> dict[str, float]:
-    """Return the share of new episodes that succeed: on the nominal robot, on twin 0, and drawn as in training.
+    """Return the success rates of a policy on the nominal robot, on twin 0, and on robots drawn as in training.
 
     Args:
         name: as for `conditions`.
+        policy: to evaluate.
+        episodes: number of episodes on each.
+        seed: of the episodes.
         nominal: as for `conditions`.
         settings: as for `conditions`.
-        policy: to judge.
-        episodes: how many on each.
-        seed: of the episodes.
 
     Returns:
-        ``nominal``, ``twin 0`` where the robot has one, and ``varied`` where training draws robots; 0 to 1.
+        Success rates, 0 to 1, by name: ``nominal``, ``twin 0`` where the robot has one, and ``varied`` where training
+        draws robots.
     """
     made, varied = conditions(name, nominal, settings or {})
-    own = {key: value for key, value in made.items() if key not in CONDITIONS}
+    task_settings = {key: value for key, value in made.items() if key not in CONDITIONS}
     with ExitStack() as opened:
-        groups = {"nominal": opened.enter_context(make_vector(name, episodes, autoreset="disabled", **own))}
+        groups = {"nominal": opened.enter_context(make_vector(name, episodes, autoreset="disabled", **task_settings))}
         if robot_model_of(groups["nominal"].task).twin is not None:
-            groups["twin 0"] = opened.enter_context(twin_vector(name, episodes, **own))
+            groups["twin 0"] = opened.enter_context(twin_vector(name, episodes, **task_settings))
         if varied:
             groups["varied"] = opened.enter_context(make_vector(name, episodes, autoreset="disabled", **made))
         return {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from typing import Protocol, Self
+from collections.abc import Callable
+from typing import Any, ParamSpec, Protocol, Self
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from rlenv_robot.vector.validate import check_streams
 from rlenv_robot.world import NOTHING
 
 __all__ = ["BatchEnvironment", "DescribedBatch"]
+
+P = ParamSpec("P")
 
 
 class DescribedBatch(Protocol):
@@ -37,7 +40,7 @@ class DescribedBatch(Protocol):
 
 
 class BatchEnvironment:
-    """What environments of one task that step together share, wherever their numbers are.
+    """Hold what environments of one task that step together share, wherever their numbers are.
 
     Environment i draws its episodes from (seed, i, episode).
 
@@ -51,7 +54,12 @@ class BatchEnvironment:
     Raises:
         SpecMismatch: the task is for another robot.
         ValueError: an unknown mode, or a robot whose acceleration is limited.
+
+    Attributes:
+        arrays: the library of the arrays in the tables: ``"numpy"`` or ``"torch"``.
     """
+
+    arrays = "numpy"
 
     def __init__(
         self, batch: DescribedBatch, task: Task, seed: int | None, mode: Mode, streams: np.ndarray | None
@@ -79,6 +87,14 @@ class BatchEnvironment:
     def action(self) -> Spec:
         """Of one environment, without the leading axis."""
         return self.task.action
+
+    def on_arrays(self, function: Callable[P, Any]) -> Callable[P, Any]:
+        """Return a function of NumPy's arrays as one of the arrays in these tables, which it also returns.
+
+        Args:
+            function: takes and returns arrays, alone or in dictionaries, such as `FlattenObservation.observe`.
+        """
+        return function
 
     def _restart(self, options: Options) -> None:
         """Take up the seed of a reset's options, which restarts the count of episodes."""

@@ -77,11 +77,16 @@ try:
     rr.check_environment
 except ModuleNotFoundError as error:
     print(error)
+try:
+    rr.load_policy(".")
+except rr.RobotError as error:
+    print(error)
 """
     done = core("-c", code)
-    assert (
-        done.stdout.strip() == "rlenv_robot.check_environment is in the plug-in rlenv_kit, which is not installed here"
-    ), done.stderr
+    assert done.stdout.splitlines() == [
+        "rlenv_robot.check_environment is in the plug-in rlenv_kit, which is not installed here",
+        ".: folders that LeRobot saved are loaded by the plug-in rlenv_learn, which is not installed here",
+    ], done.stderr
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import SourceError
-from recorder.formats.registry import sets_in
+from recorder.formats.registry import sets_in, writable_format, writable_names
 from rlenv_formats.foreign import (
     check_memory,
     fill_pattern,
@@ -100,35 +100,27 @@ def test_a_description_is_text_of_a_mapping(tmp_path: Path) -> None:
 # -- Every format --------------------------------------------------------------------------------------------
 
 
-def _lerobot(root: Path, make_table: Any) -> Path:
-    from rlenv_formats.lerobot.write import write_lerobot
+NAMES = {"minari": "set-v0", "robomimic": "set.hdf5"}
+"""Format -> name of a data set, where not every name will do."""
 
-    write_lerobot(make_table(), root / "set")
-    return root / "set"
-
-
-def _minari(root: Path, make_table: Any) -> Path:
-    from rlenv_formats.minari import write_minari
-
-    write_minari(make_table(), root / "set-v0")
-    return root / "set-v0"
+NOT_READ = {"rerun": "it is written for a viewer, and refuses to be read back"}
+"""Format -> why no data set of it is read here."""
 
 
-def _robomimic(root: Path, make_table: Any) -> Path:
-    from rlenv_formats.robomimic import write_robomimic
+def _writes(name: str) -> Callable[[Path, Any], Path]:
+    """Return a function that writes a data set of a format into a folder, and returns its path."""
 
-    write_robomimic(make_table(), root / "set.hdf5")
-    return root / "set.hdf5"
+    def write(root: Path, make_table: Any) -> Path:
+        path = root / NAMES.get(name, "set")
+        _, write_table = writable_format(name)
+        write_table(make_table(), path)
+        return path
 
-
-def _parquet(root: Path, make_table: Any) -> Path:
-    from rlenv_formats.parquet import write_parquet
-
-    write_parquet(make_table(), root / "set")
-    return root / "set"
+    return write
 
 
-FORMATS = (_lerobot, _minari, _robomimic, _parquet)
+_lerobot, _minari, _robomimic, _parquet = map(_writes, ("lerobot", "minari", "robomimic", "parquet"))
+FORMATS = {name: _writes(name) for name in writable_names() if name not in NOT_READ}
 
 
 @pytest.fixture
@@ -138,7 +130,7 @@ def libraries() -> None:
 
 
 @pytest.mark.usefixtures("libraries")
-@pytest.mark.parametrize("write", FORMATS, ids=lambda write: write.__name__)
+@pytest.mark.parametrize("write", FORMATS.values(), ids=FORMATS)
 def test_git_lfs_pointers_are_recognised(tmp_path: Path, make_table: Any, write: Callable[..., Path]) -> None:
     path = write(tmp_path, make_table)
     files = [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file()]

@@ -84,6 +84,7 @@ class TensorEnvironment(BatchEnvironment):
         ValueError: an unknown mode, or a robot whose acceleration is limited.
     """
 
+    arrays = "torch"
     autoreset = "same_step"
 
     def __init__(
@@ -115,6 +116,10 @@ class TensorEnvironment(BatchEnvironment):
         return TensorArray(values.to(self.device))
 
     # -- episodes --------------------------------------------------------------------------------------------------
+
+    def on_arrays(self, function: Callable[P, Any]) -> Callable[P, Any]:
+        """Return a function of NumPy's arrays as one of tensors on the device (`for_tensors`)."""
+        return for_tensors(function)
 
     def reset(self, options: Options = NOTHING) -> Table:
         """Begin an episode in all environments.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
+
+from rlenv_kaiwu.models import ModelPool
 
 __all__ = [
-    "BaseAgent", "DecoratedAgent", "Method", "Run", "bind", "check_hasattr", "exploit_wrapper", "learn_wrapper",
-    "load_model_wrapper", "load_opponent_agent_wrapper", "original", "predict_wrapper", "reset_wrapper",
-    "save_model_wrapper",
+    "BaseAgent", "Counter", "DecoratedAgent", "Method", "Run", "bind", "check_hasattr", "exploit_wrapper",
+    "learn_wrapper", "load_model_wrapper", "load_opponent_agent_wrapper", "original", "predict_wrapper",
+    "reset_wrapper", "save_model_wrapper",
 ]  # fmt: skip
 
 Method: TypeAlias = Callable[..., Any]
@@ -18,32 +21,83 @@ Method: TypeAlias = Callable[..., Any]
 _RUN = "_kaiwu_run"
 
 
-class Run(Protocol):
-    """The run that an agent belongs to; it decides what a decorated method does."""
+class Counter:
+    """Count the steps and episodes of environments. A run is one, and ends when its budget is used up.
 
+    Attributes:
+        steps: number of steps, those that were refused included.
+        refusals: steps whose action was illegal, so that nothing moved.
+        episodes: number of episodes begun.
+    """
+
+    def __init__(self) -> None:
+        self.steps = self.refusals = self.episodes = 0
+
+    def stepped(self, count: int = 1) -> None:
+        """Count steps, before they are carried out."""
+        self.steps += count
+
+    def refused(self, count: int = 1) -> None:
+        """Count steps, counted before, whose action was illegal."""
+        self.refusals += count
+
+    def began_episode(self) -> None:
+        """Count an episode that begins."""
+        self.episodes += 1
+
+
+class Run(Counter, ABC):
+    """The run that agents belong to: it decides what their decorated methods do.
+
+    Args:
+        style: the project's year, which says what a decorated ``predict`` returns.
+        models: the run's model pool.
+    """
+
+    def __init__(self, style: str, models: ModelPool) -> None:
+        super().__init__()
+        self.style, self.models = style, models
+
+    @abstractmethod
     def learn(self, agent: object, method: Method, samples: object) -> object:
         """Learn from samples here, or send them to the sample pool."""
-        ...
 
-    def send(self, agent: object, samples: object) -> object:
+    @abstractmethod
+    def send(self, agent: object, samples: object) -> None:
         """Send samples to the sample pool."""
-        ...
+
+    @abstractmethod
+    def choose(
+        self, agent: object, method: Method, arguments: tuple[object, ...], named: dict[str, object]
+    ) -> tuple[object, int]:
+        """Return the agent's actions and the number of the model that chose them."""
+
+    @abstractmethod
+    def publish(self, agent: object, method: Method) -> object:
+        """Save a model to the run's folder."""
+
+    @abstractmethod
+    def fetch(self, agent: object, method: Method, number: object) -> object:
+        """Load a model from the run's model pool."""
+
+    @abstractmethod
+    def metrics(self) -> dict[str, float]:
+        """Return the framework's own counters."""
 
     def predict(self, agent: object, method: Method, arguments: tuple[object, ...], named: dict[str, object]) -> object:
-        """Return the agent's actions, as the year of the project gives them."""
-        ...
+        """Return the agent's actions; in projects of 2025 with the number of the model."""
+        actions, number = self.choose(agent, method, arguments, named)
+        return (actions, number) if self.style == "2025" else actions
 
     def save(self, agent: object, method: Method, path: str | None, number: object) -> object:
-        """Save a model, to the run's folder unless a path is given."""
-        ...
+        """Save a model to the run's folder, or where the workflow gives a path, to that path alone."""
+        if path is not None:
+            return method(path=path, id="1" if number is None else number)
+        return self.publish(agent, method)
 
     def load(self, agent: object, method: Method, path: str | None, number: object) -> object:
-        """Load a model, from the run's model pool unless a path is given."""
-        ...
-
-    def load_opponent(self, agent: object, number: object) -> object:
-        """Load the model of an opponent."""
-        ...
+        """Load a model from the run's model pool, or where the workflow gives a path, from that path."""
+        return self.fetch(agent, method, number) if path is None else method(path=path, id=number)
 
 
 def bind(agent: object, run: Run) -> None:
@@ -138,7 +192,7 @@ def load_opponent_agent_wrapper(method: Method) -> Method:
     @functools.wraps(method)
     def load(agent: object, id: object = "1") -> object:
         run = _run_of(agent)
-        return method(agent, id=id) if run is None else run.load_opponent(agent, id)
+        return method(agent, id=id) if run is None else run.fetch(agent, original(agent, "load_model"), id)
 
     return load
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from hal import EpisodeError
-from rlenv_kaiwu.env import Counter
+from rlenv_kaiwu.agent import Counter
 from rlenv_robot.registry import make_vector, task
 from rlenv_robot.tables import BatchObservationTable
 from rlenv_robot.vector.env import VectorEnvironment
@@ -101,7 +101,8 @@ class Go2Batch:
         self, counter: Counter | None = None, seed: int | None = None, num_envs: int = 64,
         most_envs: int | None = None, threads: int = 0, profile: Profile | None = None,
     ) -> None:  # fmt: skip
-        self._counter, self._seed, self._num, self._most, self._threads = counter, seed, num_envs, most_envs, threads
+        self._counter, self._seed, self._threads = counter or Counter(), seed, threads
+        self._num, self._most = num_envs, most_envs
         self._profile = profile
         self._envs: VectorEnvironment | None = None
         self._noise: np.random.Generator | None = None
@@ -144,8 +145,7 @@ class Go2Batch:
         seed = int(_number(conf, "env_conf.seed", self._seed or 0))
         self._noise = np.random.default_rng([seed, 1]) if _flag(conf, "noise.add_noise") else None
         self.close()
-        if self._counter is not None:
-            self._counter.began_episode()
+        self._counter.began_episode()
         self._envs = make_vector(
             task("go2-walk", **settings, action_scale=_OURS, torques=True), self._num, seed=seed,
             threads=self._threads, profile=self._profile, randomise=self._randomise(conf),
@@ -156,9 +156,9 @@ class Go2Batch:
     def _settings(self, conf: Mapping[str, object]) -> dict[str, object]:
         """Return the settings of our task: those of the profile, then the track's, then our own."""
         settings: dict[str, object] = {} if self._profile is None else dict(self._profile.task.options)
-        for theirs, ours in _RANGES.items():
-            if f"commands.ranges.{theirs}" in conf:
-                settings[ours] = _pair(conf, f"commands.ranges.{theirs}")
+        for key, name in _RANGES.items():
+            if f"commands.ranges.{key}" in conf:
+                settings[name] = _pair(conf, f"commands.ranges.{key}")
         if "env.episode_length_s" in conf:
             settings["steps"] = max(1, round(_number(conf, "env.episode_length_s", 0) * _RATE_HZ))
         if "commands.resampling_time" in conf:
@@ -166,10 +166,10 @@ class Go2Batch:
         if _enabled(conf, "push_robots"):
             settings["push_speed"] = (0.0, _number(conf, "domain_rand.max_push_vel_xy", 0.5))
             settings["push_every_s"] = _number(conf, "domain_rand.push_interval_s", 15.0)
-        own = {key.removeprefix(f"{_OWN}."): value for key, value in conf.items() if key.startswith(f"{_OWN}.")}
-        for name in own.keys() & set(_FIXED):
+        options = {key.removeprefix(f"{_OWN}."): value for key, value in conf.items() if key.startswith(f"{_OWN}.")}
+        for name in options.keys() & set(_FIXED):
             raise ValueError(f"usr_conf: {_OWN}.{name} can't be set, as the layout of the observations decides it")
-        return {name: value for name, value in (settings | own).items() if name not in _FIXED}
+        return {name: value for name, value in (settings | options).items() if name not in _FIXED}
 
     def _randomise(self, conf: Mapping[str, object]) -> dict[str, object] | None:
         """Return what each episode draws, or None to leave that to the profile."""
@@ -191,15 +191,14 @@ class Go2Batch:
         envs = self._envs
         if envs is None:
             raise EpisodeError("step before reset: call reset first")
-        if self._counter is not None:
-            self._counter.stepped(self._num)
+        self._counter.stepped(self._num)
         offsets = actions.detach().cpu().numpy()[:, _ORDER] * (ACTION_SCALE / _OURS)
         request = {
             "env_id": envs.env_ids, "frame_no": self._table["frame_no"],
             "action": {"joint_offset": np.clip(offsets, -1.0, 1.0).astype(np.float32)},
         }  # fmt: skip
         table, reward = envs.step(request)
-        if self._counter is not None and "error" in table["extra_info"]:
+        if "error" in table["extra_info"]:
             self._counter.refused(len(table["extra_info"]["error"]))
         self._frame_no += 1
         policy, critic = self._observations(table)
@@ -214,11 +213,11 @@ class Go2Batch:
 
     def _observations(self, table: BatchObservationTable) -> tuple[torch.Tensor, torch.Tensor]:
         self._table = table
-        seen, state = table["observation"], table["extra_info"]["state"]
-        command = np.concatenate([seen["commanded_velocity"], seen["commanded_turning"]], axis=1)
-        last = seen["last_action"][:, _ORDER] * (_OURS / ACTION_SCALE)
-        body = [0.25 * seen["angular_velocity"], seen["projected_gravity"], command]
-        joints = [seen["joint_deviation"][:, _ORDER], 0.05 * seen["joint_velocity"][:, _ORDER]]
+        obs, state = table["observation"], table["extra_info"]["state"]
+        command = np.concatenate([obs["commanded_velocity"], obs["commanded_turning"]], axis=1)
+        last = obs["last_action"][:, _ORDER] * (_OURS / ACTION_SCALE)
+        body = [0.25 * obs["angular_velocity"], obs["projected_gravity"], command]
+        joints = [obs["joint_deviation"][:, _ORDER], 0.05 * obs["joint_velocity"][:, _ORDER]]
         scan = self._scan(state) - _OFFSET_M
         critic = [
             state["linear_velocity"], *body, *joints, 0.01 * state["joint_torque"][:, _ORDER], last, _scaled(scan),
@@ -254,13 +253,13 @@ def _tensor(parts: Sequence[np.ndarray]) -> torch.Tensor:
 
 def _flat(conf: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Return the values of nested tables by their dotted keys."""
-    found: dict[str, object] = {}
+    flat: dict[str, object] = {}
     for key, value in conf.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{key}.")
+            flat |= _flat(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def _number(conf: Mapping[str, object], key: str, default: float) -> float:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from hal import EpisodeError, Field, RobotError, Spec
+from rlenv_kaiwu.agent import Counter
 from rlenv_kaiwu.session import Style
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import ActionTable, ObservationTable, Reward, RewardTable
 from rlenv_robot.tasks.agents import Agent, agents_of, joint_action, own_observation
 from rlenv_robot.world import NOTHING
 
-__all__ = ["Bridge", "Counter", "KaiwuEnv", "PlainBridge", "handle_disaster_recovery", "to_kaiwu"]
+__all__ = ["Bridge", "KaiwuEnv", "PlainBridge", "handle_disaster_recovery", "to_kaiwu"]
 
 _log = logging.getLogger(__name__)
 
@@ -29,52 +30,12 @@ Answer: TypeAlias = Any
 """A tuple or table in the shape of the project's year."""
 
 
-class Counter(Protocol):
-    """Count steps and episodes; a run is one, and ends when its budget is used up."""
-
-    def stepped(self, count: int = 1) -> None:
-        """Count steps, before they are carried out."""
-        ...
-
-    def refused(self, count: int = 1) -> None:
-        """Count steps, counted before, whose action was illegal, so that nothing moved."""
-        ...
-
-    def began_episode(self) -> None:
-        """Count an episode that begins."""
-        ...
-
-
-class Bridge(Protocol):
+class Bridge:
     """Translate between our tables and what a project's preprocessor and ``action_process`` expect.
 
-    A project that was written for another environment reads fields that ours does not have; a user's bridge builds
-    them. `PlainBridge` hands everything on as it is.
-    """
-
-    def options(self, usr_conf: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the options of our ``reset`` for a project's configuration."""
-        ...
-
-    def observation(self, table: ObservationTable) -> object:
-        """Return the observation (``obs``)."""
-        ...
-
-    def state(self, table: ObservationTable) -> object:
-        """Return the global state."""
-        ...
-
-    def score(self, reward: Reward, table: ObservationTable) -> object:
-        """Return the score of a step."""
-        ...
-
-    def action(self, act: object) -> Mapping[str, object]:
-        """Return our action for a project's."""
-        ...
-
-
-class PlainBridge:
-    """Hand observations, rewards and actions on, with one dictionary an agent where there are several.
+    This one hands observations, rewards and actions on, with one dictionary an agent where there are several. A
+    project that was written for another environment reads fields that ours does not have: derive a class that builds
+    them.
 
     The options of ``reset`` are the keys of ``usr_conf``, or of its table ``env_conf``, that our environment knows;
     other keys are those of another environment and are reported once in the log.
@@ -93,24 +54,24 @@ class PlainBridge:
     def options(self, usr_conf: Mapping[str, object]) -> Mapping[str, object]:
         """Return the options that our environment knows."""
         inner = usr_conf.get("env_conf")
-        given = {**usr_conf, **inner} if isinstance(inner, Mapping) else dict(usr_conf)
-        unknown = {key for key in given if key not in self._known and key != "env_conf"} - self._reported
+        options = {**usr_conf, **inner} if isinstance(inner, Mapping) else dict(usr_conf)
+        unknown = {key for key in options if key not in self._known and key != "env_conf"} - self._reported
         if unknown:
             self._reported |= unknown
             _log.warning(
                 "usr_conf: %s has no %s; it knows %s",
                 self._name, ", ".join(sorted(unknown)), ", ".join(sorted(self._known)) or "no options",
             )  # fmt: skip
-        return {key: value for key, value in given.items() if key in self._known}
+        return {key: value for key, value in options.items() if key in self._known}
 
-    def observation(self, table: ObservationTable) -> Mapping[str, object]:
-        """Return the observation, or with several agents: agent -> its own observation."""
+    def observation(self, table: ObservationTable) -> object:
+        """Return the observation (``obs``), or with several agents: agent -> its own observation."""
         if not self._agents:
             return table["observation"]
         return {agent.name: own_observation(table["observation"], agent.sees) for agent in self._agents}
 
-    def state(self, table: ObservationTable) -> dict[str, object]:
-        """Return ``extra_info`` with the privileged state, metrics, errors and ends."""
+    def state(self, table: ObservationTable) -> object:
+        """Return the global state: ``extra_info`` with the privileged state, metrics, errors and ends."""
         return dict(table.get("extra_info", {}))
 
     def score(self, reward: Reward, table: ObservationTable) -> object:
@@ -130,6 +91,10 @@ class PlainBridge:
 
     def _own(self, agent: Agent) -> Spec:
         return agent.action(self._action)
+
+
+PlainBridge = Bridge
+"""The name of `Bridge` in earlier versions."""
 
 
 def _by_field(act: object, spec: Spec) -> Mapping[str, object]:
@@ -190,9 +155,9 @@ class KaiwuEnv:
     ) -> None:  # fmt: skip
         if style not in ("document", "2024", "2025", "2026"):
             raise ValueError(f"style is {style!r}, allowed are 'document', '2024', '2025' and '2026'")
-        self.env, self._style, self._counter, self._first_seed = env, style, counter, seed
+        self.env, self._style, self._counter, self._first_seed = env, style, counter or Counter(), seed
         self._seed: object = None
-        self._bridge: Bridge = PlainBridge(env) if bridge is None else bridge
+        self._bridge = Bridge(env) if bridge is None else bridge
         self._tables = style == "2026"
         self._table: ObservationTable | None = None
         self._failed_resets = self._refusals = 0
@@ -207,7 +172,7 @@ class KaiwuEnv:
         """Begin an episode.
 
         Args:
-            usr_conf: the project's configuration; see `PlainBridge` for the keys that count.
+            usr_conf: the project's configuration; see `Bridge` for the keys that count.
 
         Raises:
             ValueError: the configuration is no mapping, or gives an option a wrong value.
@@ -215,8 +180,7 @@ class KaiwuEnv:
         """
         if usr_conf is not None and not isinstance(usr_conf, Mapping):
             raise ValueError(f"usr_conf is a {type(usr_conf).__name__}, expected a dictionary such as {{'seed': 7}}")
-        if self._counter is not None:
-            self._counter.began_episode()
+        self._counter.began_episode()
         options = dict(self._bridge.options(usr_conf or {}))
         self._seed_once(options)
         try:
@@ -254,8 +218,7 @@ class KaiwuEnv:
         table = self._table
         if stop_game:
             return self._stopped("stop_game")
-        if self._counter is not None:
-            self._counter.stepped()
+        self._counter.stepped()
         request: ActionTable = {
             "env_id": self.env.env_id,
             "frame_no": 0 if table is None else table["frame_no"],
@@ -271,8 +234,7 @@ class KaiwuEnv:
             return (None, None) if self._tables else (None, None, 0.0, False, True, None)
         if "error" in self._table.get("extra_info", ()):
             self._refusals += 1
-            if self._counter is not None:
-                self._counter.refused()
+            self._counter.refused()
             if self._refusals >= MOST_REFUSALS:
                 outcome = {"success": False, "error": self._table["extra_info"]["error"]}
                 return self._stopped(f"{MOST_REFUSALS} illegal actions in a row", outcome)

@@ -28,11 +28,15 @@ class SampleJournal:
     Args:
         path: of the file.
         largest: bytes after which it is written anew; at least four times as many as the samples that are needed.
+
+    Attributes:
+        progress: the newest counts of the run, as they were noted.
     """
 
     def __init__(self, path: Path, largest: int = _LARGEST) -> None:
         self.path, self._least, self._largest = path, largest, largest
         self._size = path.stat().st_size if path.is_file() else 0
+        self.progress: JsonDict = {}
 
     @property
     def is_begun(self) -> bool:
@@ -43,32 +47,37 @@ class SampleJournal:
         """Note samples that the pool has taken."""
         self._append({"kind": "insert", "source": source, "first": number}, rows)
 
-    def confirmed(self, number: int) -> None:
-        """Note a batch that the learner has confirmed."""
+    def confirmed(self, number: int, pool: SamplePool) -> None:
+        """Note a batch that the learner has confirmed; write a journal that has become large anew."""
         self._append({"kind": "confirm", "number": number})
-
-    def compact(self, pool: SamplePool) -> None:
-        """Write the journal anew if it has become large: with the pool as it is now."""
         if self._size > self._largest:
             self.write(pool)
 
+    def counted(self, progress: JsonDict) -> None:
+        """Note the counts of the run."""
+        self.progress = progress
+        self._append({"kind": "progress", "progress": progress})
+
     def write(self, pool: SamplePool) -> None:
-        """Write the journal anew, with the pool as it is now."""
+        """Write the journal anew, with the pool as it is now and the newest counts of the run."""
         rows = [np.asarray(row) for row in pool.contents()]
         part = self.path.with_name(f".{self.path.name}.part")
         counts = asdict(pool.counts) | {"sampled": pool.counts.sampled - pool.in_hand}  # those are drawn again
-        head = {"kind": "pool", "newest": pool.newest, "confirmed": pool.confirmed, "counts": counts}
+        head = {"kind": "pool", "newest": pool.newest, "confirmed": pool.confirmed, "counts": counts,
+                "progress": self.progress}  # fmt: skip
         part.write_bytes(_record(head, np.stack(rows) if rows else None))
         os.replace(part, self.path)
         self._size = self.path.stat().st_size
         self._largest = max(self._least, 4 * self._size)
 
     def replay(self, pool: SamplePool) -> None:
-        """Bring an empty pool to the state of the journal's last whole record."""
+        """Bring an empty pool, and the counts of the run, to the state of the journal's last whole record."""
         for head, rows in self._records():
+            self.progress = head.get("progress", self.progress)
             if head["kind"] == "pool":
-                counts = PoolCounts(**head["counts"])
-                pool.restore([] if rows is None else list(rows), head["newest"], head["confirmed"], counts)
+                pool.restore(
+                    [] if rows is None else list(rows), head["newest"], head["confirmed"], PoolCounts(**head["counts"])
+                )
             elif head["kind"] == "insert" and rows is not None:
                 pool.replay(list(rows), head["source"], head["first"])
             elif head["kind"] == "confirm":

@@ -62,17 +62,41 @@ class ModelPool:
             return (rng or random.Random()).choice(numbers)
         if str(number).isdigit() and int(str(number)) in numbers:
             return int(str(number))
-        there = ", ".join(map(str, numbers)) or "none"
+        available = ", ".join(map(str, numbers)) or "none"
         raise ValueError(
-            f"model {number!r} is not in {self.folder}, there are {there}; or ask for 'latest' or 'random'"
+            f"model {number!r} is not in {self.folder}, there are {available}; or ask for 'latest' or 'random'"
         )
 
     def put(self, number: int, files: Mapping[str, bytes]) -> None:
-        """Write a model that another process saved, and delete the oldest if there are too many."""
-        for name, content in files.items():
-            with _replacing(self.folder / Path(name).name) as path:
-                path.write_bytes(content)
-        self.prune(number)
+        """Write a model at once for all processes that `read` the pool, and delete the oldest if there are too many."""
+        with self._locked():
+            for name, content in files.items():
+                with _replacing(self.folder / Path(name).name) as path:
+                    path.write_bytes(content)
+            self.prune(number)
+
+    def read(self, number: object = "latest", rng: random.Random | None = None) -> tuple[int, dict[str, bytes]]:
+        """Return the number of a model and its files by their names, while other processes `put` models.
+
+        Args:
+            number: as for `find`.
+            rng: as for `find`.
+
+        Raises:
+            ValueError: there is no such model.
+        """
+        with self._locked():
+            chosen = self.find(number, rng)
+            return chosen, read_model(self.folder, chosen)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other processes out until the block ends; the system ends the lock of a killed process."""
+        import fcntl  # not on Windows, where no run has several processes
+
+        with (self.folder / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def prune(self, newest: int) -> None:
         """Delete the oldest models beyond the number that is kept; never the newest one."""

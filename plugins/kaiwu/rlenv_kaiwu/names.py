@@ -14,19 +14,16 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Protocol
 
 from rlenv_kaiwu import agent
 from rlenv_kaiwu.data import Frame, create_cls
 from rlenv_kaiwu.env import handle_disaster_recovery
-from rlenv_kaiwu.models import ModelPool
 from rlenv_kaiwu.session import Monitor
 
 __all__ = [
     "FRAMEWORK",
     "FrameworkNames",
     "MonitorConfigBuilder",
-    "Served",
     "Validity",
     "framework_modules",
     "read_usr_conf",
@@ -34,19 +31,6 @@ __all__ = [
 
 FRAMEWORK = ("kaiwu_agent", "kaiwudrl", "common_python", "arena_proto", "kaiwu_env")
 """The framework's packages. A name below them that is not served is refused with the list of those that are."""
-
-
-class Served(Protocol):
-    """The facts of a run that modules hand out."""
-
-    @property
-    def models(self) -> ModelPool:
-        """The run's model pool."""
-        ...
-
-    def metrics(self) -> Mapping[str, float]:
-        """Return the framework's counters."""
-        ...
 
 
 class Validity(tuple[bool, str]):
@@ -79,48 +63,47 @@ class FrameworkNames:
     Args:
         project: the project's directory.
         app: the settings of its ``[app]``, as ``CONFIG`` shows them.
+        logger: given to what asks for the framework's.
         run_test: carries out ``run_train_test``.
+
+    Attributes:
+        attached: what the project decorated with ``attached``, by its name.
+        run: gives the counters and the model pool, once it has begun.
+        monitor: takes the metrics, once it is there.
+        modules: module -> its names.
     """
 
     def __init__(
-        self, project: Path, app: Mapping[str, object], logger: logging.Logger,
-        run_test: Callable[..., object],
-    ) -> None:  # fmt: skip
-        self._project, self._logger = project, logger
+        self, project: Path, app: Mapping[str, object], logger: logging.Logger, run_test: Callable[..., object]
+    ) -> None:
         self.attached: dict[str, object] = {}
-        self.run: Served | None = None
+        self.run: agent.Run | None = None
         self.monitor: Monitor | None = None
-        config = SimpleNamespace(**{**app, "run_mode": "train", "svr_name": "aisrv"})
-        define = SimpleNamespace(
-            RUN_MODE_TRAIN="train", RUN_MODE_EVAL="eval", RUN_MODE_EXAM="exam", SERVER_AISRV="aisrv",
-            SERVER_LEARNER="learner", SERVER_ACTOR="actor", WRAPPER_LOCAL="local", WRAPPER_REMOTE="remote",
-            WRAPPER_NONE="none", KAIWU_MODEL_CKPT="model.ckpt",
-        )  # fmt: skip
-        common: dict[str, object] = {"Frame": Frame, "attached": self._attach, "create_cls": create_cls}
-        base = {name: getattr(agent, name) for name in _DECORATORS} | {"BaseAgent": agent.DecoratedAgent}
-        self.modules: dict[str, Callable[[ModuleType], None]] = {
-            "kaiwu_agent": self._fill_top,
-            "kaiwu_agent.utils.common_func": _filler(common),
-            "kaiwu_agent.agent.base_agent": _filler(base),
-            "kaiwu_agent.agent.protocol.protocol": self._fill_protocol,
-            "common_python.utils.common_func": _filler(common),
-            "common_python.utils.workflow_disaster_recovery": _filler(
-                {"handle_disaster_recovery": handle_disaster_recovery}
-            ),
-            "common_python.logging.kaiwu_logger": _filler({"KaiwuLogger": self._make_logger}),
-            "common_python.config.config_control": _filler({"CONFIG": config}),
-            "kaiwudrl.interface.agent": _filler({"BaseAgent": agent.BaseAgent}),
-            "kaiwudrl.common.config.config_control": _filler({"CONFIG": config}),
-            "kaiwudrl.common.utils.kaiwudrl_define": _filler({"KaiwuDRLDefine": define}),
-            "kaiwudrl.common.utils.train_test_utils": _filler({"run_train_test": run_test}),
-            "kaiwudrl.common.monitor.monitor_config_builder": _filler({"MonitorConfigBuilder": MonitorConfigBuilder}),
-            "kaiwudrl.common.monitor.metrics_utils": _filler({"collect_training_metrics": self._collect}),
-            "tools.train_env_conf_validate": _filler(
-                {"read_usr_conf": read_usr_conf, "check_usr_conf": _check_usr_conf}
-            ),
-            "tools.metrics_utils": _filler({"get_training_metrics": self._metrics}),
-            "tools.model_pool_utils": _filler({"get_valid_model_pool": self._model_pool}),
-        }
+        common = {"Frame": Frame, "attached": self._attach, "create_cls": create_cls}
+        config = {"CONFIG": SimpleNamespace(**{**app, "run_mode": "train", "svr_name": "aisrv"})}
+        self.modules: Mapping[str, Mapping[str, object]] = {
+            "kaiwu_agent": {
+                "logger": logger, "monitor": SimpleNamespace(put_data=self._put), "random_generator": random.Random(),
+            },
+            "kaiwu_agent.utils.common_func": common,
+            "kaiwu_agent.agent.base_agent": {
+                "BaseAgent": agent.DecoratedAgent, **{name: getattr(agent, name) for name in _DECORATORS},
+            },
+            "kaiwu_agent.agent.protocol.protocol": {"__getattr__": self._attached},
+            "common_python.utils.common_func": common,
+            "common_python.utils.workflow_disaster_recovery": {"handle_disaster_recovery": handle_disaster_recovery},
+            "common_python.logging.kaiwu_logger": {"KaiwuLogger": lambda *arguments, **named: logger},
+            "common_python.config.config_control": config,
+            "kaiwudrl.interface.agent": {"BaseAgent": agent.BaseAgent},
+            "kaiwudrl.common.config.config_control": config,
+            "kaiwudrl.common.utils.kaiwudrl_define": {"KaiwuDRLDefine": SimpleNamespace(**_DEFINE)},
+            "kaiwudrl.common.utils.train_test_utils": {"run_train_test": run_test},
+            "kaiwudrl.common.monitor.monitor_config_builder": {"MonitorConfigBuilder": MonitorConfigBuilder},
+            "kaiwudrl.common.monitor.metrics_utils": {"collect_training_metrics": self._collect},
+            "tools.train_env_conf_validate": {"read_usr_conf": read_usr_conf, "check_usr_conf": _check_usr_conf},
+            "tools.metrics_utils": {"get_training_metrics": lambda: {"basic": dict(self._counters())}},
+            "tools.model_pool_utils": {"get_valid_model_pool": self._model_pool},
+        }  # fmt: skip
 
     def _attach(self, target: object) -> object:
         """Return a project's function or class as it is, and remember it by its name; the document's ``attached``."""
@@ -130,41 +113,29 @@ class FrameworkNames:
         self.attached[name] = target
         return target
 
-    def _fill_top(self, module: ModuleType) -> None:
-        module.__dict__.update(
-            logger=self._logger, monitor=SimpleNamespace(put_data=self._put), random_generator=random.Random()
+    def _attached(self, name: str) -> object:
+        if name in self.attached:
+            return self.attached[name]
+        raise AttributeError(
+            f"kaiwu_agent.agent.protocol.protocol has no {name!r}: the project's definition.py must define it with "
+            f"@attached; attached are {', '.join(self.attached) or 'none'}"
         )
 
     def _put(self, data: Mapping[object, Mapping[str, object]]) -> None:
         if self.monitor is not None:
             self.monitor.put_data(data)
 
-    def _fill_protocol(self, module: ModuleType) -> None:
-        def attached(name: str) -> object:
-            if name in self.attached:
-                return self.attached[name]
-            raise AttributeError(
-                f"{module.__name__} has no {name!r}: the project's definition.py must define it with @attached; "
-                f"attached are {', '.join(self.attached) or 'none'}"
-            )
-
-        module.__dict__["__getattr__"] = attached
-
-    def _make_logger(self, *arguments: object, **named: object) -> logging.Logger:
-        return self._logger
-
     def _counters(self) -> Mapping[str, float]:
         latest = {} if self.monitor is None else self.monitor.latest
-        figures = {name: value for name, value in latest.items() if isinstance(value, int | float)}
-        return {**figures, **(self.run.metrics() if self.run is not None else {})}
-
-    def _metrics(self) -> dict[str, dict[str, float]]:
-        return {"basic": dict(self._counters())}
+        numbers = {name: value for name, value in latest.items() if isinstance(value, int | float)}
+        return {**numbers, **(self.run.metrics() if self.run is not None else {})}
 
     def _collect(self, groups: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, float]]:
-        known = self._counters()
-        found = {group: {name: known[name] for name in names if name in known} for group, names in groups.items()}
-        return {group: metrics for group, metrics in found.items() if metrics}
+        counters = self._counters()
+        chosen = {
+            group: {name: counters[name] for name in names if name in counters} for group, names in groups.items()
+        }
+        return {group: metrics for group, metrics in chosen.items() if metrics}
 
     def _model_pool(self, *arguments: object, **named: object) -> list[int]:
         return [] if self.run is None else self.run.models.numbers()
@@ -175,18 +146,18 @@ _DECORATORS = (
     "predict_wrapper", "reset_wrapper", "save_model_wrapper",
 )  # fmt: skip
 
-
-def _filler(content: Mapping[str, object]) -> Callable[[ModuleType], None]:
-    def fill(module: ModuleType) -> None:
-        module.__dict__.update(content)
-
-    return fill
+_DEFINE = {
+    "RUN_MODE_TRAIN": "train", "RUN_MODE_EVAL": "eval", "RUN_MODE_EXAM": "exam", "SERVER_AISRV": "aisrv",
+    "SERVER_LEARNER": "learner", "SERVER_ACTOR": "actor", "WRAPPER_LOCAL": "local", "WRAPPER_REMOTE": "remote",
+    "WRAPPER_NONE": "none", "KAIWU_MODEL_CKPT": "model.ckpt",
+}  # fmt: skip
+"""The constants of the framework's ``KaiwuDRLDefine``."""
 
 
 class _Finder(MetaPathFinder, Loader):
     """Find the served modules, and refuse the framework's others by name."""
 
-    def __init__(self, modules: Mapping[str, Callable[[ModuleType], None]], project: Path) -> None:
+    def __init__(self, modules: Mapping[str, Mapping[str, object]], project: Path) -> None:
         self._modules = modules
         self._packages = {name.rpartition(".")[0] for name in modules} | {"tools"}
         for name in list(self._packages):
@@ -223,9 +194,7 @@ class _Finder(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Fill a module with its names; a package between has none."""
-        fill = self._modules.get(module.__name__)
-        if fill is not None:
-            fill(module)
+        vars(module).update(self._modules.get(module.__name__, {}))
 
 
 @contextmanager
@@ -272,73 +241,28 @@ def _comes_from(module: ModuleType, project: Path) -> bool:
     return any(isinstance(place, str) and Path(place).is_relative_to(project) for place in places)
 
 
-# -- the monitor's panels ---------------------------------------------------------------------------------------------
-
-
 class MonitorConfigBuilder:
-    """Describe groups of panels of metrics, one call after the other, as ``monitor_builder.py`` of a project does.
+    """Take the description of a monitor's panels, call by call, as ``monitor_builder.py`` of a project gives it.
 
-    The result is plain data; here nobody draws it, as metrics go to ``monitor.jsonl``.
+    Metrics go to ``monitor.jsonl``, where nobody draws panels: the result lists the calls and nothing more.
     """
 
     def __init__(self) -> None:
-        self._config: dict[str, object] = {}
-        self._groups: list[dict[str, object]] = []
-        self._panels: list[dict[str, object]] = []
-        self._metrics: list[dict[str, object]] = []
-        self._open: list[str] = []
+        self._calls: list[tuple[str, tuple[object, ...], dict[str, object]]] = []
 
-    def title(self, title: str) -> MonitorConfigBuilder:
-        """Set the title of all panels."""
-        self._config["title"] = title
-        return self
+    def __getattr__(self, name: str) -> Callable[..., MonitorConfigBuilder]:
+        if name not in _PANEL_CALLS:
+            raise AttributeError(f"MonitorConfigBuilder has no {name!r}, it has build, {', '.join(_PANEL_CALLS)}")
 
-    def add_group(self, group_name: str = "", group_name_en: str = "", **more: object) -> MonitorConfigBuilder:
-        """Begin a group of panels."""
-        self._begin("group", "")
-        self._panels = []
-        self._groups.append({"name": group_name, "name_en": group_name_en, "panels": self._panels, **more})
-        return self
+        def call(*arguments: object, **named: object) -> MonitorConfigBuilder:
+            self._calls.append((name, arguments, named))
+            return self
 
-    def add_panel(self, name: str = "", name_en: str = "", type: str = "line", **more: object) -> MonitorConfigBuilder:
-        """Begin a panel of the present group."""
-        self._begin("panel", "group")
-        self._metrics = []
-        self._panels.append({"name": name, "name_en": name_en, "type": type, "metrics": self._metrics, **more})
-        return self
-
-    def add_metric(self, metrics_name: str = "", expr: str = "", **more: object) -> MonitorConfigBuilder:
-        """Add a metric to the present panel."""
-        if self._open[-1:] != ["panel"]:
-            raise ValueError(f"add_metric({metrics_name!r}) outside a panel: call add_panel first")
-        self._metrics.append({"name": metrics_name, "expr": expr, **more})
-        return self
-
-    def end_panel(self) -> MonitorConfigBuilder:
-        """End the present panel."""
-        return self._end("panel")
-
-    def end_group(self) -> MonitorConfigBuilder:
-        """End the present group."""
-        return self._end("group")
+        return call
 
     def build(self) -> dict[str, object]:
-        """Return the description.
+        """Return the calls in their order: name, arguments, named arguments."""
+        return {"calls": list(self._calls)}
 
-        Raises:
-            ValueError: a group or a panel was not ended.
-        """
-        if self._open:
-            raise ValueError(f"build before end_{self._open[-1]}: end every panel and group first")
-        return {**self._config, "groups": self._groups}
 
-    def _begin(self, what: str, inside: str) -> None:
-        if (self._open[-1:] or [""]) != [inside]:
-            raise ValueError(f"add_{what} inside {self._open or 'nothing'}: end what is open, or begin a {inside}")
-        self._open.append(what)
-
-    def _end(self, what: str) -> MonitorConfigBuilder:
-        if self._open[-1:] != [what]:
-            raise ValueError(f"end_{what} without a {what} that is open")
-        self._open.pop()
-        return self
+_PANEL_CALLS = ("title", "add_group", "add_panel", "add_metric", "end_panel", "end_group")

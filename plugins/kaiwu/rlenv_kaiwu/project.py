@@ -109,22 +109,22 @@ def open_project(
         raise ValueError(f"{folder} is no directory; a Kaiwu project has conf/ and a folder for each agent")
     algorithms, found_style = _algorithms(path)
     manifest = _manifest(path)
-    ours = manifest.get("rlenv_robot", {})
-    ours = ours if isinstance(ours, dict) else {}
+    section = manifest.get("rlenv_robot", {})
+    section = section if isinstance(section, dict) else {}
     file = path / "conf" / "configure_app.toml"
     settings = read_settings(file, overrides)
     choices = (algorithm, settings.algorithm or None, read_train_test(path).algorithm or None, next(iter(algorithms)))
     chosen = next(choice for choice in choices if choice is not None)
     if chosen not in algorithms:
         raise unknown_name(chosen, "algorithm", algorithms)
-    named = style or ours.get("style") or found_style
+    named = style or section.get("style") or found_style
     if named not in get_args(Style):
         raise ValueError(f"style {named!r} is unknown, allowed are {', '.join(get_args(Style))}")
     app = tomllib.loads(file.read_text(encoding="utf-8")).get("app", {}) if file.is_file() else {}
     code = str(manifest.get("project_code", path.name))
     return Project(
         path, f"{code}-{chosen}", chosen, algorithms, cast("Style", named), settings,
-        {**app, **(overrides or {}), "algo": chosen, "app": code}, str(ours.get("environment", "")),
+        {**app, **(overrides or {}), "algo": chosen, "app": code}, str(section.get("environment", "")),
     )  # fmt: skip
 
 
@@ -147,19 +147,19 @@ def _algorithms(folder: Path) -> tuple[dict[str, tuple[str, str]], Style]:
         return _places(plain, file), style
     for file in sorted((folder / "conf").glob("*algo*.y*ml")):
         return _places(_plain_yaml(file), file), "2024"
-    found = {
+    places = {
         agent.parent.name.removeprefix("agent_"): (
             f"{agent.parent.name}.agent.Agent", f"{agent.parent.name}.workflow.train_workflow.workflow"
         )
         for agent in sorted(folder.glob("*/agent.py"))
         if (agent.parent / "workflow" / "train_workflow.py").is_file()
     }  # fmt: skip
-    if not found:
+    if not places:
         raise ValueError(
             f"{folder} is no Kaiwu project: it has neither conf/algo_conf_*.toml nor a folder with agent.py and "
             "workflow/train_workflow.py; rlenv-robot dev kaiwu new writes one"
         )
-    return found, "document"
+    return places, "document"
 
 
 def _places(plain: Mapping[str, Any], file: Path) -> dict[str, tuple[str, str]]:

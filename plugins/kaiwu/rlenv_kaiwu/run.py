@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from rlenv_kaiwu.agent import bind, original
-from rlenv_kaiwu.env import Bridge, Counter, KaiwuEnv
+from rlenv_kaiwu.agent import Counter, bind, original
+from rlenv_kaiwu.env import Bridge, KaiwuEnv
 from rlenv_kaiwu.models import ModelPool
 from rlenv_kaiwu.names import FrameworkNames, framework_modules
 from rlenv_kaiwu.project import Algorithm, Project, load_algorithm, open_project, read_train_test
@@ -183,7 +183,7 @@ def run_project(
             place.algorithm.workflow([view], agents, place.logger, place.monitor)
         except Finished as finished:
             ended = str(finished)
-            run.save(agents[0], original(agents[0], "save_model"), None, None)
+            run.publish(agents[0], original(agents[0], "save_model"))
         seconds = time.monotonic() - began
         return Outcome(
             ended, run.steps, run.episodes, run.updates, run.train_step, seconds, run.models.numbers(), place.out,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -37,12 +37,6 @@ class _Item:
     sampled: int = 0
 
 
-@dataclass
-class _Batch:
-    rows: list[object] = field(default_factory=list)
-    number: int = 0
-
-
 class SamplePool:
     """Samples in the order in which workflows sent them, handed out in batches by the rules of a project.
 
@@ -60,8 +54,8 @@ class SamplePool:
     def __init__(self, settings: AppSettings, seed: int = 0) -> None:
         self._settings, self._rng = settings, np.random.default_rng(seed)
         self._items: list[_Item] = []
-        self._pending = _Batch()
-        self._delivered: _Batch | None = None
+        self._pending: list[object] = []  # drawn for the next batch
+        self._delivered: list[object] | None = None  # the newest batch, until the learner confirms it
         self._batches = 0
         self._newest: dict[str, int] = {}
         self.counts = PoolCounts()
@@ -72,7 +66,7 @@ class SamplePool:
     @property
     def in_hand(self) -> int:
         """The number of samples drawn for a batch that the learner has not confirmed, or that is not yet full."""
-        return len(self._pending.rows) + (0 if self._delivered is None else len(self._delivered.rows))
+        return len(self._pending) + len(self._delivered or ())
 
     @property
     def once(self) -> bool:
@@ -122,32 +116,28 @@ class SamplePool:
         """
         if self._delivered is None:
             size = self._settings.train_batch_size
-            while len(self._pending.rows) < size and self._can_sample():
-                self._pending.rows.append(self._draw())
-            if len(self._pending.rows) < size:
+            while len(self._pending) < size and self._can_sample():
+                self._pending.append(self._draw())
+            if len(self._pending) < size:
                 return None
             self._batches += 1
-            self._pending.number = self._batches
-            self._delivered, self._pending = self._pending, _Batch()
-        return self._delivered.number, self._delivered.rows
+            self._delivered, self._pending = self._pending, []
+        return self._batches, self._delivered
 
     def confirm(self, number: int) -> None:
         """Note that the learner has learned from a batch. An older number is allowed.
 
         A newer one is that of a batch which an earlier process of this pool had handed out: it counts as learned.
         """
-        if self._delivered is not None and self._delivered.number == number:
+        if number > self._batches:
+            size = self._settings.train_batch_size * (number - self._batches)
+            if self.once:
+                self._items[:0] = [_Item(row) for row in self._pending]
+                del self._items[:size]
+            self.counts.sampled += size - len(self._pending)
+            self._pending, self._batches = [], number
+        if number == self._batches:
             self._delivered = None
-        elif number > self._batches:
-            self._pass_over(number)
-
-    def _pass_over(self, number: int) -> None:
-        size = self._settings.train_batch_size * (number - self._batches)
-        if self.once:
-            self._items[:0] = [_Item(row) for row in self._pending.rows]
-            del self._items[:size]
-        self.counts.sampled += size - len(self._pending.rows)
-        self._pending, self._delivered, self._batches = _Batch(), None, number
 
     # -- what is kept over the end of a run, or of a process ---------------------------------------------
 
@@ -162,7 +152,7 @@ class SamplePool:
         return self._batches - (self._delivered is not None)
 
     def restore(self, rows: Sequence[object], newest: Mapping[str, int], confirmed: int, counts: PoolCounts) -> None:
-        """Go on from `contents`, `newest`, `confirmed` and counts of an earlier process; the pool was empty."""
+        """Go on from `contents`, `newest`, `confirmed` and counts of an earlier process or run; the pool was empty."""
         self._items, self._newest, self._batches = [_Item(row) for row in rows], dict(newest), confirmed
         self.counts = counts
 
@@ -174,7 +164,7 @@ class SamplePool:
 
     def contents(self) -> list[object]:
         """Return every sample in the pool, and those drawn but not learned from, in their order."""
-        drawn = [] if not self.once else (self._delivered.rows if self._delivered else []) + self._pending.rows
+        drawn = [*(self._delivered or ()), *self._pending] if self.once else []
         return [*drawn, *(item.row for item in self._items)]
 
     # -- rules -------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias, cast
 
 import numpy as np
 
-from rlenv_kaiwu.agent import Method, original
+from rlenv_kaiwu.agent import Method, Run, original
 from rlenv_kaiwu.data import SampleCodec
 from rlenv_kaiwu.models import ModelPool, read_model, zip_model
 from rlenv_kaiwu.samples import SamplePool
@@ -110,7 +110,7 @@ def make_logger(name: str, folder: Path) -> logging.Logger:
     return logger
 
 
-class LocalRun:
+class LocalRun(Run):
     """A run in one process: the workflow, its environments, its agent and the learner.
 
     ``learn`` with samples trains at once, unless ``through_pool`` sends them to a sample pool in this process, as a
@@ -136,12 +136,12 @@ class LocalRun:
         monitor: Monitor, *, budget: Budget | None = None, through_pool: bool = False, train_step: int = 0,
         seed: int = 0,
     ) -> None:  # fmt: skip
-        self.style, self.settings, self.codec, self.out, self.project = style, settings, codec, out, project
+        super().__init__(style, ModelPool(out / "ckpt", settings.modelpool_max_save_model_count))
+        self.settings, self.codec, self.out, self.project = settings, codec, out, project
         self.name, self.monitor, self.budget = name, monitor, budget or Budget()
         self.pool = SamplePool(settings, seed)
-        self.models = ModelPool(out / "ckpt", settings.modelpool_max_save_model_count)
         self.through_pool, self.train_step = through_pool, train_step
-        self.steps = self.refusals = self.episodes = self.updates = self.saved = 0
+        self.updates = 0
         self._rng = random.Random(seed)
         self._inside = False
         self._began = time.monotonic()
@@ -154,12 +154,8 @@ class LocalRun:
         Raises:
             Finished: the budget is used up.
         """
-        self.steps += count
+        super().stepped(count)
         self._check()
-
-    def refused(self, count: int = 1) -> None:
-        """Count steps, counted before, whose action was refused."""
-        self.refusals += count
 
     def began_episode(self) -> None:
         """Count an episode that begins.
@@ -168,7 +164,7 @@ class LocalRun:
             Finished: the budget is used up.
         """
         self._check()
-        self.episodes += 1
+        super().began_episode()
 
     def _check(self) -> None:
         self.budget.check(self.steps, self.updates, self.episodes, time.monotonic() - self._began)
@@ -201,7 +197,7 @@ class LocalRun:
                 self.pool.confirm(number)
                 learned = True
                 if self.updates % self.settings.dump_model_freq == 0:
-                    self.save(agent, original(agent, "save_model"), None, None)
+                    self.publish(agent, original(agent, "save_model"))
             if sent == len(rows):
                 return
             if not learned:
@@ -233,39 +229,26 @@ class LocalRun:
         self._check()
         return result
 
-    def predict(self, agent: object, method: Method, arguments: tuple[object, ...], named: dict[str, object]) -> object:
-        """Return the agent's actions; in projects of 2025 with the number of the model."""
-        actions = method(*arguments, **named)
-        return (actions, self.train_step) if self.style == "2025" else actions
+    def choose(
+        self, agent: object, method: Method, arguments: tuple[object, ...], named: dict[str, object]
+    ) -> tuple[object, int]:
+        """Return the agent's actions, and the number of calls of ``learn``."""
+        return method(*arguments, **named), self.train_step
 
-    def save(self, agent: object, method: Method, path: str | None, number: object) -> None:
-        """Save a model under the number of training steps, and as a zip with the code.
-
-        A workflow that gives a path of its own gets its file there, and nothing else.
-        """
-        if path is not None:
-            method(path=path, id="1" if number is None else number)
-            return
+    def publish(self, agent: object, method: Method) -> None:
+        """Save a model under the number of training steps, and as a zip with the code."""
         step = self.train_step
         method(path=str(self.models.folder), id=str(step))
         files = read_model(self.models.folder, step)
         self.models.prune(step)
         about = {"project": self.name, "train_step": step, "environment_steps": self.steps}
         zip_model(self.out / "models" / f"{self.name}-{step}.zip", self.project, files, about)
-        self.saved += 1
 
-    def load(self, agent: object, method: Method, path: str | None, number: object) -> object:
+    def fetch(self, agent: object, method: Method, number: object) -> object:
         """Load a model of a number; the newest one is what the agent has already, as it is the learner itself."""
-        if path is not None:
-            return method(path=path, id=number)
         if number == "latest":
             return None
-        found = self.models.find(number, self._rng)
-        return method(path=str(self.models.folder), id=str(found))
-
-    def load_opponent(self, agent: object, number: object) -> object:
-        """Load an opponent's model from the pool into the agent, by its number."""
-        return self.load(agent, original(agent, "load_model"), None, number)
+        return method(path=str(self.models.folder), id=str(self.models.find(number, self._rng)))
 
     def metrics(self) -> dict[str, float]:
         """Return the framework's own counters."""

@@ -214,8 +214,8 @@ def _parsed(parse: _Parser, value: object, where: str) -> object:
     try:
         return parse(value)
     except (ValueError, TypeError) as error:
-        wanted = str(error) if "invalid literal" not in str(error) else "a number"
-        raise ValueError(f"{where} is {value!r}, allowed is {wanted}") from None
+        allowed = str(error) if "invalid literal" not in str(error) else "a number"
+        raise ValueError(f"{where} is {value!r}, allowed is {allowed}") from None
 
 
 def _hint(key: str) -> str:

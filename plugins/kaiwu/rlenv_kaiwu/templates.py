@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -74,15 +74,13 @@ def write_project(folder: str | Path, environment: str, algorithm: str = "ppo") 
     return sorted(files)
 
 
-def _below(folder: Traversable, prefix: str) -> list[tuple[str, Traversable]]:
-    found = []
+def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         place = f"{prefix}{entry.name}"
         if entry.is_dir():
-            found += _below(entry, f"{place}/")
+            yield from _below(entry, f"{place}/")
         elif entry.name.endswith(".txt"):
-            found.append((place, entry))
-    return found
+            yield place, entry
 
 
 def _filled(text: str, values: Mapping[str, object]) -> str:

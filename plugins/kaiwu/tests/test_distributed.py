@@ -85,7 +85,7 @@ def test_samples_reach_the_learner_in_order_and_none_is_lost(
     assert (outcome.updates, outcome.train_step, outcome.learned) == (40, 40, 320)
     assert outcome.counts.inserted == outcome.learned + outcome.left
     assert outcome.counts.dropped == outcome.counts.repeated == 0
-    assert outcome.started == {"board": 1, "learner": 1, "workflow": 2, "sample pool": 1, "model pool": 1}
+    assert outcome.started == {"learner": 1, "workflow": 2, "sample pool": 1}
     assert len(outcome.models) == 3  # modelpool_max_save_model_count
     assert max(outcome.models) == 40
     samples = learned(folder)
@@ -116,7 +116,7 @@ def test_remote_actors_choose_the_actions_with_the_learner_s_models(
     outcome = run_distributed(
         open_project(folder), make_corridor, out=tmp_path / "out", workflows=1, budget=Budget(episodes=60)
     )
-    roles = ("board", "learner", "actor", "workflow", "sample pool", "model pool")
+    roles = ("learner", "actor", "workflow", "sample pool")
     assert outcome.started == dict.fromkeys(roles, 1)
     table = json.loads((tmp_path / "out" / "ckpt" / f"model.ckpt-{outcome.train_step}.json").read_text())
     assert all(forth > back for back, forth in table[: LENGTH - 1])
@@ -134,22 +134,22 @@ def test_killed_processes_of_each_kind_are_started_again_and_lose_no_sample(
         found.append(
             run_distributed(
                 open_project(folder), make_corridor, out=out, workflows=1, budget=Budget(updates=10_000, seconds=150),
-                board_name="board", environments_apart=True,
+                pool_name="pool", environments_apart=True,
             )
         )  # fmt: skip
 
     with_ray = threading.Thread(target=run)
     with_ray.start()
-    board = _wait_for(lambda: ray.is_initialized() and _board())
-    roles = ("learner", "sample pool", "actor", "model pool", "board", "workflow", "environment")
+    pool = _wait_for(lambda: ray.is_initialized() and _pool())
+    roles = ("learner", "sample pool", "actor", "workflow", "environment")
     killed = []
     for role in roles:
-        before = _wait_for(lambda role=role: _moving(board, role))
-        pid = ray.get(board.processes.remote())[role][-1]
+        before = _wait_for(lambda role=role: _moving(pool, role))
+        pid = _progress(pool).processes[role][-1]
         os.kill(pid, signal.SIGKILL)
         killed.append(pid)
-        _wait_for(lambda role=role, before=before: _grown(board, role, before))
-    ray.get(board.stop.remote("the test is over"))
+        _wait_for(lambda role=role, before=before: _grown(pool, role, before))
+    ray.get(pool.stop.remote("the test is over"))
     with_ray.join(120)
     assert found
     outcome = found[0]
@@ -178,14 +178,13 @@ def test_a_killed_command_goes_on_with_every_sample_that_its_pool_had_taken(
     first = subprocess.Popen([*command, "--updates", "100000"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         _wait_for(lambda: (folder / "learned.txt").is_file() and len(learned(folder)) > 160)
-        processes = json.loads((out / "board.json").read_text())["processes"]
+        processes = _replayed(folder, out)[1]["processes"]
     finally:
         first.kill()
         first.wait()
-    assert set(processes) == {"board", "learner", "workflow", "sample pool", "model pool"}
+    assert set(processes) == {"learner", "workflow", "sample pool"}
     _wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for group in processes.values() for pid in group))
-    pool = SamplePool(open_project(folder).settings)
-    SampleJournal(out / JOURNAL).replay(pool)
+    pool, _ = _replayed(folder, out)
     (taken,) = pool.newest.values()
     left = len(pool.contents())
     assert left >= 8
@@ -199,6 +198,13 @@ def test_a_killed_command_goes_on_with_every_sample_that_its_pool_had_taken(
     assert len(numbers) - taken <= 8  # a batch that was learned, but not confirmed before the kill
 
 
+def _replayed(folder: Path, out: Path) -> tuple[SamplePool, Any]:
+    """Return the pool and the counts of a run from its journal."""
+    pool, journal = SamplePool(open_project(folder).settings), SampleJournal(out / JOURNAL)
+    journal.replay(pool)
+    return pool, journal.progress
+
+
 def _wait_for(condition: Callable[[], Any], seconds: float = 100.0) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -209,18 +215,24 @@ def _wait_for(condition: Callable[[], Any], seconds: float = 100.0) -> Any:
     raise AssertionError("it never happened")
 
 
-def _board() -> Any:
+def _pool() -> Any:
     try:
-        return ray.get_actor("board")
+        return ray.get_actor("pool")
     except ValueError:
         return None
 
 
-def _moving(board: Any, role: str) -> dict[str, Any] | None:
-    state: dict[str, Any] = ray.get(board.state.remote())
-    return state if state["updates"] > 5 and state["started"].get(role) else None
+def _progress(pool: Any) -> Any:
+    progress, _, progress.updates = ray.get(pool.progress.remote())
+    return progress
 
 
-def _grown(board: Any, role: str, before: dict[str, Any]) -> bool:
-    state = ray.get(board.state.remote())
-    return state["started"][role] > before["started"][role] and state["updates"] > before["updates"] + 5
+def _moving(pool: Any, role: str) -> Any:
+    progress = _progress(pool)
+    return progress if progress.updates > 5 and progress.processes.get(role) else None
+
+
+def _grown(pool: Any, role: str, before: Any) -> bool:
+    progress = _progress(pool)
+    started = len(progress.processes[role]) > len(before.processes[role])
+    return started and progress.updates > before.updates + 5

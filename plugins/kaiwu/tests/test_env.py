@@ -11,6 +11,7 @@ import pytest
 import rlenv_robot as rr
 from hal import EpisodeError, RobotError
 from plugins.kaiwu.tests.conftest import Corridor
+from rlenv_kaiwu.agent import Counter
 from rlenv_kaiwu.env import (
     MOST_FAILED_RESETS,
     MOST_REFUSALS,
@@ -163,19 +164,7 @@ def test_an_episode_of_refusals_is_no_success_even_where_the_world_calls_it_one(
 
 
 def test_refused_steps_are_counted_apart(corridor_env: Environment) -> None:
-    class Counts:
-        steps = refusals = 0
-
-        def stepped(self, count: int = 1) -> None:
-            self.steps += count
-
-        def refused(self, count: int = 1) -> None:
-            self.refusals += count
-
-        def began_episode(self) -> None:
-            """Count nothing."""
-
-    counts = Counts()
+    counts = Counter()
     env = KaiwuEnv(corridor_env, counter=counts)
     env.reset()
     for act in (1, 7, 7, 1, -1):

@@ -33,8 +33,7 @@ class Pool:
     def next_batch(self, confirmed: int) -> tuple[int, list[object]] | None:
         if confirmed > self.pool.confirmed:
             self.pool.confirm(confirmed)
-            self.journal.confirmed(confirmed)
-            self.journal.compact(self.pool)
+            self.journal.confirmed(confirmed, self.pool)
         return self.pool.next_batch()
 
 
@@ -96,7 +95,7 @@ def test_a_uniform_pool_keeps_its_samples(tmp_path: Path) -> None:
         journal.inserted("one", first, part)
     pool.next_batch()
     pool.confirm(1)
-    journal.confirmed(1)
+    journal.confirmed(1, pool)
     again = SamplePool(plain)
     journal.replay(again)
     assert np.array_equal(np.stack(again.contents()), np.stack(pool.contents()))

@@ -20,7 +20,7 @@ import pytest
 
 from hal import Field, Spec
 from hal.frame_layout import FrameLayout
-from rlenv_kaiwu.env import PlainBridge
+from rlenv_kaiwu.env import Bridge
 from rlenv_kaiwu.project import open_project
 from rlenv_kaiwu.run import run_project
 from rlenv_kaiwu.session import Budget
@@ -95,7 +95,7 @@ class Room:
     def close(self) -> None: ...
 
 
-class VacuumBridge(PlainBridge):
+class VacuumBridge(Bridge):
     """The observation of the robot-vacuum game, from a room."""
 
     def __init__(self, env: Environment) -> None:
@@ -135,7 +135,7 @@ def test_robot_vacuum_of_2026_runs_and_learns_from_its_pool(project: Path, tmp_p
     assert all(torch.isfinite(value).all() for value in weights.values())
 
 
-class GorgeBridge(PlainBridge):
+class GorgeBridge(Bridge):
     """The observation of the gorge-walk game, from a room."""
 
     def observation(self, table: Any) -> Any:

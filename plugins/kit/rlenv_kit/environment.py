@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -11,12 +11,12 @@ import numpy as np
 from hal import EpisodeError, Spec
 from rlenv_kit.episodes import MAX_FRAMES, episode_checks
 from rlenv_kit.extras import extra_checks
-from rlenv_kit.illegal import error_checks, refusal_checks
+from rlenv_kit.illegal import refusal_checks
 from rlenv_kit.instances import Factory, Leftovers, factory_of, instance_checks, process_state
 from rlenv_kit.ownership import ownership_checks
 from rlenv_kit.probe import Probe, StandardEnvironment, Table, error_of, is_over
 from rlenv_kit.report import Failed, NotTried, Report
-from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness
+from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness, check, declared, in_order
 from rlenv_kit.tables import check_observation, difference
 
 __all__ = ["check_environment"]
@@ -30,7 +30,7 @@ def check_environment(
     repeatable: bool = True,
     name: str = "",
     deadlines: Deadlines | None = None,
-    only: int = 0,
+    only: int | str = 0,
     witness: Witness | None = None,
 ) -> Report:
     """Test an environment against its contract.
@@ -46,7 +46,7 @@ def check_environment(
         repeatable: False for a real machine, where equal seeds need not give equal episodes.
         name: of the environment in the report; by default its env_id.
         deadlines: of single calls, and of the whole run.
-        only: the number of the only check to make, counted from 1; 0 makes all.
+        only: the number, counted from 1, or the key of the only check to make, after those that it needs; 0 makes all.
         witness: gets the course of the run, for another process.
 
     Returns:
@@ -65,7 +65,7 @@ def check_environment(
         supervisor.stop, supervisor.close = getattr(subject, "stop", None), subject.close
         probe = Probe(subject, steps, seed, repeatable, log=log)
         probes.append(probe)
-        return [*_plan(probe), *instance_checks(probe, factory), *_last(probe, left)]
+        return _plan(probe, factory, left)
 
     with Leftovers() as left:
         checks = supervisor.run(prepare, only)
@@ -86,38 +86,22 @@ def _opened(env: StandardEnvironment | Factory, log: CallLog) -> tuple[StandardE
     return log.call("make", factory), factory
 
 
-def _plan(probe: Probe) -> Iterator[PlannedCheck]:
-    basics = _Basics(probe)
-    yield PlannedCheck("described", "every field has a type, a range, a unit and a meaning", "R4.2", basics.described)
-    yield PlannedCheck("too early", "a step before the first reset is refused", "R1.4", basics.step_before_reset)
-    yield PlannedCheck("reset", "reset returns Table 1 of the first frame", "R1.3", basics.reset_table)
-    yield PlannedCheck("plain reset", "reset works without options", "R1.3", basics.plain_reset, ("reset",))
-    yield PlannedCheck(
-        "unknown option", "a reset option that the description lacks is refused", "R1.3", basics.unknown_option
-    )
-    yield from episode_checks(probe)
-    yield PlannedCheck(
-        "spec stays", "the description does not change", "R4.2", basics.spec_stays, ("described", "reset", "frames")
-    )
-    yield from error_checks(probe)
-    yield from refusal_checks(probe)
-    yield from ownership_checks(probe)
-    yield from extra_checks(probe)
-    yield PlannedCheck(
-        "inference", "privileged state can't be reached in inference", "R2.1", basics.inference, ("reset",)
-    )
-    yield PlannedCheck(
-        "after the end", "a step after the end is refused, and a reset begins anew", "R1.4", basics.after_the_end,
-        ("error passes", "reset", "frames"),
-    )  # fmt: skip
+_ORDER = (
+    "described", "too early", "reset", "plain reset", "unknown option", "frames", "extremes", "last frame", "agents",
+    "responds", "equal starts", "equal episodes", "seeds", "generators", "clock", "spec stays", "error passes",
+    "refusals", "refusals late", "refusals change nothing", "kept tables", "kept refusals", "overwritten tables",
+    "actions", "forms", "options", "borders", "render", "masks", "messages", "step extra", "inference",
+    "after the end", "two instances", "process", "leftovers", "closed", "left",
+)  # fmt: skip
+"""Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 
 
-def _last(probe: Probe, left: Leftovers) -> Iterator[PlannedCheck]:
-    ending = _Ending(probe, left)
-    yield PlannedCheck(
-        "closed", "close may be called twice, and no step or reset follows it", "R1.4", ending.closed, ("reset",)
-    )
-    yield PlannedCheck("left", "no thread and no file is left after the run", "R1.4", ending.left, ("leftovers",))
+def _plan(probe: Probe, factory: Factory | None, left: Leftovers) -> list[PlannedCheck]:
+    return in_order(_ORDER, [
+        *declared(vars(_Basics), _Basics(probe), probe), *episode_checks(probe), *refusal_checks(probe),
+        *ownership_checks(probe), *extra_checks(probe), *instance_checks(probe, factory),
+        *declared(vars(_Ending), _Ending(probe, left), probe),
+    ])  # fmt: skip
 
 
 class _Basics:
@@ -128,8 +112,8 @@ class _Basics:
     def _specs(self) -> tuple[dict[str, object], ...]:
         return tuple(spec.to_dict() for spec in (self._probe.env.observation, self._probe.env.action))
 
-    def described(self) -> None:
-        probe = self._probe
+    @check("described", "every field has a type, a range, a unit and a meaning", "R4.2")
+    def described(self, probe: Probe) -> None:
         for spec in (probe.env.observation, probe.env.action):
             if not isinstance(spec, Spec):
                 raise Failed(f"the description is a {type(spec).__name__}", "it must be a hal.Spec")
@@ -149,19 +133,20 @@ class _Basics:
         self._first = self._specs()
         probe.state_before = process_state()
 
-    def spec_stays(self) -> None:
+    @check("spec stays", "the description does not change", "R4.2", "described", "frames")
+    def spec_stays(self, probe: Probe) -> None:
         if self._first is None:
             raise NotTried("the description was not read at the beginning")
         self._probe.walk(5)
         if self._specs() != self._first:
             raise Failed("observation or action spec differ from those before the first reset")
 
-    def step_before_reset(self) -> None:
-        probe = self._probe
+    @check("too early", "a step before the first reset is refused", "R1.4")
+    def step_before_reset(self, probe: Probe) -> None:
         _raises(probe, lambda: probe.send({"frame_no": 0}, _any_action(probe)), "a step before the first reset")
 
-    def reset_table(self) -> None:
-        probe = self._probe
+    @check("reset", "reset returns Table 1 of the first frame", "R1.3")
+    def reset_table(self, probe: Probe) -> None:
         for _ in range(2):
             table = probe.reset()
             check_observation(table, probe.env.observation, probe.note)
@@ -175,13 +160,13 @@ class _Basics:
             if is_over(table):
                 probe.note("R1.3", "an episode may be over with its first frame")
 
-    def plain_reset(self) -> None:
-        probe = self._probe
+    @check("plain reset", "reset works without options", "R1.3", "reset")
+    def plain_reset(self, probe: Probe) -> None:
         check_observation(probe.reset_with(), probe.env.observation, probe.note)
         check_observation(probe.reset_with({}), probe.env.observation, probe.note)
 
-    def unknown_option(self) -> None:
-        probe = self._probe
+    @check("unknown option", "a reset option that the description lacks is refused", "R1.3")
+    def unknown_option(self, probe: Probe) -> None:
         try:
             probe.reset_with({"no_such_option": 1})
         except ValueError:
@@ -195,8 +180,8 @@ class _Basics:
                          f"the description lists {', '.join(map(str, listed))}; others raise ValueError")  # fmt: skip
         probe.note("R1.3", "an unknown reset option is ignored, so that a slip in its name is not noticed")
 
-    def inference(self) -> None:
-        probe = self._probe
+    @check("inference", "privileged state can't be reached in inference", "R2.1", "reset")
+    def inference(self, probe: Probe) -> None:
         mode = getattr(getattr(probe.env, "world", None), "mode", getattr(probe.env, "mode", None))
         if mode != "inference":
             raise NotTried("the environment is not opened for inference")
@@ -204,8 +189,8 @@ class _Basics:
             if "state" in table.get("extra_info", {}):
                 raise Failed("extra_info has 'state'", "opened for inference, privileged state is absent")
 
-    def after_the_end(self) -> None:
-        probe = self._probe
+    @check("after the end", "a step after the end is refused, and a reset begins anew", "R1.4", "error passes")
+    def after_the_end(self, probe: Probe) -> None:
         first = probe.reset()
         if is_over(first):
             _raises(
@@ -227,15 +212,16 @@ class _Ending:
     def __init__(self, probe: Probe, left: Leftovers) -> None:
         self._probe, self._left = probe, left
 
-    def closed(self) -> None:
-        probe = self._probe
+    @check("closed", "close may be called twice, and no step or reset follows it", "R1.4", "reset")
+    def closed(self, probe: Probe) -> None:
         table = probe.reset()
         probe.close()
         probe.close()
         _raises(probe, lambda: probe.send(table, _any_action(probe)), "a step after close")
         _raises(probe, probe.reset, "a reset after close")
 
-    def left(self) -> None:
+    @check("left", "no thread and no file is left after the run", "R1.4", "leftovers")
+    def left(self, probe: Probe) -> None:
         if getattr(self._probe.env, "is_recorded", False):
             raise NotTried("the environment records, and records stay")
         names = self._left.variables()

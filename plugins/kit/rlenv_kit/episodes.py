@@ -27,7 +27,7 @@ from rlenv_kit.probe import (
     is_over,
 )
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import check_observation, check_reward, deep_difference, difference
 
 __all__ = ["MAX_FRAMES", "check_tables", "episode_checks"]
@@ -42,53 +42,9 @@ _SEEDS = 3
 _STARTS = 8
 
 
-def episode_checks(probe: Probe) -> Iterator[PlannedCheck]:
-    """Yield the checks of whole episodes."""
-    episodes = _Episodes(probe)
-    yield PlannedCheck(
-        "frames", "every frame up to an episode's end keeps Tables 1 and 3", "R2", episodes.every_frame, ("reset",)
-    )
-    yield PlannedCheck(
-        "extremes", "frames keep the tables under the smallest and the largest actions", "R2", episodes.extremes,
-        ("reset", "frames"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "last frame", "the last frame is the episode's own, and as complete as the others", "R2",
-        episodes.of_walked(episodes.last_frame),
-        ("reset", "frames"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "agents", "several agents: rewards and mapping name the same agents in every frame", "R2.1",
-        episodes.of_walked(episodes.agents),
-        ("reset", "frames", "last frame"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "responds",
-        "an observation answers the action before it",
-        "R1.4",
-        episodes.of_walked(episodes.responds),
-        ("reset", "frames"),
-    )
-    yield PlannedCheck(
-        "equal starts", "equal seeds give equal first observations, whatever came before", "R1.3",
-        episodes.equal_starts, ("reset", "plain reset", "frames"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "equal episodes", "equal seeds and actions give equal episodes, up to their end", "R1.3",
-        episodes.equal_episodes, ("reset", "frames", "equal starts"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "seeds", "a seed fixes the start, and other seeds give other episodes", "R1.3", episodes.seeds,
-        ("reset", "frames", "equal starts", "equal episodes"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "generators", "the process's own random generators neither matter nor are touched", "R1.3",
-        episodes.global_generators, ("reset", "frames", "equal starts", "equal episodes"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "clock", "the time of day and pauses between calls do not matter", "R1.3", episodes.clocks,
-        ("reset", "frames", "equal starts", "equal episodes", "generators"),
-    )  # fmt: skip
+def episode_checks(probe: Probe) -> list[PlannedCheck]:
+    """Return the checks of whole episodes."""
+    return declared(vars(_Episodes), _Episodes(probe), probe)
 
 
 def check_tables(probe: Probe, frame: Frame, before: Table, spec: Spec) -> None:
@@ -110,22 +66,25 @@ def check_tables(probe: Probe, frame: Frame, before: Table, spec: Spec) -> None:
             raise Failed(f"env_id in {name} is {table['env_id']!r}", f"it must be {probe.env_id!r}")
 
 
+def _of_walked(function: Callable[[_Episodes, Probe], None]) -> Callable[[_Episodes, Probe], None]:
+    """Return a check of the episodes walked before, whose finding says so."""
+
+    def checked(episodes: _Episodes, probe: Probe) -> None:
+        try:
+            function(episodes, probe)
+        except Failed as finding:
+            raise Failed(
+                str(finding),
+                how=finding.how or f"episodes of seeds {probe.seed} to {probe.seed + _SEEDS - 1}, random actions",
+            ) from finding
+
+    return checked
+
+
 class _Episodes:
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._episodes: list[tuple[Table, list[Frame]]] = []
-
-    def of_walked(self, check: Callable[[], None]) -> Callable[[], None]:
-        """Return a check of the episodes walked before, whose finding says so."""
-
-        def checked() -> None:
-            try:
-                check()
-            except Failed as finding:
-                seeds = f"seeds {self._probe.seed} to {self._probe.seed + _SEEDS - 1}"
-                raise Failed(str(finding), how=finding.how or f"episodes of {seeds}, random actions") from finding
-
-        return checked
 
     # -- every frame -----------------------------------------------------------------------------------
 
@@ -146,8 +105,8 @@ class _Episodes:
         self._episodes.append((kept_first, walked))
         return walked
 
-    def every_frame(self) -> None:
-        probe = self._probe
+    @check("frames", "every frame up to an episode's end keeps Tables 1 and 3", "R2", "reset")
+    def every_frame(self, probe: Probe) -> None:
         for number in range(_SEEDS if probe.repeatable else 1):
             frames = self._checked(probe.seed + number)
             if frames and not is_over(frames[-1].kept):
@@ -164,13 +123,16 @@ class _Episodes:
             raise Failed(f"the fields of an observation come in {len(orders)} orders: {sorted(orders)[:2]}",
                          "they keep one order")  # fmt: skip
 
-    def extremes(self) -> None:
+    @check("extremes", "frames keep the tables under the smallest and the largest actions", "R2", "frames")
+    def extremes(self, probe: Probe) -> None:
         if not self._probe.repeatable:
             raise NotTried("a real machine is not driven to its limits")
         for choose in (_lowest, _highest, _alternating):
             self._checked(self._probe.seed, choose, 1000)
 
-    def last_frame(self) -> None:
+    @check("last frame", "the last frame is the episode's own, and as complete as the others", "R2", "frames")
+    @_of_walked
+    def last_frame(self, probe: Probe) -> None:
         ended = [(first, frames) for first, frames in self._episodes if frames and is_over(frames[-1].kept)]
         if not ended:
             raise NotTried(f"no episode ended within {MAX_FRAMES} frames")
@@ -209,7 +171,9 @@ class _Episodes:
 
     # -- agents ----------------------------------------------------------------------------------------
 
-    def agents(self) -> None:
+    @check("agents", "several agents: rewards and mapping name the same agents in every frame", "R2.1", "last frame")
+    @_of_walked
+    def agents(self, probe: Probe) -> None:
         for first, frames in self._episodes:
             mapping = first.get("extra_info", {}).get("agents")
             forms = {} if not isinstance(mapping, Mapping) else {name: _form(seen) for name, seen in mapping.items()}
@@ -260,7 +224,9 @@ class _Episodes:
 
     # -- answers ---------------------------------------------------------------------------------------
 
-    def responds(self) -> None:
+    @check("responds", "an observation answers the action before it", "R1.4", "frames")
+    @_of_walked
+    def responds(self, probe: Probe) -> None:
         """Check for observations that are a frame late, and for actions without any effect."""
         late = 0
         for first, frames in self._episodes[:_SEEDS]:
@@ -299,8 +265,14 @@ class _Episodes:
 
     # -- seeds -----------------------------------------------------------------------------------------
 
-    def equal_starts(self) -> None:
-        probe = self._probe
+    @check(
+        "equal starts",
+        "equal seeds give equal first observations, whatever came before",
+        "R1.3",
+        "plain reset",
+        "frames",
+    )
+    def equal_starts(self, probe: Probe) -> None:
         first = frame_of({}, probe.reset(), {"reward": 0.0}).kept
         if not probe.repeatable:
             raise NotTried("equal seeds need not give equal episodes here")
@@ -324,8 +296,8 @@ class _Episodes:
                 if (told[0] is None) != (told[1] is None) or deep_difference(told[0], told[1], key):
                     raise Failed(f"two resets with seed {probe.seed} differ in extra_info[{key!r}] ({when})")
 
-    def equal_episodes(self) -> None:
-        probe = self._probe
+    @check("equal episodes", "equal seeds and actions give equal episodes, up to their end", "R1.3", "equal starts")
+    def equal_episodes(self, probe: Probe) -> None:
         first = probe.walk(_LATE)
         probe.compare(first, probe.repeat(first), "in a second episode of the same seed and actions")
         probe.walk(_LATE, seed=probe.seed + 1)
@@ -346,8 +318,8 @@ class _Episodes:
                 raise Failed(text, "a seed is a whole number from 0; others raise ValueError")
             probe.note("R1.3", f"{text}; here a seed is a whole number from 0")
 
-    def seeds(self) -> None:
-        probe = self._probe
+    @check("seeds", "a seed fixes the start, and other seeds give other episodes", "R1.3", "equal episodes")
+    def seeds(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("equal seeds need not give equal episodes here")
         for seed in (probe.seed + 12, 2**31 - 1):
@@ -376,8 +348,8 @@ class _Episodes:
 
     # -- what must not matter --------------------------------------------------------------------------
 
-    def global_generators(self) -> None:
-        probe = self._probe
+    @check("generators", "the process's own random generators neither matter nor are touched", "R1.3", "equal episodes")
+    def global_generators(self, probe: Probe) -> None:
         first = probe.walk()
         before = random.getstate(), np.random.get_state(legacy=True)
 
@@ -406,8 +378,8 @@ class _Episodes:
                 raise Failed(f"reset and step change the state of the process's generator {name}",
                              "an environment has a generator of its own")  # fmt: skip
 
-    def clocks(self) -> None:
-        probe = self._probe
+    @check("clock", "the time of day and pauses between calls do not matter", "R1.3", "generators")
+    def clocks(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("a real machine runs by the clock")
         first, paused = probe.walk(), set(range(0, probe.steps, max(1, probe.steps // 4)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from hal import Field
 from rlenv_kit.illegal import illegal_values
 from rlenv_kit.probe import Action, Frame, Probe, Table, error_of, is_over
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import deep_difference
 from rlenv_robot.tables import step_extra_of
 from rlenv_robot.tasks.agents import agents_of, messages
@@ -23,22 +23,9 @@ _FRAMES = 8
 """Frames of an episode at which masks are compared with what is accepted."""
 
 
-def extra_checks(probe: Probe) -> Iterator[PlannedCheck]:
-    """Yield the checks of masks, of messages, and of the ``extra_info`` that a step takes."""
-    extras = _Extras(probe)
-    needs = ("reset", "frames", "error passes", "refusals", "equal starts", "equal episodes")
-    yield PlannedCheck(
-        "masks", "masks have an element for each value, and masked actions are those that are refused", "R2.1",
-        extras.masks, needs,
-    )  # fmt: skip
-    yield PlannedCheck(
-        "messages", "a message reaches the other agents as its sender's action holds it", "R6.3", extras.messages,
-        (*needs, "agents"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "step extra", "what a step takes beside the action is checked as the action is", "R1.4", extras.step_extra,
-        needs,
-    )  # fmt: skip
+def extra_checks(probe: Probe) -> list[PlannedCheck]:
+    """Return the checks of masks, of messages, and of the ``extra_info`` that a step takes."""
+    return declared(vars(_Extras), _Extras(probe), probe)
 
 
 class _Extras:
@@ -47,8 +34,14 @@ class _Extras:
 
     # -- masks -----------------------------------------------------------------------------------------
 
-    def masks(self) -> None:
-        probe = self._probe
+    @check(
+        "masks",
+        "masks have an element for each value, and masked actions are those that are refused",
+        "R2.1",
+        "equal episodes",
+        "refusals",
+    )
+    def masks(self, probe: Probe) -> None:
         first = probe.reset()
         if self._masks(first) is None:
             raise NotTried("the environment tells no masks of legal actions")
@@ -121,8 +114,14 @@ class _Extras:
 
     # -- messages --------------------------------------------------------------------------------------
 
-    def messages(self) -> None:
-        probe = self._probe
+    @check(
+        "messages",
+        "a message reaches the other agents as its sender's action holds it",
+        "R6.3",
+        "equal episodes",
+        "refusals",
+    )
+    def messages(self, probe: Probe) -> None:
         agents = agents_of(getattr(probe.env, "world", None))
         frames, told = probe.walk(), 0
         for number, frame in enumerate(frames, 1):
@@ -149,8 +148,15 @@ class _Extras:
 
     # -- what a step takes -----------------------------------------------------------------------------
 
-    def step_extra(self) -> None:
-        probe, env = self._probe, self._probe.env
+    @check(
+        "step extra",
+        "what a step takes beside the action is checked as the action is",
+        "R1.4",
+        "equal episodes",
+        "refusals",
+    )
+    def step_extra(self, probe: Probe) -> None:
+        env = probe.env
         fields = step_extra_of(getattr(env, "world", env)).fields
         if not len(fields):
             raise NotTried("the environment describes no fields that a step takes beside the action")

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 from hal import Field, Spec
 from rlenv_kit.probe import ALWAYS, Frame, Probe, Table, error_of, frame_of, is_over
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.supervisor import PlannedCheck
-from rlenv_kit.tables import STANDARD_CODES, Noter, check_observation, deep_difference, difference
+from rlenv_kit.supervisor import PlannedCheck, check, declared
+from rlenv_kit.tables import STANDARD_CODES, Noter, check_observation, deep_difference, difference, elements_of
 
-__all__ = ["IllegalCase", "check_refusal", "error_checks", "illegal_tables", "illegal_values", "refusal_checks"]
+__all__ = ["IllegalCase", "check_refusal", "illegal_tables", "illegal_values", "refusal_checks"]
 
 _MOST_ELEMENTS = 64
 """Elements of a field that are all made illegal one by one; of a larger field, as many spread over it."""
@@ -25,12 +25,14 @@ Values = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class IllegalCase:
-    """A value that must be refused, and what the refusal must name.
+    """An illegal value to send, and what its refusal must name.
 
     Attributes:
         name: a few words for the report.
         value: to send.
-        code, field, index: of the refusal, as in `hal.Violation`.
+        code: of the refusal, as in `hal.Violation`.
+        field: dotted name of what is wrong, as in `hal.Violation`.
+        index: of the wrong element, as in `hal.Violation`.
         others: fields of the structure that are right.
     """
 
@@ -48,7 +50,8 @@ def illegal_tables(spec: Spec, legal: Values, env_id: str, frame_no: int) -> Ite
     Args:
         spec: of the action.
         legal: an action that would be legal now.
-        env_id, frame_no: of a legal table.
+        env_id: of a legal table.
+        frame_no: of a legal table.
     """
     table = {"env_id": env_id, "frame_no": frame_no, "action": legal}
     yield IllegalCase("None instead of a mapping", None, "dtype", "")
@@ -122,19 +125,13 @@ def _illegal_texts(field: Field, legal: np.ndarray) -> Iterator[tuple[str, objec
 
 
 def _illegal_numbers(field: Field, legal: np.ndarray) -> Iterator[tuple[str, object, str, tuple[int, ...]]]:
-    for index in _elements(field):
+    for index in elements_of(field, _MOST_ELEMENTS):
         for problem, number, code in _numbers_outside(field, index):
             value = np.array(legal, legal.dtype if field.numpy_dtype.kind == "f" else object)
             value[index] = number
             if field.numpy_dtype.kind != "f":
                 value = np.array(value.tolist())  # as Python's integers arrive: int64, or wider
             yield f"{problem} at {list(index)}" if index else problem, value, code, index
-
-
-def _elements(field: Field) -> list[tuple[int, ...]]:
-    """Return the indices of all elements, or of some from the first to the last of a large field."""
-    places = np.unique(np.linspace(0, field.size - 1, min(field.size, _MOST_ELEMENTS)).round().astype(int))
-    return [tuple(int(i) for i in np.unravel_index(place, field.shape)) for place in places] if field.shape else [()]
 
 
 def _numbers_outside(field: Field, index: tuple[int, ...]) -> Iterator[tuple[str, ArrayLike, str]]:
@@ -266,29 +263,9 @@ _FRAMES = 12
 """Frames of an episode at which illegal actions are tried."""
 
 
-def refusal_checks(probe: Probe) -> Iterator[PlannedCheck]:
-    """Yield the checks of illegal actions."""
-    refusals = _Refusals(probe)
-    tables = ("reset", "frames", "error passes")
-    yield PlannedCheck(
-        "refusals", "every kind of illegal action is refused, and the refusal says why", "R1.2", refusals.every_kind,
-        (*tables, "equal starts", "agents"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "refusals late", "illegal actions are refused in every element, at every frame", "R1.2", refusals.at_frames,
-        (*tables, "refusals", "equal starts", "equal episodes"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "refusals change nothing", "illegal actions change nothing, and no hidden clock advances", "R1.2",
-        refusals.change_nothing, (*tables, "refusals", "refusals late", "equal episodes", "clock"),
-    )  # fmt: skip
-
-
-def error_checks(probe: Probe) -> Iterator[PlannedCheck]:
-    """Yield the check that all others need which send illegal actions."""
-    yield PlannedCheck(
-        "error passes", "an error is told of its own action alone", "R1.2", _Refusals(probe).passes, ("reset", "frames")
-    )
+def refusal_checks(probe: Probe) -> list[PlannedCheck]:
+    """Return the checks of illegal actions."""
+    return declared(vars(_Refusals), _Refusals(probe), probe)
 
 
 class _Refusals:
@@ -298,9 +275,10 @@ class _Refusals:
         self._probe = probe
         self._exact = hasattr(probe.env, "world")  # this project's Environment, with a protocol page
 
-    def passes(self) -> None:
+    @check("error passes", "an error is told of its own action alone", "R1.2", "frames")
+    def passes(self, probe: Probe) -> None:
         """Check that the error of an illegal action is in no later table; how it is refused, other checks look at."""
-        probe, before = self._probe, self._begin()
+        before = self._begin()
         try:
             refused, _ = probe.step({"env_id": probe.env.env_id, "frame_no": before.kept["frame_no"]})
         except Exception:
@@ -325,9 +303,17 @@ class _Refusals:
         env = self._probe.env
         return list(illegal_tables(env.action, frame.action, env.env_id, frame.kept["frame_no"]))
 
-    def every_kind(self) -> None:
+    @check(
+        "refusals",
+        "every kind of illegal action is refused, and the refusal says why",
+        "R1.2",
+        "agents",
+        "equal starts",
+        "error passes",
+    )
+    def every_kind(self, probe: Probe) -> None:
         """Check each kind once, in an episode that no failed case has disturbed."""
-        probe, problems, how = self._probe, [], ""
+        problems, how = [], ""
         frame = self._begin()
         cases = self._cases(frame)
         for case in cases:
@@ -346,9 +332,16 @@ class _Refusals:
             frame = self._begin()
         _raise(problems, len(cases), how)
 
-    def at_frames(self) -> None:
+    @check(
+        "refusals late",
+        "illegal actions are refused in every element, at every frame",
+        "R1.2",
+        "equal episodes",
+        "refusals",
+    )
+    def at_frames(self, probe: Probe) -> None:
         """Check values out of range, each at another frame, up to the end of an episode."""
-        probe, problems, how, tried = self._probe, [], "", 0
+        problems, how, tried = [], "", 0
         end = probe.clock() + 10.0
         rng = np.random.default_rng(probe.seed)
         frames = probe.walk()
@@ -371,9 +364,15 @@ class _Refusals:
             table, _ = probe.send(table, frame.action)
         _raise(problems, tried, how)
 
-    def change_nothing(self) -> None:
+    @check(
+        "refusals change nothing",
+        "illegal actions change nothing, and no hidden clock advances",
+        "R1.2",
+        "clock",
+        "refusals late",
+    )
+    def change_nothing(self, probe: Probe) -> None:
         """Compare an episode with one that illegal actions disturb, up to its end."""
-        probe = self._probe
         first, count = probe.walk(_LATE), [0]
 
         def disturb(table: Table) -> None:

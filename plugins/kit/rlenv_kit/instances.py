@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +22,7 @@ import numpy as np
 from hal import Spec
 from rlenv_kit.probe import Frame, Probe, StandardEnvironment, Table, is_over
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.supervisor import PlannedCheck, check, declared
 
 __all__ = [
     "Factory", "Leftovers", "changed_state", "digest_of_walk", "factory_of", "instance_checks", "place_of",
@@ -31,7 +31,6 @@ __all__ = [
 
 Factory = Callable[[], StandardEnvironment]
 
-_EQUAL = ("error passes", "reset", "frames", "equal starts", "equal episodes", "generators", "clock")
 _CYCLES = 2
 _SETTLE_S = 10.0
 """Longest time in which threads end after a close; generous, since a busy machine is no fault of theirs."""
@@ -96,25 +95,14 @@ def place_of(factory: object) -> tuple[str, str, str] | None:
     return module, file, name
 
 
-def instance_checks(probe: Probe, factory: Factory | None) -> Iterator[PlannedCheck]:
-    """Yield the checks of several instances.
+def instance_checks(probe: Probe, factory: Factory | None) -> list[PlannedCheck]:
+    """Return the checks of several instances.
 
     Args:
         probe: of the environment under test.
         factory: makes another one; None leaves these checks out, and says so.
     """
-    instances = _Instances(probe, factory)
-    yield PlannedCheck(
-        "two instances", "two instances do not influence each other, and equal seeds give equal episodes", "R1.3",
-        instances.side_by_side, _EQUAL,
-    )  # fmt: skip
-    yield PlannedCheck(
-        "process", "another process gives the same episode", "R1.3", instances.another_process,
-        (*_EQUAL, "two instances"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "leftovers", "nothing is left behind after close", "R1.4", instances.leftovers, ("reset", "frames")
-    )
+    return declared(vars(_Instances), _Instances(probe, factory), probe)
 
 
 class _Instances:
@@ -128,8 +116,14 @@ class _Instances:
             raise NotTried("give a factory, such as module:function, in place of an environment that is made already")
         return Probe(self._factory(), probe.steps, probe.seed, probe.repeatable, log=probe.log)
 
-    def side_by_side(self) -> None:
-        probe = self._probe
+    @check(
+        "two instances",
+        "two instances do not influence each other, and equal seeds give equal episodes",
+        "R1.3",
+        "clock",
+        "error passes",
+    )
+    def side_by_side(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("a real machine is there once")
         first, second = probe.walk(), probe.walk(seed=probe.seed + 7)
@@ -168,8 +162,8 @@ class _Instances:
         else:
             self._state = other.legal_step(self._state, np.random.default_rng(1)).table
 
-    def another_process(self) -> None:
-        probe = self._probe
+    @check("process", "another process gives the same episode", "R1.3", "two instances")
+    def another_process(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("a real machine is there once")
         place = None if self._factory is None else place_of(self._factory)
@@ -192,7 +186,8 @@ class _Instances:
             if one != other:
                 raise Failed(f"frame {number} differs in another process", "equal seeds give equal episodes anywhere")
 
-    def leftovers(self) -> None:
+    @check("leftovers", "nothing is left behind after close", "R1.4", "frames")
+    def leftovers(self, probe: Probe) -> None:
         """Open and close several instances, and look for what stays."""
         if self._factory is None:
             raise NotTried("give a factory, such as module:function, in place of an environment that is made already")
@@ -230,8 +225,11 @@ def digest_of_walk(module: str, file: str, name: str, seed: int, steps: int) -> 
     """Return the digests of a walk's frames as JSON, in the process that this runs in.
 
     Args:
-        module, file, name: of the factory.
-        seed, steps: of the walk.
+        module: of the factory.
+        file: of that module, for one that can't be imported by its name.
+        name: of the factory in its module, dotted.
+        seed: of the walk.
+        steps: the largest length of the walk.
     """
     made: Any = _module(module, file)
     for part in name.split("."):
@@ -260,14 +258,14 @@ def _module(module: str, file: str) -> object:
 
 
 class _Writes:
-    """Note the files that this process opens for writing, while any `Leftovers` is entered."""
+    """Record the files that this process opens for writing while a `Leftovers` is entered."""
 
     def __init__(self) -> None:
         self.active: list[set[str]] = []
         self._installed = False
 
     def install(self) -> None:
-        """Hear of files that are opened; a hook can't be taken back, and does nothing while nobody listens."""
+        """Add an audit hook that records opened files. It can't be removed, and does nothing without a `Leftovers`."""
         if not self._installed:
             sys.addaudithook(self._hear)
             self._installed = True
@@ -293,7 +291,7 @@ _writes = _Writes()
 
 
 def process_state() -> dict[str, object]:
-    """Return what all code of this process shares, and an environment has no business to change."""
+    """Return the settings that all code of this process shares, and that an environment must not change."""
     return {
         "the working directory": os.getcwd(),
         "NumPy's handling of errors": np.geterr(),
@@ -327,7 +325,7 @@ class Leftovers:
         _writes.active.remove(self._files)
 
     def begin_thread(self) -> None:
-        """Note the state of the thread that makes the subject: NumPy's handling of errors is a thread's own."""
+        """Record the settings of the thread that makes the subject; each thread has its own NumPy error handling."""
         self._state = process_state()
 
     def variables(self) -> list[str]:
@@ -340,7 +338,7 @@ class Leftovers:
         return _descriptors() - self._descriptors
 
     def problem(self) -> str:
-        """Return what is left, in words; empty if nothing is."""
+        """Return threads, processes, files or settings that are left, in words; empty if nothing is."""
         end = time.monotonic() + _SETTLE_S
         while time.monotonic() < end and self._more_threads():
             time.sleep(0.02)

@@ -96,8 +96,16 @@ def judge(
     """Check what a name stands for, in a process of its own.
 
     Args:
-        name, where, keys, num_envs: as for `rlenv_kit.subject.subject_of`.
-        steps, seed, bounds, part, only, time_limit_s: as for `rlenv_kit.subject.Subject.check`.
+        name: as for `rlenv_kit.subject.subject_of`.
+        where: as for `subject_of`.
+        keys: as for `subject_of`.
+        num_envs: as for `subject_of`.
+        steps: as for `rlenv_kit.subject.Subject.check`.
+        seed: as for `Subject.check`.
+        bounds: as for `Subject.check`.
+        part: as for `Subject.check`.
+        only: as for `Subject.check`.
+        time_limit_s: as for `Subject.check`.
         may_go: called before the first check with whether something real may move, and how far, a line for each
             command; raises where it may not.
 
@@ -106,7 +114,8 @@ def judge(
 
     Raises:
         ValueError: the name stands for nothing that can be checked, with the reason.
-        KeyboardInterrupt, SystemExit: a signal came; the subject was stopped and closed, and its process has ended.
+        KeyboardInterrupt: SIGINT came; the subject was stopped and closed, and its process has ended.
+        SystemExit: another signal came; likewise.
         Exception: whatever ``may_go`` raises; nothing was checked.
     """
     request = {

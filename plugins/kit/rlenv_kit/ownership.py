@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,12 +13,11 @@ import numpy as np
 from hal import Field, RobotError
 from rlenv_kit.probe import Action, Frame, Probe, Table, error_of, frame_of, is_over
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.supervisor import PlannedCheck
-from rlenv_kit.tables import STANDARD_CODES, copied_values, deep_difference
+from rlenv_kit.supervisor import PlannedCheck, check, declared
+from rlenv_kit.tables import STANDARD_CODES, copied_values, deep_difference, elements_of
 
 __all__ = ["ownership_checks"]
 
-_EQUAL = ("error passes", "reset", "frames", "equal starts", "equal episodes", "generators", "clock")
 _MOST_BORDERS = 32
 """Elements of a field of which both borders are tried."""
 
@@ -29,38 +28,9 @@ _RENDER_S = 1.5
 """Longest time of rendering; software that stands in for a graphics card takes a second for an image."""
 
 
-def ownership_checks(probe: Probe) -> Iterator[PlannedCheck]:
-    """Yield the checks of ownership, of legal borders, and of rendering."""
-    owners = _Ownership(probe)
-    yield PlannedCheck("kept tables", "a returned table never changes", "R1.4", owners.kept_tables,
-                       ("error passes", "reset", "frames"))  # fmt: skip
-    yield PlannedCheck(
-        "kept refusals", "a refusal's table never changes", "R1.4", owners.kept_refusals,
-        ("reset", "frames", "error passes", "refusals", "kept tables"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "overwritten tables", "writing into a returned table changes nothing", "R1.4", owners.overwritten_tables,
-        (*_EQUAL, "kept tables"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "actions", "an action stays the caller's: it is neither changed nor kept", "R1.4", owners.actions, _EQUAL
-    )
-    yield PlannedCheck(
-        "forms", "an action's order of keys and layout in memory do not matter", "R1.4", owners.forms, _EQUAL
-    )
-    yield PlannedCheck(
-        "options", "options stay the caller's: they are neither changed nor kept", "R1.3", owners.options, _EQUAL
-    )
-    yield PlannedCheck(
-        "borders",
-        "every border of the legal ranges is accepted",
-        "R1.2",
-        owners.borders,
-        ("error passes", "reset", "frames", "extremes"),
-    )
-    yield PlannedCheck(
-        "render", "rendering between steps returns nothing and changes nothing", "R1.5", owners.render, _EQUAL
-    )
+def ownership_checks(probe: Probe) -> list[PlannedCheck]:
+    """Return the checks of ownership, of legal borders, and of rendering."""
+    return declared(vars(_Ownership), _Ownership(probe), probe)
 
 
 class _Ownership:
@@ -69,8 +39,8 @@ class _Ownership:
 
     # -- tables ----------------------------------------------------------------------------------------
 
-    def kept_tables(self) -> None:
-        probe = self._probe
+    @check("kept tables", "a returned table never changes", "R1.4", "error passes")
+    def kept_tables(self, probe: Probe) -> None:
         first = probe.reset()
         copy = copied_values(first)
         frames = probe.walk()
@@ -87,9 +57,9 @@ class _Ownership:
             if place:
                 raise Failed(f"Table 3 of frame {number}: {place} changed after it was returned")
 
-    def kept_refusals(self) -> None:
+    @check("kept refusals", "a refusal's table never changes", "R1.4", "refusals", "kept tables")
+    def kept_refusals(self, probe: Probe) -> None:
         """Check that the answer to an illegal action does not change while the episode goes on."""
-        probe = self._probe
         frames = probe.walk(1)
         if not frames or is_over(frames[-1].kept):
             raise NotTried("the episode is over after one step")
@@ -100,8 +70,8 @@ class _Ownership:
         if place:
             raise Failed(f"{place} of a refusal's Table 1 changed after it was returned")
 
-    def overwritten_tables(self) -> None:
-        probe = self._probe
+    @check("overwritten tables", "writing into a returned table changes nothing", "R1.4", "clock", "kept tables")
+    def overwritten_tables(self, probe: Probe) -> None:
         first = probe.walk()
 
         def overwrite(table: Table) -> None:
@@ -125,8 +95,8 @@ class _Ownership:
 
     # -- actions ---------------------------------------------------------------------------------------
 
-    def actions(self) -> None:
-        probe = self._probe
+    @check("actions", "an action stays the caller's: it is neither changed nor kept", "R1.4", "clock", "error passes")
+    def actions(self, probe: Probe) -> None:
         first, sent = probe.walk(), list[tuple[dict[str, Any], dict[str, Any]]]()
 
         def request(table: Table, action: Action) -> object:
@@ -151,8 +121,8 @@ class _Ownership:
 
         probe.compare(first, probe.repeat(first, request=frozen), "with actions that are read-only")
 
-    def forms(self) -> None:
-        probe = self._probe
+    @check("forms", "an action's order of keys and layout in memory do not matter", "R1.4", "clock", "error passes")
+    def forms(self, probe: Probe) -> None:
         first = probe.walk()
 
         def backwards(table: Table, action: Action) -> object:
@@ -161,8 +131,8 @@ class _Ownership:
 
         probe.compare(first, probe.repeat(first, request=backwards), "with keys in another order, arrays in strides")
 
-    def options(self) -> None:
-        probe = self._probe
+    @check("options", "options stay the caller's: they are neither changed nor kept", "R1.3", "clock", "error passes")
+    def options(self, probe: Probe) -> None:
         first = probe.walk()
         given: dict[str, object] = {"seed": probe.seed} if probe.seeded else {}
         options = dict(given)
@@ -187,15 +157,15 @@ class _Ownership:
 
     # -- borders ---------------------------------------------------------------------------------------
 
-    def borders(self) -> None:
-        probe = self._probe
+    @check("borders", "every border of the legal ranges is accepted", "R1.2", "extremes", "error passes")
+    def borders(self, probe: Probe) -> None:
         if not probe.repeatable:
             raise NotTried("a real machine is not driven to its limits")
         counts = {field.counted_by for field in probe.env.action}
         for field in probe.env.action:
             if field.is_text or field.counted_by or field.name in counts:
                 continue  # a text has no range, and a count's range depends on the entries
-            for index in _some(field):
+            for index in elements_of(field, _MOST_BORDERS):
                 for side in (0, 1):
                     self._check_border(field, index, side)
 
@@ -228,8 +198,9 @@ class _Ownership:
 
     # -- rendering -------------------------------------------------------------------------------------
 
-    def render(self) -> None:
-        probe, env = self._probe, self._probe.env
+    @check("render", "rendering between steps returns nothing and changes nothing", "R1.5", "clock", "error passes")
+    def render(self, probe: Probe) -> None:
+        env = probe.env
         show = getattr(env, "render", None)
         image = getattr(getattr(env, "world", None), "image", None)
         if not callable(show) and not callable(image):
@@ -372,8 +343,3 @@ def _strided(value: np.ndarray) -> np.ndarray:
     wide = np.zeros((*value.shape[:-1], value.shape[-1] * 2), value.dtype)
     wide[..., ::2] = value
     return wide[..., ::2]
-
-
-def _some(field: Field) -> list[tuple[int, ...]]:
-    places = np.unique(np.linspace(0, field.size - 1, min(field.size, _MOST_BORDERS)).round().astype(int))
-    return [tuple(int(i) for i in np.unravel_index(place, field.shape)) for place in places] if field.shape else [()]

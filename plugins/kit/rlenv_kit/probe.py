@@ -38,7 +38,7 @@ Chooser = Callable[[Spec, np.random.Generator, int], Action]
 
 
 class StandardEnvironment(Protocol):
-    """The interfaces of the standard, with the specs of the tables."""
+    """Declare the interfaces of the standard's environment, with the specs of its tables."""
 
     env_id: str
 
@@ -69,11 +69,12 @@ class StandardEnvironment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An action and its answer.
+    """An action, and the tables with which the environment answered it.
 
     Attributes:
         action: as it was sent.
-        table, reward: Tables 1 and 3, as they were returned.
+        table: Table 1, as it was returned.
+        reward: Table 3, as it was returned.
         observation: a copy of the observation, made when it was returned.
         kept: a copy of Table 1, made when it was returned.
         kept_reward: a copy of the reward in Table 3, made when it was returned.
@@ -103,7 +104,7 @@ def _nothing(table: Table) -> None:
 
 
 class Probe:
-    """Drive an environment under test.
+    """Drive an environment under test: reset it, step it, and keep what it answers.
 
     Args:
         env: under test.
@@ -304,7 +305,8 @@ class Probe:
         """Check that two walks are equal.
 
         Args:
-            first, second: the walks.
+            first: a walk.
+            second: a walk of the same actions.
             reason: what lay between them, for the message.
 
         Raises:

@@ -32,7 +32,7 @@ class NotTried(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A remark on something that the standard leaves open. It is no failure.
+    """A remark on something that the standard leaves open; it is no failure.
 
     Attributes:
         clause: of the requirement that it concerns.
@@ -116,7 +116,7 @@ class Report:
 
     @property
     def part(self) -> str:
-        """The part of a subject that was checked: environment, robot, batch or source, as ``--reproduce`` takes it."""
+        """The part that was checked, as ``--reproduce`` takes it: environment, robot, batch or source."""
         return self.subject.split(maxsplit=1)[0]
 
     @property
@@ -190,9 +190,13 @@ def run_check(
     """Make one check. Any exception but `NotTried` is a failure, because the code under test may raise anything.
 
     Args:
-        name, requirement, number, key: as in `Check`.
+        name: what must hold.
+        requirement: its number, or ``robot``.
         check: raises `Failed` or `NotTried`, or returns.
-        how, calls: asked for after a failure, as in `Check`.
+        number: of the check, counted from 1.
+        how: returns what was done; called after a failure.
+        calls: returns the newest calls; called after a failure.
+        key: of the check.
     """
     try:
         check()

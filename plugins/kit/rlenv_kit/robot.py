@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
-from functools import partial
 from typing import cast
 
 import numpy as np
@@ -16,24 +15,12 @@ from hal import EpisodeError, Fault, Image, Robot, RobotError, RobotSpec, RobotS
 from hal.wrapper import RobotWrapper
 from rlenv_kit.instances import Leftovers
 from rlenv_kit.report import Failed, NotTried, Report
-from rlenv_kit.robot_commands import check_same, command_checks, ownership_check
+from rlenv_kit.robot_commands import check_same, command_checks
 from rlenv_kit.robot_motion import motion_checks
-from rlenv_kit.robot_probe import (
-    SIMULATED,
-    MotionBounds,
-    RobotProbe,
-    age_problem,
-    copied,
-    is_simulated,
-)  # fmt: skip
-from rlenv_kit.robot_stops import (
-    refused,
-    rest_check,
-    stop_checks,
-    stop_early,
-)  # fmt: skip
+from rlenv_kit.robot_probe import SIMULATED, MotionBounds, RobotProbe, age_problem, check_held, copied, is_simulated
+from rlenv_kit.robot_stops import refused, stop_checks, stop_early
 from rlenv_kit.robot_streams import stream_checks
-from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness
+from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness, check, declared, in_order
 from rlenv_kit.tables import check_structure, difference
 
 __all__ = ["check_robot"]
@@ -61,7 +48,7 @@ def check_robot(
     repeatable: bool | None = None,
     bounds: MotionBounds | None = None,
     deadlines: Deadlines | None = None,
-    only: int = 0,
+    only: int | str = 0,
     witness: Witness | None = None,
 ) -> Report:
     """Test a robot against its contract. The robot moves by small steps around its start.
@@ -77,7 +64,7 @@ def check_robot(
             must, and another robot is compared with itself only if they do.
         bounds: on all motions; by default slow and small, and wider for a robot that says it is ``simulated``.
         deadlines: of single calls, and of the whole run.
-        only: the number of the only check to make, counted from 1; 0 makes all.
+        only: the number, counted from 1, or the key of the only check to make, after those that it needs; 0 makes all.
         witness: gets the course of the run, for another process.
 
     Returns:
@@ -102,7 +89,7 @@ def check_robot(
             subject, steps, seed, repeatable, log, bounds or (SIMULATED if simulated else MotionBounds())
         )
         probes.append(probe)
-        return list(_plan(probe, left, make))
+        return _plan(probe, left, make)
 
     with Leftovers() as left:
         checks = supervisor.run(prepare, only)
@@ -121,43 +108,26 @@ def _digest(robot: Robot) -> str:
         return ""
 
 
-def _plan(probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) -> Iterator[PlannedCheck]:
-    def planned(key: str, name: str, check: Callable[[RobotProbe], None], *needs: str) -> PlannedCheck:
-        return PlannedCheck(key, name, "robot", partial(check, probe), needs)
+_ORDER = (
+    "spec", "travels", "streams open", "too early", "stop", "stop again", "stop early", "stop at reset",
+    "stop at step", "states", "spec stays", "own arrays", "command", "stamps", "periods", "applied", "follows",
+    "speed", "places", "still", "reset speed", "images", "equal", "streams", "rest", "instances", "overwritten",
+    "options", "unmeasured", "legal", "refusals", "unmoved", "measured unmoved", "all states", "closed", "left",
+)  # fmt: skip
+"""Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 
-    moved = ("spec", "stop")
-    yield planned("spec", "the spec is complete before the robot is opened", _spec_before_opening)
-    yield planned("travels", "the spec survives a conversion to plain data", _spec_travels, "spec")
-    opened, samples = stream_checks(probe)
-    yield opened
-    yield planned("too early", "a step before the first reset is refused", _step_before_reset, "spec")
-    yield from stop_checks(probe)
-    yield planned("states", "states match the spec", _robot_states, *moved)
-    yield planned("spec stays", "the spec does not change", _spec_stays, "spec")
-    states = (*moved, "states")
-    yield planned("own arrays", "a returned state never changes", _own_arrays, *states)
-    yield ownership_check(probe)
-    yield from motion_checks(probe)
-    yield planned("images", "images are live, and as their cameras describe them", _images, *moved, "states", "stamps",
-                  "periods")  # fmt: skip
-    yield planned("equal", "equal seeds and commands give equal states", _equal_seeds, *states, "applied", "follows",
-                  "still", "places")  # fmt: skip
-    yield samples
-    yield rest_check(probe)
-    yield planned("instances", "a second instance is a robot of its own", partial(_second_instance, make), *states,
-                  "equal")  # fmt: skip
-    yield planned("overwritten", "writing into a state changes nothing", _overwritten, *states, "equal", "own arrays")
-    yield planned("options", "reset neither changes nor keeps its options", _options, *states, "equal")
-    yield from command_checks(probe)
-    yield planned("all states", "each state of the run matches the spec, and stamps never fall", _all_states, *states,
-                  "stamps", "equal", "refusals", "unmoved", "measured unmoved", "legal", "images")  # fmt: skip
-    yield planned("closed", "close may be called twice, and no step follows it", _closed, "spec", "stop")
-    yield PlannedCheck("left", "no thread and no file is left after close", "robot", partial(_left, probe, left))
+
+def _plan(probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) -> list[PlannedCheck]:
+    return in_order(_ORDER, [
+        *declared(globals(), probe), *stop_checks(probe), *motion_checks(probe), *command_checks(probe),
+        *stream_checks(probe), *declared(vars(_Lifetime), _Lifetime(probe, left, make), probe),
+    ])  # fmt: skip
 
 
 # -- description -----------------------------------------------------------------------------------------------
 
 
+@check("spec", "the spec is complete before the robot is opened", "robot")
 def _spec_before_opening(probe: RobotProbe) -> None:
     probe.spec = spec = probe.robot.spec
     if not isinstance(spec, RobotSpec):
@@ -168,12 +138,14 @@ def _spec_before_opening(probe: RobotProbe) -> None:
                 raise Failed(f"{part.name}.{field.name} has no meaning or no unit")
 
 
+@check("travels", "the spec survives a conversion to plain data", "robot", "spec")
 def _spec_travels(probe: RobotProbe) -> None:
     again = RobotSpec.from_dict(probe.robot.spec.to_dict())
     if again != probe.robot.spec or again.digest != probe.robot.spec.digest:
         raise Failed(f"to_dict and from_dict change it: {probe.robot.spec.difference(again)}")
 
 
+@check("spec stays", "the spec does not change", "robot", "spec")
 def _spec_stays(probe: RobotProbe) -> None:
     if probe.spec is None:
         raise NotTried("the spec was not read at the beginning")
@@ -181,6 +153,7 @@ def _spec_stays(probe: RobotProbe) -> None:
         raise Failed("spec changed with the reset")
 
 
+@check("too early", "a step before the first reset is refused", "robot", "spec")
 def _step_before_reset(probe: RobotProbe) -> None:
     spec = probe.robot.spec
     command = {field.name: np.clip(np.zeros(field.shape, field.numpy_dtype), *field.bounds) for field in spec.commands}
@@ -193,6 +166,7 @@ def _step_before_reset(probe: RobotProbe) -> None:
 # -- states --------------------------------------------------------------------------------------------------
 
 
+@check("states", "states match the spec", "robot", "stop")
 def _robot_states(probe: RobotProbe) -> None:
     spec = probe.robot.spec
     walk = [*probe.walk(), *probe.walk(steps=3)]
@@ -226,6 +200,7 @@ def _check_optional_parts(probe: RobotProbe, robot_state: RobotState, spec: Robo
         probe.note(f"the robot reports the fault: {robot_state.faults[0]}")
 
 
+@check("images", "images are live, and as their cameras describe them", "robot", "periods")
 def _images(probe: RobotProbe) -> None:
     spec = probe.robot.spec
     walk = probe.walk()
@@ -307,6 +282,7 @@ def _decoded_size(data: bytes) -> tuple[int, int] | None:
 # -- ownership, equal seeds ------------------------------------------------------------------------------------
 
 
+@check("own arrays", "a returned state never changes", "robot", "states")
 def _own_arrays(probe: RobotProbe) -> None:
     copies: list[tuple[RobotState, dict[str, int]]] = []
 
@@ -322,6 +298,7 @@ def _own_arrays(probe: RobotProbe) -> None:
                 raise Failed(f"image {name!r} of a state changed after it was returned")
 
 
+@check("overwritten", "writing into a state changes nothing", "robot", "equal")
 def _overwritten(probe: RobotProbe) -> None:
     probe.walk()
     first = [copied(robot_state) for robot_state in probe.walk()]
@@ -339,6 +316,7 @@ def _overwritten(probe: RobotProbe) -> None:
     probe.compare(first, [*second, last], "after states before were written into")
 
 
+@check("options", "reset neither changes nor keeps its options", "robot", "equal")
 def _options(probe: RobotProbe) -> None:
     spec = probe.robot.spec
     home = {name: np.array(np.broadcast_to(value, spec.commands[name].shape), spec.commands[name].numpy_dtype)
@@ -385,33 +363,7 @@ def _check_illegal_seeds(probe: RobotProbe) -> None:
         probe.note(f"{text}; a seed is a whole number of at least 0")
 
 
-def _second_instance(make: Callable[[], Robot] | None, probe: RobotProbe) -> None:
-    """Move a second instance between the steps of the first."""
-    if make is None:
-        raise NotTried("it needs a function that makes robots, and was given a robot")
-    if not probe.simulated or RobotWrapper(probe.robot).guarded:
-        raise NotTried("two instances may move one robot")
-    spare = make()
-    try:
-        spare.close()
-    except Exception as error:
-        raise Failed(f"close before the first reset raises {type(error).__name__}: {error}",
-                     "it may be called at any time", how="make, close") from error  # fmt: skip
-    probe.walk()
-    first = [copied(robot_state) for robot_state in probe.walk()]
-    other = make()
-    try:
-        other_state = other.reset({"seed": probe.seed + 1})
-
-        def disturb(robot_state: RobotState) -> None:
-            nonlocal other_state
-            other_state = other.step(probe.hold(other_state))
-
-        probe.compare(first, probe.walk(disturb), "while a second instance moves")
-    finally:
-        other.close()
-
-
+@check("equal", "equal seeds and commands give equal states", "robot", "still")
 def _equal_seeds(probe: RobotProbe) -> None:
     """Compare walks of one seed; the reset of the first comes from elsewhere, and may show it a little."""
     steps = None if probe.repeatable is False else 3 * probe.steps
@@ -430,6 +382,7 @@ def _equal_seeds(probe: RobotProbe) -> None:
 # -- ends ------------------------------------------------------------------------------------------------------
 
 
+@check("closed", "close may be called twice, and no step follows it", "robot", "stop")
 def _closed(probe: RobotProbe) -> None:
     command = probe.hold(probe.reset())
     probe.close()
@@ -447,25 +400,60 @@ def _closed(probe: RobotProbe) -> None:
 def _check_rest_after_close(probe: RobotProbe) -> None:
     """Check that nothing moves any more, where a closed robot can still be read."""
     before = probe.read()
-    if before is None:
-        return
-    time.sleep(0 if probe.simulated else _CLOSED_S)
-    after = probe.read()
-    if after is None:
-        return
-    for name, sensor in probe.robot.spec.measured_by.items():
-        low, high = (np.asarray(bound, float) for bound in probe.robot.spec.commands[name].bounds)
-        moved = np.abs(np.asarray(after.sensors[sensor], float) - np.asarray(before.sensors[sensor], float))
-        if (moved > 0.02 * np.minimum(high - low, 1e3)).any():
-            raise Failed(f"{sensor} moved by {moved.max():.4g} after close", "a closed robot moves nothing")
+    time.sleep(0 if probe.simulated or before is None else _CLOSED_S)
+    after = None if before is None else probe.read()
+    check_held(probe.robot.spec, before, after, "after close", "a closed robot moves nothing")
 
 
+@check(
+    "all states",
+    "each state of the run matches the spec, and stamps never fall",
+    "robot",
+    "images",
+    "legal",
+    "measured unmoved",
+)
 def _all_states(probe: RobotProbe) -> None:
     if probe.problem:
         raise Failed(probe.problem, "every state keeps its description", how="the whole run")
 
 
-def _left(probe: RobotProbe, left: Leftovers) -> None:
-    problem = left.problem()
-    if problem:
-        raise Failed(problem, "close lets go of everything", how="the whole run, then close")
+class _Lifetime:
+    """Check that another robot is one of its own, and what is left at the end."""
+
+    def __init__(self, probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) -> None:
+        self._probe, self._left, self._make = probe, left, make
+
+    @check("instances", "a second instance is a robot of its own", "robot", "equal")
+    def second_instance(self, probe: RobotProbe) -> None:
+        """Move a second instance between the steps of the first."""
+        make = self._make
+        if make is None:
+            raise NotTried("it needs a function that makes robots, and was given a robot")
+        if not probe.simulated or RobotWrapper(probe.robot).guarded:
+            raise NotTried("two instances may move one robot")
+        spare = make()
+        try:
+            spare.close()
+        except Exception as error:
+            raise Failed(f"close before the first reset raises {type(error).__name__}: {error}",
+                         "it may be called at any time", how="make, close") from error  # fmt: skip
+        probe.walk()
+        first = [copied(robot_state) for robot_state in probe.walk()]
+        other = make()
+        try:
+            other_state = other.reset({"seed": probe.seed + 1})
+
+            def disturb(robot_state: RobotState) -> None:
+                nonlocal other_state
+                other_state = other.step(probe.hold(other_state))
+
+            probe.compare(first, probe.walk(disturb), "while a second instance moves")
+        finally:
+            other.close()
+
+    @check("left", "no thread and no file is left after close", "robot")
+    def left(self, probe: RobotProbe) -> None:
+        problem = self._left.problem()
+        if problem:
+            raise Failed(problem, "close lets go of everything", how="the whole run, then close")

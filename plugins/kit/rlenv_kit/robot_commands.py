@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -11,43 +11,26 @@ import numpy as np
 from hal import Field, IllegalAction, RobotState
 from rlenv_kit.illegal import IllegalCase, illegal_values
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.robot_probe import RobotProbe, copied
+from rlenv_kit.robot_probe import RobotProbe, copied, span_of
 from rlenv_kit.robot_stops import clear_stop, refused, stop_reason
-from rlenv_kit.supervisor import PlannedCheck
-from rlenv_kit.tables import difference
+from rlenv_kit.supervisor import PlannedCheck, check, declared
+from rlenv_kit.tables import difference, elements_of
 
-__all__ = ["check_same", "command_checks", "ownership_check"]
-
-_STATES = ("spec", "stop", "states")
+__all__ = ["check_same", "command_checks"]
 
 _MOST_LIMITS = 12
 """Elements of a command that are sent to both their limits one by one; of a larger one, as many spread over it."""
 
 
-def ownership_check(probe: RobotProbe) -> PlannedCheck:
-    """Return the check that a command stays the caller's."""
-    return PlannedCheck("command", "a command stays the caller's: it is neither changed nor kept", "robot",
-                        partial(_command_is_the_callers, probe), _STATES)  # fmt: skip
-
-
-def command_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
-    """Yield the checks of legal and of illegal commands."""
-
-    def planned(key: str, name: str, check: Callable[[RobotProbe], None], *needs: str) -> PlannedCheck:
-        return PlannedCheck(key, name, "robot", partial(check, probe), (*_STATES, *needs))
-
-    yield planned("unmeasured", "applied follows commands that no sensor measures, too", _unmeasured, "applied")
-    yield planned("legal", "each legal command is accepted, at its limits and in any array", _legal, "applied",
-                  "command", "follows")  # fmt: skip
-    yield planned("refusals", "illegal commands are refused, and the refusal names what is wrong", _illegal_commands)
-    yield planned("unmoved", "illegal commands move nothing", _illegal_moves_nothing, "refusals", "equal")
-    yield planned("measured unmoved", "illegal commands move nothing that is measured", _illegal_moves_nothing_measured,
-                  "refusals", "unmoved", "applied", "periods")  # fmt: skip
+def command_checks(probe: RobotProbe) -> list[PlannedCheck]:
+    """Return the checks of legal and of illegal commands."""
+    return declared(globals(), probe)
 
 
 # -- legal -----------------------------------------------------------------------------------------------------
 
 
+@check("command", "a command stays the caller's: it is neither changed nor kept", "robot", "states")
 def _command_is_the_callers(probe: RobotProbe) -> None:
     rng = np.random.default_rng(probe.seed)
     robot_state = probe.reset()
@@ -64,15 +47,15 @@ def _command_is_the_callers(probe: RobotProbe) -> None:
     after = probe.step(probe.hold(copy))
     for field in probe.robot.spec.commands:
         step = np.abs(np.asarray(after.applied[field.name], float) - np.asarray(copy.applied[field.name], float))
-        span = np.asarray(field.bounds[1], float) - np.asarray(field.bounds[0], float)
-        if (step > 0.25 * np.minimum(span, 1e3)).any():
+        span = span_of(field)
+        if (step > 0.25 * span).any():
             raise Failed(f"{field.name} went to what was written into an old command", "a command is read once")
         sensor = probe.robot.spec.measured_by.get(field.name)
         if sensor is None or field.numpy_dtype.kind != "f":
             continue
         moved = np.abs(np.asarray(after.sensors[sensor], float) - np.asarray(copy.sensors[sensor], float))
         asked = np.abs(asked_of[field.name] - np.asarray(copy.sensors[sensor], float))
-        if (moved > asked + 0.05 * np.minimum(span, 1e3)).any():
+        if (moved > asked + 0.05 * span).any():
             raise Failed(f"{sensor} moved by {moved.max():.4g} {field.unit} after an old command was written into",
                          "a command is read once")  # fmt: skip
 
@@ -81,7 +64,8 @@ def check_same(robot_state: RobotState, copy: RobotState, problem: str) -> None:
     """Check that a state still equals its copy.
 
     Args:
-        robot_state, copy: of the same step.
+        robot_state: as the robot returned it.
+        copy: of the state, made when it came.
         problem: what happened to the state if they differ, for the message.
     """
     name = difference(copy.sensors, robot_state.sensors) or difference(copy.applied, robot_state.applied)
@@ -91,6 +75,7 @@ def check_same(robot_state: RobotState, copy: RobotState, problem: str) -> None:
         raise Failed(f"{name} of a state {problem}")
 
 
+@check("unmeasured", "applied follows commands that no sensor measures, too", "robot", "applied")
 def _unmeasured(probe: RobotProbe) -> None:
     """Move each command that no sensor measures: the applied values move with it."""
     spec = probe.robot.spec
@@ -113,6 +98,7 @@ def _unmeasured(probe: RobotProbe) -> None:
                              "it is what the actuators received")  # fmt: skip
 
 
+@check("legal", "each legal command is accepted, at its limits and in any array", "robot", "follows")
 def _legal(probe: RobotProbe) -> None:
     rng, robot_state = np.random.default_rng(probe.seed), probe.reset()
     asked: list[Mapping[str, np.ndarray]] = []
@@ -160,8 +146,7 @@ def _check_between(
 ) -> None:
     """Check that what was applied lies between the value before and the commands."""
     ends = np.array([before.applied[field.name], *(command[field.name] for command in asked)], float)
-    low, high = (np.asarray(bound, float) for bound in field.bounds)
-    slack = 5e-3 * np.minimum(high - low, 1e3)
+    slack = 5e-3 * span_of(field)
     value = np.asarray(after.applied[field.name], float)
     if ((value < ends.min(axis=0) - slack) | (value > ends.max(axis=0) + slack)).any():
         raise Failed(f"applied {field.name} is {value} after a command of {ends[-1]} in {what}",
@@ -171,9 +156,7 @@ def _check_between(
 def _check_limits(probe: RobotProbe, field: Field) -> None:
     """Send single elements to both their limits, a step each."""
     limits = [np.broadcast_to(np.asarray(bound), field.shape) for bound in field.bounds]
-    places = np.unique(np.linspace(0, field.size - 1, min(field.size, _MOST_LIMITS)).round().astype(int))
-    for place in places.tolist():
-        index = tuple(int(i) for i in np.unravel_index(place, field.shape)) if field.shape else ()
+    for index in elements_of(field, _MOST_LIMITS):
         for limit in limits:
             if not np.isfinite(float(limit[index])) or abs(float(limit[index])) > 1e6:
                 continue  # the field has no range of its own
@@ -192,6 +175,7 @@ def _gentle(probe: RobotProbe, robot_state: RobotState) -> list[IllegalCase]:
     return list(illegal_values(probe.robot.spec.commands, probe.hold(robot_state), "command"))
 
 
+@check("refusals", "illegal commands are refused, and the refusal names what is wrong", "robot", "states")
 def _illegal_commands(probe: RobotProbe) -> None:
     robot_state = probe.reset()
     for case in _gentle(probe, robot_state):
@@ -215,6 +199,7 @@ def _illegal_commands(probe: RobotProbe) -> None:
     probe.step(probe.hold(robot_state))
 
 
+@check("unmoved", "illegal commands move nothing", "robot", "equal", "refusals")
 def _illegal_moves_nothing(probe: RobotProbe) -> None:
     probe.walk()
     first = [copied(robot_state) for robot_state in probe.walk()]
@@ -226,6 +211,7 @@ def _illegal_moves_nothing(probe: RobotProbe) -> None:
     probe.compare(first, probe.walk(disturb), "after illegal commands")
 
 
+@check("measured unmoved", "illegal commands move nothing that is measured", "robot", "unmoved")
 def _illegal_moves_nothing_measured(probe: RobotProbe) -> None:
     """Hold still, send illegal commands, and measure; real machines are tried in this way too."""
     spec = probe.robot.spec
@@ -245,8 +231,7 @@ def _illegal_moves_nothing_measured(probe: RobotProbe) -> None:
     for name, sensor in spec.measured_by.items():
         field = spec.commands[name]
         before = np.array([sensors[sensor] for sensors in held], float)
-        span = np.minimum(np.asarray(field.bounds[1], float) - np.asarray(field.bounds[0], float), 1e3)
-        slack = 2 * np.ptp(before, axis=0) + 0.01 * span
+        slack = 2 * np.ptp(before, axis=0) + 0.01 * span_of(field)
         moved = np.abs(np.asarray(robot_state.sensors[sensor], float) - before[-1])
         if (moved > slack).any():
             probe.stop(stop_reason())

@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import operator
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from hal import Field, RobotState
 from hal.wrapper import RobotWrapper
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.robot_probe import RobotProbe, copied
+from rlenv_kit.robot_probe import RobotProbe, copied, span_of
 from rlenv_kit.robot_stops import clear_stop, stop_reason
-from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.supervisor import PlannedCheck, check, declared
+from rlenv_kit.tables import elements_of
 
 __all__ = ["motion_checks"]
 
@@ -70,30 +71,9 @@ _CLOCK_SLACK_S = 5.0
 from the machine's start is near every small number at first."""
 
 
-def motion_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
-    """Yield the checks of motion."""
-    motion = _Motion(probe)
-    needs = ("stop", "states", "own arrays", "command")
-    yield PlannedCheck("stamps", "time stamps are whole nanoseconds and rise", "robot", motion.stamps, needs)
-    yield PlannedCheck("periods", "a step takes one control period, by its stamps", "robot", motion.periods,
-                       (*needs, "stamps", "spec stays"))  # fmt: skip
-    yield PlannedCheck("applied", "applied values are what the actuators received", "robot", motion.applied, needs)
-    yield PlannedCheck(
-        "follows", "each measured value follows its own command, in sign, order and unit", "robot", motion.follows,
-        (*needs, "applied", "periods"),
-    )  # fmt: skip
-    yield PlannedCheck(
-        "speed", "nothing moves faster than the spec's limits", "robot", motion.speed, (*needs, "follows")
-    )
-    yield PlannedCheck(
-        "places", "a reset ends at home, or at the start it was given", "robot", motion.places, (*needs, "follows")
-    )
-    yield PlannedCheck("still", "nothing jumps while the robot holds still after a reset", "robot", motion.still,
-                       (*needs, "follows", "speed", "places"))  # fmt: skip
-    yield PlannedCheck(
-        "reset speed", "a reset moves no faster than the spec's limits", "robot", motion.reset_speed,
-        (*needs, "follows", "stamps"),
-    )  # fmt: skip
+def motion_checks(probe: RobotProbe) -> list[PlannedCheck]:
+    """Return the checks of motion."""
+    return declared(vars(_Motion), _Motion(probe), probe)
 
 
 class _Motion:
@@ -113,13 +93,10 @@ class _Motion:
             raise NotTried("the spec's measured_by names no sensor for a command")
         return pairs
 
-    def _range(self, field: Field) -> np.ndarray:
-        low, high = (np.asarray(bound, float) for bound in field.bounds)
-        return np.asarray(np.minimum(high - low, 1e3))
-
     # -- time ------------------------------------------------------------------------------------------
 
-    def stamps(self) -> None:
+    @check("stamps", "time stamps are whole nanoseconds and rise", "robot", "own arrays", "command")
+    def stamps(self, probe: RobotProbe) -> None:
         stamps = [robot_state.stamp_ns for robot_state in self._probe.walk()]
         if not all(isinstance(stamp, int | np.integer) and not isinstance(stamp, bool) for stamp in stamps):
             raise Failed(f"stamp_ns is a {type(stamps[0]).__name__}", "it must be whole nanoseconds")
@@ -132,9 +109,9 @@ class _Motion:
         if again < stamps[-1]:
             self._probe.note("stamp_ns begins anew with a reset; a monotonic clock goes on")
 
-    def periods(self) -> None:
+    @check("periods", "a step takes one control period, by its stamps", "robot", "spec stays", "stamps")
+    def periods(self, probe: RobotProbe) -> None:
         """Compare the stamps with the control period, and with the clocks of this process."""
-        probe = self._probe
         period_s = probe.robot.spec.period_s
         robot_state = probe.reset()
         stamps, walls = [robot_state.stamp_ns], [time.monotonic()]
@@ -162,9 +139,9 @@ class _Motion:
 
     # -- applied ---------------------------------------------------------------------------------------
 
-    def applied(self) -> None:
+    @check("applied", "applied values are what the actuators received", "robot", "own arrays", "command")
+    def applied(self, probe: RobotProbe) -> None:
         """Check that what was applied lies between the value before and the command."""
-        probe = self._probe
         pairs = self._measured()
         rng, robot_state = np.random.default_rng(probe.seed), probe.reset()
         asked, applied, measured = [], [], []
@@ -178,7 +155,7 @@ class _Motion:
             for field, _ in pairs:
                 # A robot that is late applies one of the commands before.
                 ends = np.array([before.applied[field.name], *(part[field.name] for part in asked[-5:])], float)
-                slack = 5e-3 * self._range(field)
+                slack = 5e-3 * span_of(field)
                 value = np.asarray(robot_state.applied[field.name], float)
                 outside = (value < ends.min(axis=0) - slack) | (value > ends.max(axis=0) + slack)
                 if outside.any():
@@ -228,11 +205,12 @@ class _Motion:
 
     # -- measured --------------------------------------------------------------------------------------
 
-    def follows(self) -> None:
+    @check(
+        "follows", "each measured value follows its own command, in sign, order and unit", "robot", "periods", "applied"
+    )
+    def follows(self, probe: RobotProbe) -> None:
         for field, sensor in self._measured():
-            places = np.unique(np.linspace(0, field.size - 1, min(field.size, _MOST_ELEMENTS)).round().astype(int))
-            for place in places.tolist():
-                index = tuple(int(i) for i in np.unravel_index(place, field.shape)) if field.shape else ()
+            for index in elements_of(field, _MOST_ELEMENTS):
                 for side in (1.0, -1.0) if self._probe.simulated else (1.0,):
                     at_rest = self._check_element(field, sensor, index, side)
             self._check_offset(field, sensor, at_rest)
@@ -254,7 +232,7 @@ class _Motion:
             for _ in range(_MOST_LATER):
                 before, robot_state = copied(robot_state), probe.step({**probe.hold(robot_state), field.name: aim})
             moving = np.abs(np.asarray(robot_state.sensors[sensor], float) - np.asarray(before.sensors[sensor], float))
-            if (moving < 1e-3 * self._range(field)).all():
+            if (moving < 1e-3 * span_of(field)).all():
                 self._check_offset(field, sensor, copied(robot_state))
 
     def _check_element(
@@ -274,11 +252,11 @@ class _Motion:
             start, end, command, travelled, late = self._move(field, sensor, index, periods * patience, side, later)
             asked = float(command[index]) - float(start.applied[field.name][index])
             change = np.asarray(end.sensors[sensor], float) - np.asarray(start.sensors[sensor], float)
-            if side < 0 and abs(asked) < _LEAST_WAY * self._range(field)[index]:
+            if side < 0 and abs(asked) < _LEAST_WAY * span_of(field)[index]:
                 return end  # it stands at its limit
             own = change[index] / asked if asked else 1.0
             missed = abs(change[index] - asked)
-            slack = _GAIN[probe.simulated] * abs(asked) + _DEAD_ZONE * self._range(field)[index] + 2 * np.ptp(late)
+            slack = _GAIN[probe.simulated] * abs(asked) + _DEAD_ZONE * span_of(field)[index] + 2 * np.ptp(late)
             if 0.3 <= own <= 2.5 and missed <= slack:
                 break
         name, unit = f"{field.name}{list(index) if index else ''}", field.unit
@@ -303,7 +281,7 @@ class _Motion:
         if missed > slack and abs(late[half:].mean() - late[:half].mean()) <= 0.02 * missed:  # it came to rest there
             raise Failed(f"{moved}: {own:.3g} of the way", allowed)
         for rate, distance in travelled.items():
-            if abs(change[index]) <= _LEAST_CHANGE * self._range(field)[index]:
+            if abs(change[index]) <= _LEAST_CHANGE * span_of(field)[index]:
                 continue
             share = distance[index] / change[index]
             text = f"{moved}, while {rate}{list(index) if index else ''} adds up to {distance[index]:.4g} {unit}"
@@ -331,7 +309,7 @@ class _Motion:
         now = np.asarray(start.applied[field.name], float)
         target = np.array(now)
         towards = side if now[index] <= (low + high)[index] / 2 else -side
-        target[index] += towards * min(probe.bounds.distance(field)[index], 0.1 * self._range(field)[index])
+        target[index] += towards * min(probe.bounds.distance(field)[index], 0.1 * span_of(field)[index])
         hold = probe.hold(robot_state)
         aim = np.array(hold[field.name])
         sensors = probe.robot.spec.sensors
@@ -397,7 +375,7 @@ class _Motion:
                              (at_rest.applied[field.name], at_rest.sensors[sensor]))  # fmt: skip
         if not np.isfinite([*np.ravel(field.low), *np.ravel(field.high)]).all():
             return
-        far = np.abs(applied - measured) > _NEAR[self._probe.simulated] * self._range(field)
+        far = np.abs(applied - measured) > _NEAR[self._probe.simulated] * span_of(field)
         if far.any():
             index = tuple(int(i) for i in np.argwhere(far)[0])
             raise Failed(f"at rest {sensor}{list(index)} is {measured[index]:.4g} where {field.name} is applied as "
@@ -405,8 +383,8 @@ class _Motion:
 
     # -- speed -----------------------------------------------------------------------------------------
 
-    def speed(self) -> None:
-        probe = self._probe
+    @check("speed", "nothing moves faster than the spec's limits", "robot", "follows")
+    def speed(self, probe: RobotProbe) -> None:
         spec = probe.robot.spec
         limited = [(field, sensor) for field, sensor in self._measured() if field.name in spec.limits.max_velocity]
         if not limited:
@@ -432,13 +410,13 @@ class _Motion:
             aim = target if far else probe.onwards(field, robot_state)
             before, robot_state = copied(robot_state), probe.step({**probe.hold(robot_state), field.name: aim})
             told = np.asarray(robot_state.applied[field.name], float)
-            limits = guarded or (far and not np.allclose(told, aim, rtol=0, atol=1e-3 * self._range(field).min()))
+            limits = guarded or (far and not np.allclose(told, aim, rtol=0, atol=1e-3 * span_of(field).min()))
             for what, now, last, factor in (
                 (f"applied {field.name}", told, before.applied[field.name], 1.6 if limits else np.inf),
                 (sensor, robot_state.sensors[sensor], before.sensors[sensor], 3.0 if limits or not far else np.inf),
             ):  # fmt: skip
                 change = np.abs(np.asarray(now, float) - np.asarray(last, float))
-                if (change > factor * limit + 2e-3 * self._range(field)).any():
+                if (change > factor * limit + 2e-3 * span_of(field)).any():
                     raise Failed(
                         f"{what} changed by {change.max():.4g} {field.unit} in one period",
                         f"max_velocity allows {float(limit.max()):.4g} in a period of {spec.period_s:.4g} s",
@@ -451,12 +429,12 @@ class _Motion:
         """Return a legal command far away, which a guard must limit; for simulated robots alone."""
         low, high = (np.asarray(bound, float) for bound in field.bounds)
         now = np.asarray(robot_state.applied[field.name], float)
-        away = now + np.where(now <= (low + high) / 2, 1, -1) * 0.4 * self._range(field)
+        away = now + np.where(now <= (low + high) / 2, 1, -1) * 0.4 * span_of(field)
         return np.asarray(np.clip(away, low, high).astype(field.numpy_dtype).clip(*field.bounds))
 
-    def still(self) -> None:
+    @check("still", "nothing jumps while the robot holds still after a reset", "robot", "speed", "places")
+    def still(self, probe: RobotProbe) -> None:
         """Hold still after a reset: what the reset measured is where the robot stands."""
-        probe = self._probe
         for field, sensor in self._measured():
             self._move_away(field)
             robot_state = probe.reset()
@@ -466,14 +444,14 @@ class _Motion:
                 values.append(np.array(robot_state.sensors[sensor], float))
             jumps = np.abs(np.diff(values, axis=0)).max(axis=0)
             noise = np.ptp(values[_LATE // 2 :], axis=0)
-            if (jumps > _JUMP[probe.simulated] * self._range(field) + 2 * noise).any():
+            if (jumps > _JUMP[probe.simulated] * span_of(field) + 2 * noise).any():
                 raise Failed(f"{sensor} jumped by {jumps.max():.4g} {field.unit} in one period after a reset, and the "
                              "command stayed", "a reset measures where the robot stands")  # fmt: skip
 
     # -- resets ----------------------------------------------------------------------------------------
 
-    def places(self) -> None:
-        probe = self._probe
+    @check("places", "a reset ends at home, or at the start it was given", "robot", "follows")
+    def places(self, probe: RobotProbe) -> None:
         spec = probe.robot.spec
         pairs = [(field, sensor) for field, sensor in self._measured() if field.name in spec.home]
         if not pairs:
@@ -559,14 +537,14 @@ class _Motion:
         near = _NEAR[self._probe.simulated]
         for what, value, share in ((f"applied {field.name}", robot_state.applied[field.name], _AT_AIM),
                                    (sensor, robot_state.sensors[sensor], near)):  # fmt: skip
-            far = np.abs(np.asarray(value, float) - place) > share * self._range(field) + 1e-9
+            far = np.abs(np.asarray(value, float) - place) > share * span_of(field) + 1e-9
             if far.any():
                 index = tuple(int(i) for i in np.argwhere(far)[0])
                 raise Failed(f"after a reset {what}{list(index) if index else ''} is {float(value[index]):.4g}",
                              f"{word} is {place[index]:.4g} {field.unit}")  # fmt: skip
 
-    def reset_speed(self) -> None:
-        probe = self._probe
+    @check("reset speed", "a reset moves no faster than the spec's limits", "robot", "follows")
+    def reset_speed(self, probe: RobotProbe) -> None:
         spec = probe.robot.spec
         if probe.simulated:
             raise NotTried("a simulation may begin anywhere at once")
@@ -584,7 +562,7 @@ class _Motion:
             took = max(time.monotonic() - began, (after.stamp_ns - before.stamp_ns) / 1e9, spec.period_s)
             change = np.abs(np.asarray(after.sensors[sensor], float) - np.asarray(before.sensors[sensor], float))
             limit = np.asarray(spec.limits.max_velocity[field.name], float)
-            if (change > 3 * limit * took + 5e-3 * self._range(field)).any():
+            if (change > 3 * limit * took + 5e-3 * span_of(field)).any():
                 raise Failed(f"a reset moved {sensor} by {change.max():.4g} {field.unit} in {took:.3g} s",
                              f"max_velocity is {float(limit.max()):.4g} {field.unit}/s")  # fmt: skip
 

@@ -16,7 +16,9 @@ from rlenv_kit.report import Failed, Note, NotTried
 from rlenv_kit.supervisor import CallLog
 from rlenv_kit.tables import difference
 
-__all__ = ["BoundedRobot", "MotionBounds", "RobotProbe", "age_problem", "copied", "is_simulated"]
+__all__ = [
+    "BoundedRobot", "MotionBounds", "RobotProbe", "age_problem", "check_held", "copied", "is_simulated", "span_of",
+]  # fmt: skip
 
 Command = dict[str, np.ndarray]
 
@@ -42,7 +44,7 @@ class MotionBounds:
 
     def stride(self, spec: RobotSpec, field: Field) -> np.ndarray:
         """Return the largest change in one control period, in the command's unit, of the command's shape."""
-        stride = self.speed * _range(field) * spec.period_s
+        stride = self.speed * span_of(field) * spec.period_s
         limit = spec.limits.max_velocity.get(field.name)
         if limit is not None:
             stride = np.minimum(stride, 0.5 * np.asarray(limit, float) * spec.period_s)
@@ -50,7 +52,7 @@ class MotionBounds:
 
     def distance(self, field: Field) -> np.ndarray:
         """Return the farthest distance from the start, in the command's unit, of the command's shape."""
-        return self.travel * _range(field)
+        return self.travel * span_of(field)
 
     def describe(self, spec: RobotSpec) -> list[str]:
         """Return a line for each command: how far and how fast it will move."""
@@ -65,7 +67,8 @@ SIMULATED = MotionBounds(travel=0.25, speed=1.0)
 """Bounds on what moves nothing real."""
 
 
-def _range(field: Field) -> np.ndarray:
+def span_of(field: Field) -> np.ndarray:
+    """Return the range of a command in its unit, of its bounds' shape; 1,000 where it has no bounds."""
     low, high = (np.asarray(bound, float) for bound in field.bounds)
     return np.asarray(np.minimum(high - low, _OPEN_RANGE))
 
@@ -251,7 +254,7 @@ class RobotProbe:
         command = {}
         for field in self.robot.spec.commands:
             stride = self.bounds.stride(self.robot.spec, field)
-            stride = np.minimum(stride, 0.02 * _range(field)) if field.numpy_dtype.kind == "f" else np.ceil(stride)
+            stride = np.minimum(stride, 0.02 * span_of(field)) if field.numpy_dtype.kind == "f" else np.ceil(stride)
             command[field.name] = self.towards(
                 field, robot_state, robot_state.applied[field.name] + rng.uniform(-1, 1, field.shape) * stride
             )
@@ -304,7 +307,8 @@ class RobotProbe:
         """Check that two walks are equal, but for the rounding of a reset that moves to its start.
 
         Args:
-            first, second: the walks.
+            first: the states of a walk.
+            second: the states of a walk of the same commands.
             reason: what lay between them, for the message.
             slack: allowed difference, as a share of a field's range.
 
@@ -349,9 +353,9 @@ def _far_apart(fields: Spec, one: Mapping[str, Any], other: Mapping[str, Any], s
         if first.shape != second.shape or first.dtype.kind not in "fiu":
             return name
         first, second = first.astype(float), second.astype(float)
-        allowed = _ROUNDING * np.maximum(1.0, np.abs(first)) + slack * _range(fields[name])
+        allowed = _ROUNDING * np.maximum(1.0, np.abs(first)) + slack * span_of(fields[name])
         if fields[name].numpy_dtype.kind != "f":
-            allowed = np.floor(slack * _range(fields[name]))
+            allowed = np.floor(slack * span_of(fields[name]))
         if not (np.abs(first - second) <= allowed).all():  # False for NaN too
             return name
     return ""
@@ -385,3 +389,24 @@ def copied(robot_state: RobotState) -> RobotState:
         applied={name: np.array(value) for name, value in robot_state.applied.items()},
         age_ns=dict(robot_state.age_ns),
     )
+
+
+def check_held(spec: RobotSpec, before: RobotState | None, after: RobotState | None, when: str, allowed: str) -> None:
+    """Check that nothing that a command moves moved between two readings; without both, nothing is checked.
+
+    Args:
+        spec: of the robot.
+        before: the first reading.
+        after: the second reading.
+        when: the readings were made, for the message.
+        allowed: what the robot must do, for the message.
+
+    Raises:
+        Failed: a sensor changed by more than a fiftieth of its command's range.
+    """
+    if before is None or after is None:
+        return
+    for command, sensor in spec.measured_by.items():
+        moved = np.abs(np.asarray(after.sensors[sensor], float) - np.asarray(before.sensors[sensor], float))
+        if (moved > 0.02 * span_of(spec.commands[command])).any():
+            raise Failed(f"{sensor} moved by {moved.max():.4g} {when}", allowed)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 import numpy as np
 
-from hal import Field, RobotError, RobotSpec, RobotState, RobotStopped
+from hal import RobotError, RobotSpec, RobotState, RobotStopped
 from rlenv_kit.report import Failed, NotTried
-from rlenv_kit.robot_probe import RobotProbe, copied
-from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.robot_probe import RobotProbe, check_held, copied, span_of
+from rlenv_kit.supervisor import PlannedCheck, check, declared
 
-__all__ = ["clear_stop", "refused", "rest_check", "stop_checks", "stop_early", "stop_reason"]
+__all__ = ["clear_stop", "refused", "stop_checks", "stop_early", "stop_reason"]
 
 _STOP_S = 1.0
 """Longest duration of a stop: over a network it is confirmed."""
@@ -37,27 +37,9 @@ _NO_MOTION = ("K", "V", "A", "W", "J", "s", "ns", "Pa")
 """Units of quantities that go on changing at rest, such as temperatures and times."""
 
 
-def stop_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
-    """Yield the checks of stops."""
-
-    def planned(key: str, name: str, check: Callable[[RobotProbe], None], *needs: str) -> PlannedCheck:
-        return PlannedCheck(key, name, "robot", partial(check, probe), ("spec", *needs))
-
-    yield planned("stop", "a stop from another thread latches until it is cleared with a reason", _stop_alone)
-    yield planned("stop again", "a stop latches from any thread, once or twice", _stop_again, "stop")
-    yield planned("stop early", "a stop before the first reset latches too", _stopped_early, "stop", "stop again",
-                  "too early")  # fmt: skip
-    yield planned("stop at reset", "a stop during a reset returns at once, and holds", _stop_during_reset, "stop",
-                  "stop again")  # fmt: skip
-    yield planned("stop at step", "a stop while the robot steps returns at once, and holds", _stop_during_step, "stop",
-                  "stop again", "stop at reset")  # fmt: skip
-
-
-def rest_check(probe: RobotProbe) -> PlannedCheck:
-    """Return the check that a stopped robot comes to rest, which moves the robot first."""
-    return PlannedCheck("rest", "a stopped robot comes to rest, and reading it moves nothing", "robot",
-                        partial(_comes_to_rest, probe),
-                        ("spec", "stop", "stop again", "stop at step", "states", "follows"))  # fmt: skip
+def stop_checks(probe: RobotProbe) -> list[PlannedCheck]:
+    """Return the checks of stops, and of the rest after them."""
+    return declared(globals(), probe)
 
 
 def stop_reason() -> str:
@@ -85,12 +67,14 @@ def stop_early(probe: RobotProbe) -> None:
         probe.forgot_early_stop = True
 
 
+@check("stop early", "a stop before the first reset latches too", "robot", "too early", "stop again")
 def _stopped_early(probe: RobotProbe) -> None:
     if probe.forgot_early_stop:
         raise Failed("a reset without a reason was accepted after a stop that came before the first reset",
                      "a stop holds until a reset clears it with a reason", how="stop, reset({'seed': 0})")  # fmt: skip
 
 
+@check("stop", "a stop from another thread latches until it is cleared with a reason", "robot", "spec")
 def _stop_alone(probe: RobotProbe) -> None:
     """Stop once, from another thread, with a reason that nobody could know."""
     robot_state = probe.reset()
@@ -99,6 +83,7 @@ def _stop_alone(probe: RobotProbe) -> None:
     _in_time(took, "stop")
 
 
+@check("stop again", "a stop latches from any thread, once or twice", "robot", "stop")
 def _stop_again(probe: RobotProbe) -> None:
     for stop in (probe.stop, probe.stop_from_another_thread):
         robot_state = probe.reset()
@@ -132,7 +117,7 @@ def _check_latched(probe: RobotProbe, robot_state: RobotState, clear_badly: bool
         if hold_s:
             time.sleep(hold_s)
             refused(probe, lambda: probe.step(command), RobotStopped, f"a step {hold_s:g} s after a stop")
-        _check_rest(probe.robot.spec, before, probe.read())
+        check_held(probe.robot.spec, before, probe.read(), "while steps after a stop were refused", "it holds")
         refused(probe, probe.reset, RobotStopped, "a reset after a stop that does not clear it")
         if clear_badly:
             for empty in (" ", ""):
@@ -142,17 +127,6 @@ def _check_latched(probe: RobotProbe, robot_state: RobotState, clear_badly: bool
     finally:
         robot_state = probe.reset(clear_stop())
     probe.step(probe.hold(robot_state))
-
-
-def _check_rest(spec: RobotSpec, before: RobotState | None, after: RobotState | None) -> None:
-    """Check that refused steps moved nothing, by what can be read of a stopped robot."""
-    if before is None or after is None:
-        return
-    for command, sensor in spec.measured_by.items():
-        low, high = (np.asarray(bound, float) for bound in spec.commands[command].bounds)
-        moved = np.abs(np.asarray(after.sensors[sensor], float) - np.asarray(before.sensors[sensor], float))
-        if (moved > 0.02 * np.minimum(high - low, 1e3)).any():
-            raise Failed(f"{sensor} moved by {moved.max():.4g} while steps after a stop were refused", "it holds")
 
 
 class _LateStop:
@@ -196,6 +170,7 @@ class _LateStop:
             raise
 
 
+@check("stop at reset", "a stop during a reset returns at once, and holds", "robot", "stop again")
 def _stop_during_reset(probe: RobotProbe) -> None:
     """Stop from another thread while a reset is under way, from so far away that a robot that moves takes a while."""
     robot_state = _away(probe, probe.reset())[-1]
@@ -233,7 +208,7 @@ def _check_held(probe: RobotProbe) -> None:
             continue
         home = np.asarray(spec.home[name], float)
         left, rest = (np.abs(np.asarray(state.sensors[sensor], float) - home) for state in (at_stop, later))
-        if ((left > 0.02 * _span(spec.commands[name])) & (rest < 0.1 * left)).any():
+        if ((left > 0.02 * span_of(spec.commands[name])) & (rest < 0.1 * left)).any():
             probe.reset(clear_stop())
             raise Failed(f"{sensor} was {left.max():.4g} from home when a stop ended the reset, and went home even so",
                          "a stopped robot holds")  # fmt: skip
@@ -253,6 +228,7 @@ def _away(probe: RobotProbe, robot_state: RobotState) -> list[RobotState]:
     return robot_states
 
 
+@check("stop at step", "a stop while the robot steps returns at once, and holds", "robot", "stop at reset")
 def _stop_during_step(probe: RobotProbe) -> None:
     """Stop from another thread while this one steps."""
     robot_state = probe.reset()
@@ -277,6 +253,7 @@ def _stop_during_step(probe: RobotProbe) -> None:
     _check_latched(probe, robot_state)
 
 
+@check("rest", "a stopped robot comes to rest, and reading it moves nothing", "robot", "stop at step", "follows")
 def _comes_to_rest(probe: RobotProbe) -> None:
     """Compare how fast each quantity changes at rest, in motion and after a stop, by readings that move nothing."""
     robot_state = probe.reset()
@@ -312,7 +289,7 @@ def _check_way(spec: RobotSpec, rest: list[RobotState], last: RobotState, stoppe
         ends = np.array([last.sensors[sensor], last.applied[name]], float)
         if field.unit.endswith("/s") or field.unit == "1":  # a speed, or several quantities with a speed among them
             ends = np.array([*ends, np.zeros(field.shape)])
-        slack = _LEFT * _span(field) + 2 * noise
+        slack = _LEFT * span_of(field) + 2 * noise
         for robot_state in stopped:
             value = np.asarray(robot_state.sensors[sensor], float)
             past = np.maximum(ends.min(axis=0) - slack - value, value - ends.max(axis=0) - slack)
@@ -334,7 +311,7 @@ def _check_speeds(
     if len(stopped) < 2:
         return
     spec = probe.robot.spec
-    spans = {sensor: _span(spec.commands[name]) for name, sensor in spec.measured_by.items()}
+    spans = {sensor: span_of(spec.commands[name]) for name, sensor in spec.measured_by.items()}
     for field in spec.sensors:
         if field.is_text or field.unit in _NO_MOTION or (field.unit.endswith("/s") and field.name not in spans):
             continue
@@ -352,11 +329,6 @@ def _check_speeds(
         if field.name in spans:
             raise Failed(moved, "a stopped robot comes to rest within half a second, and reading moves nothing")
         probe.note(f"{moved}; no command is measured by it, so that it may have another cause")
-
-
-def _span(field: Field) -> np.ndarray:
-    low, high = (np.asarray(bound, float) for bound in field.bounds)
-    return np.asarray(np.minimum(high - low, 1e3))
 
 
 def _duration_s(spec: RobotSpec, part: list[RobotState]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +12,7 @@ from hal import IllegalAction, RobotState
 from hal.wrapper import Streaming
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.robot_probe import RobotProbe
-from rlenv_kit.supervisor import PlannedCheck
+from rlenv_kit.supervisor import PlannedCheck, check, declared
 
 __all__ = ["stream_checks"]
 
@@ -53,7 +53,8 @@ class _Streams:
         self._probe = probe
         self._sinks: dict[str, _Sink] = {}
 
-    def open(self) -> None:
+    @check("streams open", "streams are taken before the first reset", "robot", "spec")
+    def open(self, probe: RobotProbe) -> None:
         """Take the streams before the first reset, as a recorder does."""
         robot = self._probe.robot
         if not isinstance(robot, Streaming) or not robot.streams:
@@ -61,9 +62,16 @@ class _Streams:
         self._sinks = {stream.name: _Sink(robot, stream.name) for stream in robot.streams}
         robot.stream_to(self._sinks)
 
-    def samples(self) -> None:
+    @check(
+        "streams",
+        "samples of streams come in order, as described, and states name them",
+        "robot",
+        "streams open",
+        "states",
+    )
+    def samples(self, probe: RobotProbe) -> None:
         """Check samples and their numbers in the states of a walk."""
-        probe, robot = self._probe, self._probe.robot
+        robot = probe.robot
         if not isinstance(robot, Streaming) or not self._sinks:
             raise NotTried("the robot offers no streams")
         begin = {name: len(sink.stamps) for name, sink in self._sinks.items()}
@@ -97,9 +105,6 @@ class _Streams:
                              "a state is made of samples before it")  # fmt: skip
 
 
-def stream_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
-    """Yield two checks: one that opens the streams, to be made before the first reset, and one of their samples."""
-    streams = _Streams(probe)
-    yield PlannedCheck("streams open", "streams are taken before the first reset", "robot", streams.open, ("spec",))
-    yield PlannedCheck("streams", "samples of streams come in order, as described, and states name them", "robot",
-                       streams.samples, ("spec", "stop", "states", "streams open"))  # fmt: skip
+def stream_checks(probe: RobotProbe) -> list[PlannedCheck]:
+    """Return two checks: one that opens the streams before the first reset, and one of their samples."""
+    return declared(vars(_Streams), _Streams(probe), probe)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
 import numpy as np
 
 from rlenv_kit.report import Failed, NotTried, Report
-from rlenv_kit.source_draws import Draws
+from rlenv_kit.source_draws import draw_checks
 from rlenv_kit.source_probe import BATCH, Refused, SourceProbe, StandardSource
 from rlenv_kit.source_tables import Trajectory, packed, read_actions, read_steps, read_trajectory
-from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness
+from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness, check, declared, in_order
 from rlenv_kit.tables import Unchecked, copied_values, deep_difference
 
 __all__ = ["check_source"]
@@ -34,7 +34,7 @@ def check_source(
     seed: int = 0,
     name: str = "",
     deadlines: Deadlines | None = None,
-    only: int = 0,
+    only: int | str = 0,
     witness: Witness | None = None,
 ) -> Report:
     """Test a source-data environment against its contract.
@@ -44,7 +44,7 @@ def check_source(
         seed: of all draws.
         name: of the source in the report; by default that of its class.
         deadlines: of single calls, and of the whole run.
-        only: the number of the only check to make, counted from 1; 0 makes all.
+        only: the number, counted from 1, or the key of the only check to make, after those that it needs; 0 makes all.
         witness: gets the course of the run, for another process.
 
     Returns:
@@ -62,7 +62,7 @@ def check_source(
         supervisor.close = getattr(subject, "close", supervisor.close)
         probe = SourceProbe(subject, seed, log)
         probes.append(probe)
-        return list(_plan(probe))
+        return _plan(probe)
 
     checks = supervisor.run(prepare, only)
     notes = tuple(probes[0].notes.values()) if probes else ()
@@ -70,44 +70,19 @@ def check_source(
     return Report(f"source data {shown}", checks, notes, time.monotonic() - began)
 
 
-def _plan(probe: SourceProbe) -> Iterator[PlannedCheck]:
-    tables, draws, facts = _Tables(probe), Draws(probe), _Facts(probe)
-    form = ("steps", "trajectories")
-    yield PlannedCheck("steps", "a batch of any size is Table 5", "R3.3", tables.steps)
-    yield PlannedCheck("trajectories", "a trajectory is Table 6, and its steps follow one another", "R3.4",
-                       tables.trajectories, ("steps",))  # fmt: skip
-    yield PlannedCheck("same steps", "steps and trajectories show the same data", "R3.3", tables.same_steps, form)
-    yield PlannedCheck("last steps", "the last step of a trajectory leads to an observation of its own", "R3.4",
-                       tables.last_steps, (*form, "same steps"))  # fmt: skip
-    yield PlannedCheck("sizes", "a size that is no whole number from 1 is refused", "R3.3", tables.sizes, form)
-    yield PlannedCheck(
-        "unknown option",
-        "an unknown option is refused, or noted",
-        "R3.2",
-        tables.unknown_option,
-        form,
-    )
-    yield PlannedCheck("inference", "privileged state can't be reached in inference", "R2.1", tables.inference, form)
-    yield PlannedCheck("seed", "a seed fixes all draws that follow", "R3.2", draws.seed, form)
-    yield PlannedCheck("generators", "the process's generators neither influence draws nor are used", "R3.2",
-                       draws.generators, (*form, "seed"))  # fmt: skip
-    yield PlannedCheck("every step", "every step and trajectory can be drawn", "R3.3", draws.every_step,
-                       (*form, "same steps"))  # fmt: skip
-    yield PlannedCheck("once", "without replacement, each step comes once", "R3.3", draws.once,
-                       (*form, "unknown option", "same steps"))  # fmt: skip
-    yield PlannedCheck("priority", "draws by return prefer high returns, as their weights say", "R3.4", draws.priority,
-                       (*form, "unknown option", "every step"))  # fmt: skip
-    yield PlannedCheck("td errors", "draws by TD error follow the errors", "R6.2", draws.td_errors,
-                       (*form, "unknown option", "same steps"))  # fmt: skip
-    yield PlannedCheck("threshold", "a return threshold lets through what reaches it, and nothing else", "R3.4",
-                       draws.threshold, (*form, "unknown option", "same steps"))  # fmt: skip
-    yield PlannedCheck("actions", "all actions of a state are those of the data in that state", "R3.5", facts.actions,
-                       (*form, "same steps"))  # fmt: skip
-    yield PlannedCheck("statistics", "statistics agree with the samples", "R3.6", facts.statistics,
-                       (*form, "same steps"))  # fmt: skip
-    yield PlannedCheck("statistics of a part", "statistics of a part agree with the samples of that part", "R3.6",
-                       facts.of_a_part, (*form, "same steps", "unknown option", "threshold", "statistics"))  # fmt: skip
-    yield PlannedCheck("ownership", "batches and options are the caller's", "R3.3", tables.ownership, (*form, "seed"))
+_ORDER = (
+    "steps", "trajectories", "same steps", "last steps", "sizes", "unknown option", "inference", "seed", "generators",
+    "every step", "once", "priority", "td errors", "threshold", "actions", "statistics", "statistics of a part",
+    "ownership",
+)  # fmt: skip
+"""Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
+
+
+def _plan(probe: SourceProbe) -> list[PlannedCheck]:
+    return in_order(_ORDER, [
+        *declared(vars(_Tables), _Tables(probe), probe), *draw_checks(probe),
+        *declared(vars(_Facts), _Facts(probe), probe),
+    ])  # fmt: skip
 
 
 class _Tables:
@@ -116,8 +91,8 @@ class _Tables:
     def __init__(self, probe: SourceProbe) -> None:
         self._probe = probe
 
-    def steps(self) -> None:
-        probe = self._probe
+    @check("steps", "a batch of any size is Table 5", "R3.3")
+    def steps(self, probe: SourceProbe) -> None:
         probe.log.call("init", probe.source.init)
         for size in (1, 7, BATCH, 1):
             probe.steps(size)
@@ -126,7 +101,8 @@ class _Tables:
         if len(orders) > 1:
             raise Failed("the fields of a step come in different orders", "they keep one order")
 
-    def trajectories(self) -> None:
+    @check("trajectories", "a trajectory is Table 6, and its steps follow one another", "R3.4", "steps")
+    def trajectories(self, probe: SourceProbe) -> None:
         self._probe.init()
         for size in (1, 3, 1):
             self._probe.trajectories(size)
@@ -151,15 +127,17 @@ class _Tables:
                     raise Failed(f"extra_info['episode'] is {number} in steps of two trajectories",
                                  "it is the number of the step's own episode")  # fmt: skip
 
-    def same_steps(self) -> None:
-        probe, known = self._probe, self._probe.contents
+    @check("same steps", "steps and trajectories show the same data", "R3.3", "trajectories")
+    def same_steps(self, probe: SourceProbe) -> None:
+        known = probe.contents
         probe.init()
         for step in probe.steps(4 * BATCH):
             if step.content not in known:
                 raise Failed(f"a step of env_id {step.env_id!r}, frame_no {step.frame_no} is in no trajectory",
                              "sample_steps and sample_trajectories show the same data")  # fmt: skip
 
-    def last_steps(self) -> None:
+    @check("last steps", "the last step of a trajectory leads to an observation of its own", "R3.4", "same steps")
+    def last_steps(self, probe: SourceProbe) -> None:
         """Check that the last step of an episode leads to an observation of its own."""
         trajectories = [one for one in self._probe.data.values() if one.steps[-1].next_observation is not None]
         if len(trajectories) < _LEAST_ENDS:
@@ -179,7 +157,8 @@ class _Tables:
                          f"{sum(others)} of {len(ends)}", "it is what the last action led to",
                          how=_COLLECTED)  # fmt: skip
 
-    def sizes(self) -> None:
+    @check("sizes", "a size that is no whole number from 1 is refused", "R3.3", "trajectories")
+    def sizes(self, probe: SourceProbe) -> None:
         for call in (self._probe.batch, self._probe.tables):
             self._probe.init()
             for size in (-1, 1.5, "3", None, 0):
@@ -198,8 +177,9 @@ class _Tables:
             return
         raise Failed(f"a batch of {size!r} came: {answer!r:.60}", "a size is a whole number from 1")
 
-    def unknown_option(self) -> None:
-        probe, source = self._probe, self._probe.source
+    @check("unknown option", "an unknown option is refused, or noted", "R3.2", "trajectories")
+    def unknown_option(self, probe: SourceProbe) -> None:
+        source = probe.source
         wrong: dict[str, object] = {"no_such_option": 1}
         for name, call in (
             ("init", lambda: source.init(wrong)),
@@ -219,8 +199,8 @@ class _Tables:
             probe.ignoring.add(name)
             probe.note("R3.2", f"{name} ignores an unknown option, so that a slip in its name is not noticed")
 
-    def ownership(self) -> None:
-        probe = self._probe
+    @check("ownership", "batches and options are the caller's", "R3.3", "seed")
+    def ownership(self, probe: SourceProbe) -> None:
         options = {"seed": probe.seed}
         probe.log.call("init", probe.source.init, options)
         first = probe.batch(BATCH)
@@ -249,8 +229,8 @@ class _Tables:
         if problem:
             raise Failed(f"writing into a trajectory changed the data: {problem}", "a trajectory is the caller's")
 
-    def inference(self) -> None:
-        probe = self._probe
+    @check("inference", "privileged state can't be reached in inference", "R2.1", "trajectories")
+    def inference(self, probe: SourceProbe) -> None:
         if getattr(probe.source, "mode", "") != "inference":
             raise NotTried("the source is not opened for inference")
         probe.init()
@@ -293,8 +273,8 @@ class _Facts:
     def __init__(self, probe: SourceProbe) -> None:
         self._probe = probe
 
-    def actions(self) -> None:
-        probe = self._probe
+    @check("actions", "all actions of a state are those of the data in that state", "R3.5", "same steps")
+    def actions(self, probe: SourceProbe) -> None:
         probe.init()
         states = [self._check_actions("the first state")]
         for episode, frame in ((0, 1), (1, 0), (1, 2)):
@@ -330,10 +310,18 @@ class _Facts:
                          f"state; they hold {len(most)}")  # fmt: skip
         return name, number
 
-    def statistics(self) -> None:
+    @check("statistics", "statistics agree with the samples", "R3.6", "same steps")
+    def statistics(self, probe: SourceProbe) -> None:
         self._check_statistics(self._ask(), list(self._probe.data.values()))
 
-    def of_a_part(self) -> None:
+    @check(
+        "statistics of a part",
+        "statistics of a part agree with the samples of that part",
+        "R3.6",
+        "threshold",
+        "statistics",
+    )
+    def of_a_part(self, probe: SourceProbe) -> None:
         data = self._probe.data
         limit = sorted(one.total for one in data.values())[len(data) // 2]
         try:

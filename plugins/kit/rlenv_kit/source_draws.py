@@ -13,9 +13,10 @@ import numpy as np
 from rlenv_kit.report import Failed, NotTried
 from rlenv_kit.source_probe import BATCH, Refused, SourceProbe
 from rlenv_kit.source_tables import read_steps
+from rlenv_kit.supervisor import PlannedCheck, check, declared
 from rlenv_kit.tables import Unchecked, deep_difference
 
-__all__ = ["Draws"]
+__all__ = ["draw_checks"]
 
 _ENOUGH = 40
 """Draws for each step of the data set, so that one that can come does come, but for one case in e**40."""
@@ -24,13 +25,12 @@ _SIGMAS = 6.0
 """Deviation from its mean, in standard deviations, from which a count is no chance: 2e-9."""
 
 
-class Draws:
-    """Check how steps and trajectories are drawn; each method is a check.
+def draw_checks(probe: SourceProbe) -> list[PlannedCheck]:
+    """Return the checks of draws."""
+    return declared(vars(_Draws), _Draws(probe), probe)
 
-    Args:
-        probe: of the source under test.
-    """
 
+class _Draws:
     def __init__(self, probe: SourceProbe) -> None:
         self._probe = probe
 
@@ -39,9 +39,9 @@ class Draws:
         steps = [step.content for step in self._probe.steps(BATCH)]
         return steps + [step.content for one in self._probe.trajectories(3) for step in one.steps]
 
-    def seed(self) -> None:
+    @check("seed", "a seed fixes all draws that follow", "R3.2", "trajectories")
+    def seed(self, probe: SourceProbe) -> None:
         """Check that a seed fixes and chooses the draws."""
-        probe = self._probe
         first = self._drawn()
         if self._drawn() != first:
             raise Failed(f"two draws after init with seed {probe.seed} differ", "a seed fixes the draws that follow")
@@ -53,7 +53,8 @@ class Draws:
         if all(other == first for other in others) and len(set(first)) > 1:
             raise Failed("four seeds give the same draws", "a seed chooses the draws")
 
-    def generators(self) -> None:
+    @check("generators", "the process's generators neither influence draws nor are used", "R3.2", "seed")
+    def generators(self, probe: SourceProbe) -> None:
         """Check that draws and the process's generators leave each other alone."""
         before = random.getstate(), np.random.get_state(legacy=True)
         try:
@@ -72,9 +73,10 @@ class Draws:
             random.setstate(before[0])
             np.random.set_state(before[1])
 
-    def every_step(self) -> None:
+    @check("every step", "every step and trajectory can be drawn", "R3.3", "same steps")
+    def every_step(self, probe: SourceProbe) -> None:
         """Check that every step of the data comes."""
-        probe, known = self._probe, self._probe.contents
+        known = probe.contents
         total = sum(known.values())
         probe.init()
         drawn = Counter(step.content for step in probe.steps(min(_ENOUGH * total, 40_000)))
@@ -89,9 +91,10 @@ class Draws:
         if _unlikely(drawn, {content: count / total for content, count in known.items()}):
             probe.note("R3.3", "draws without a priority are not uniform over the steps")
 
-    def once(self) -> None:
+    @check("once", "without replacement, each step comes once", "R3.3", "same steps", "unknown option")
+    def once(self, probe: SourceProbe) -> None:
         """Check draws without replacement."""
-        probe, known = self._probe, self._probe.contents
+        known = probe.contents
         total = sum(known.values())
         probe.init()
         try:
@@ -109,9 +112,12 @@ class Draws:
 
     # -- priorities ------------------------------------------------------------------------------------
 
-    def priority(self) -> None:
+    @check(
+        "priority", "draws by return prefer high returns, as their weights say", "R3.4", "unknown option", "every step"
+    )
+    def priority(self, probe: SourceProbe) -> None:
         """Check draws by return, and their importance weights."""
-        probe, data = self._probe, self._probe.data
+        data = probe.data
         totals = {key: one.total for key, one in data.items()}
         spread = max(totals.values()) - min(totals.values())
         if len(data) < 2 or spread == 0:
@@ -170,9 +176,9 @@ class Draws:
             raise Failed(f"a step came {worst[0]} times in {len(contents)} draws, by its weight {worst[1]:.1f} times",
                          "with beta=1 the weights undo the priorities")  # fmt: skip
 
-    def td_errors(self) -> None:
+    @check("td errors", "draws by TD error follow the errors", "R6.2", "same steps", "unknown option")
+    def td_errors(self, probe: SourceProbe) -> None:
         """Check draws by TD error."""
-        probe = self._probe
         update = getattr(probe.source, "update_priorities", None)
         if update is None:
             raise NotTried("the source takes no TD errors")
@@ -197,9 +203,16 @@ class Draws:
         if _unlikely(again, dict.fromkeys(index.tolist(), 1 / len(index))):
             raise Failed("TD errors outlast an init", "init sets the data set to its first state")
 
-    def threshold(self) -> None:
+    @check(
+        "threshold",
+        "a return threshold lets through what reaches it, and nothing else",
+        "R3.4",
+        "same steps",
+        "unknown option",
+    )
+    def threshold(self, probe: SourceProbe) -> None:
         """Check draws above a return threshold."""
-        probe, data = self._probe, self._probe.data
+        data = probe.data
         totals = sorted(one.total for one in data.values())
         if len(totals) < 2 or totals[0] == totals[-1]:
             raise NotTried("all trajectories have one return")

@@ -22,7 +22,7 @@ _MOST_STEPS = 3000
 
 
 class StandardSource(Protocol):
-    """The interfaces of the standard's source-data environment (clause 6.3.2)."""
+    """Declare the interfaces of the standard's source-data environment (clause 6.3.2)."""
 
     def init(self, options: Mapping[str, object] = ...) -> None:
         """Set the data set to its first or to a given state."""
@@ -73,21 +73,21 @@ class SourceProbe:
         self.log.call("init", self.source.init, {"seed": self.seed, **options})
 
     def batch(self, size: object, **options: object) -> Unchecked:
-        """Draw a batch as it comes."""
+        """Return a batch of steps as the source returned it."""
         arguments = (size, options) if options else (size,)
         return self.log.call("sample_steps", self.source.sample_steps, *arguments)
 
     def steps(self, size: int, **options: object) -> list[Step]:
-        """Draw steps."""
+        """Return a drawn batch as steps, after checks of its form."""
         return read_steps(self.batch(size, **options), size, self.note)
 
     def tables(self, size: object, **options: object) -> Unchecked:
-        """Draw trajectories as they come."""
+        """Return a batch of trajectories as the source returned it."""
         arguments = (size, options) if options else (size,)
         return self.log.call("sample_trajectories", self.source.sample_trajectories, *arguments)
 
     def trajectories(self, size: int, **options: object) -> list[Trajectory]:
-        """Draw trajectories."""
+        """Return drawn trajectories, after checks of their form."""
         tables = self.tables(size, **options)
         if not isinstance(tables, Sequence) or isinstance(tables, str | bytes):
             raise Failed(f"sample_trajectories returned a {type(tables).__name__}", "it must be a batch of Tables 6")

@@ -35,8 +35,13 @@ class Step:
     """One Table 5 of a batch.
 
     Attributes:
-        env_id, frame_no, observation, action, reward: as in the table.
-        next_observation, done: as in the table, or None.
+        env_id: as in the table.
+        frame_no: as in the table.
+        observation: field -> values without a leading axis.
+        action: field -> values without a leading axis.
+        reward: a number, or one for each agent.
+        next_observation: as ``observation``; None where the table has none.
+        done: 0 or 1; None where the table has none.
         episode: the number of the episode in ``extra_info``, or None.
     """
 
@@ -59,11 +64,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """One Table 6.
+    """One Table 6: a trajectory and its steps.
 
     Attributes:
-        env_id, trajectory_id: as in the table.
-        steps: its `steps_set`, in order.
+        env_id: as in the table.
+        trajectory_id: as in the table.
+        steps: of ``steps_set``, in order of time.
         extra_info: as in the table; empty if there is none.
     """
 

@@ -35,7 +35,7 @@ __all__ = ["Subject", "subject_of"]
 
 @dataclass(frozen=True)
 class Subject:
-    """Something to be checked.
+    """Something to be checked: how each of its parts is made.
 
     Attributes:
         name: for the report.
@@ -73,7 +73,8 @@ class Subject:
         """Check the robot, if there is one, then the environment, the batch, and the source data.
 
         Args:
-            steps, seed: as for `check_environment`.
+            steps: as for `check_environment`; a robot's walks have at most 10.
+            seed: of everything random.
             bounds: on the motions of what is real.
             part: ``robot``, ``environment``, ``batch`` or ``source`` checks that alone.
             only: the number of the only check to make; without a part, of the environment's, else of what there is.
@@ -118,7 +119,7 @@ def subject_of(
     bounds: MotionBounds | None = None,
     num_envs: int = 0,
 ) -> Subject:
-    """Return what a name on the command line stands for.
+    """Return the subject that a name on the command line stands for.
 
     Args:
         name: one of `environment_names`, a MuJoCo model, a profile (``.toml``), or ``module:factory``; the module

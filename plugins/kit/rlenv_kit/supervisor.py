@@ -8,18 +8,22 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
 from rlenv_kit.report import Check, run_check
 
-__all__ = ["CallLog", "Deadlines", "PlannedCheck", "Supervisor", "Witness", "short"]
+__all__ = [
+    "CallLog", "Deadlines", "PlannedCheck", "Supervisor", "Witness", "check", "declared", "in_order", "short",
+]  # fmt: skip
 
 _T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., None])
 
 _POLL_S = 0.02
 """Interval at which the supervisor looks at the call under way."""
@@ -73,31 +77,31 @@ class Deadlines:
 
 
 class Witness(Protocol):
-    """Notes the course of a run, so that another process knows it after the death of this one."""
+    """Record the course of a run, so that another process knows it if this one dies."""
 
     def planned(self, plan: Sequence[PlannedCheck], only: int) -> None:
-        """Note the checks that are to be made, before the first one; ``only`` as for `Supervisor.run`."""
+        """Record the checks that are to be made, before the first one; ``only`` as for `Supervisor.run`."""
         ...
 
     def begins(self, number: int) -> None:
-        """Note the check that begins; 0 is making the subject."""
+        """Record the number of the check that begins; 0 is making the subject."""
         ...
 
     def calls(self, call: str, how: str) -> None:
-        """Note the call of the subject that begins, and what came before it."""
+        """Record the call of the subject that begins, and what came before it."""
         ...
 
     def returned(self) -> None:
-        """Note that the call has returned."""
+        """Record that the call has returned."""
         ...
 
     def made(self, check: Check) -> None:
-        """Note a result."""
+        """Record the result of a check."""
         ...
 
 
 class _Nobody:
-    """Note nothing."""
+    """Record nothing."""
 
     def planned(self, plan: Sequence[PlannedCheck], only: int) -> None: ...
     def begins(self, number: int) -> None: ...
@@ -120,7 +124,8 @@ class CallLog:
         witness: gets each call.
 
     Attributes:
-        deadlines, witness: as given.
+        deadlines: of the calls.
+        witness: gets each call.
         running: the call under way, or None.
         given_up: once set, no further call reaches the subject.
     """
@@ -138,7 +143,7 @@ class CallLog:
 
     @property
     def over_s(self) -> float:
-        """The time since the time limit of the run was reached, seconds; below 0 before."""
+        """Seconds since the run reached its time limit; negative before it."""
         return time.monotonic() - self._began_s - self.deadlines.total
 
     def call(self, name: str, function: Callable[..., _T], *arguments: Any) -> _T:
@@ -185,15 +190,15 @@ class CallLog:
 
 @dataclass(frozen=True)
 class PlannedCheck:
-    """A check to be made.
+    """A check to be made, with what it needs.
 
     Attributes:
         key: a short name, to which other checks refer.
         name: what must hold.
         clause: of the requirement.
         check: makes it; raises `Failed` or `NotTried`.
-        needs: keys of checks without which this one says nothing new: if one of them fails, it isn't made, so that one
-            fault gives one finding.
+        needs: keys of checks without which this one says nothing new. If one of them fails, or one that they need, this
+            one isn't made, so that one fault gives one finding.
     """
 
     key: str
@@ -201,6 +206,44 @@ class PlannedCheck:
     clause: str
     check: Callable[[], None]
     needs: tuple[str, ...] = ()
+
+
+def check(key: str, name: str, clause: str, *needs: str) -> Callable[[_F], _F]:
+    """Return a decorator that declares a function, or a method, to be a check; see `PlannedCheck` for the arguments."""
+
+    def declare(function: _F) -> _F:
+        function.__dict__["declared_check"] = key, name, clause, needs
+        return function
+
+    return declare
+
+
+def declared(namespace: Mapping[str, Any], *arguments: object) -> list[PlannedCheck]:
+    """Return the checks that a namespace declares by `check`.
+
+    Args:
+        namespace: of a module or a class (`vars`).
+        arguments: of each of its checks.
+    """
+    plan = []
+    for function in namespace.values():
+        if declaration := getattr(function, "declared_check", None):
+            key, name, clause, needs = declaration
+            plan.append(PlannedCheck(key, name, clause, partial(function, *arguments), needs))
+    return plan
+
+
+def in_order(keys: Sequence[str], checks: Iterable[PlannedCheck]) -> list[PlannedCheck]:
+    """Return checks in the order of their keys.
+
+    Raises:
+        KeyError: a key is of no check, or a check has none of the keys.
+    """
+    by_key = {planned.key: planned for planned in checks}
+    plan = [by_key.pop(key) for key in keys]
+    if by_key:
+        raise KeyError(f"the order lacks the checks {', '.join(by_key)}, expected each of them once")
+    return plan
 
 
 @dataclass
@@ -228,9 +271,10 @@ class Supervisor:
     _may_close: threading.Event = field(default_factory=threading.Event)
     _error: BaseException | None = None
     _current: tuple[int, PlannedCheck] | None = None
+    _only: int = 0
 
     def run(
-        self, plan: Sequence[PlannedCheck] | Callable[[], Sequence[PlannedCheck]], only: int = 0
+        self, plan: Sequence[PlannedCheck] | Callable[[], Sequence[PlannedCheck]], only: int | str = 0
     ) -> tuple[Check, ...]:
         """Make the checks.
 
@@ -241,10 +285,11 @@ class Supervisor:
         Args:
             plan: in this order; or a function that makes the subject, sets ``stop`` and ``close``, and returns the
                 plan. It runs on the thread of the checks.
-            only: the number of the only check to report, counted from 1, after those that it needs; 0 makes all.
+            only: the number, counted from 1, or the key of the only check to report, after those that it needs; 0 makes
+                all.
 
         Raises:
-            ValueError: there is no check of that number.
+            ValueError: there is no check of that number or key.
             KeyboardInterrupt: as it came, after the subject was stopped and closed.
             Exception: as the function that makes the subject raised it.
         """
@@ -270,17 +315,16 @@ class Supervisor:
                     self._give_up(worker, reason)
         if self._error is not None and not isinstance(self._error, SystemExit | _GivenUp | _TimeOver):
             raise self._error
-        self._add_the_rest(self._plan, only)
+        self._add_the_rest(self._plan, self._only)
         return tuple(self._checks)
 
-    def _work(self, made: Sequence[PlannedCheck] | Callable[[], Sequence[PlannedCheck]], only: int) -> None:
+    def _work(self, made: Sequence[PlannedCheck] | Callable[[], Sequence[PlannedCheck]], only: int | str) -> None:
         """Make the subject, then the checks, then close it, all on this thread."""
         try:
             self._plan = made() if callable(made) else made
-            if only > len(self._plan):
-                raise ValueError(f"there is no check {only}, allowed are 1 to {len(self._plan)}")
-            self.log.witness.planned(self._plan, only)
-            self._make_checks(self._plan, only)
+            self._only = _number_of(only, self._plan)
+            self.log.witness.planned(self._plan, self._only)
+            self._make_checks(self._plan, self._only)
             with suppress(Exception):  # how close fails is the finding of a check
                 self.log.call("close", self.close)
         except BaseException as error:
@@ -304,7 +348,8 @@ class Supervisor:
                     run_check(planned.name, planned.clause, planned.check)
                 continue
             self._begin(number, planned)
-            blocking = [failed[other.key] for other in plan if other.key in planned.needs and other.key in failed]
+            needed = _needed(plan, planned)
+            blocking = [failed[other.key] for other in plan if other.key in needed and other.key in failed]
             if blocking and not only:
                 message = f"it says nothing while #{blocking[0]} fails"
                 self._add(Check(planned.name, planned.clause, None, message, number=number, key=planned.key))
@@ -399,6 +444,18 @@ _EVERY_CALL = PlannedCheck("", "every call returns, and none ends the process", 
 
 def _limit(log: CallLog) -> str:
     return f"reached its time limit of {log.deadlines.total:.4g} s"
+
+
+def _number_of(check: int | str, plan: Sequence[PlannedCheck]) -> int:
+    """Return the number of a check that is given by number or key; 0 stays 0."""
+    if isinstance(check, int):
+        if check > len(plan):
+            raise ValueError(f"there is no check {check}, allowed are 1 to {len(plan)}")
+        return check
+    keys = [planned.key for planned in plan]
+    if check not in keys:
+        raise ValueError(f"there is no check {check!r}, allowed are {', '.join(keys)}")
+    return keys.index(check) + 1
 
 
 def _needed(plan: Sequence[PlannedCheck], planned: PlannedCheck) -> set[str]:

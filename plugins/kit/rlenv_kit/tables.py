@@ -13,7 +13,7 @@ from rlenv_kit.report import Failed
 
 __all__ = [
     "STANDARD_CODES", "Noter", "Unchecked", "check_keys", "check_observation", "check_reward", "check_structure",
-    "copied_values", "deep_difference", "difference", "is_int32", "silent",
+    "copied_values", "deep_difference", "difference", "elements_of", "is_int32", "silent",
 ]  # fmt: skip
 
 _TABLE_1 = frozenset({"env_id", "frame_no", "observation", "terminated", "truncated"})
@@ -129,6 +129,14 @@ def difference(one: Mapping[str, object], other: Mapping[str, object]) -> str:
     return ""
 
 
+def elements_of(field: Field, most: int) -> list[tuple[int, ...]]:
+    """Return the indices of all elements of a field, or of so many spread from its first to its last."""
+    if not field.shape:
+        return [()]
+    places = np.unique(np.linspace(0, field.size - 1, min(field.size, most)).round().astype(int))
+    return [tuple(int(i) for i in np.unravel_index(place, field.shape)) for place in places]
+
+
 def copied_values(value: Any) -> Any:
     """Return a copy of a table, down to its arrays; mappings become dictionaries."""
     if isinstance(value, np.ndarray):
@@ -181,7 +189,8 @@ def check_keys(table: object, required: frozenset[str], optional: Collection[str
 
     Args:
         table: as it came.
-        required, optional: the table's keys.
+        required: keys that the table must have.
+        optional: keys that it may have besides.
         what: the table's name, for the message.
 
     Raises:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlenv_kit.probe import StandardEnvironment
 from rlenv_kit.report import Failed, NotTried, Report
-from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness
+from rlenv_kit.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor, Witness, check, declared, in_order
 from rlenv_kit.tables import (
     Unchecked,
     check_keys,
@@ -23,6 +23,7 @@ from rlenv_kit.vector_probe import (
     StandardVector,
     Table,
     VectorProbe,
+    check_rows,
     compare_rows,
     reward_of,
     row_difference,
@@ -48,7 +49,7 @@ def check_vector(
     seed: int = 0,
     name: str = "",
     deadlines: Deadlines | None = None,
-    only: int = 0,
+    only: int | str = 0,
     witness: Witness | None = None,
 ) -> Report:
     """Test a batch of environments against its contract.
@@ -62,7 +63,7 @@ def check_vector(
         seed: of everything random.
         name: of the batch in the report; by default that of its class.
         deadlines: of single calls, and of the whole run.
-        only: the number of the only check to make, counted from 1; 0 makes all.
+        only: the number, counted from 1, or the key of the only check to make, after those that it needs; 0 makes all.
         witness: gets the course of the run, for another process.
 
     Returns:
@@ -81,35 +82,20 @@ def check_vector(
         envs = log.call("make", make, num_envs)
         supervisor.close = envs.close
         probes.append(VectorProbe(envs, steps, seed, log))
-        return [*_plan(probes[0], _Others(probes[0], make, single))]
+        (probe,) = probes
+        rows, others = _Rows(probe), _Others(probe, make, single)
+        return in_order(_ORDER, [*declared(vars(_Rows), rows, probe), *declared(vars(_Others), others, probe)])
 
     checks = supervisor.run(prepare, only)
     shown = name or (type(probes[0].envs).__name__ if probes else "that was not made")
     return Report(f"batch {shown}", checks, tuple(probes[0].notes.values()) if probes else (), time.monotonic() - began)
 
 
-def _plan(probe: VectorProbe, others: _Others) -> Iterator[PlannedCheck]:
-    rows, form = _Rows(probe), ("reset", "frames")
-    equal = (*form, "equal episodes")
-    apart = (*equal, "rows apart")
-    owned = (*apart, "ownership")
-    yield PlannedCheck("too early", "a step before the first reset is refused", "R1.4", rows.too_early)
-    yield PlannedCheck("reset", "reset returns Table 1 of all environments", "R2", rows.reset)
-    yield PlannedCheck("frames", "each row keeps Tables 1 and 3 up to an episode's end", "R2", rows.frames, ("reset",))
-    yield PlannedCheck("equal episodes", "equal seeds give equal episodes, and rows differ", "R1.3", rows.equal, form)
-    yield PlannedCheck("rows apart", "an action moves its own row alone", "R6.2", rows.apart, equal)
-    yield PlannedCheck("unknown option", "an unknown reset option is refused, or noted", "R1.3", rows.unknown_option,
-                       ("reset",))  # fmt: skip
-    yield PlannedCheck("refusals", "an illegal action is refused in its own row, and the others move", "R1.2",
-                       rows.refusals, (*equal, "rows apart"))  # fmt: skip
-    yield PlannedCheck("malformed", "a malformed batch raises, and nobody moves", "R1.2", rows.malformed, equal)
-    yield PlannedCheck("ownership", "tables and actions are the caller's", "R1.4", rows.ownership, apart)
-    yield PlannedCheck("some", "a reset of some leaves the others where they are", "R1.3", rows.some, owned)
-    yield PlannedCheck("ends", "an ended row goes on as the batch says", "R1.4", rows.ends, owned)
-    yield PlannedCheck("inference", "privileged state can't be reached in inference", "R2.1", rows.inference, form)
-    yield PlannedCheck("size", "a row does not depend on the number of rows", "R6.2", others.size, owned)
-    yield PlannedCheck("single", "row 0 is a single environment", "R6.2", others.single, (*owned, "size"))
-    yield PlannedCheck("closed", "close may be called twice", "R1.4", others.closed)
+_ORDER = (
+    "too early", "reset", "frames", "equal episodes", "rows apart", "unknown option", "refusals", "malformed",
+    "ownership", "some", "ends", "inference", "size", "single", "closed",
+)  # fmt: skip
+"""Keys of the checks by their number, from 1; a new one comes last, since users reproduce findings by number."""
 
 
 def _named(agents: frozenset[object] | None) -> str:
@@ -125,8 +111,8 @@ class _Rows:
 
     # -- tables ----------------------------------------------------------------------------------------
 
-    def too_early(self) -> None:
-        probe = self._probe
+    @check("too early", "a step before the first reset is refused", "R1.4")
+    def too_early(self, probe: VectorProbe) -> None:
         table = {"env_id": probe.envs.env_ids, "frame_no": np.zeros(probe.num, np.int32)}
         try:
             probe.step(probe.request(table, probe.actions(1)[0]))
@@ -136,16 +122,16 @@ class _Rows:
             return
         raise Failed("a step before the first reset was accepted", "it must raise EpisodeError")
 
-    def reset(self) -> None:
-        probe = self._probe
+    @check("reset", "reset returns Table 1 of all environments", "R2")
+    def reset(self, probe: VectorProbe) -> None:
         for _ in range(2):
             table = probe.reset()
             self._check_table(table)
             if np.asarray(table["frame_no"]).any():
                 probe.note("R2", "frame_no goes on over resets; here each episode begins at 0")
 
-    def frames(self) -> None:
-        probe = self._probe
+    @check("frames", "each row keeps Tables 1 and 3 up to an episode's end", "R2", "reset")
+    def frames(self, probe: VectorProbe) -> None:
         table, over = probe.reset(), np.zeros(probe.num, bool)
         for action in probe.actions(_MOST_STEPS):
             before, was_over = np.array(table["frame_no"]), over
@@ -215,7 +201,8 @@ class _Rows:
                     raise Failed(f"what agent {agent!r} observes as {name!r} has shape {part.shape}",
                                  f"its leading axis must be {probe.num}")  # fmt: skip
 
-    def unknown_option(self) -> None:
+    @check("unknown option", "an unknown reset option is refused, or noted", "R1.3", "reset")
+    def unknown_option(self, probe: VectorProbe) -> None:
         try:
             self._probe.log.call("reset", self._probe.envs.reset, {"no_such_option": 1})
         except ValueError:
@@ -225,8 +212,8 @@ class _Rows:
             return
         self._probe.note("R1.3", "an unknown reset option is ignored, so that a slip in its name is not noticed")
 
-    def inference(self) -> None:
-        probe = self._probe
+    @check("inference", "privileged state can't be reached in inference", "R2.1", "frames")
+    def inference(self, probe: VectorProbe) -> None:
         mode = getattr(probe.envs, "mode", None)
         if mode != "inference":
             raise NotTried("the batch is not opened for inference")
@@ -236,8 +223,8 @@ class _Rows:
 
     # -- rows ------------------------------------------------------------------------------------------
 
-    def equal(self) -> None:
-        probe = self._probe
+    @check("equal episodes", "equal seeds give equal episodes, and rows differ", "R1.3", "frames")
+    def equal(self, probe: VectorProbe) -> None:
         actions = probe.actions(probe.length)
         first, again = probe.walk(actions), probe.walk(actions)
         compare_rows(first, again, range(probe.num), "in a second episode of the same seed and actions")
@@ -250,8 +237,8 @@ class _Rows:
                          "each row draws episodes of its own")  # fmt: skip
         probe.note("R1.3", "all rows begin alike, whatever the seed")
 
-    def apart(self) -> None:
-        probe = self._probe
+    @check("rows apart", "an action moves its own row alone", "R6.2", "equal episodes")
+    def apart(self, probe: VectorProbe) -> None:
         actions = probe.actions(probe.length)
         first = probe.walk(actions)
         for row in (0, probe.num - 1):
@@ -266,9 +253,9 @@ class _Rows:
             if all(not row_difference(one, other, row) for (one, _), (other, _) in zip(first, second, strict=True)):
                 raise Failed(f"row {row} is the same under other actions", "a row follows its own actions")
 
-    def refusals(self) -> None:
+    @check("refusals", "an illegal action is refused in its own row, and the others move", "R1.2", "rows apart")
+    def refusals(self, probe: VectorProbe) -> None:
         """Make one row's action illegal in the midst of a walk, and compare with an undisturbed one."""
-        probe = self._probe
         actions = probe.actions(6)
         for row in (0, probe.num - 1):
             for what, break_it in self._illegal(row):
@@ -357,8 +344,8 @@ class _Rows:
         if problem:
             raise Failed(f"{where}: {problem} of the row differs in its next frame", "a refused action changes nothing")
 
-    def malformed(self) -> None:
-        probe = self._probe
+    @check("malformed", "a malformed batch raises, and nobody moves", "R1.2", "equal episodes")
+    def malformed(self, probe: VectorProbe) -> None:
         actions = probe.actions(4)
         straight = probe.walk(actions)
         table = probe.reset()
@@ -372,10 +359,7 @@ class _Rows:
                     continue
                 raise Failed(f"{what} was accepted", "a malformed batch raises IllegalAction, and nobody moves")
             table, _ = probe.step(probe.request(table, action))
-            for row in range(probe.num):
-                problem = row_difference(straight[number + 1][0], table, row)
-                if problem:
-                    raise Failed(f"{problem} of row {row} differs after malformed batches", "they move nobody")
+            check_rows(straight[number + 1][0], table, range(probe.num), "after malformed batches", "they move nobody")
 
     def _broken(self, request: dict[str, Unchecked]) -> Iterator[tuple[str, object]]:
         yield "a list instead of Table 2", list(request.values())
@@ -395,8 +379,8 @@ class _Rows:
         unknown = {**request["action"], "no_such_field": np.zeros(self._probe.num)}
         yield "an unknown field", {**request, "action": unknown}
 
-    def ownership(self) -> None:
-        probe = self._probe
+    @check("ownership", "tables and actions are the caller's", "R1.4", "rows apart")
+    def ownership(self, probe: VectorProbe) -> None:
         actions = probe.actions(min(12, probe.length))
         straight, held = probe.walk(actions), []
         table = probe.reset()
@@ -413,11 +397,8 @@ class _Rows:
                 problem = deep_difference(copy, observation)
                 if problem:
                     raise Failed(f"{problem} of an earlier table changed", "a returned table never changes")
-            for row in range(probe.num):
-                problem = row_difference(straight[number + 1][0], table, row)
-                if problem:
-                    raise Failed(f"{problem} of row {row} differs after writing into an action",
-                                 "an action is copied where it is kept")  # fmt: skip
+            check_rows(straight[number + 1][0], table, range(probe.num), "after writing into an action",
+                       "an action is copied where it is kept")  # fmt: skip
         table = probe.reset()
         for number, action in enumerate(actions):
             request = probe.request({**table, "frame_no": np.array(table["frame_no"])}, action)
@@ -425,14 +406,11 @@ class _Rows:
                 if value.flags.writeable:
                     value[...] = 1
             table, _ = probe.step(request)
-            for row in range(probe.num):
-                problem = row_difference(straight[number + 1][0], table, row)
-                if problem:
-                    raise Failed(f"{problem} of row {row} differs after writing into a table",
-                                 "a table is the caller's")  # fmt: skip
+            check_rows(straight[number + 1][0], table, range(probe.num), "after writing into a table",
+                       "a table is the caller's")  # fmt: skip
 
-    def some(self) -> None:
-        probe = self._probe
+    @check("some", "a reset of some leaves the others where they are", "R1.3", "ownership")
+    def some(self, probe: VectorProbe) -> None:
         actions = probe.actions(5)
         straight = probe.walk(actions)
         table = probe.reset()
@@ -451,15 +429,13 @@ class _Rows:
                 raise Failed(f"{problem} of row {row} changed while row {probe.num - 1} was reset")
         for number in (3, 4):
             table, _ = probe.step(probe.request(table, actions[number]))
-            for row in range(probe.num - 1):
-                problem = row_difference(straight[number + 1][0], table, row)
-                if problem:
-                    raise Failed(f"{problem} of row {row} differs after row {probe.num - 1} was reset")
+            check_rows(straight[number + 1][0], table, range(probe.num - 1), f"after row {probe.num - 1} was reset")
 
     # -- ends ------------------------------------------------------------------------------------------
 
-    def ends(self) -> None:
-        probe, mode = self._probe, getattr(self._probe.envs, "autoreset", None)
+    @check("ends", "an ended row goes on as the batch says", "R1.4", "ownership")
+    def ends(self, probe: VectorProbe) -> None:
+        mode = getattr(probe.envs, "autoreset", None)
         if mode not in ("same_step", "next_step", "disabled"):
             raise NotTried("the batch does not say by `autoreset` how an ended row goes on")
         table, ends = probe.reset(), 0
@@ -532,8 +508,8 @@ class _Others:
     ) -> None:
         self._probe, self._make, self._single = probe, make, single
 
-    def size(self) -> None:
-        probe = self._probe
+    @check("size", "a row does not depend on the number of rows", "R6.2", "ownership")
+    def size(self, probe: VectorProbe) -> None:
         first = probe.walk(probe.actions(probe.length))
         for count in (1, probe.num + 2):
             other = self._make(count)
@@ -548,9 +524,9 @@ class _Others:
                         raise Failed(f"frame {number}: {problem} of row {row} differs in a batch of {count}",
                                      "a row does not depend on the others")  # fmt: skip
 
-    def single(self) -> None:
+    @check("single", "row 0 is a single environment", "R6.2", "size")
+    def single(self, probe: VectorProbe) -> None:
         """Compare row 0 with a single environment up to its episode's end."""
-        probe = self._probe
         if self._single is None:
             raise NotTried("no single environment was given to compare with")
         env = self._single()
@@ -594,7 +570,8 @@ class _Others:
             raise Failed(f"frame {number}: {name} of row 0 is {observation.get(name)}",
                          f"that of a single environment is {one['observation'].get(name)}")  # fmt: skip
 
-    def closed(self) -> None:
+    @check("closed", "close may be called twice", "R1.4")
+    def closed(self, probe: VectorProbe) -> None:
         other = self._make(2)
         other.close()
         other.close()

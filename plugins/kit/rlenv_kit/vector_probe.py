@@ -12,7 +12,7 @@ from rlenv_kit.report import Failed, Note
 from rlenv_kit.supervisor import CallLog
 from rlenv_kit.tables import Unchecked, copied_values, difference
 
-__all__ = ["StandardVector", "VectorProbe", "compare_rows", "reward_of", "row_difference"]
+__all__ = ["StandardVector", "VectorProbe", "check_rows", "compare_rows", "reward_of", "row_difference"]
 
 Table = Mapping[str, Unchecked]
 
@@ -21,7 +21,7 @@ Answer = tuple[Table, Table]
 
 
 class StandardVector(Protocol):
-    """The interfaces of a batch of N environments."""
+    """Declare the interfaces of a batch of N environments."""
 
     num_envs: int
     env_ids: list[str]
@@ -154,11 +154,31 @@ def row_difference(one: Table, other: Table, row: int) -> str:
     return ""
 
 
+def check_rows(one: Table, other: Table, rows: Iterable[int], when: str, allowed: str = "") -> None:
+    """Check that rows of two Tables 1 are equal.
+
+    Args:
+        one: a table.
+        other: a table of another walk.
+        rows: to compare.
+        when: they would differ, for the message.
+        allowed: for the message.
+
+    Raises:
+        Failed: they differ.
+    """
+    for row in rows:
+        problem = row_difference(one, other, row)
+        if problem:
+            raise Failed(f"{problem} of row {row} differs {when}", allowed)
+
+
 def compare_rows(first: list[Answer], second: list[Answer], rows: Iterable[int], reason: str) -> None:
     """Check that rows of two walks are equal.
 
     Args:
-        first, second: the walks.
+        first: a walk.
+        second: a walk of the same actions.
         rows: to compare.
         reason: what lay between the walks, for the message.
 

@@ -1,4 +1,4 @@
-"""Faults around a simulated SO-101: each class is a wrapper with the one fault that its docstring names."""
+"""Faults around a simulated SO-101: each is a wrapper with one of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from hal import RobotState
 from hal.wrapper import RobotWrapper
-from plugins.kit.tests.planting import entry
+from plugins.kit.tests.planting import Planted, planters
 from sim import SimRobot
 from sim.robots.so101 import so101
 
-FAULTS: dict[str, type[Arm]] = {}
-fault = entry(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, _, replaces = planters(FAULTS)
 
 
 class Arm(RobotWrapper):
@@ -38,34 +38,28 @@ class Arm(RobotWrapper):
         return state._replace(sensors={**state.sensors, name: np.asarray(value, np.float32)})
 
 
-@fault
-class Degrees(Arm):
-    """Joint positions are degrees."""
-
-    def changed(self, state):
-        return self.with_sensor(state, "joint_position", np.degrees(state.sensors["joint_position"]))
-
-
-@fault
-class GripperSign(Arm):
-    """The gripper's position has the wrong sign."""
-
-    def changed(self, state):
-        return self.with_sensor(state, "joint_position", state.sensors["joint_position"] * (1, 1, 1, 1, 1, -1))
-
-
-@fault
-class WristsSwapped(Arm):
-    """Wrist flex and roll are swapped in the positions."""
-
-    def changed(self, state):
-        return self.with_sensor(state, "joint_position", state.sensors["joint_position"][[0, 1, 2, 4, 3, 5]])
+replaces(Arm, "changed", {
+    # Joint positions are degrees.
+    "Degrees -> states":
+        lambda self, state: self.with_sensor(state, "joint_position", np.degrees(state.sensors["joint_position"])),
+    # The gripper's position has the wrong sign.
+    "GripperSign -> follows": lambda self, state: (self.with_sensor(state, "joint_position",
+        state.sensors["joint_position"] * (1, 1, 1, 1, 1, -1))),
+    # Wrist flex and roll are swapped in the positions.
+    "WristsSwapped -> follows": lambda self, state: (self.with_sensor(state, "joint_position",
+        state.sensors["joint_position"][[0, 1, 2, 4, 3, 5]])),
+    # applied is in degrees.
+    "AppliedDegrees -> states": lambda self, state: (state._replace(applied={"joint_target":
+        np.degrees(state.applied["joint_target"]).astype(np.float32)})),
+    # The stamp is always the same.
+    "StampConstant -> stamps": lambda self, state: state._replace(stamp_ns=12345),
+    # A sensor comes that the spec lacks.
+    "ExtraSensor -> states": lambda self, state: self.with_sensor(state, "temperature", np.zeros(6)),
+})  # fmt: skip
 
 
-@fault
+@fault("follows", "The elbow's position is that of the reset.")
 class ElbowFrozen(Arm):
-    """The elbow's position is that of the reset."""
-
     kept = None
 
     def reset(self, options):
@@ -79,10 +73,11 @@ class ElbowFrozen(Arm):
         return self.with_sensor(state, "joint_position", position)
 
 
-@fault
+@fault(
+    "follows",
+    "The commands of the first two joints are swapped on their way to the motors; applied says what was asked.",
+)
 class CommandSwapped(Arm):
-    """The commands of the first two joints are swapped on their way to the motors; applied says what was asked."""
-
     def step(self, command):
         goal = command.get("joint_target") if isinstance(command, dict) and len(command) == 1 else None
         if not isinstance(goal, np.ndarray) or goal.shape != (6,) or goal.dtype != np.float32:
@@ -95,18 +90,8 @@ class CommandSwapped(Arm):
         return state._replace(applied={"joint_target": state.applied["joint_target"][[1, 0, 2, 3, 4, 5]]})
 
 
-@fault
-class AppliedDegrees(Arm):
-    """applied is in degrees."""
-
-    def changed(self, state):
-        return state._replace(applied={"joint_target": np.degrees(state.applied["joint_target"]).astype(np.float32)})
-
-
-@fault
+@fault("overwritten", "A step returns the state before it, twenty steps late.")
 class StateBefore(Arm):
-    """A step returns the state before it, twenty steps late."""
-
     def __init__(self):
         super().__init__()
         self.line = []
@@ -120,19 +105,15 @@ class StateBefore(Arm):
         return super().reset(options)
 
 
-@fault
+@fault("periods", "A step is carried out twice.")
 class StepsTwice(Arm):
-    """A step is carried out twice."""
-
     def step(self, command):
         super().step(command)
         return super().step(command)
 
 
-@fault
+@fault("all states", "The stamp falls by a second after some steps.")
 class StampJumps(Arm):
-    """The stamp falls by a second after some steps."""
-
     count = 0
 
     def changed(self, state):
@@ -140,18 +121,8 @@ class StampJumps(Arm):
         return state._replace(stamp_ns=state.stamp_ns - 10**9 * (self.count > 19))
 
 
-@fault
-class StampConstant(Arm):
-    """The stamp is always the same."""
-
-    def changed(self, state):
-        return state._replace(stamp_ns=12345)
-
-
-@fault
+@fault("places", "A reset goes 0.2 rad beside its home at the wrist.")
 class HomeBeside(Arm):
-    """A reset goes 0.2 rad beside its home at the wrist."""
-
     def reset(self, options):
         home = np.array(self.spec.home["joint_target"], np.float32)
         home[3] += 0.2
@@ -160,10 +131,8 @@ class HomeBeside(Arm):
         return super().reset(options)
 
 
-@fault
+@fault("places", "start moves the first joint alone.")
 class StartOfFirstJoint(Arm):
-    """start moves the first joint alone."""
-
     def reset(self, options):
         start = options.get("start")
         if isinstance(start, dict) and isinstance(start.get("joint_target"), np.ndarray | list | tuple):
@@ -175,10 +144,8 @@ class StartOfFirstJoint(Arm):
         return super().reset(options)
 
 
-@fault
+@fault("places", "A start stays for the resets after it.")
 class StartKept(Arm):
-    """A start stays for the resets after it."""
-
     kept = None
 
     def reset(self, options):
@@ -189,10 +156,8 @@ class StartKept(Arm):
         return state
 
 
-@fault
+@fault("refusals", "The last joint's range is not checked.")
 class LastJointUnchecked(Arm):
-    """The last joint's range is not checked."""
-
     def step(self, command):
         goal = command.get("joint_target") if isinstance(command, dict) else None
         if isinstance(goal, np.ndarray) and goal.shape == (6,) and goal.dtype == np.float32 and np.isfinite(goal[5]):
@@ -203,10 +168,8 @@ class LastJointUnchecked(Arm):
         return super().step(command)
 
 
-@fault
+@fault("refusals", "A command without its field repeats the last one.")
 class MissingIsLast(Arm):
-    """A command without its field repeats the last one."""
-
     last = None
 
     def step(self, command):
@@ -217,10 +180,8 @@ class MissingIsLast(Arm):
         return state
 
 
-@fault
+@fault("stop", "stop waits for a lock that a reset keeps.")
 class StopWhileStepping(Arm):
-    """stop waits for a lock that a reset keeps."""
-
     def __init__(self):
         super().__init__()
         self.lock = threading.Lock()
@@ -235,18 +196,14 @@ class StopWhileStepping(Arm):
             super().stop(reason)
 
 
-@fault
-class StopAsync(Arm):
-    """stop returns, and takes effect half a second later."""
-
-    def stop(self, reason):
-        threading.Timer(0.5, super().stop, (reason,)).start()
+replaces(Arm, "stop", {
+    # stop returns, and takes effect half a second later.
+    "StopAsync -> stop": lambda self, reason: threading.Timer(0.5, super().stop, (reason,)).start(),
+})  # fmt: skip
 
 
-@fault
+@fault("stop", "After a cleared stop, no other stop is latched.")
 class StopOncePerLife(Arm):
-    """After a cleared stop, no other stop is latched."""
-
     count = 0
 
     def stop(self, reason):
@@ -255,18 +212,14 @@ class StopOncePerLife(Arm):
             super().stop(reason)
 
 
-@fault
-class ClosedStillSteps(Arm):
-    """close is not passed on."""
-
-    def close(self):
-        return None
+replaces(Arm, "close", {
+    # close is not passed on.
+    "ClosedStillSteps -> closed": lambda self: None,
+})  # fmt: skip
 
 
-@fault
+@fault("", "A reset after close opens another arm.")
 class ResetAfterClose(Arm):
-    """A reset after close opens another arm."""
-
     over = False
 
     def close(self):
@@ -280,10 +233,8 @@ class ResetAfterClose(Arm):
         return super().reset(options)
 
 
-@fault
+@fault("unmoved", "A refused command lets the wrist drift.")
 class DriftWithoutCommand(Arm):
-    """A refused command lets the wrist drift."""
-
     def step(self, command):
         try:
             state = super().step(command)
@@ -296,19 +247,15 @@ class DriftWithoutCommand(Arm):
             raise
 
 
-@fault
+@fault("equal", "Equal seeds give unequal positions.")
 class Unrepeatable(Arm):
-    """Equal seeds give unequal positions."""
-
     def changed(self, state):
         noise = np.random.default_rng().normal(0, 1e-4, 6)
         return self.with_sensor(state, "joint_position", state.sensors["joint_position"] + noise)
 
 
-@fault
+@fault("all states", "A velocity is NaN in the tenth state.")
 class VelocityNan(Arm):
-    """A velocity is NaN in the tenth state."""
-
     count = 0
 
     def changed(self, state):
@@ -317,17 +264,7 @@ class VelocityNan(Arm):
         return self.with_sensor(state, "joint_velocity", velocity)
 
 
-@fault
-class SlowToAnswer(Arm):
-    """The reset hangs."""
-
-    def reset(self, options):
-        time.sleep(3600)
-
-
-@fault
-class ExtraSensor(Arm):
-    """A sensor comes that the spec lacks."""
-
-    def changed(self, state):
-        return self.with_sensor(state, "temperature", np.zeros(6))
+replaces(Arm, "reset", {
+    # The reset hangs.
+    "SlowToAnswer -> too early": lambda self, options: time.sleep(3600),
+})  # fmt: skip

@@ -6,11 +6,11 @@ import numpy as np
 
 from hal import Field, Spec
 from plugins.kit.tests.lander import Lander
-from plugins.kit.tests.planting import entry
+from plugins.kit.tests.planting import Planted, planters
 from rlenv_robot.world import NOTHING, EnvDescription
 
-FAULTS: dict[str, type[Lander]] = {}
-fault = entry(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 class Carts(Lander):
@@ -77,77 +77,46 @@ class Carts(Lander):
         return None
 
 
-@fault
-class NoMapping(Carts):
-    """No table has the mapping to the agents' own observations."""
-
-    def extra(self):
-        return {}
-
-
-@fault
-class NoMappingAtEnd(Carts):
-    """The last table lacks the mapping."""
-
-    def extra(self):
-        return {} if any(self.ended) else super().extra()
+replaces(Carts, "extra", {
+    # No table has the mapping to the agents' own observations.
+    "NoMapping -> agents": lambda self: {},
+    # The last table lacks the mapping.
+    "NoMappingAtEnd -> last frame": lambda self: {} if any(self.ended) else Carts.extra(self),
+})  # fmt: skip
 
 
-@fault
-class OneAgentMissing(Carts):
-    """The mapping has the left agent alone from frame 5 on."""
-
-    def own(self):
-        own = super().own()
-        return own if self.frame_no < 5 else {"left": own["left"]}
+changes(Carts, "own", {
+    # The mapping has the left agent alone from frame 5 on.
+    "OneAgentMissing -> agents": lambda self, own: own if self.frame_no < 5 else {"left": own["left"]},
+})  # fmt: skip
 
 
-@fault
-class OtherNames(Carts):
-    """The rewards' agents have other names than the mapping's."""
-
-    def reward(self):
-        return {"agent_0": self.ball, "agent_1": -self.ball}
-
-
-@fault
-class RewardLacksAgent(Carts):
-    """The last reward lacks the right agent."""
-
-    def reward(self):
-        return {"left": self.ball} if any(self.ended) else super().reward()
+replaces(Carts, "reward", {
+    # The rewards' agents have other names than the mapping's.
+    "OtherNames -> agents": lambda self: {"agent_0": self.ball, "agent_1": -self.ball},
+    # The last reward lacks the right agent.
+    "RewardLacksAgent -> agents": lambda self: {"left": self.ball} if any(self.ended) else Carts.reward(self),
+    # The reward of two agents is their sum, a number, from frame 10 on.
+    "SumReward -> agents": lambda self: sum(Carts.reward(self).values()) if self.frame_no >= 10 else Carts.reward(self),
+})  # fmt: skip
 
 
-@fault
-class SumReward(Carts):
-    """The reward of two agents is their sum, a number, from frame 10 on."""
-
-    def reward(self):
-        return sum(super().reward().values()) if self.frame_no >= 10 else super().reward()
+changes(Carts, "reward", {
+    # The right agent's reward is NaN at frame 20.
+    "OneAgentNan -> frames": lambda self, right: right | ({"right": float("nan")} if self.frame_no == 20 else {}),
+})  # fmt: skip
 
 
-@fault
-class OneAgentNan(Carts):
-    """The right agent's reward is NaN at frame 20."""
-
-    def reward(self):
-        return super().reward() | ({"right": float("nan")} if self.frame_no == 20 else {})
-
-
-@fault
+@fault("agents", "The right agent's own ball is NaN from frame 12 on.")
 class OwnNan(Carts):
-    """The right agent's own ball is NaN from frame 12 on."""
-
     def own(self):
         own = super().own()
         own["right"]["ball"] = np.array(np.nan if self.frame_no >= 12 else self.ball, np.float32)
         return own
 
 
-@fault
+@fault("agents", "The left agent's own place becomes a vector at frame 7.")
 class OwnChangesShape(Carts):
-    """The left agent's own place becomes a vector at frame 7."""
-
     def own(self):
         own = super().own()
         if self.frame_no >= 7:
@@ -155,10 +124,8 @@ class OwnChangesShape(Carts):
         return own
 
 
-@fault
+@fault("agents", "The left agent's own observation has no ball at the end.")
 class OwnLosesField(Carts):
-    """The left agent's own observation has no ball at the end."""
-
     def own(self):
         own = super().own()
         if any(self.ended):
@@ -166,10 +133,8 @@ class OwnLosesField(Carts):
         return own
 
 
-@fault
+@fault("kept tables", "The agents' own observations are the same arrays in every table.")
 class OwnShared(Carts):
-    """The agents' own observations are the same arrays in every table."""
-
     def begin(self):
         super().begin()
         self.out = super().own()
@@ -181,10 +146,8 @@ class OwnShared(Carts):
         return self.out
 
 
-@fault
+@fault("refusals", "If the right agent's action is illegal, the left agent's is executed.")
 class RefusalForOne(Carts):
-    """If the right agent's action is illegal, the left agent's is executed."""
-
     def step(self, action, extra_info=NOTHING):
         problem = self.phase == "running" and self.problem(action)
         if problem and problem["field"].endswith("right_push"):
@@ -192,28 +155,22 @@ class RefusalForOne(Carts):
         return super().step(action, extra_info)
 
 
-@fault
+@fault("refusals", "The reward of a refused joint action is a number.")
 class RefusalIsNumber(Carts):
-    """The reward of a refused joint action is a number."""
-
     def refusal(self, problem):
         table, _ = super().refusal(problem)
         return table, self.reward_table(0.0)
 
 
-@fault
+@fault("refusals", "The table of a refused joint action lacks the mapping.")
 class RefusalWithoutMapping(Carts):
-    """The table of a refused joint action lacks the mapping."""
-
     def refusal(self, problem):
         table, reward = super().refusal(problem)
         return {**table, "extra_info": {"error": problem}}, reward
 
 
-@fault
+@fault("refusals", "The right agent's range is not checked.")
 class RightIgnored(Carts):
-    """The right agent's range is not checked."""
-
     def broken_rule(self, action):
         problem = super().broken_rule(action)
         return None if problem and problem["code"] == "range" and "right" in problem["field"] else problem

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from plugins.kit.tests.planting import entry
+from plugins.kit.tests.planting import Planted, planters
 from rlenv_robot.world import NOTHING
 
-FAULTS: dict[str, type] = {}
-fault = entry(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 def pendulums(count=6):
@@ -161,10 +161,8 @@ class Diary:
         return None
 
 
-@fault
+@fault("last steps", "next_observation is the observation of the same step, at ends.")
 class NextIsSame(Diary):
-    """next_observation is the observation of the same step, at ends."""
-
     def table(self, places):
         table = super().table(places)
         last = table["done"] == 1
@@ -173,10 +171,8 @@ class NextIsSame(Diary):
         return table
 
 
-@fault
+@fault("last steps", "next_observation at an end is the next episode's first.")
 class NextOfNextEpisode(Diary):
-    """next_observation at an end is the next episode's first."""
-
     def table(self, places):
         table = super().table(places)
         for row, (e, _) in enumerate(places):
@@ -186,28 +182,23 @@ class NextOfNextEpisode(Diary):
         return table
 
 
-@fault
-class DoneNever(Diary):
-    """done is 0 everywhere."""
+changes(Diary, "table", {
+    # done is 0 everywhere.
+    "DoneNever -> steps": lambda self, table: table | {"done": np.zeros_like(table["done"])},
+    # done is float.
+    "FloatDone -> steps": lambda self, table: table | {"done": table["done"].astype(float)},
+})  # fmt: skip
 
-    def table(self, places):
-        table = super().table(places)
-        return table | {"done": np.zeros_like(table["done"])}
 
-
-@fault
+@fault("steps", "done is 1 one step before the end.")
 class DoneEarly(Diary):
-    """done is 1 one step before the end."""
-
     def table(self, places):
         early = [t == len(self.episodes[e]["torque"]) - 2 for e, t in places]
         return super().table(places) | {"done": np.array(early, np.int32)}
 
 
-@fault
+@fault("same steps", "The reward in steps is that of the step before; trajectories are right.")
 class RewardShifted(Diary):
-    """The reward in steps is that of the step before; trajectories are right."""
-
     def sample_steps(self, batch_size, extra_info=NOTHING):
         table = super().sample_steps(batch_size, extra_info)
         for row, (e, t) in enumerate(zip(table["extra_info"]["episode"], table["frame_no"], strict=True)):
@@ -215,36 +206,24 @@ class RewardShifted(Diary):
         return table
 
 
-@fault
+@fault("trajectories", "A trajectory's return leaves out the last step.")
 class WrongReturn(Diary):
-    """A trajectory's return leaves out the last step."""
-
     def trajectory(self, e):
         trajectory = super().trajectory(e)
         trajectory["extra_info"]["return"] -= float(self.episodes[e]["reward"][-1])
         return trajectory
 
 
-@fault
-class LastEpisodeNever(Diary):
-    """The last episode is never drawn."""
-
-    def pick(self, extra_info):
-        return [place for place in super().pick(extra_info) if place[0] < 5]
-
-
-@fault
-class FirstStepsNever(Diary):
-    """The first step of an episode is never drawn."""
-
-    def pick(self, extra_info):
-        return [place for place in super().pick(extra_info) if place[1] > 0]
+changes(Diary, "pick", {
+    # The last episode is never drawn.
+    "LastEpisodeNever -> statistics": lambda self, right: [place for place in right if place[0] < 5],
+    # The first step of an episode is never drawn.
+    "FirstStepsNever -> every step": lambda self, right: [place for place in right if place[1] > 0],
+})  # fmt: skip
 
 
-@fault
+@fault("priority", "priority is accepted and changes nothing.")
 class PriorityIgnored(Diary):
-    """priority is accepted and changes nothing."""
-
     def chances(self, extra_info, flat):
         super().chances(extra_info, flat)
         return np.full(len(flat), 1 / len(flat))
@@ -253,10 +232,8 @@ class PriorityIgnored(Diary):
         return super().episode_chances({}, numbers)
 
 
-@fault
+@fault("priority", "Low returns are drawn more often.")
 class PriorityReversed(Diary):
-    """Low returns are drawn more often."""
-
     def chances(self, extra_info, flat):
         right = super().chances(extra_info, flat)
         if extra_info.get("priority") is None:
@@ -270,44 +247,29 @@ class PriorityReversed(Diary):
         return wrong / wrong.sum()
 
 
-@fault
-class ThresholdIgnored(Diary):
-    """min_return is accepted and changes nothing."""
-
-    def pick(self, extra_info):
-        return super().pick({name: value for name, value in extra_info.items() if name != "min_return"})
-
-
-@fault
-class SmallBatch(Diary):
-    """A batch has at most 100 steps."""
-
-    def sample_steps(self, batch_size, extra_info=NOTHING):
-        return super().sample_steps(min(batch_size, 100), extra_info)
+replaces(Diary, "pick", {
+    # min_return is accepted and changes nothing.
+    "ThresholdIgnored -> threshold": lambda self, extra_info: (Diary.pick(self, {name: value for name, value in
+        extra_info.items() if name != "min_return"})),
+})  # fmt: skip
 
 
-@fault
+replaces(Diary, "sample_steps", {
+    # A batch has at most 100 steps.
+    "SmallBatch -> same steps":
+        lambda self, batch_size, extra_info=NOTHING: Diary.sample_steps(self, min(batch_size, 100), extra_info),
+})  # fmt: skip
+
+
+@fault("seed", "init accepts a seed and does not use it.")
 class SeedForgotten(Diary):
-    """init accepts a seed and does not use it."""
-
     def init(self, options=NOTHING):
         super().init(options)
         self.rng = np.random.default_rng()
 
 
-@fault
-class FloatDone(Diary):
-    """done is float."""
-
-    def table(self, places):
-        table = super().table(places)
-        return table | {"done": table["done"].astype(float)}
-
-
-@fault
+@fault("trajectories", "The steps of a trajectory run backwards.")
 class TrajectoryOutOfOrder(Diary):
-    """The steps of a trajectory run backwards."""
-
     def trajectory(self, e):
         trajectory = super().trajectory(e)
         return trajectory | {
@@ -315,46 +277,36 @@ class TrajectoryOutOfOrder(Diary):
         }
 
 
-@fault
-class TrajectoryIdText(Diary):
-    """trajectory_id is text."""
-
-    def trajectory(self, e):
-        return super().trajectory(e) | {"trajectory_id": f"trajectory {e}"}
-
-
-@fault
-class WrongActions(Diary):
-    """get_all_actions returns the actions of the whole data set."""
-
-    def get_all_actions(self, extra_info=NOTHING):
-        table = super().get_all_actions(extra_info)
-        return table | {"action": {"torque": np.concatenate([one["torque"] for one in self.episodes])}}
+replaces(Diary, "trajectory", {
+    # trajectory_id is text.
+    "TrajectoryIdText -> trajectories":
+        lambda self, e: Diary.trajectory(self, e) | {"trajectory_id": f"trajectory {e}"},
+})  # fmt: skip
 
 
-@fault
+changes(Diary, "get_all_actions", {
+    # get_all_actions returns the actions of the whole data set.
+    "WrongActions -> actions":
+        lambda self, table: table | {"action": {"torque": np.concatenate([one["torque"] for one in self.episodes])}},
+})  # fmt: skip
+
+
+@fault("statistics", "The mean return in the statistics is that of the first five episodes.")
 class WrongMean(Diary):
-    """The mean return in the statistics is that of the first five episodes."""
-
     def statistics(self, extra_info=NOTHING):
         figures = super().statistics(extra_info)
         figures["return"]["mean"] = float(np.mean([self.total(e) for e in range(5)]))
         return figures
 
 
-@fault
-class WrongCount(Diary):
-    """The statistics count observations as steps."""
-
-    def statistics(self, extra_info=NOTHING):
-        figures = super().statistics(extra_info)
-        return figures | {"steps": figures["steps"] + 6}
+changes(Diary, "statistics", {
+    # The statistics count observations as steps.
+    "WrongCount -> statistics": lambda self, figures: figures | {"steps": figures["steps"] + 6},
+})  # fmt: skip
 
 
-@fault
+@fault("ownership", "Two batches share their rewards' memory.")
 class SharedBatch(Diary):
-    """Two batches share their rewards' memory."""
-
     out = np.zeros(4096)
 
     def sample_steps(self, batch_size, extra_info=NOTHING):
@@ -363,20 +315,16 @@ class SharedBatch(Diary):
         return table | {"reward": self.out[:batch_size]}
 
 
-@fault
+@fault("ownership", "Writing into a trajectory's action changes the data.")
 class DataWritten(Diary):
-    """Writing into a trajectory's action changes the data."""
-
     def trajectory(self, e):
         trajectory = super().trajectory(e)
         trajectory["steps_set"]["action"]["torque"] = self.episodes[e]["torque"]
         return trajectory
 
 
-@fault
+@fault("seed", "Draws take NumPy's global generator.")
 class GlobalDraws(Diary):
-    """Draws take NumPy's global generator."""
-
     def sample_steps(self, batch_size, extra_info=NOTHING):
         self.rng = np.random.mtrand._rand
         return super().sample_steps(batch_size, extra_info)

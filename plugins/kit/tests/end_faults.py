@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from plugins.kit.tests.plain import Sleds
-from plugins.kit.tests.planting import planter
+from plugins.kit.tests.planting import Planted, planters
+from rlenv_robot.world import NOTHING
 
-FAULTS: dict[type, str] = {}
-"""Class of a broken environment -> key of a check that must fail."""
-
-fault = planter(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, _, replaces = planters(FAULTS)
 
 
 @fault("render")
@@ -25,16 +24,10 @@ class RenderingMoves(Sleds):
         self.position = self.position + np.float32(0.01)
 
 
-@fault("render")
-class RenderingDraws(Sleds):
-    def render(self, options: Any = {}) -> Any:  # noqa: B006
-        self.rng.normal()
-
-
-@fault("render")
-class RenderingReturns(Sleds):
-    def render(self, options: Any = {}) -> Any:  # noqa: B006
-        return np.zeros((4, 4, 3), np.uint8)
+replaces(Sleds, "render", {
+    "RenderingDraws -> render": lambda self, options=NOTHING: self.rng.normal(),
+    "RenderingReturns -> render": lambda self, options=NOTHING: np.zeros((4, 4, 3), np.uint8),
+})  # fmt: skip
 
 
 @fault("render")
@@ -51,10 +44,10 @@ class StepsOnAfterTheEnd(Sleds):
         return super().step(action, extra_info)
 
 
-@fault("after the end")
-class RepeatsTheLastFrame(Sleds):
-    def step(self, action: Any, extra_info: Any = {}) -> Any:  # noqa: B006
-        return (self.table(0, 1), self.rewarded()) if self.phase == "ended" else super().step(action, extra_info)
+replaces(Sleds, "step", {
+    "RepeatsTheLastFrame -> after the end": lambda self, action, extra_info=NOTHING: ((self.table(0, 1),
+        self.rewarded()) if self.phase == "ended" else Sleds.step(self, action, extra_info)),
+})  # fmt: skip
 
 
 @fault("too early")

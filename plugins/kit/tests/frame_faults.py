@@ -11,12 +11,10 @@ import numpy as np
 
 from hal import Spec
 from plugins.kit.tests.plain import ACTION, OBSERVATION, Pair, Sleds
-from plugins.kit.tests.planting import planter
+from plugins.kit.tests.planting import Planted, planters
 
-FAULTS: dict[type, str] = {}
-"""Class of a broken environment -> key of a check that must fail."""
-
-fault = planter(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 # -- tables, frames ----------------------------------------------------------------------------------------------
@@ -28,29 +26,18 @@ class NanLate(Sleds):
         return {**super().observed(), **({"velocity": np.full(3, np.nan, np.float32)} if self.frame_no == 17 else {})}
 
 
-@fault("frames")
-class OutOfRangeLate(Sleds):
-    def observed(self) -> Any:
-        return {**super().observed(), **({"left": np.array(21, np.int32)} if self.frame_no == 19 else {})}
-
-
-@fault("frames")
-class BelowZeroAtTheHorizon(Sleds):
-    def observed(self) -> Any:
-        return {**super().observed(), "left": np.array(19 - self.frame_no, np.int32)}
-
-
-@fault("frames")
-class DtypeDrifts(Sleds):
-    def observed(self) -> Any:
-        observed = super().observed()
-        return {**observed, **({"position": self.position.astype(float)} if self.frame_no > 10 else {})}
-
-
-@fault("frames")
-class ShapeDrifts(Sleds):
-    def observed(self) -> Any:
-        return {**super().observed(), **({"position": self.position[None]} if self.frame_no > 12 else {})}
+changes(Sleds, "observed", {
+    "OutOfRangeLate -> frames":
+        lambda self, right: {**right, **({"left": np.array(21, np.int32)} if self.frame_no == 19 else {})},
+    "BelowZeroAtTheHorizon -> frames": lambda self, right: {**right, "left": np.array(19 - self.frame_no, np.int32)},
+    "DtypeDrifts -> frames": lambda self, observed: {**observed, **({"position": self.position.astype(float)} if
+        self.frame_no > 10 else {})},
+    "ShapeDrifts -> frames":
+        lambda self, right: {**right, **({"position": self.position[None]} if self.frame_no > 12 else {})},
+    "FieldMore -> frames": lambda self, right: {**right, **({"debug": np.zeros(1)} if self.frame_no > 3 else {})},
+    "FieldsChangeTheirOrder -> frames":
+        lambda self, observed: observed if self.frame_no % 2 else dict(reversed(observed.items())),
+})  # fmt: skip
 
 
 @fault("frames")
@@ -62,53 +49,28 @@ class FieldMissingLate(Sleds):
         return observed
 
 
-@fault("frames")
-class FieldMore(Sleds):
-    def observed(self) -> Any:
-        return {**super().observed(), **({"debug": np.zeros(1)} if self.frame_no > 3 else {})}
+replaces(Sleds, "ends", {
+    "FlagIsMinusOne -> frames": lambda self: (0, -1 if self.frame_no >= self.horizon else 0),
+    "FlagIsNone -> frames": lambda self: (None, int(self.frame_no >= self.horizon)),
+})  # fmt: skip
 
 
-@fault("frames")
-class FlagIsMinusOne(Sleds):
-    def ends(self) -> Any:
-        return 0, -1 if self.frame_no >= self.horizon else 0
+replaces(Sleds, "value", {
+    "RewardInfiniteAtTheEnd -> frames": lambda self: -np.inf if self.frame_no == 20 else Sleds.value(self),
+    "RewardNone -> frames": lambda self: None if self.frame_no == 20 else Sleds.value(self),
+})  # fmt: skip
 
 
-@fault("frames")
-class FlagIsNone(Sleds):
-    def ends(self) -> Any:
-        return None, int(self.frame_no >= self.horizon)
+changes(Sleds, "rewarded", {
+    "RewardMissingAtTheEnd -> frames": lambda self, reward: (reward if self.frame_no < 20 else {key: value for key,
+        value in reward.items() if key != "reward"}),
+})  # fmt: skip
 
 
-@fault("frames")
-class RewardInfiniteAtTheEnd(Sleds):
-    def value(self) -> Any:
-        return -np.inf if self.frame_no == 20 else super().value()
-
-
-@fault("frames")
-class RewardMissingAtTheEnd(Sleds):
-    def rewarded(self) -> Any:
-        reward = super().rewarded()
-        return reward if self.frame_no < 20 else {key: value for key, value in reward.items() if key != "reward"}
-
-
-@fault("frames")
-class RewardNone(Sleds):
-    def value(self) -> Any:
-        return None if self.frame_no == 20 else super().value()
-
-
-@fault("frames")
-class RewardOutOfItsRange(Sleds):
-    def value(self) -> Any:
-        return super().value() + (41.0 if self.frame_no == 18 else 0.0)
-
-
-@fault("frames")
-class RewardIsText(Sleds):
-    def value(self) -> Any:
-        return str(super().value())
+changes(Sleds, "value", {
+    "RewardOutOfItsRange -> frames": lambda self, right: right + (41.0 if self.frame_no == 18 else 0.0),
+    "RewardIsText -> frames": lambda self, right: str(right),
+})  # fmt: skip
 
 
 @fault("extremes")
@@ -126,22 +88,15 @@ class FrameSkipsAtTheEnd(Sleds):
         return {**table, "frame_no": table["frame_no"] + truncated}
 
 
-@fault("frames")
-class FrameStandsStill(Sleds):
-    def table(self, terminated: int = 0, truncated: int = 0) -> Any:
-        return {**super().table(terminated, truncated), "frame_no": min(self.frame_no, 14)}
+changes(Sleds, "table", {
+    "FrameStandsStill -> frames": lambda self, right: {**right, "frame_no": min(self.frame_no, 14)},
+    "EnvIdChanges -> reset": lambda self, right: {**right, "env_id": f"{self.env_id}-{self.phase}"},
+})  # fmt: skip
 
 
-@fault("reset")
-class EnvIdChanges(Sleds):
-    def table(self, terminated: int = 0, truncated: int = 0) -> Any:
-        return {**super().table(terminated, truncated), "env_id": f"{self.env_id}-{self.phase}"}
-
-
-@fault("reset")
-class ResetReturnsTwo(Sleds):
-    def reset(self, options: Any = {}) -> Any:  # noqa: B006
-        return super().reset(options), {}
+changes(Sleds, "reset", {
+    "ResetReturnsTwo -> reset": lambda self, right: (right, {}),
+})  # fmt: skip
 
 
 @fault("frames")
@@ -179,17 +134,9 @@ class ObservationLags(Sleds):
         return {name: value.copy() for name, value in shown.items()}
 
 
-@fault("responds")
-class IgnoresActions(Sleds):
-    def taken(self, action: Any) -> Any:
-        return np.zeros(3, np.float32), 0
-
-
-@fault("frames")
-class FieldsChangeTheirOrder(Sleds):
-    def observed(self) -> Any:
-        observed = super().observed()
-        return observed if self.frame_no % 2 else dict(reversed(observed.items()))
+replaces(Sleds, "taken", {
+    "IgnoresActions -> responds": lambda self, action: (np.zeros(3, np.float32), 0),
+})  # fmt: skip
 
 
 @fault("frames")
@@ -247,24 +194,20 @@ class SpecWidensWithUse(Sleds):
 # -- agents, privileged state ------------------------------------------------------------------------------------
 
 
-@fault("agents")
-class RewardLacksAnAgent(Pair):
-    def value(self) -> Any:
-        value = super().value()
-        return value if self.frame_no < 20 else {"left": value["left"]}
+changes(Pair, "value", {
+    "RewardLacksAnAgent -> agents": lambda self, value: value if self.frame_no < 20 else {"left": value["left"]},
+})  # fmt: skip
 
 
-@fault("last frame")
-class MappingIsMissingAtTheEnd(Pair):
-    def extra(self) -> Any:
-        extra = super().extra()
-        return extra if self.frame_no < 20 else {key: value for key, value in extra.items() if key != "agents"}
+changes(Pair, "extra", {
+    "MappingIsMissingAtTheEnd -> last frame": lambda self, extra: (extra if self.frame_no < 20 else {key: value for key,
+        value in extra.items() if key != "agents"}),
+})  # fmt: skip
 
 
-@fault("agents")
-class NoMapping(Pair):
-    def extra(self) -> Any:
-        return Sleds.extra(self)
+replaces(Pair, "extra", {
+    "NoMapping -> agents": lambda self: Sleds.extra(self),
+})  # fmt: skip
 
 
 @fault("agents")

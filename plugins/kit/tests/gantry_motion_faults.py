@@ -1,4 +1,4 @@
-"""Faults of how a robot stops, moves and ends: each class is the `Gantry` with the one that its docstring names."""
+"""Faults of how a robot stops, moves and ends: each is the `Gantry` with one of them."""
 
 from __future__ import annotations
 
@@ -8,65 +8,53 @@ import time
 import numpy as np
 
 from plugins.kit.tests.gantry import PERIOD_NS, Gantry
-from plugins.kit.tests.planting import entry
+from plugins.kit.tests.planting import Planted, planters
 
-FAULTS: dict[str, type[Gantry]] = {}
-fault = entry(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 # -- stops -----------------------------------------------------------------------------------------------
 
 
-@fault
-class StopIgnored(Gantry):
-    """stop does nothing."""
-
-    def stop(self, reason):
-        return None
+replaces(Gantry, "stop", {
+    # stop does nothing.
+    "StopIgnored -> stop": lambda self, reason: None,
+})  # fmt: skip
 
 
-@fault
+@fault("stop", "stop works for reasons that the robot knows.")
 class StopKnowsWords(Gantry):
-    """stop works for reasons that the robot knows."""
-
     def stop(self, reason):
         if "emergency" in reason.lower():
             super().stop(reason)
 
 
-@fault
+@fault("stop", "stop raises when it is called from another thread.")
 class StopNeedsSameThread(Gantry):
-    """stop raises when it is called from another thread."""
-
     def stop(self, reason):
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("stop: another thread")
         super().stop(reason)
 
 
-@fault
+@fault("stop", "stop waits for ten seconds.")
 class StopBlocks(Gantry):
-    """stop waits for ten seconds."""
-
     def stop(self, reason):
         super().stop(reason)
         time.sleep(10)
 
 
-@fault
+@fault("stop again", "A second stop raises.")
 class StopOnce(Gantry):
-    """A second stop raises."""
-
     def stop(self, reason):
         if self.stopped is not None:
             raise RuntimeError("stopped already")
         super().stop(reason)
 
 
-@fault
+@fault("stop", "A refused step clears the stop.")
 class StopForgotten(Gantry):
-    """A refused step clears the stop."""
-
     def step(self, command):
         try:
             return super().step(command)
@@ -74,36 +62,28 @@ class StopForgotten(Gantry):
             self.stopped = None
 
 
-@fault
+@fault("stop", "Any reset clears the stop.")
 class StopClearedByReset(Gantry):
-    """Any reset clears the stop."""
-
     def unlatch(self, options):
         self.stopped = None
 
 
-@fault
+@fault("stop", "An empty reason clears the stop.")
 class StopClearedByEmptyText(Gantry):
-    """An empty reason clears the stop."""
-
     def unlatch(self, options):
         if "clear_stop" in options:
             self.stopped = None
         super().unlatch(options)
 
 
-@fault
-class StopNeverCleared(Gantry):
-    """A stop can't be cleared."""
-
-    def unlatch(self, options):
-        super().unlatch({})
+replaces(Gantry, "unlatch", {
+    # A stop can't be cleared.
+    "StopNeverCleared -> stop": lambda self, options: Gantry.unlatch(self, {}),
+})  # fmt: skip
 
 
-@fault
+@fault("", "A refused step moves the axes towards their last goal.")
 class StopMoves(Gantry):
-    """A refused step moves the axes towards their last goal."""
-
     def step(self, command):
         if self.stopped is not None and self.ready:
             self.goal = self.goal + 0.02
@@ -114,30 +94,24 @@ class StopMoves(Gantry):
 # -- motion ----------------------------------------------------------------------------------------------
 
 
-@fault
+@fault("refusals", "NaN is taken for the present place.")
 class NanMoves(Gantry):
-    """NaN is taken for the present place."""
-
     def values(self, command):
         if isinstance(command, dict) and np.isnan(np.asarray(command.get("goal", 0), float)).any():
             command = {**command, "goal": self.place.astype(np.float32)}
         return super().values(command)
 
 
-@fault
+@fault("refusals", "Commands out of range are clipped.")
 class ClipsCommands(Gantry):
-    """Commands out of range are clipped."""
-
     def values(self, command):
         if isinstance(command, dict) and np.shape(command.get("goal")) == (2,):
             command = {**command, "goal": np.clip(np.asarray(command["goal"]), -1, 1)}
         return super().values(command)
 
 
-@fault
+@fault("unmoved", "A refused command moves the first axis a little.")
 class RefusedMoves(Gantry):
-    """A refused command moves the first axis a little."""
-
     def values(self, command):
         try:
             return super().values(command)
@@ -146,10 +120,8 @@ class RefusedMoves(Gantry):
             raise
 
 
-@fault
+@fault("unmoved", "A refused command shows as the gripper's goal in the next step.")
 class RefusedRemembered(Gantry):
-    """A refused command shows as the gripper's goal in the next step."""
-
     late = 0.0
 
     def values(self, command):
@@ -163,10 +135,8 @@ class RefusedRemembered(Gantry):
         return {**values, "goal": goal}
 
 
-@fault
+@fault("", "The axes jump to their goal at once, at 25 times max_velocity.")
 class FastAxis(Gantry):
-    """The axes jump to their goal at once, at 25 times max_velocity."""
-
     def tick(self):
         before = self.place
         super().tick()
@@ -174,37 +144,30 @@ class FastAxis(Gantry):
         self.speed = np.clip((self.place - before) * 50, -5, 5)
 
 
-@fault
+@fault("equal", "A reset is a jump that the clock does not show.")
 class ResetJumps(Gantry):
-    """A reset is a jump that the clock does not show."""
-
     def go(self, goal, open_):
         self.goal, self.open = goal, open_
         self.place, self.grip = goal.copy(), open_
         self.now += PERIOD_NS
 
 
-@fault
-class IgnoresStart(Gantry):
-    """The reset goes home, whatever start says."""
+replaces(Gantry, "go", {
+    # The reset goes home, whatever start says.
+    "IgnoresStart -> places":
+        lambda self, goal, open_: Gantry.go(self, np.array(self.spec.home["goal"]), self.spec.home["open"]),
+})  # fmt: skip
 
-    def go(self, goal, open_):
-        super().go(np.array(self.spec.home["goal"]), self.spec.home["open"])
 
-
-@fault
+@fault("equal", "A reset stays where the robot is.")
 class IgnoresHome(Gantry):
-    """A reset stays where the robot is."""
-
     def go(self, goal, open_):
         self.goal, self.open = self.place.copy(), self.grip
         self.tick()
 
 
-@fault
+@fault("places", "A start out of range is clipped.")
 class AcceptsAnyStart(Gantry):
-    """A start out of range is clipped."""
-
     def check(self, options):
         return None
 
@@ -212,10 +175,8 @@ class AcceptsAnyStart(Gantry):
         super().go(np.clip(goal, -1, 1), float(np.clip(open_, 0, 1)))
 
 
-@fault
+@fault("places", "The second reset ends 0.1 m beside the first.")
 class SecondResetElsewhere(Gantry):
-    """The second reset ends 0.1 m beside the first."""
-
     number = 0
 
     def go(self, goal, open_):
@@ -223,62 +184,44 @@ class SecondResetElsewhere(Gantry):
         super().go(goal + 0.1 * (self.number > 1), open_)
 
 
-@fault
+@fault("too early", "A step before the first reset moves.")
 class StepBeforeReset(Gantry):
-    """A step before the first reset moves."""
-
     def __init__(self):
         super().__init__()
         self.ready = True
 
 
-@fault
-class MovesAfterClose(Gantry):
-    """A step after close moves."""
-
-    def close(self):
-        return None
+replaces(Gantry, "close", {
+    # A step after close moves.
+    "MovesAfterClose -> closed": lambda self: None,
+})  # fmt: skip
 
 
-@fault
+@fault("closed", "The second close raises.")
 class CloseOnce(Gantry):
-    """The second close raises."""
-
     def close(self):
         if self.closed:
             raise OSError("closed")
         super().close()
 
 
-@fault
+@fault("follows", "A thread creeps the gripper while nobody commands.")
 class MovesInConstructor(Gantry):
-    """A thread creeps the gripper while nobody commands."""
-
     def state(self):
         self.grip = min(self.grip + 0.03, 1.0)
         return super().state()
 
 
-@fault
-class TupleState(Gantry):
-    """step returns a plain tuple of three."""
-
-    def state(self):
-        return tuple(super().state())[:3]
-
-
-@fault
-class FaultsAsText(Gantry):
-    """faults are texts."""
-
-    def state(self):
-        return super().state()._replace(faults=("warm",))
+changes(Gantry, "state", {
+    # step returns a plain tuple of three.
+    "TupleState -> stop": lambda self, right: tuple(right)[:3],
+    # faults are texts.
+    "FaultsAsText -> states": lambda self, right: right._replace(faults=("warm",)),
+})  # fmt: skip
 
 
-@fault
+@fault("spec", "The spec can't be read before the first reset.")
 class SpecLater(Gantry):
-    """The spec can't be read before the first reset."""
-
     @property
     def spec(self):
         if not self.ready and not getattr(self, "opening", False):
@@ -290,10 +233,8 @@ class SpecLater(Gantry):
         return super().reset(options)
 
 
-@fault
+@fault("stop again", "The seventh step hangs.")
 class HangsInStep(Gantry):
-    """The seventh step hangs."""
-
     count = 0
 
     def tick(self):
@@ -303,20 +244,16 @@ class HangsInStep(Gantry):
             time.sleep(3600)
 
 
-@fault
+@fault("left", "A thread runs on after close.")
 class LeavesThread(Gantry):
-    """A thread runs on after close."""
-
     def reset(self, options):
         if not self.ready:
             threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
         return super().reset(options)
 
 
-@fault
+@fault("equal", "Every fourth command is not carried out.")
 class CommandsLost(Gantry):
-    """Every fourth command is not carried out."""
-
     count = 0
 
     def step(self, command):
@@ -334,19 +271,15 @@ class CommandsLost(Gantry):
         super().tick()
 
 
-@fault
+@fault("places", "A start that names the axes closes the gripper.")
 class StartOfOneMovesBoth(Gantry):
-    """A start that names the axes closes the gripper."""
-
     def reset(self, options):
         start = options.get("start", {})
         return super().reset({**options, "start": {"open": 0.0, **start}} if "goal" in start else options)
 
 
-@fault
+@fault("places", "A reset that clears a stop stays where the robot was stopped.")
 class ClearedStopStaysAway(Gantry):
-    """A reset that clears a stop stays where the robot was stopped."""
-
     clears = False
 
     def unlatch(self, options):

@@ -1,4 +1,4 @@
-"""Faults of what a robot reports: each class is the `Gantry` with the one fault that its docstring names."""
+"""Faults of what a robot reports: each is the `Gantry` with one of them."""
 
 from __future__ import annotations
 
@@ -6,59 +6,41 @@ import numpy as np
 
 from hal.robot import Image
 from plugins.kit.tests.gantry import PERIOD_NS, Gantry
-from plugins.kit.tests.planting import entry
+from plugins.kit.tests.planting import Planted, planters
 
-FAULTS: dict[str, type[Gantry]] = {}
-fault = entry(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 # -- measurements ----------------------------------------------------------------------------------------
 
 
-@fault
-class SignOfSecond(Gantry):
-    """The second axis is measured with the wrong sign."""
-
-    def sensors(self):
-        return {**super().sensors(), "place": (self.place * (1, -1)).astype(np.float32)}
-
-
-@fault
-class AxesSwapped(Gantry):
-    """The axes are measured in the other order."""
-
-    def sensors(self):
-        return {**super().sensors(), "place": self.place[::-1].astype(np.float32)}
-
-
-@fault
-class Millimetres(Gantry):
-    """The places are measured in units of 0.1 m."""
-
-    def sensors(self):
-        return {**super().sensors(), "place": np.clip(self.place * 10, -2, 2).astype(np.float32)}
-
-
-@fault
-class GripReversed(Gantry):
-    """The measured grip is 1 where the gripper is closed."""
-
-    def sensors(self):
-        return {**super().sensors(), "grip": np.array(1 - self.grip)}
+changes(Gantry, "sensors", {
+    # The second axis is measured with the wrong sign.
+    "SignOfSecond -> follows": lambda self, right: {**right, "place": (self.place * (1, -1)).astype(np.float32)},
+    # The axes are measured in the other order.
+    "AxesSwapped -> follows": lambda self, right: {**right, "place": self.place[::-1].astype(np.float32)},
+    # The places are measured in units of 0.1 m.
+    "Millimetres -> follows":
+        lambda self, right: {**right, "place": np.clip(self.place * 10, -2, 2).astype(np.float32)},
+    # The measured grip is 1 where the gripper is closed.
+    "GripReversed -> follows": lambda self, right: {**right, "grip": np.array(1 - self.grip)},
+    # The second axis's sensor is frozen.
+    "FrozenPlace -> follows": lambda self, right: {**right, "place": np.array([self.place[0], 0.2], np.float32)},
+    # The first axis is measured 0.3 m away.
+    "OffsetPlace -> follows":
+        lambda self, right: {**right, "place": (self.place + np.array((0.3, 0))).astype(np.float32)},
+    # A sensor of the spec is missing.
+    "NoGrip -> states": lambda self, right: {name: value for name, value in right.items() if name != "grip"},
+    # The places are float64.
+    "DoublePlace -> states": lambda self, right: {**right, "place": self.place.copy()},
+    # The grip is reported in percent.
+    "PlaceOutOfRange -> states": lambda self, right: {**right, "grip": np.array(100 * self.grip)},
+})  # fmt: skip
 
 
-@fault
-class FrozenPlace(Gantry):
-    """The second axis's sensor is frozen."""
-
-    def sensors(self):
-        return {**super().sensors(), "place": np.array([self.place[0], 0.2], np.float32)}
-
-
-@fault
+@fault("follows", "All places freeze after 12 steps.")
 class FreezesLater(Gantry):
-    """All places freeze after 12 steps."""
-
     count = 0
 
     def tick(self):
@@ -71,43 +53,15 @@ class FreezesLater(Gantry):
         return {**super().sensors(), "place": (self.kept if self.count >= 60 else self.place).astype(np.float32)}
 
 
-@fault
-class OffsetPlace(Gantry):
-    """The first axis is measured 0.3 m away."""
-
-    def sensors(self):
-        return {**super().sensors(), "place": (self.place + np.array((0.3, 0))).astype(np.float32)}
-
-
-@fault
+@fault("states", "The speed is NaN while an axis stands.")
 class NanSpeed(Gantry):
-    """The speed is NaN while an axis stands."""
-
     def sensors(self):
         speed = np.where(self.speed == 0, np.nan, self.speed)
         return {**super().sensors(), "speed": speed.astype(np.float32)}
 
 
-@fault
-class NoGrip(Gantry):
-    """A sensor of the spec is missing."""
-
-    def sensors(self):
-        return {name: value for name, value in super().sensors().items() if name != "grip"}
-
-
-@fault
-class DoublePlace(Gantry):
-    """The places are float64."""
-
-    def sensors(self):
-        return {**super().sensors(), "place": self.place.copy()}
-
-
-@fault
+@fault("own arrays", "All states share one array of places.")
 class SharedSensors(Gantry):
-    """All states share one array of places."""
-
     out = None
 
     def sensors(self):
@@ -116,37 +70,23 @@ class SharedSensors(Gantry):
         return {**super().sensors(), "place": self.out}
 
 
-@fault
-class PlaceOutOfRange(Gantry):
-    """The grip is reported in percent."""
-
-    def sensors(self):
-        return {**super().sensors(), "grip": np.array(100 * self.grip)}
-
-
 # -- applied ---------------------------------------------------------------------------------------------
 
 
-@fault
-class AppliedEmpty(Gantry):
-    """applied lacks the gripper."""
-
-    def applied(self):
-        return {"goal": self.goal.astype(np.float32)}
+replaces(Gantry, "applied", {
+    # applied lacks the gripper.
+    "AppliedEmpty -> stop": lambda self: {"goal": self.goal.astype(np.float32)},
+})  # fmt: skip
 
 
-@fault
-class AppliedIsMeasured(Gantry):
-    """applied is the measured place."""
-
-    def applied(self):
-        return {**super().applied(), "goal": self.place.astype(np.float32)}
+changes(Gantry, "applied", {
+    # applied is the measured place.
+    "AppliedIsMeasured -> ": lambda self, right: {**right, "goal": self.place.astype(np.float32)},
+})  # fmt: skip
 
 
-@fault
+@fault("follows", "The axes receive the goal clipped to half of its range, and applied says what was asked.")
 class AppliedIsAsked(Gantry):
-    """The axes receive the goal clipped to half of its range, and applied says what was asked."""
-
     def step(self, command):
         self.asked = {name: np.asarray(value) for name, value in command.items()}
         return super().step(command)
@@ -160,10 +100,8 @@ class AppliedIsAsked(Gantry):
         return super().applied() if asked is None else {name: np.array(value) for name, value in asked.items()}
 
 
-@fault
+@fault("applied", "applied is that of the step before.")
 class AppliedLate(Gantry):
-    """applied is that of the step before."""
-
     before = None
 
     def step(self, command):
@@ -174,10 +112,8 @@ class AppliedLate(Gantry):
         return super().applied() if self.before is None else self.before
 
 
-@fault
+@fault("command", "applied is the caller's own array.")
 class AppliedAliasesCommand(Gantry):
-    """applied is the caller's own array."""
-
     given = None
 
     def step(self, command):
@@ -189,10 +125,8 @@ class AppliedAliasesCommand(Gantry):
         return right if not isinstance(self.given, np.ndarray) else {**right, "goal": self.given}
 
 
-@fault
+@fault("command", "step rounds the caller's command in place.")
 class WritesCommand(Gantry):
-    """step rounds the caller's command in place."""
-
     def values(self, command):
         values = super().values(command)
         goal = command["goal"]
@@ -204,131 +138,81 @@ class WritesCommand(Gantry):
 # -- stamps, ages, images --------------------------------------------------------------------------------
 
 
-@fault
-class StampsStand(Gantry):
-    """The stamp stays as it is in every third step."""
+changes(Gantry, "state", {
+    # The stamp stays as it is in every third step.
+    "StampsStand -> stamps": lambda self, state: (state._replace(stamp_ns=state.stamp_ns - PERIOD_NS * (state.stamp_ns
+        // PERIOD_NS % 3 == 0))),
+    # Stamps are microseconds.
+    "StampsInMicroseconds -> periods": lambda self, state: state._replace(stamp_ns=state.stamp_ns // 1000),
+    # Stamps are seconds as floats.
+    "StampsFloat -> stamps": lambda self, state: state._replace(stamp_ns=state.stamp_ns / 1e9),
+})  # fmt: skip
 
-    def state(self):
-        state = super().state()
-        return state._replace(stamp_ns=state.stamp_ns - PERIOD_NS * (state.stamp_ns // PERIOD_NS % 3 == 0))
 
-
-@fault
+@fault("", "A reset begins the clock anew.")
 class StampsFall(Gantry):
-    """A reset begins the clock anew."""
-
     def reset(self, options):
         self.now = 10**9
         return super().reset(options)
 
 
-@fault
-class StampsInMicroseconds(Gantry):
-    """Stamps are microseconds."""
-
-    def state(self):
-        state = super().state()
-        return state._replace(stamp_ns=state.stamp_ns // 1000)
-
-
-@fault
-class StampsFloat(Gantry):
-    """Stamps are seconds as floats."""
-
-    def state(self):
-        state = super().state()
-        return state._replace(stamp_ns=state.stamp_ns / 1e9)
-
-
-@fault
+@fault("periods", "A step lasts two periods.")
 class TwoPeriods(Gantry):
-    """A step lasts two periods."""
-
     def tick(self):
         super().tick()
         super().tick()
 
 
-@fault
-class OldPlace(Gantry):
-    """The places are 0.3 s old, above max_age_s, and delivered all the same."""
-
-    def ages(self):
-        return {"place": 300_000_000}
-
-
-@fault
-class NegativeAge(Gantry):
-    """The places come from the future."""
-
-    def ages(self):
-        return {"place": -5_000_000}
+replaces(Gantry, "ages", {
+    # The places are 0.3 s old, above max_age_s, and delivered all the same.
+    "OldPlace -> states": lambda self: {"place": 300_000_000},
+    # The places come from the future.
+    "NegativeAge -> states": lambda self: {"place": -5_000_000},
+    # An age is given for a sensor that there is not.
+    "AgeOfNothing -> states": lambda self: {"position": 2_000_000},
+    # Ages are seconds as floats.
+    "AgesInSeconds -> states": lambda self: {"place": 0.002},
+})  # fmt: skip
 
 
-@fault
-class AgeOfNothing(Gantry):
-    """An age is given for a sensor that there is not."""
-
-    def ages(self):
-        return {"position": 2_000_000}
-
-
-@fault
-class AgesInSeconds(Gantry):
-    """Ages are seconds as floats."""
-
-    def ages(self):
-        return {"place": 0.002}
-
-
-@fault
+@fault("images", "The image has shape (width, height, 3).")
 class ImageTransposed(Gantry):
-    """The image has shape (width, height, 3)."""
-
     def images(self):
         (image,) = super().images().values()
         return {"top": image._replace(data=image.data.transpose(1, 0, 2).copy())}
 
 
-@fault
+@fault("images", "The image is float in 0 to 1.")
 class ImageFloat(Gantry):
-    """The image is float in 0 to 1."""
-
     def images(self):
         (image,) = super().images().values()
         return {"top": image._replace(data=image.data / 255)}
 
 
-@fault
+@fault("images", "The image says jpeg, and is pixels.")
 class ImageMisnamed(Gantry):
-    """The image says jpeg, and is pixels."""
-
     def images(self):
         (image,) = super().images().values()
         return {"top": image._replace(encoding="jpeg")}
 
 
-@fault
-class ImageBrokenPng(Gantry):
-    """The image is half of a png."""
+replaces(Gantry, "images", {
+    # The image is half of a png.
+    "ImageBrokenPng -> images": lambda self: {"top": Image(b"\x89PNG\r\n\x1a\n" + bytes(20), "png", self.now)},
+    # No image is ever delivered.
+    "ImageMissing -> ": lambda self: {},
+})  # fmt: skip
 
-    def images(self):
-        return {"top": Image(b"\x89PNG\r\n\x1a\n" + bytes(20), "png", self.now)}
 
-
-@fault
+@fault("images", "The image is stamped after the state.")
 class ImageFromFuture(Gantry):
-    """The image is stamped after the state."""
-
     def images(self):
         (image,) = super().images().values()
         return {"top": image._replace(stamp_ns=self.now + 7_000_000)}
 
 
-@fault
+@fault("images", "The camera delivers its first image for ever, stamp and all.")
 class ImageFrozen(Gantry):
-    """The camera delivers its first image for ever, stamp and all."""
-
     kept = None
 
     def images(self):
@@ -336,18 +220,8 @@ class ImageFrozen(Gantry):
         return self.kept
 
 
-@fault
+@fault("states", "An image comes from a camera that the spec lacks, and none from the one it has.")
 class ImageUnknown(Gantry):
-    """An image comes from a camera that the spec lacks, and none from the one it has."""
-
     def images(self):
         (image,) = super().images().values()
         return {"front": image}
-
-
-@fault
-class ImageMissing(Gantry):
-    """No image is ever delivered."""
-
-    def images(self):
-        return {}

@@ -1,4 +1,4 @@
-"""Faults towards the caller, the seeds and the process: each class is the `Lander` with one."""
+"""Faults towards the caller, the seeds and the process: each is the `Lander` with one of them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ import numpy as np
 
 from hal import Field, Spec
 from plugins.kit.tests.lander import Lander
-from plugins.kit.tests.planting import after, entry
+from plugins.kit.tests.planting import Planted, after, planters
 from rlenv_robot.world import NOTHING
 
-FAULTS: dict[str, type[Lander]] = {}
-fault = entry(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 # -- ownership -------------------------------------------------------------------------------------------
 
 
-@fault
+@fault("kept tables", "The velocity in the table is the array that the next step writes into.")
 class SharedVelocity(Lander):
-    """The velocity in the table is the array that the next step writes into."""
-
     def begin(self):
         super().begin()
         self.out = np.zeros(2, np.float32)
@@ -37,10 +35,8 @@ class SharedVelocity(Lander):
         return {**super().seen(), "velocity": self.out}
 
 
-@fault
+@fault("overwritten tables", "Writing into the observation changes the state.")
 class WritableState(Lander):
-    """Writing into the observation changes the state."""
-
     def begin(self):
         super().begin()
         self.velocity = self.velocity.astype(np.float32)
@@ -53,20 +49,16 @@ class WritableState(Lander):
         return {**super().seen(), "velocity": self.velocity}
 
 
-@fault
+@fault("equal episodes", "step normalises the caller's thrust in place.")
 class ChangesAction(Lander):
-    """step normalises the caller's thrust in place."""
-
     def values(self, action):
         if isinstance(action["thrust"], np.ndarray) and action["thrust"].flags.writeable:
             action["thrust"] *= np.float32(0.5)
         return super().values(action)
 
 
-@fault
+@fault("actions", "The action is read again in the next step, from the caller's array.")
 class KeepsAction(Lander):
-    """The action is read again in the next step, from the caller's array."""
-
     kept = np.zeros(2)
 
     def values(self, action):
@@ -79,10 +71,8 @@ class KeepsAction(Lander):
         self.kept = np.zeros(2)
 
 
-@fault
+@fault("options", "reset removes the seed from the caller's options.")
 class EatsSeed(Lander):
-    """reset removes the seed from the caller's options."""
-
     def reset(self, options=NOTHING):
         table = super().reset(options)
         if isinstance(options, dict):
@@ -90,10 +80,8 @@ class EatsSeed(Lander):
         return table
 
 
-@fault
+@fault("kept tables", "All tables share one extra_info.")
 class SharedExtra(Lander):
-    """All tables share one extra_info."""
-
     def begin(self):
         super().begin()
         self.shared = {}
@@ -103,10 +91,8 @@ class SharedExtra(Lander):
         return self.shared
 
 
-@fault
+@fault("two instances", "The gusts are of the class, so that instances disturb each other.")
 class SharedWind(Lander):
-    """The gusts are of the class, so that instances disturb each other."""
-
     wind = np.random.default_rng(0)
 
     def seed(self, seed):
@@ -121,96 +107,67 @@ class SharedWind(Lander):
 # -- seeds -----------------------------------------------------------------------------------------------
 
 
-@fault
-class IgnoresSeed(Lander):
-    """The seed is not used."""
-
-    def seed(self, seed):
-        super().seed(None)
-
-
-@fault
-class SeedZero(Lander):
-    """Seed 0 counts as none."""
-
-    def seed(self, seed):
-        super().seed(seed or None)
+replaces(Lander, "seed", {
+    # The seed is not used.
+    "IgnoresSeed -> equal starts": lambda self, seed: Lander.seed(self, None),
+    # Seed 0 counts as none.
+    "SeedZero -> equal starts": lambda self, seed: Lander.seed(self, seed or None),
+})  # fmt: skip
 
 
-@fault
+@fault("", "Every seed gives the same episode.")
 class SameStart(Lander):
-    """Every seed gives the same episode."""
-
     def seed(self, seed):
         self.rng = np.random.default_rng(1)
 
 
-@fault
-class GlobalGusts(Lander):
-    """Gusts come from NumPy's global generator, which the seed does not set."""
+replaces(Lander, "gust", {
+    # Gusts come from NumPy's global generator, which the seed does not set.
+    "GlobalGusts -> equal episodes": lambda self: np.random.normal(0, 0.1, 2),
+    # From frame 24 on the gusts do not follow the seed.
+    "LateNoise -> equal episodes": lambda self: after(24, self.rng, np.random.default_rng(), self).normal(0, 0.1, 2),
+})  # fmt: skip
 
-    def gust(self):
-        return np.random.normal(0, 0.1, 2)
 
-
-@fault
+@fault("generators", "A reset seeds NumPy's global generator.")
 class SeedsGlobal(Lander):
-    """A reset seeds NumPy's global generator."""
-
     def seed(self, seed):
         super().seed(seed)
         if seed is not None:
             np.random.seed(int(seed) % 2**32)
 
 
-@fault
+@fault("generators", "Each step takes a number of Python's global generator, and does not use it.")
 class DrawsGlobal(Lander):
-    """Each step takes a number of Python's global generator, and does not use it."""
-
     def advance(self, values):
         random.random()
         super().advance(values)
 
 
-@fault
+@fault("process", "The start depends on the hash of a text, which differs from process to process.")
 class HashSeed(Lander):
-    """The start depends on the hash of a text, which differs from process to process."""
-
     def begin(self):
         super().begin()
         self.height += hash("lander") % 100 / 100
 
 
-@fault
-class LateNoise(Lander):
-    """From frame 24 on the gusts do not follow the seed."""
-
-    def gust(self):
-        return after(24, self.rng, np.random.default_rng(), self).normal(0, 0.1, 2)
-
-
-@fault
-class RewardOfClock(Lander):
-    """The reward has a part that depends on the clock."""
-
-    def reward(self):
-        return super().reward() * (1 + 1e-3 * (time.perf_counter_ns() % 997) / 997) * 0.9
+changes(Lander, "reward", {
+    # The reward has a part that depends on the clock.
+    "RewardOfClock -> equal episodes":
+        lambda self, right: right * (1 + 1e-3 * (time.perf_counter_ns() % 997) / 997) * 0.9,
+})  # fmt: skip
 
 
-@fault
+@fault("", "A seed of 2**32 or more raises.")
 class LargeSeed(Lander):
-    """A seed of 2**32 or more raises."""
-
     def seed(self, seed):
         super().seed(seed)
         if seed is not None:
             self.rng = np.random.RandomState(seed)
 
 
-@fault
+@fault("equal starts", "The seed is mixed with the number of the episode.")
 class EpisodeCount(Lander):
-    """The seed is mixed with the number of the episode."""
-
     number = 0
 
     def seed(self, seed):
@@ -221,36 +178,28 @@ class EpisodeCount(Lander):
 # -- the process -----------------------------------------------------------------------------------------
 
 
-@fault
+@fault("render", "render draws a gust.")
 class RenderMoves(Lander):
-    """render draws a gust."""
-
     def render(self, options=NOTHING):
         super().render(options)
         self.gust()
 
 
-@fault
+@fault("render", "render returns a picture.")
 class RenderReturns(Lander):
-    """render returns a picture."""
-
     def render(self, options=NOTHING):
         super().render(options)
         return np.zeros((8, 8, 3), np.uint8)
 
 
-@fault
-class RenderTakesAll(Lander):
-    """render accepts a mode that there is not."""
-
-    def render(self, options=NOTHING):
-        return None
+replaces(Lander, "render", {
+    # render accepts a mode that there is not.
+    "RenderTakesAll -> ": lambda self, options=NOTHING: None,
+})  # fmt: skip
 
 
-@fault
+@fault("leftovers", "A thread runs on after close.")
 class LeavesThread(Lander):
-    """A thread runs on after close."""
-
     def __init__(self):
         super().__init__()
         self.thread = None
@@ -262,10 +211,8 @@ class LeavesThread(Lander):
             self.thread.start()
 
 
-@fault
+@fault("leftovers", "A socket stays open after close.")
 class LeavesSocket(Lander):
-    """A socket stays open after close."""
-
     def begin(self):
         super().begin()
         if not hasattr(self, "socket"):
@@ -274,10 +221,8 @@ class LeavesSocket(Lander):
             KEPT.append(self.socket)
 
 
-@fault
+@fault("leftovers", "Each instance leaves a file in the temporary folder.")
 class LeavesFile(Lander):
-    """Each instance leaves a file in the temporary folder."""
-
     def close(self):
         if self.phase != "closed":
             handle, _ = tempfile.mkstemp(prefix="lander")
@@ -285,38 +230,30 @@ class LeavesFile(Lander):
         super().close()
 
 
-@fault
+@fault("left", "The constructor switches NumPy's floating-point errors off.")
 class ChangesNumpy(Lander):
-    """The constructor switches NumPy's floating-point errors off."""
-
     def __init__(self):
         super().__init__()
         np.seterr(all="ignore")
 
 
-@fault
+@fault("leftovers", "A reset changes the process's working directory.")
 class ChangesFolder(Lander):
-    """A reset changes the process's working directory."""
-
     def begin(self):
         super().begin()
         os.chdir(tempfile.gettempdir())
 
 
-@fault
+@fault("spec stays", "The range of the height in the spec changes with the reset.")
 class SpecChanges(Lander):
-    """The range of the height in the spec changes with the reset."""
-
     def begin(self):
         super().begin()
         fields = (Field("height", (), "float64", 0, 90, "m", "above the ground"), *Lander.observation.fields[1:])
         self.observation = Spec("lander_observation", fields)
 
 
-@fault
+@fault("kept tables", "The tables' observation is a proxy of one dictionary that later steps overwrite.")
 class FrozenTables(Lander):
-    """The tables' observation is a proxy of one dictionary that later steps overwrite."""
-
     def begin(self):
         super().begin()
         self.now = {}

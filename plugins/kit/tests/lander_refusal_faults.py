@@ -1,14 +1,14 @@
-"""Faults of refusing illegal actions: each class is the `Lander` with the one fault that its docstring names."""
+"""Faults of refusing illegal actions: each is the `Lander` with one of them."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from plugins.kit.tests.lander import Lander
-from plugins.kit.tests.planting import entry
+from plugins.kit.tests.planting import Planted, planters
 
-FAULTS: dict[str, type[Lander]] = {}
-fault = entry(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, _, replaces = planters(FAULTS)
 
 
 # -- illegal actions -------------------------------------------------------------------------------------
@@ -36,162 +36,99 @@ class Lenient(Lander):
         return plain
 
 
-@fault
-class SecondElement(Lenient):
-    """The second element of the thrust is clipped instead of refused."""
-
-    def forgives(self, problem, action):
-        return problem["code"] == "range" and list(problem["index"]) == [1]
-
-
-@fault
-class BelowOnly(Lenient):
-    """Values below the range are clipped."""
-
-    def forgives(self, problem, action):
-        return problem["code"] == "range" and np.min(action["thrust"]) < -1
-
-
-@fault
-class NanIsZero(Lenient):
-    """NaN is taken for 0."""
-
-    def forgives(self, problem, action):
-        return problem["code"] == "not_finite" and bool(np.isnan(action["thrust"]).any())
-
-
-@fault
-class BigLegs(Lenient):
-    """Any number above 1 extends the legs."""
-
-    def forgives(self, problem, action):
-        return problem["code"] == "range" and problem["field"].endswith("legs")
+replaces(Lenient, "forgives", {
+    # The second element of the thrust is clipped instead of refused.
+    "SecondElement -> refusals":
+        lambda self, problem, action: problem["code"] == "range" and list(problem["index"]) == [1],
+    # Values below the range are clipped.
+    "BelowOnly -> refusals": lambda self, problem, action: problem["code"] == "range" and np.min(action["thrust"]) < -1,
+    # NaN is taken for 0.
+    "NanIsZero -> refusals":
+        lambda self, problem, action: problem["code"] == "not_finite" and bool(np.isnan(action["thrust"]).any()),
+    # Any number above 1 extends the legs.
+    "BigLegs -> refusals":
+        lambda self, problem, action: problem["code"] == "range" and problem["field"].endswith("legs"),
+    # A missing field is taken for 0.
+    "MissingIsZero -> refusals": lambda self, problem, action: problem["code"] == "missing" and hasattr(action, "keys"),
+    # An unknown field is ignored.
+    "UnknownIgnored -> refusals": lambda self, problem, action: problem["code"] == "unknown",
+    # A single number is broadcast to both thrusters.
+    "Broadcast -> refusals":
+        lambda self, problem, action: problem["code"] == "shape" and np.ndim(action["thrust"]) == 0,
+    # Values out of range are refused in the first 8 frames only.
+    "LenientLater -> refusals late": lambda self, problem, action: problem["code"] == "range" and self.frame_no >= 8,
+    # Half a leg is rounded.
+    "HalfLegs -> refusals": lambda self, problem, action: (problem["field"].endswith("legs") and problem["code"] ==
+        "dtype" and np.ndim(action["legs"]) == 0),
+})  # fmt: skip
 
 
-@fault
-class MissingIsZero(Lenient):
-    """A missing field is taken for 0."""
-
-    def forgives(self, problem, action):
-        return problem["code"] == "missing" and hasattr(action, "keys")
-
-
-@fault
-class UnknownIgnored(Lenient):
-    """An unknown field is ignored."""
-
-    def forgives(self, problem, action):
-        return problem["code"] == "unknown"
-
-
-@fault
-class Broadcast(Lenient):
-    """A single number is broadcast to both thrusters."""
-
-    def forgives(self, problem, action):
-        return problem["code"] == "shape" and np.ndim(action["thrust"]) == 0
-
-
-@fault
-class LenientLater(Lenient):
-    """Values out of range are refused in the first 8 frames only."""
-
-    def forgives(self, problem, action):
-        return problem["code"] == "range" and self.frame_no >= 8
-
-
-@fault
-class HalfLegs(Lenient):
-    """Half a leg is rounded."""
-
-    def forgives(self, problem, action):
-        return problem["field"].endswith("legs") and problem["code"] == "dtype" and np.ndim(action["legs"]) == 0
-
-
-@fault
+@fault("refusals", "An action for the frame before is executed.")
 class OldFrames(Lander):
-    """An action for the frame before is executed."""
-
     def problem(self, table):
         problem = super().problem(table)
         late = problem and problem["code"] == "frame_no" and table["frame_no"] == self.frame_no - 1
         return self.broken_rule(table["action"]) if late else problem
 
 
-@fault
+@fault("refusals", "An action for another environment is executed.")
 class AnybodysAction(Lander):
-    """An action for another environment is executed."""
-
     def problem(self, table):
         problem = super().problem(table)
         return self.broken_rule(table["action"]) if problem and problem["code"] == "env_id" else problem
 
 
-@fault
+@fault("refusals", "An illegal action raises.")
 class RaisesOnIllegal(Lander):
-    """An illegal action raises."""
-
     def refusal(self, problem):
         raise ValueError(problem["message"])
 
 
-@fault
-class SilentRefusal(Lander):
-    """An illegal action is refused without an error."""
+replaces(Lander, "refusal", {
+    # An illegal action is refused without an error.
+    "SilentRefusal -> refusals": lambda self, problem: (self.table(), self.reward_table(0.0)),
+    # The error of a refused action is empty.
+    "ErrorWithoutReason -> refusals": lambda self, problem: Lander.refusal(self, {}),
+})  # fmt: skip
 
-    def refusal(self, problem):
-        return self.table(), self.reward_table(0.0)
 
-
-@fault
+@fault("refusals", "An illegal action costs fuel.")
 class RefusalCosts(Lander):
-    """An illegal action costs fuel."""
-
     def refusal(self, problem):
         self.fuel = max(self.fuel - 1, 0)
         return super().refusal(problem)
 
 
-@fault
+@fault("refusals", "A refused action has the reward -1.")
 class RefusalPunishes(Lander):
-    """A refused action has the reward -1."""
-
     def refusal(self, problem):
         table, _ = super().refusal(problem)
         return table, self.reward_table(-1.0)
 
 
-@fault
+@fault("refusals change nothing", "A refused action draws a gust, so that the rest of the episode differs.")
 class RefusalDraws(Lander):
-    """A refused action draws a gust, so that the rest of the episode differs."""
-
     def refusal(self, problem):
         self.gust()
         return super().refusal(problem)
 
 
-@fault
+@fault("refusals", "A refused action advances frame_no.")
 class RefusalCounts(Lander):
-    """A refused action advances frame_no."""
-
     def refusal(self, problem):
         self.frame_no += 1
         return super().refusal(problem)
 
 
-@fault
+@fault("refusals", "A refused action ends the episode.")
 class RefusalEnds(Lander):
-    """A refused action ends the episode."""
-
     def refusal(self, problem):
         self.ended, self.phase = (0, 1), "ended"
         return super().refusal(problem)
 
 
-@fault
+@fault("refusals late", "Refused actions count against the time limit, in secret.")
 class RefusalTicks(Lander):
-    """Refused actions count against the time limit, in secret."""
-
     ticks = 0
 
     def begin(self):
@@ -207,10 +144,8 @@ class RefusalTicks(Lander):
         return landed, int(not landed and self.frame_no + self.ticks >= 30)
 
 
-@fault
+@fault("error passes", "The error of a refused action stays in the next tables.")
 class StickyError(Lander):
-    """The error of a refused action stays in the next tables."""
-
     kept = None
 
     def refusal(self, problem):
@@ -221,18 +156,8 @@ class StickyError(Lander):
         return super().extra() | ({} if self.kept is None else {"error": self.kept})
 
 
-@fault
-class ErrorWithoutReason(Lander):
-    """The error of a refused action is empty."""
-
-    def refusal(self, problem):
-        return super().refusal({})
-
-
-@fault
+@fault("extremes", "The highest legal thrust is refused.")
 class HighBorderRefused(Lander):
-    """The highest legal thrust is refused."""
-
     def broken_rule(self, action):
         problem = super().broken_rule(action)
         if problem is None and np.max(action["thrust"]) >= 1:
@@ -240,10 +165,8 @@ class HighBorderRefused(Lander):
         return problem
 
 
-@fault
+@fault("frames", "The legs can't be extended once the fuel is below 40.")
 class LegsRefused(Lander):
-    """The legs can't be extended once the fuel is below 40."""
-
     def broken_rule(self, action):
         problem = super().broken_rule(action)
         if problem is None and action["legs"] == 1 and self.fuel < 40:

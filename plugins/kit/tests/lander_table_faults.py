@@ -1,4 +1,4 @@
-"""Faults of the tables, and of the course of an episode: each class is the `Lander` with one."""
+"""Faults of the tables, and of the course of an episode: each is the `Lander` with one of them."""
 
 from __future__ import annotations
 
@@ -7,73 +7,62 @@ import time
 import numpy as np
 
 from plugins.kit.tests.lander import Lander
-from plugins.kit.tests.planting import after, entry
+from plugins.kit.tests.planting import Planted, after, planters
 from rlenv_robot.world import NOTHING
 
-FAULTS: dict[str, type[Lander]] = {}
-fault = entry(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 # -- Table 1 ---------------------------------------------------------------------------------------------
 
 
-@fault
+@fault("reset", "env_id has 37 characters.")
 class LongEnvId(Lander):
-    """env_id has 37 characters."""
-
     def __init__(self):
         super().__init__()
         self.env_id = "x" * 37
 
 
-@fault
+@fault("", "Each instance has the same env_id.")
 class SameEnvId(Lander):
-    """Each instance has the same env_id."""
-
     def __init__(self):
         super().__init__()
         self.env_id = "lander"
 
 
-@fault
+@fault("reset", "env_id changes with the second episode.")
 class NewEnvId(Lander):
-    """env_id changes with the second episode."""
-
     def begin(self):
         super().begin()
         if self.phase != "new":
             self.env_id = self.env_id[:30] + "_2"
 
 
-@fault
-class BytesEnvId(Lander):
-    """env_id is bytes in the tables."""
+changes(Lander, "table", {
+    # env_id is bytes in the tables.
+    "BytesEnvId -> reset": lambda self, right: {**right, "env_id": self.env_id.encode()},
+    # frame_no is a float from frame 20 on.
+    "FloatFrame -> frames":
+        lambda self, right: {**right, "frame_no": after(20, self.frame_no, float(self.frame_no), self)},
+    # truncated is None while the episode runs.
+    "NoneFlags -> reset": lambda self, right: {**right, "truncated": self.ended[1] or None},
+    # terminated is text.
+    "TextFlags -> reset": lambda self, right: {**right, "terminated": str(self.ended[0])},
+    # extra_info is a list of pairs.
+    "ExtraIsList -> reset": lambda self, table: {**table, "extra_info": list(table["extra_info"].items())},
+})  # fmt: skip
 
-    def table(self):
-        return {**super().table(), "env_id": self.env_id.encode()}
 
-
-@fault
-class FloatFrame(Lander):
-    """frame_no is a float from frame 20 on."""
-
-    def table(self):
-        return {**super().table(), "frame_no": after(20, self.frame_no, float(self.frame_no), self)}
-
-
-@fault
+@fault("frames", "frame_no jumps by two at frame 25.")
 class FrameSkips(Lander):
-    """frame_no jumps by two at frame 25."""
-
     def advance(self, values):
         super().advance(values)
         self.frame_no += self.frame_no == 24
 
 
-@fault
+@fault("frames", "frame_no counts from just below the end of int32 and passes it.")
 class FrameTooLarge(Lander):
-    """frame_no counts from just below the end of int32 and passes it."""
-
     def begin(self):
         super().begin()
         self.phase = "running"
@@ -87,10 +76,8 @@ class FrameTooLarge(Lander):
         return int(self.height <= 0), 0
 
 
-@fault
+@fault("frames", "The last observation lacks the fuel.")
 class MissingFieldAtEnd(Lander):
-    """The last observation lacks the fuel."""
-
     def seen(self):
         values = super().seen()
         if any(self.ended):
@@ -98,42 +85,24 @@ class MissingFieldAtEnd(Lander):
         return values
 
 
-@fault
-class UndeclaredField(Lander):
-    """The observation has a field that the spec lacks."""
-
-    def seen(self):
-        return {**super().seen(), "goal": np.zeros(2)}
-
-
-@fault
-class DoubleVelocity(Lander):
-    """The velocity is float64 after the reset."""
-
-    def seen(self):
-        return {**super().seen(), "velocity": after(1, self.velocity.astype(np.float32), self.velocity, self)}
-
-
-@fault
-class RowVelocity(Lander):
-    """The velocity has shape (1, 2)."""
-
-    def seen(self):
-        return {**super().seen(), "velocity": self.velocity.astype(np.float32)[None]}
+changes(Lander, "seen", {
+    # The observation has a field that the spec lacks.
+    "UndeclaredField -> reset": lambda self, right: {**right, "goal": np.zeros(2)},
+    # The velocity is float64 after the reset.
+    "DoubleVelocity -> frames":
+        lambda self, right: {**right, "velocity": after(1, self.velocity.astype(np.float32), self.velocity, self)},
+    # The velocity has shape (1, 2).
+    "RowVelocity -> reset": lambda self, right: {**right, "velocity": self.velocity.astype(np.float32)[None]},
+    # The height is NaN in a single frame, the 33rd.
+    "LateNan -> frames":
+        lambda self, right: {**right, "height": np.array(np.nan if self.frame_no == 33 else self.height)},
+    # The fuel falls below its declared 0 towards the end.
+    "NegativeFuel -> frames": lambda self, right: {**right, "fuel": np.array(self.fuel - 15, np.int32)},
+})  # fmt: skip
 
 
-@fault
-class LateNan(Lander):
-    """The height is NaN in a single frame, the 33rd."""
-
-    def seen(self):
-        return {**super().seen(), "height": np.array(np.nan if self.frame_no == 33 else self.height)}
-
-
-@fault
+@fault("reset", "The first height is above the declared range, in one of two episodes.")
 class HighAtReset(Lander):
-    """The first height is above the declared range, in one of two episodes."""
-
     def begin(self):
         super().begin()
         self.number = getattr(self, "number", 0) + 1
@@ -145,27 +114,15 @@ class HighAtReset(Lander):
         }
 
 
-@fault
-class NegativeFuel(Lander):
-    """The fuel falls below its declared 0 towards the end."""
-
-    def seen(self):
-        return {**super().seen(), "fuel": np.array(self.fuel - 15, np.int32)}
-
-
-@fault
+@fault("frames", "terminated is 2 at a crash.")
 class TerminatedTwo(Lander):
-    """terminated is 2 at a crash."""
-
     def ends(self):
         landed, late = super().ends()
         return 2 * landed, late
 
 
-@fault
+@fault("frames", "truncated is missing in the last table.")
 class NoTruncated(Lander):
-    """truncated is missing in the last table."""
-
     def table(self):
         table = super().table()
         if any(self.ended):
@@ -173,223 +130,134 @@ class NoTruncated(Lander):
         return table
 
 
-@fault
-class NoneFlags(Lander):
-    """truncated is None while the episode runs."""
-
-    def table(self):
-        return {**super().table(), "truncated": self.ended[1] or None}
+changes(Lander, "reset", {
+    # reset returns the observation and an info.
+    "GymnasiumReset -> reset": lambda self, right: (right, {}),
+})  # fmt: skip
 
 
-@fault
-class TextFlags(Lander):
-    """terminated is text."""
-
-    def table(self):
-        return {**super().table(), "terminated": str(self.ended[0])}
-
-
-@fault
-class ExtraIsList(Lander):
-    """extra_info is a list of pairs."""
-
-    def table(self):
-        table = super().table()
-        return {**table, "extra_info": list(table["extra_info"].items())}
-
-
-@fault
-class GymnasiumReset(Lander):
-    """reset returns the observation and an info."""
-
-    def reset(self, options=NOTHING):
-        return super().reset(options), {}
-
-
-@fault
+@fault("frames", "step returns five values.")
 class GymnasiumStep(Lander):
-    """step returns five values."""
-
     def step(self, action, extra_info=NOTHING):
         table, reward = super().step(action, extra_info)
         return table, reward["reward"], table["terminated"], table["truncated"], {}
 
 
-@fault
-class SwappedTables(Lander):
-    """step returns the reward before the observation."""
-
-    def step(self, action, extra_info=NOTHING):
-        return super().step(action, extra_info)[::-1]
+changes(Lander, "step", {
+    # step returns the reward before the observation.
+    "SwappedTables -> frames": lambda self, right: right[::-1],
+})  # fmt: skip
 
 
-@fault
-class NeedsOptions(Lander):
-    """reset can't be called without options."""
-
-    def reset(self, options):
-        return super().reset(options)
+replaces(Lander, "reset", {
+    # reset can't be called without options.
+    "NeedsOptions -> plain reset": lambda self, options: Lander.reset(self, options),
+})  # fmt: skip
 
 
-@fault
-class NeedsExtraInfo(Lander):
-    """step can't be called without extra_info."""
-
-    def step(self, action, extra_info):
-        return super().step(action, extra_info)
-
-
-@fault
-class RefusesExtraInfo(Lander):
-    """step takes no extra_info."""
-
-    def step(self, action):
-        return super().step(action)
+replaces(Lander, "step", {
+    # step can't be called without extra_info.
+    "NeedsExtraInfo -> frames": lambda self, action, extra_info: Lander.step(self, action, extra_info),
+    # step takes no extra_info.
+    "RefusesExtraInfo -> options": lambda self, action: Lander.step(self, action),
+})  # fmt: skip
 
 
 # -- Table 3 ---------------------------------------------------------------------------------------------
 
 
-@fault
-class RewardOfBefore(Lander):
-    """The reward's frame_no is that of the frame before."""
-
-    def reward_table(self, reward):
-        return {**super().reward_table(reward), "frame_no": max(self.frame_no - 1, 0)}
-
-
-@fault
-class RewardOfAnother(Lander):
-    """The reward's env_id is its class."""
-
-    def reward_table(self, reward):
-        return {**super().reward_table(reward), "env_id": "Lander"}
+changes(Lander, "reward_table", {
+    # The reward's frame_no is that of the frame before.
+    "RewardOfBefore -> frames": lambda self, right: {**right, "frame_no": max(self.frame_no - 1, 0)},
+    # The reward's env_id is its class.
+    "RewardOfAnother -> frames": lambda self, right: {**right, "env_id": "Lander"},
+})  # fmt: skip
 
 
-@fault
-class RewardAtEndNan(Lander):
-    """The last reward is NaN."""
-
-    def reward(self):
-        return float("nan") if any(self.ended) else super().reward()
+replaces(Lander, "reward", {
+    # The last reward is NaN.
+    "RewardAtEndNan -> frames": lambda self: float("nan") if any(self.ended) else Lander.reward(self),
+})  # fmt: skip
 
 
-@fault
-class RewardTooLow(Lander):
-    """The reward of a fast fall is below its declared range."""
-
-    def reward(self):
-        return super().reward() - 2.5 * (self.frame_no == 28)
-
-
-@fault
-class RewardArray(Lander):
-    """The reward is an array of one element."""
-
-    def reward(self):
-        return np.array([super().reward()])
+changes(Lander, "reward", {
+    # The reward of a fast fall is below its declared range.
+    "RewardTooLow -> frames": lambda self, right: right - 2.5 * (self.frame_no == 28),
+    # The reward is an array of one element.
+    "RewardArray -> frames": lambda self, right: np.array([right]),
+    # There is no reward in the first ten frames.
+    "RewardNone -> frames": lambda self, right: after(10, None, right, self),
+    # The reward is a mapping, although there is one agent and the description has a number.
+    "RewardByAgent -> frames": lambda self, right: {"lander": right, "gust": "none"},
+})  # fmt: skip
 
 
-@fault
-class RewardNone(Lander):
-    """There is no reward in the first ten frames."""
-
-    def reward(self):
-        return after(10, None, super().reward(), self)
-
-
-@fault
-class RewardByAgent(Lander):
-    """The reward is a mapping, although there is one agent and the description has a number."""
-
-    def reward(self):
-        return {"lander": super().reward(), "gust": "none"}
-
-
-@fault
-class RewardWithoutFrame(Lander):
-    """Table 3 lacks frame_no."""
-
-    def reward_table(self, reward):
-        return {"env_id": self.env_id, "reward": reward}
+replaces(Lander, "reward_table", {
+    # Table 3 lacks frame_no.
+    "RewardWithoutFrame -> frames": lambda self, reward: {"env_id": self.env_id, "reward": reward},
+})  # fmt: skip
 
 
 # -- the life of an episode ------------------------------------------------------------------------------
 
 
-@fault
+@fault("after the end", "A step after the end goes on.")
 class StepsAfterEnd(Lander):
-    """A step after the end goes on."""
-
     def step(self, action, extra_info=NOTHING):
         if self.phase == "ended":
             self.phase = "running"
         return super().step(action, extra_info)
 
 
-@fault
+@fault("after the end", "A step after the end begins the next episode.")
 class ResetsSilently(Lander):
-    """A step after the end begins the next episode."""
-
     def step(self, action, extra_info=NOTHING):
         if self.phase == "ended":
             return self.reset(), self.reward_table(0.0)
         return super().step(action, extra_info)
 
 
-@fault
+@fault("too early", "A step before the first reset begins an episode.")
 class StepsBeforeReset(Lander):
-    """A step before the first reset begins an episode."""
-
     def step(self, action, extra_info=NOTHING):
         if self.phase == "new":
             self.reset()
         return super().step(action, extra_info)
 
 
-@fault
+@fault("closed", "A reset after close is accepted.")
 class OpensAgain(Lander):
-    """A reset after close is accepted."""
-
     def reset(self, options=NOTHING):
         self.phase = "new"
         return super().reset(options)
 
 
-@fault
+@fault("closed", "The second close raises.")
 class ClosesOnce(Lander):
-    """The second close raises."""
-
     def close(self):
         if self.phase == "closed":
             raise RuntimeError("closed")
         super().close()
 
 
-@fault
+@fault("after the end", "The second episode has ended when it begins.")
 class EndsAtOnce(Lander):
-    """The second episode has ended when it begins."""
-
     def reset(self, options=NOTHING):
         again = self.phase != "new"
         table = super().reset(options)
         return {**table, "truncated": 1} if again else table
 
 
-@fault
+@fault("equal starts", "A reset keeps the velocity of the episode before.")
 class KeepsVelocity(Lander):
-    """A reset keeps the velocity of the episode before."""
-
     def begin(self):
         before = self.velocity
         super().begin()
         self.velocity = self.velocity + 0.5 * before
 
 
-@fault
+@fault("after the end", "truncated is 1 in one frame, and the episode goes on.")
 class UndeadTruncation(Lander):
-    """truncated is 1 in one frame, and the episode goes on."""
-
     def ends(self):
         return (0, 1) if self.frame_no == 12 else super().ends()
 
@@ -399,20 +267,16 @@ class UndeadTruncation(Lander):
         return super().step(action, extra_info)
 
 
-@fault
+@fault("frames", "A legal action raises at frame 30.")
 class RaisesLate(Lander):
-    """A legal action raises at frame 30."""
-
     def advance(self, values):
         if self.frame_no == 30:
             raise ZeroDivisionError("division by zero")
         super().advance(values)
 
 
-@fault
+@fault("frames", "A step hangs at frame 15.")
 class HangsLate(Lander):
-    """A step hangs at frame 15."""
-
     def advance(self, values):
         if self.frame_no == 15:
             time.sleep(3600)

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 
 from plugins.kit.tests.plain import Sleds
-from plugins.kit.tests.planting import planter
+from plugins.kit.tests.planting import Planted, planters
 
-FAULTS: dict[type, str] = {}
-"""Class of a broken environment -> key of a check that must fail."""
-
-fault = planter(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 @fault("frames")
@@ -45,10 +43,9 @@ class ObservationIsTheState(Sleds):
         return {**super().observed(), "position": self.position}
 
 
-@fault("overwritten tables")
-class WritingReachesTheState(Sleds):
-    def observed(self) -> Any:
-        return {**super().observed(), "velocity": self.velocity}
+changes(Sleds, "observed", {
+    "WritingReachesTheState -> overwritten tables": lambda self, right: {**right, "velocity": self.velocity},
+})  # fmt: skip
 
 
 @fault("overwritten tables")
@@ -85,10 +82,10 @@ class ScalesTheActionInPlace(Sleds):
         return np.array(action["force"] * np.float32(0.5), np.float32), int(action["gear"])
 
 
-@fault("equal episodes")
-class PopsFromTheAction(Sleds):
-    def taken(self, action: Any) -> Any:
-        return np.array(action.pop("force"), np.float32), int(action.pop("gear"))
+replaces(Sleds, "taken", {
+    "PopsFromTheAction -> equal episodes":
+        lambda self, action: (np.array(action.pop("force"), np.float32), int(action.pop("gear"))),
+})  # fmt: skip
 
 
 @fault("forms")

@@ -1,45 +1,75 @@
-"""Plant faults: enter classes that break a contract into tables of faults."""
+"""Plant faults: a fault is a correct world of which one thing is changed, and the check that must see it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hal import Field, RobotSpec, Spec
 
-__all__ = ["after", "entry", "planter", "with_sensor"]
-
-_Type = TypeVar("_Type", bound=type)
+__all__ = ["Planted", "after", "planters", "with_sensor"]
 
 
-def planter(faults: dict[type, str]) -> Callable[[str], Callable[[type], type]]:
-    """Return a decorator that takes the key of the check that must fail, and enters its class into the table."""
+@dataclass(frozen=True)
+class Planted:
+    """A planted fault.
 
-    def fault(key: str) -> Callable[[type], type]:
-        def enter(kind: type) -> type:
-            faults[kind] = key
-            return kind
-
-        return enter
-
-    return fault
-
-
-def entry(faults: dict[str, _Type]) -> Callable[[_Type], _Type]:
-    """Return a decorator that enters its class into the table by the class's name; whichever check may see the fault.
-
-    Raises:
-        ValueError: the decorated class has the name of an earlier one.
+    Attributes:
+        name: of the fault.
+        made: the broken class.
+        keys: of the checks of which one must fail; empty if no check accuses it (`NOT_SEEN` in ``test_faults.py``).
     """
 
-    def fault(kind: _Type) -> _Type:
-        if kind.__name__ in faults:
-            raise ValueError(f"there are two faults {kind.__name__}, expected one of each name")
-        faults[kind.__name__] = kind
-        return kind
+    name: str
+    made: Any
+    keys: tuple[str, ...]
 
-    return fault
+
+Planter = Callable[[Any, str, dict[str, Callable[..., Any]]], None]
+
+
+def planters(faults: dict[str, Planted]) -> tuple[Callable[..., Callable[[type], type]], Planter, Planter]:
+    """Return three ways to enter faults into a table.
+
+    The first is a decorator of broken classes. It takes the key of the check that must see the fault, or several keys
+    joined by "or", and words on the fault if its name does not say it.
+
+    The others take a correct class, the name of one of its methods, and a row for each fault: ``"name -> key"`` and a
+    function. The second one calls the function with the subject and what the correct method returned, the third one in
+    place of the method.
+    """
+
+    def enter(made: type, key: str) -> None:
+        if made.__name__ in faults:
+            raise ValueError(f"there are two faults {made.__name__}, expected one of each name")
+        faults[made.__name__] = Planted(made.__name__, made, tuple(filter(None, key.split(" or "))))
+
+    def fault(key: str, words: str = "") -> Callable[[type], type]:
+        def decorate(made: type) -> type:
+            made.__doc__ = words or made.__doc__
+            enter(made, key)
+            return made
+
+        return decorate
+
+    def replaces(world: Any, method: str, rows: dict[str, Callable[..., Any]]) -> None:
+        for row, function in rows.items():
+            name, _, key = row.partition(" -> ")
+            enter(type(name, (world,), {method: function}), key)
+
+    def changes(world: Any, method: str, rows: dict[str, Callable[..., Any]]) -> None:
+        right = getattr(world, method)
+        replaces(world, method, {row: _changing(right, change) for row, change in rows.items()})
+
+    return fault, changes, replaces
+
+
+def _changing(right: Callable[..., Any], change: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def method(self: Any, *arguments: Any) -> Any:
+        return change(self, right(self, *arguments))
+
+    return method
 
 
 def after(frame: int, right: Any, wrong: Any, env: Any) -> Any:

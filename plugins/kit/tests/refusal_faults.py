@@ -9,24 +9,20 @@ import numpy as np
 
 from hal import Field
 from plugins.kit.tests.plain import Sleds
-from plugins.kit.tests.planting import planter
+from plugins.kit.tests.planting import Planted, planters
 
-FAULTS: dict[type, str] = {}
-"""Class of a broken environment -> key of a check that must fail."""
-
-fault = planter(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, _, replaces = planters(FAULTS)
 
 
-@fault("borders")
-class UpperBorderIsRefused(Sleds):
-    def wrong(self, field: Field, value: Any) -> str:
-        return super().wrong(field, value) or ("too large" if field.shape and (value >= 1).any() else "")
-
-
-@fault("borders")
-class LowestGearIsRefused(Sleds):
-    def wrong(self, field: Field, value: Any) -> str:
-        return super().wrong(field, value) or ("too small" if not field.shape and value < 1 else "")
+replaces(Sleds, "wrong", {
+    "UpperBorderIsRefused -> borders": lambda self, field, value: (Sleds.wrong(self, field, value) or ("too large" if
+        field.shape and (value >= 1).any() else "")),
+    "LowestGearIsRefused -> borders": lambda self, field, value: (Sleds.wrong(self, field, value) or ("too small" if not
+        field.shape and value < 1 else "")),
+    "TruthCountsAsNumber -> refusals": lambda self, field, value: (Sleds.wrong(self, field, value.astype(float) if
+        value.dtype == bool and field.shape else value)),
+})  # fmt: skip
 
 
 class Illegal(Sleds):
@@ -110,12 +106,6 @@ class FractionsOfGearsAreCut(Sleds):
 
 
 @fault("refusals")
-class TruthCountsAsNumber(Sleds):
-    def wrong(self, field: Field, value: Any) -> str:
-        return super().wrong(field, value.astype(float) if value.dtype == bool and field.shape else value)
-
-
-@fault("refusals")
 class BroadcastsShapes(Sleds):
     def wrong(self, field: Field, value: Any) -> str:
         return super().wrong(field, np.broadcast_to(value, field.shape) if value.ndim == 0 else value)
@@ -154,10 +144,9 @@ class RefusalEndsTheEpisode(Sleds):
         return {**table, "truncated": 1}, reward
 
 
-@fault("refusals")
-class RefusalSaysNothing(Sleds):
-    def refusal(self, error: Any) -> Any:
-        return super().refusal("  ")
+replaces(Sleds, "refusal", {
+    "RefusalSaysNothing -> refusals": lambda self, error: Sleds.refusal(self, "  "),
+})  # fmt: skip
 
 
 @fault("kept refusals")

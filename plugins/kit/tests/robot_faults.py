@@ -26,7 +26,7 @@ from hal import (
     StreamSpec,
     Violation,
 )
-from plugins.kit.tests.planting import planter
+from plugins.kit.tests.planting import Planted, planters
 
 _NAMES = ("base", "shoulder", "wrist")
 
@@ -142,83 +142,42 @@ class RealArm(Arm):
         super().place(target)
 
 
-FAULTS: dict[type, str] = {}
-"""Class of a broken robot -> key of a check that must fail."""
-
-
-fault = planter(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 # -- images ------------------------------------------------------------------------------------------------------
 
 
-@fault("images")
-class ImageOfAnotherSize(Arm):
-    def pixels(self) -> Any:
-        return np.zeros((8, 6, 3), np.uint8)
+replaces(Arm, "pixels", {
+    "ImageOfAnotherSize -> images": lambda self: np.zeros((8, 6, 3), np.uint8),
+    "ImageOfFloats -> images": lambda self: np.zeros((6, 8, 3)),
+})  # fmt: skip
 
 
-@fault("images")
-class ImageOfFloats(Arm):
-    def pixels(self) -> Any:
-        return np.zeros((6, 8, 3))
-
-
-@fault("images")
-class ImageOfUnknownEncoding(Arm):
-    def images(self) -> Any:
-        return {"front": Image(self.pixels(), "bgr8", self.now)}
-
-
-@fault("images")
-class NoJpeg(Arm):
-    def images(self) -> Any:
-        return {"front": Image(b"\x89PNG and so on", "jpeg", self.now)}
-
-
-@fault("images")
-class ImageFromTheFuture(Arm):
-    def images(self) -> Any:
-        return {"front": Image(self.pixels(), "rgb8", self.now + 50_000_000)}
-
-
-@fault("images")
-class ImageIsOld(Arm):
-    def images(self) -> Any:
-        return {"front": Image(self.pixels(), "rgb8", self.now - 4_000_000_000)}
-
-
-@fault("images")
-class ImageIsNoImage(Arm):
-    def images(self) -> Any:
-        return {"front": self.pixels()}
-
-
-@fault("states")
-class ImageOfAnUnknownCamera(Arm):
-    def images(self) -> Any:
-        return {"back": Image(self.pixels(), "rgb8", self.now)}
+replaces(Arm, "images", {
+    "ImageOfUnknownEncoding -> images": lambda self: {"front": Image(self.pixels(), "bgr8", self.now)},
+    "NoJpeg -> images": lambda self: {"front": Image(b"\x89PNG and so on", "jpeg", self.now)},
+    "ImageFromTheFuture -> images": lambda self: {"front": Image(self.pixels(), "rgb8", self.now + 50_000_000)},
+    "ImageIsOld -> images": lambda self: {"front": Image(self.pixels(), "rgb8", self.now - 4_000_000_000)},
+    "ImageIsNoImage -> images": lambda self: {"front": self.pixels()},
+    "ImageOfAnUnknownCamera -> states": lambda self: {"back": Image(self.pixels(), "rgb8", self.now)},
+})  # fmt: skip
 
 
 # -- times -------------------------------------------------------------------------------------------------------
 
 
-@fault("states")
-class SampleTooOld(Arm):
-    def ages(self) -> Any:
-        return {"angle": 150_000_000}
+replaces(Arm, "ages", {
+    "SampleTooOld -> states": lambda self: {"angle": 150_000_000},
+    "AgeInSeconds -> states": lambda self: {"angle": 0.002},
+})  # fmt: skip
 
 
-@fault("states")
-class AgeInSeconds(Arm):
-    def ages(self) -> Any:
-        return {"angle": 0.002}
-
-
-@fault("periods")
-class StampsInMicroseconds(Arm):
-    def stamp(self) -> int:
-        return self.now // 1000
+replaces(Arm, "stamp", {
+    "StampsInMicroseconds -> periods": lambda self: self.now // 1000,
+    "StampsFallNowAndThen -> stamps": lambda self: self.now - (50_000_000 if self.now // 20_000_000 % 5 == 0 else 0),
+})  # fmt: skip
 
 
 @fault("periods")
@@ -226,12 +185,6 @@ class TwoPeriodsAStep(Arm):
     def advance(self) -> None:
         super().advance()
         super().advance()
-
-
-@fault("stamps")
-class StampsFallNowAndThen(Arm):
-    def stamp(self) -> int:
-        return self.now - (50_000_000 if self.now // 20_000_000 % 5 == 0 else 0)
 
 
 # -- motion ------------------------------------------------------------------------------------------------------
@@ -243,10 +196,10 @@ class OneSignIsWrong(Arm):
         return super().measured() * np.array([1, 1, -1], np.float32)
 
 
-@fault("follows")
-class TwoJointsAreSwapped(Arm):
-    def measured(self) -> Any:
-        return super().measured()[[1, 0, 2]]
+changes(Arm, "measured", {
+    "TwoJointsAreSwapped -> follows": lambda self, right: right[[1, 0, 2]],
+    "ZeroIsElsewhere -> follows": lambda self, right: right + np.float32(1.2),
+})  # fmt: skip
 
 
 @fault("follows")
@@ -294,12 +247,6 @@ class NothingMoves(Arm):
 
 
 @fault("follows")
-class ZeroIsElsewhere(Arm):
-    def measured(self) -> Any:
-        return super().measured() + np.float32(1.2)
-
-
-@fault("follows")
 class AllJointsMoveTogether(Arm):
     def advance(self) -> None:
         target = self.target
@@ -308,22 +255,11 @@ class AllJointsMoveTogether(Arm):
         self.target = target
 
 
-@fault("applied")
-class AppliedIsElsewhere(Arm):
-    def told(self) -> Any:
-        return {"target": (self.target * np.float32(0.9)).clip(-2, 2)}
-
-
-@fault("applied")
-class AppliedNeverChanges(Arm):
-    def told(self) -> Any:
-        return {"target": np.array([0, 0.5, -0.5], np.float32)}
-
-
-@fault("applied")
-class AppliedIsMeasured(Arm):
-    def told(self) -> Any:
-        return {"target": self.measured().clip(-2, 2)}
+replaces(Arm, "told", {
+    "AppliedIsElsewhere -> applied": lambda self: {"target": (self.target * np.float32(0.9)).clip(-2, 2)},
+    "AppliedNeverChanges -> applied": lambda self: {"target": np.array([0, 0.5, -0.5], np.float32)},
+    "AppliedIsMeasured -> applied": lambda self: {"target": self.measured().clip(-2, 2)},
+})  # fmt: skip
 
 
 @fault("speed or command")  # by the number of periods before, which is that of this machine's speed
@@ -350,16 +286,15 @@ class GoesNearElsewhereThanHome(Arm):
         super().place(self.target)
 
 
-@fault("places")
-class IgnoresTheStart(Arm):
-    def reset(self, options: Any) -> RobotState:
-        return super().reset({key: value for key, value in options.items() if key != "start"})
+replaces(Arm, "reset", {
+    "IgnoresTheStart -> places":
+        lambda self, options: Arm.reset(self, {key: value for key, value in options.items() if key != "start"}),
+})  # fmt: skip
 
 
-@fault("reset speed")
-class FliesHome(RealArm):
-    def place(self, target: np.ndarray) -> None:
-        Arm.place(self, target)
+replaces(RealArm, "place", {
+    "FliesHome -> reset speed": lambda self, target: Arm.place(self, target),
+})  # fmt: skip
 
 
 # -- stops -------------------------------------------------------------------------------------------------------
@@ -555,16 +490,14 @@ class StepEndsTheProcess(Arm):
             sys.exit(3)
 
 
-@fault("states")
-class FaultsAreAList(Arm):
-    def read(self) -> RobotState:
-        return super().read()._replace(faults=[Fault("hot", "base", "it is hot")])  # type: ignore[arg-type]
+changes(Arm, "read", {
+    "FaultsAreAList -> states": lambda self, right: right._replace(faults=[Fault("hot", "base", "it is hot")]),
+})  # fmt: skip
 
 
-@fault("states")
-class MeasuresBeyondItsRange(Arm):
-    def sensors(self) -> Any:
-        return {**super().sensors(), "current": np.full(3, 11, np.float32)}
+changes(Arm, "sensors", {
+    "MeasuresBeyondItsRange -> states": lambda self, right: {**right, "current": np.full(3, 11, np.float32)},
+})  # fmt: skip
 
 
 # -- legal commands, and what else goes on -----------------------------------------------------------------------
@@ -685,13 +618,11 @@ class Sampled(Arm):
         return self.number
 
 
-@fault("streams")
-class SamplesInDisorder(Sampled):
-    def stamps(self) -> tuple[int, ...]:
-        return self.now, self.now - 10_000_000
+replaces(Sampled, "stamps", {
+    "SamplesInDisorder -> streams": lambda self: (self.now, self.now - 10_000_000),
+})  # fmt: skip
 
 
-@fault("streams")
-class NamesSamplesToCome(Sampled):
-    def used(self) -> int:
-        return self.number + 5
+replaces(Sampled, "used", {
+    "NamesSamplesToCome -> streams": lambda self: self.number + 5,
+})  # fmt: skip

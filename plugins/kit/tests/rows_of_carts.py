@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from plugins.kit.tests.carts import Carts
-from plugins.kit.tests.planting import entry
+from plugins.kit.tests.planting import Planted, planters
 from plugins.kit.tests.rows_of_landers import Landers, RowSeeds, SeedsOfRowZero
 
-FAULTS: dict[str, type[RowsOfCarts]] = {}
-fault = entry(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, _ = planters(FAULTS)
 
 
 class SeededCarts(RowSeeds, Carts):
@@ -51,10 +51,8 @@ class RowsOfCarts(Landers):
         }
 
 
-@fault
+@fault("frames", "The rewards name the left agent alone, from frame 8 on.")
 class RewardsOfOne(RowsOfCarts):
-    """The rewards name the left agent alone, from frame 8 on."""
-
     def rewards(self, stacked, rewards):
         table = super().rewards(stacked, rewards)
         if stacked["frame_no"].max() >= 8:
@@ -62,10 +60,8 @@ class RewardsOfOne(RowsOfCarts):
         return table
 
 
-@fault
+@fault("single", "The agents' rewards are exchanged in row 0: for `single=`.")
 class RewardsExchanged(RowsOfCarts):
-    """The agents' rewards are exchanged in row 0: for `single=`."""
-
     def rewards(self, stacked, rewards):
         table = super().rewards(stacked, rewards)
         left, right = table["reward"]["left"], table["reward"]["right"]
@@ -73,19 +69,14 @@ class RewardsExchanged(RowsOfCarts):
         return table
 
 
-@fault
-class RewardsSummed(RowsOfCarts):
-    """The rewards are sums over the agents."""
-
-    def rewards(self, stacked, rewards):
-        table = super().rewards(stacked, rewards)
-        return table | {"reward": sum(table["reward"].values())}
+changes(RowsOfCarts, "rewards", {
+    # The rewards are sums over the agents.
+    "RewardsSummed -> single": lambda self, table: table | {"reward": sum(table["reward"].values())},
+})  # fmt: skip
 
 
-@fault
+@fault("frames", "The right agent of the last row earns NaN at frame 9.")
 class RewardNanOfOne(RowsOfCarts):
-    """The right agent of the last row earns NaN at frame 9."""
-
     def rewards(self, stacked, rewards):
         table = super().rewards(stacked, rewards)
         if stacked["frame_no"][-1] == 9:
@@ -93,37 +84,29 @@ class RewardNanOfOne(RowsOfCarts):
         return table
 
 
-@fault
-class NoMapping(RowsOfCarts):
-    """The tables have no mapping to the agents' own observations."""
-
-    def stack(self, tables, flags=True):
-        return super().stack(tables, flags) | {"extra_info": {}}
+changes(RowsOfCarts, "stack", {
+    # The tables have no mapping to the agents' own observations.
+    "NoMapping -> frames": lambda self, right: right | {"extra_info": {}},
+})  # fmt: skip
 
 
-@fault
+@fault("frames", "The mapping lacks the right agent from frame 5 on.")
 class MappingOfOne(RowsOfCarts):
-    """The mapping lacks the right agent from frame 5 on."""
-
     def own(self, tables):
         own = super().own(tables)
         return own if tables[0]["frame_no"] < 5 else {"left": own["left"]}
 
 
-@fault
+@fault("frames", "The right agent's own ball lacks the last row.")
 class MappingShort(RowsOfCarts):
-    """The right agent's own ball lacks the last row."""
-
     def own(self, tables):
         own = super().own(tables)
         own["right"]["ball"] = own["right"]["ball"][:-1]
         return own
 
 
-@fault
+@fault("rows apart", "The right agents of all rows follow that of row 0.")
 class OneAgentMovesAll(RowsOfCarts):
-    """The right agents of all rows follow that of row 0."""
-
     def step(self, action):
         if isinstance(action, dict) and isinstance(action.get("action"), dict) and "right_push" in action["action"]:
             push = np.array(action["action"]["right_push"])

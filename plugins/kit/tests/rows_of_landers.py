@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from plugins.kit.tests.lander import Lander
-from plugins.kit.tests.planting import entry
+from plugins.kit.tests.planting import Planted, planters
 from rlenv_robot.world import NOTHING
 
-FAULTS: dict[str, type] = {}
-fault = entry(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 class RowSeeds:
@@ -147,42 +147,24 @@ class Landers:
         self.open = False
 
 
-@fault
-class RowsSwapped(Landers):
-    """The action of row 0 moves row 1, and the other way round."""
-
-    def part(self, values, i):
-        return np.asarray(values)[i ^ 1 if i ^ 1 < self.num_envs else i]
-
-
-@fault
-class FirstActionForAll(Landers):
-    """The legs of all rows follow row 0."""
-
-    def part(self, values, i):
-        return np.asarray(values)[0 if np.ndim(values) == 1 else i]
+replaces(Landers, "part", {
+    # The action of row 0 moves row 1, and the other way round.
+    "RowsSwapped -> rows apart": lambda self, values, i: np.asarray(values)[i ^ 1 if i ^ 1 < self.num_envs else i],
+    # The legs of all rows follow row 0.
+    "FirstActionForAll -> refusals": lambda self, values, i: np.asarray(values)[0 if np.ndim(values) == 1 else i],
+})  # fmt: skip
 
 
-@fault
-class SameSeedForAll(Landers):
-    """All rows have the same episodes."""
-
-    def seeds(self, i):
-        return self.key, 0, self.episodes[i]
-
-
-@fault
-class SeedOfNumber(Landers):
-    """A row's episodes depend on the number of rows."""
-
-    def seeds(self, i):
-        return self.key, i + self.num_envs, self.episodes[i]
+replaces(Landers, "seeds", {
+    # All rows have the same episodes.
+    "SameSeedForAll -> equal episodes": lambda self, i: (self.key, 0, self.episodes[i]),
+    # A row's episodes depend on the number of rows.
+    "SeedOfNumber -> size": lambda self, i: (self.key, i + self.num_envs, self.episodes[i]),
+})  # fmt: skip
 
 
-@fault
+@fault("refusals", "An illegal action of one row holds all rows.")
 class IllegalStopsAll(Landers):
-    """An illegal action of one row holds all rows."""
-
     def step(self, action):
         self.check(action)
         legal = [
@@ -196,20 +178,16 @@ class IllegalStopsAll(Landers):
         return stacked, self.rewards(stacked, np.zeros(self.num_envs))
 
 
-@fault
+@fault("refusals", "An illegal value in one row raises for all.")
 class IllegalRaises(Landers):
-    """An illegal value in one row raises for all."""
-
     def check(self, action):
         super().check(action)
         if np.max(np.abs(action["action"]["thrust"])) > 1:
             raise ValueError("out of range")
 
 
-@fault
+@fault("refusals", "The error of row i is listed as row 0's.")
 class ErrorAtWrongRow(Landers):
-    """The error of row i is listed as row 0's."""
-
     def step(self, action):
         stacked, rewards = super().step(action)
         errors = stacked["extra_info"].get("error")
@@ -218,27 +196,21 @@ class ErrorAtWrongRow(Landers):
         return stacked, rewards
 
 
-@fault
-class ResetOfSomeResetsAll(Landers):
-    """A reset of some rows resets all."""
-
-    def reset(self, options=NOTHING):
-        return super().reset({name: value for name, value in options.items() if name != "ids"})
-
-
-@fault
-class FloatFlags(Landers):
-    """The flags are bool."""
-
-    def stack(self, tables, flags=True):
-        table = super().stack(tables, flags)
-        return table | {"terminated": table["terminated"].astype(float)}
+replaces(Landers, "reset", {
+    # A reset of some rows resets all.
+    "ResetOfSomeResetsAll -> some": lambda self, options=NOTHING: (Landers.reset(self, {name: value for name, value in
+        options.items() if name != "ids"})),
+})  # fmt: skip
 
 
-@fault
+changes(Landers, "stack", {
+    # The flags are bool.
+    "FloatFlags -> reset": lambda self, table: table | {"terminated": table["terminated"].astype(float)},
+})  # fmt: skip
+
+
+@fault("ownership", "The tables are the batch's own arrays.")
 class SharedTables(Landers):
-    """The tables are the batch's own arrays."""
-
     def stack(self, tables, flags=True):
         table = super().stack(tables, flags)
         if not hasattr(self, "out"):
@@ -248,10 +220,8 @@ class SharedTables(Landers):
         return table | {"observation": self.out}
 
 
-@fault
+@fault("ends", "An ended row goes on.")
 class EndedRowMoves(Landers):
-    """An ended row goes on."""
-
     def step(self, action):
         for row in self.rows:
             if row.phase == "ended":
@@ -259,10 +229,8 @@ class EndedRowMoves(Landers):
         return super().step(action)
 
 
-@fault
+@fault("frames", "The height of the last row is NaN at frame 14.")
 class LastRowNan(Landers):
-    """The height of the last row is NaN at frame 14."""
-
     def stack(self, tables, flags=True):
         table = super().stack(tables, flags)
         if table["frame_no"][-1] == 14:
@@ -270,44 +238,34 @@ class LastRowNan(Landers):
         return table
 
 
-@fault
-class RewardColumn(Landers):
-    """The rewards have shape (N, 1)."""
-
-    def rewards(self, stacked, rewards):
-        return super().rewards(stacked, np.array(rewards)[:, None])
+replaces(Landers, "rewards", {
+    # The rewards have shape (N, 1).
+    "RewardColumn -> frames": lambda self, stacked, rewards: Landers.rewards(self, stacked, np.array(rewards)[:, None]),
+})  # fmt: skip
 
 
-@fault
-class ShortRewards(Landers):
-    """The rewards' env_id lacks the last row."""
-
-    def rewards(self, stacked, rewards):
-        return super().rewards(stacked, rewards) | {"env_id": self.env_ids[:-1]}
+changes(Landers, "rewards", {
+    # The rewards' env_id lacks the last row.
+    "ShortRewards -> frames": lambda self, right: right | {"env_id": self.env_ids[:-1]},
+})  # fmt: skip
 
 
-@fault
+@fault("single", "Row 0 falls faster than a single environment does: for `single=`.")
 class RowZeroDiffers(Landers):
-    """Row 0 falls faster than a single environment does: for `single=`."""
-
     def begin(self, i):
         super().begin(i)
         if i == 0:
             self.rows[0].height *= 0.9
 
 
-@fault
-class AcceptsWrongIds(Landers):
-    """A batch with another environment's ids moves."""
-
-    def check(self, action):
-        super().check(action | {"env_id": list(self.env_ids)})
+replaces(Landers, "check", {
+    # A batch with another environment's ids moves.
+    "AcceptsWrongIds -> malformed": lambda self, action: Landers.check(self, action | {"env_id": list(self.env_ids)}),
+})  # fmt: skip
 
 
-@fault
+@fault("malformed", "A batch of float64 thrusts that overflow float32's range check moves: types are not checked.")
 class AcceptsDoubles(Landers):
-    """A batch of float64 thrusts that overflow float32's range check moves: types are not checked."""
-
     def check(self, action):
         return None
 

@@ -9,29 +9,26 @@ from dataclasses import replace
 import numpy as np
 
 from hal import Field, Image
-from plugins.kit.tests.planting import entry, with_sensor
+from plugins.kit.tests.planting import Planted, planters, with_sensor
 from plugins.kit.tests.scara import PERIOD_NS, SCARA, Scara
 
-FAULTS: dict[str, type[Scara]] = {}
-fault = entry(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 # -- the arm: what is measured ---------------------------------------------------------------------------
 
 
-@fault
-class TurnAndLiftSwapped(Scara):
-    def angle(self):
-        return self.q[[1, 0, 2]]
+replaces(Scara, "angle", {
+    "TurnAndLiftSwapped -> follows": lambda self: self.q[[1, 0, 2]],
+    "BendMirrored -> follows": lambda self: self.q * [1, 1, -1],
+    "LiftAtFourFifths -> ": lambda self: self.q * [1, 0.8, 1],
+    # Follows its commands with 0.06 rad too much, but for the reset.
+    "TurnWithAnOffset -> still": lambda self: self.q + (np.array([0.06, 0, 0]) if self.frame else 0),
+})  # fmt: skip
 
 
-@fault
-class BendMirrored(Scara):
-    def angle(self):
-        return self.q * [1, 1, -1]
-
-
-@fault
+@fault("follows")
 class BendInDegrees(Scara):
     spec = with_sensor(SCARA, angle=Field("angle", (3,), "float32", -400.0, 400.0, "rad", "measured joint angles"))
 
@@ -39,7 +36,7 @@ class BendInDegrees(Scara):
         return np.array([*self.q[:2], np.degrees(self.q[2])])
 
 
-@fault
+@fault("speed")
 class MeasuresTheRequest(Scara):
     asked = None
 
@@ -55,31 +52,15 @@ class MeasuresTheRequest(Scara):
         return self.q if self.asked is None else self.asked
 
 
-@fault
-class LiftAtFourFifths(Scara):
-    def angle(self):
-        return self.q * [1, 0.8, 1]
-
-
-@fault
-class TurnWithAnOffset(Scara):
-    """Follows its commands with 0.06 rad too much, but for the reset."""
-
-    def angle(self):
-        return self.q + (np.array([0.06, 0, 0]) if self.frame else 0)
-
-
-@fault
+@fault("follows", "An encoder that hangs from frame 12 on.")
 class FrozenBend(Scara):
-    """An encoder that hangs from frame 12 on."""
-
     def angle(self):
         if self.frame == 12:
             self.hung = self.q[2]
         return np.array([*self.q[:2], self.hung]) if self.frame > 12 else self.q
 
 
-@fault
+@fault("")
 class ThreeFramesLate(Scara):
     def angle(self):
         if self.frame == 0:
@@ -88,26 +69,15 @@ class ThreeFramesLate(Scara):
         return self.queue[0]
 
 
-@fault
-class SpeedOfZero(Scara):
-    def sensors(self):
-        return {**super().sensors(), "speed": np.zeros(3, np.float32)}
+changes(Scara, "sensors", {
+    "SpeedOfZero -> follows": lambda self, right: {**right, "speed": np.zeros(3, np.float32)},
+    "SpeedMirrored -> follows": lambda self, values: {**values, "speed": values["speed"] * np.float32(-1)},
+    "SpeedPerPeriod -> follows": lambda self, right: {**right, "speed": (self.q - self.before).astype(np.float32)},
+    "WideSensors -> states": lambda self, right: {name: value.astype(float) for name, value in right.items()},
+})  # fmt: skip
 
 
-@fault
-class SpeedMirrored(Scara):
-    def sensors(self):
-        values = super().sensors()
-        return {**values, "speed": values["speed"] * np.float32(-1)}
-
-
-@fault
-class SpeedPerPeriod(Scara):
-    def sensors(self):
-        return {**super().sensors(), "speed": (self.q - self.before).astype(np.float32)}
-
-
-@fault
+@fault("all states")
 class RareNaN(Scara):
     def sensors(self):
         values = super().sensors()
@@ -116,7 +86,7 @@ class RareNaN(Scara):
         return values
 
 
-@fault
+@fault("all states")
 class LosesASensor(Scara):
     def sensors(self):
         values = super().sensors()
@@ -125,13 +95,7 @@ class LosesASensor(Scara):
         return values
 
 
-@fault
-class WideSensors(Scara):
-    def sensors(self):
-        return {name: value.astype(float) for name, value in super().sensors().items()}
-
-
-@fault
+@fault("own arrays")
 class OneBuffer(Scara):
     buffer = None
 
@@ -146,19 +110,17 @@ class OneBuffer(Scara):
 # -- the arm: how it moves --------------------------------------------------------------------------------
 
 
-@fault
-class TooFast(Scara):
-    def limit(self, target):
-        return np.clip(target, self.goal - 0.3, self.goal + 0.3)
+replaces(Scara, "limit", {
+    "TooFast -> speed": lambda self, target: np.clip(target, self.goal - 0.3, self.goal + 0.3),
+})  # fmt: skip
 
 
-@fault
-class ClipsInSilence(Scara):
-    def follow(self, q, goal):
-        return super().follow(q, np.clip(goal, -0.28, 0.52))
+replaces(Scara, "follow", {
+    "ClipsInSilence -> follows": lambda self, q, goal: Scara.follow(self, q, np.clip(goal, -0.28, 0.52)),
+})  # fmt: skip
 
 
-@fault
+@fault("")
 class AppliedIsTheRequest(Scara):
     asked = None
 
@@ -174,7 +136,7 @@ class AppliedIsTheRequest(Scara):
         return super().applied() if self.asked is None else {"target": self.asked.copy()}
 
 
-@fault
+@fault("applied")
 class AppliedOfTheLastStep(Scara):
     last = None
 
@@ -190,65 +152,50 @@ class AppliedOfTheLastStep(Scara):
         return super().applied() if self.last is None else {"target": self.last.astype(np.float32)}
 
 
-@fault
-class AppliedIsThePose(Scara):
-    """``applied`` has the measured values."""
-
-    def applied(self):
-        return {"target": np.clip(self.q, *SCARA.commands["target"].bounds).astype(np.float32)}
-
-
-@fault
-class NothingApplied(Scara):
-    def applied(self):
-        return super().applied() if self.frame < 15 else {}
+replaces(Scara, "applied", {
+    # ``applied`` has the measured values.
+    "AppliedIsThePose -> applied":
+        lambda self: {"target": np.clip(self.q, *SCARA.commands["target"].bounds).astype(np.float32)},
+    "NothingApplied -> stop at reset or follows or images": lambda self: Scara.applied(self) if self.frame < 15 else {},
+})  # fmt: skip
 
 
-@fault
-class IgnoresStart(Scara):
-    def place(self, start):
-        return np.array(SCARA.home["target"])
+replaces(Scara, "place", {
+    "IgnoresStart -> places": lambda self, start: np.array(SCARA.home["target"]),
+    # Resets nothing but the first time.
+    "StartsWhereItStood -> equal": lambda self, start: start if self.frame == 0 else self.q,
+})  # fmt: skip
 
 
-@fault
-class AnotherHome(Scara):
-    def reset(self, options):
-        return super().reset({**options, "start": options.get("start", {"target": (0.2, -0.1, 0.5)})})
+replaces(Scara, "reset", {
+    "AnotherHome -> places": lambda self, options: (Scara.reset(self, {**options, "start": options.get("start",
+        {"target": (0.2, -0.1, 0.5)})})),
+})  # fmt: skip
 
 
-@fault
+@fault("speed", "Claims the start, and is elsewhere in the first step.")
 class JumpsAfterReset(Scara):
-    """Claims the start, and is elsewhere in the first step."""
-
     def tick(self):
         if self.frame == 1:
             self.q = self.q + 0.25
         super().tick()
 
 
-@fault
-class StartsWhereItStood(Scara):
-    """Resets nothing but the first time."""
-
-    def place(self, start):
-        return start if self.frame == 0 else self.q
-
-
-@fault
+@fault("periods")
 class TwoPeriodsAStep(Scara):
     def tick(self):
         super().tick()
         super().tick()
 
 
-@fault
+@fault("stamps")
 class EveryTenthStepIsEmpty(Scara):
     def tick(self):
         if self.frame % 10:
             super().tick()
 
 
-@fault
+@fault("stop at reset or follows")
 class HalfObeysNaN(Scara):
     def check(self, command):
         with contextlib.suppress(Exception):
@@ -256,28 +203,21 @@ class HalfObeysNaN(Scara):
         return super().check(command)
 
 
-@fault
-class ClipsTheIllegal(Scara):
-    def check(self, command):
-        return super().check(
-            {**command, "target": np.clip(np.asarray(command["target"], np.float32), *SCARA.commands["target"].bounds)}
-        )
+replaces(Scara, "check", {
+    "ClipsTheIllegal -> refusals": lambda self, command: (Scara.check(self,  {**command, "target":
+        np.clip(np.asarray(command["target"], np.float32), *SCARA.commands["target"].bounds)} )),
+    "TakesMore -> refusals": lambda self, command: Scara.check(self, {"target": command["target"]}),
+})  # fmt: skip
 
 
-@fault
-class TakesMore(Scara):
-    def check(self, command):
-        return super().check({"target": command["target"]})
-
-
-@fault
+@fault("places")
 class TakesAnyStart(Scara):
     def reset(self, options):
         start = {"target": options["start"]["target"]} if "target" in (options.get("start") or {}) else {}
         return super().reset({**options, "start": start})
 
 
-@fault
+@fault("command")
 class ChangesTheCommand(Scara):
     def check(self, command):
         values = super().check(command)
@@ -286,7 +226,7 @@ class ChangesTheCommand(Scara):
         return values
 
 
-@fault
+@fault("options")
 class EatsTheOptions(Scara):
     def reset(self, options):
         options = options if isinstance(options, dict) else dict(options)
@@ -296,10 +236,8 @@ class EatsTheOptions(Scara):
         return state
 
 
-@fault
+@fault("follows", "The bus fails from frame 20 on; the driver repeats its last state.")
 class SwallowsTheBus(Scara):
-    """The bus fails from frame 20 on; the driver repeats its last state."""
-
     def step(self, command):
         if self.frame >= 20:
             self.check(command)
@@ -309,14 +247,14 @@ class SwallowsTheBus(Scara):
         return self.kept
 
 
-@fault
+@fault("spec stays")
 class AnotherRateWhenOpen(Scara):
     @property
     def spec(self):
         return SCARA if self.goal is None else replace(SCARA, rate_hz=25.0)
 
 
-@fault
+@fault("instances")
 class SharedGoal(Scara):
     where = np.zeros(3)
 
@@ -332,7 +270,7 @@ class SharedGoal(Scara):
 # -- the arm: times and images -----------------------------------------------------------------------------
 
 
-@fault
+@fault("periods")
 class MicrosecondStamps(Scara):
     def stamp(self):
         return self.count * PERIOD_NS // 1000
@@ -344,7 +282,7 @@ class MicrosecondStamps(Scara):
         return {"top": super().images()["top"]._replace(stamp_ns=self.stamp())}
 
 
-@fault
+@fault("stamps")
 class StampOfTheReset(Scara):
     def stamp(self):
         return (self.count - self.frame) * PERIOD_NS
@@ -353,7 +291,7 @@ class StampOfTheReset(Scara):
         return {"top": super().images()["top"]._replace(stamp_ns=self.stamp())}
 
 
-@fault
+@fault("images")
 class StampGoesBack(Scara):
     def stamp(self):
         return super().stamp() - (2 * PERIOD_NS if self.frame == 30 else 0)
@@ -362,22 +300,20 @@ class StampGoesBack(Scara):
         return {"top": super().images()["top"]._replace(stamp_ns=self.stamp())}
 
 
-@fault
-class SecondsAsFloat(Scara):
-    def stamp(self):
-        return self.count * 0.02
+replaces(Scara, "stamp", {
+    "SecondsAsFloat -> stamps": lambda self: self.count * 0.02,
+})  # fmt: skip
 
 
-@fault
-class NegativeAge(Scara):
-    def ages(self):
-        return {"load": -super().ages()["load"]}
+changes(Scara, "ages", {
+    "NegativeAge -> states": lambda self, right: {"load": -right["load"]},
+    "AgeOfAStranger -> states": lambda self, right: {**right, "current": 5},
+    "AgeInMilliseconds -> states": lambda self, right: {name: age / 1e6 for name, age in right.items()},
+})  # fmt: skip
 
 
-@fault
+@fault("", "A current that is sampled every fourth period, and always called fresh.")
 class AlwaysFresh(Scara):
-    """A current that is sampled every fourth period, and always called fresh."""
-
     def sample(self):
         if self.count % 4 == 0 or self.frame == 0:
             super().sample()
@@ -386,59 +322,37 @@ class AlwaysFresh(Scara):
         return {"load": 0}
 
 
-@fault
+@fault("all states", "The current's chip dies at frame 25; the old value goes on.")
 class OldLoad(Scara):
-    """The current's chip dies at frame 25; the old value goes on."""
-
     def sample(self):
         if self.frame < 25:
             super().sample()
 
 
-@fault
-class AgeOfAStranger(Scara):
-    def ages(self):
-        return {**super().ages(), "current": 5}
+changes(Scara, "pixels", {
+    "ImageOnItsSide -> images": lambda self, right: np.ascontiguousarray(right.transpose(1, 0, 2)),
+    "ImageOfHalfSize -> images": lambda self, right: right[::2, ::2].copy(),
+    "ImageOfFloats -> images": lambda self, right: right.astype(np.float32) / 255,
+})  # fmt: skip
 
 
-@fault
-class AgeInMilliseconds(Scara):
-    def ages(self):
-        return {name: age / 1e6 for name, age in super().ages().items()}
-
-
-@fault
-class ImageOnItsSide(Scara):
-    def pixels(self, at):
-        return np.ascontiguousarray(super().pixels(at).transpose(1, 0, 2))
-
-
-@fault
-class ImageOfHalfSize(Scara):
-    def pixels(self, at):
-        return super().pixels(at)[::2, ::2].copy()
-
-
-@fault
-class ImageOfFloats(Scara):
-    def pixels(self, at):
-        return super().pixels(at).astype(np.float32) / 255
-
-
-@fault
+@fault("images")
 class CallsItJpeg(Scara):
     def images(self):
         image = super().images()["top"]
         return {"top": Image(image.data.tobytes(), "jpeg", image.stamp_ns)}
 
 
-@fault
-class BlueFirst(Scara):
-    def images(self):
-        return {"top": super().images()["top"]._replace(encoding="bgr8")}
+changes(Scara, "images", {
+    "BlueFirst -> images": lambda self, right: {"top": right["top"]._replace(encoding="bgr8")},
+    "ImageFromTheFuture -> images":
+        lambda self, right: {"top": right["top"]._replace(stamp_ns=self.stamp() + 5 * PERIOD_NS)},
+    "CameraOnAWallClock -> images": lambda self, right: {"top": right["top"]._replace(stamp_ns=time.time_ns())},
+    "AnotherCamera -> states": lambda self, right: {"front": right["top"]},
+})  # fmt: skip
 
 
-@fault
+@fault("own arrays")
 class ImageBuffer(Scara):
     buffer = np.zeros((16, 24, 3), np.uint8)
 
@@ -451,41 +365,19 @@ class ImageBuffer(Scara):
         return self.buffer
 
 
-@fault
-class ImageFromTheFuture(Scara):
-    def images(self):
-        return {"top": super().images()["top"]._replace(stamp_ns=self.stamp() + 5 * PERIOD_NS)}
-
-
-@fault
+@fault("images", "From frame 10 on the same image with the same stamp.")
 class FrozenCamera(Scara):
-    """From frame 10 on the same image with the same stamp."""
-
     def images(self):
         if self.frame <= 10:
             self.kept = super().images()
         return self.kept
 
 
-@fault
-class FrozenCameraNewStamps(Scara):
-    def pixels(self, at):
-        return super().pixels(0)
+replaces(Scara, "pixels", {
+    "FrozenCameraNewStamps -> ": lambda self, at: Scara.pixels(self, 0),
+})  # fmt: skip
 
 
-@fault
-class CameraOnAWallClock(Scara):
-    def images(self):
-        return {"top": super().images()["top"]._replace(stamp_ns=time.time_ns())}
-
-
-@fault
-class AnotherCamera(Scara):
-    def images(self):
-        return {"front": super().images()["top"]}
-
-
-@fault
-class CameraAtTheResetOnly(Scara):
-    def images(self):
-        return super().images() if self.frame < 5 else {}
+replaces(Scara, "images", {
+    "CameraAtTheResetOnly -> images": lambda self: Scara.images(self) if self.frame < 5 else {},
+})  # fmt: skip

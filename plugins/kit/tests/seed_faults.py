@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from plugins.kit.tests.plain import DESCRIPTION, Sleds
-from plugins.kit.tests.planting import planter
+from plugins.kit.tests.planting import Planted, planters
 
-FAULTS: dict[type, str] = {}
-"""Class of a broken environment -> key of a check that must fail."""
-
-fault = planter(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 @fault("equal starts")
@@ -86,10 +84,9 @@ class LateNoiseHasNoSeed(Sleds):
             self.velocity = (self.velocity + noise).clip(-5, 5)
 
 
-@fault("equal episodes")
-class RewardHasNoiseWithoutASeed(Sleds):
-    def value(self) -> Any:
-        return super().value() - random.SystemRandom().random() * 1e-3
+changes(Sleds, "value", {
+    "RewardHasNoiseWithoutASeed -> equal episodes": lambda self, right: right - random.SystemRandom().random() * 1e-3,
+})  # fmt: skip
 
 
 @fault("seeds")
@@ -131,10 +128,12 @@ class ReseedsTheProcess(Sleds):
         np.random.seed(0)
 
 
-@fault("clock")
-class SeedMixedWithTheDay(Sleds):
-    def seed(self, options: Any) -> None:
-        super().seed({"seed": options.get("seed", 0) + int(time.time() // 86400)})
+replaces(Sleds, "seed", {
+    "SeedMixedWithTheDay -> clock":
+        lambda self, options: Sleds.seed(self, {"seed": options.get("seed", 0) + int(time.time() // 86400)}),
+    "SeedMixedWithTheInstance -> two instances": lambda self, options: (Sleds.seed(self, {"seed": options["seed"] +
+        self.number} if options.get("seed") is not None else options)),
+})  # fmt: skip
 
 
 @fault("clock")
@@ -162,12 +161,6 @@ class OneGeneratorForAll(Sleds):
     def advance(self, taken: Any) -> None:
         self.rng = self.shared["rng"]
         super().advance(taken)
-
-
-@fault("two instances")
-class SeedMixedWithTheInstance(Sleds):
-    def seed(self, options: Any) -> None:
-        super().seed({"seed": options["seed"] + self.number} if options.get("seed") is not None else options)
 
 
 @fault("two instances")

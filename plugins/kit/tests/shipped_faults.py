@@ -1,4 +1,4 @@
-"""Faults around environments that ship: each class has the one fault that its docstring names."""
+"""Faults around environments that ship: each wraps one of them around it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import time
 import numpy as np
 
 import rlenv_robot as rr
-from plugins.kit.tests.planting import entry
+from plugins.kit.tests.planting import Planted, planters
 from rlenv_robot.world import NOTHING
 
-FAULTS: dict[str, type[Around]] = {}
+FAULTS: dict[str, Planted] = {}
 CHILDREN: list[subprocess.Popen[bytes]] = []
 
 
-fault = entry(FAULTS)
+fault, _, replaces = planters(FAULTS)
 
 
 class Around:
@@ -76,10 +76,8 @@ class AroundLong(Around):
 # -- tables ----------------------------------------------------------------------------------------------
 
 
-@fault
+@fault("refusals", "A refused action is answered with the observation of the frame before.")
 class RefusalShowsBefore(Around):
-    """A refused action is answered with the observation of the frame before."""
-
     now = before = None
 
     def seen(self, table):
@@ -89,10 +87,8 @@ class RefusalShowsBefore(Around):
         return table
 
 
-@fault
+@fault("frames", "frame_no is kept in a byte, and is 0 after 255.")
 class ByteFrames(AroundLong):
-    """frame_no is kept in a byte, and is 0 after 255."""
-
     def step(self, action, extra_info=NOTHING):
         table, reward = self.env.step({**action, "frame_no": self.wide(action)}, extra_info)
         self.frame = table["frame_no"]
@@ -104,20 +100,16 @@ class ByteFrames(AroundLong):
         return self.frame if ours else -1 if number == self.frame else number
 
 
-@fault
+@fault("frames", "The last joint velocity is beyond its range at frame 37.")
 class OneElementOut(Around):
-    """The last joint velocity is beyond its range at frame 37."""
-
     def seen(self, table):
         if table["frame_no"] == 37:
             table["observation"]["joint_velocity"][-1] = 51
         return table
 
 
-@fault
+@fault("frames", "All observation tables are one dictionary.")
 class SharedTable(Around):
-    """All observation tables are one dictionary."""
-
     def __init__(self):
         super().__init__()
         self.table = {}
@@ -128,10 +120,8 @@ class SharedTable(Around):
         return self.table
 
 
-@fault
+@fault("kept tables", "All reward tables are one dictionary.")
 class SharedReward(Around):
-    """All reward tables are one dictionary."""
-
     def __init__(self):
         super().__init__()
         self.table = {}
@@ -141,10 +131,8 @@ class SharedReward(Around):
         return table, self.table
 
 
-@fault
+@fault("error passes", "The first table of an episode shows the last error of the one before.")
 class ErrorAfterReset(Around):
-    """The first table of an episode shows the last error of the one before."""
-
     last = None
 
     def seen(self, table):
@@ -155,10 +143,8 @@ class ErrorAfterReset(Around):
         return table
 
 
-@fault
+@fault("options", "The caller's extra_info is the table's from then on.")
 class ExtraGivenBack(Around):
-    """The caller's extra_info is the table's from then on."""
-
     def step(self, action, extra_info=NOTHING):
         table, reward = super().step(action, extra_info)
         if isinstance(extra_info, dict) and "error" not in table["extra_info"]:
@@ -167,47 +153,38 @@ class ExtraGivenBack(Around):
         return table, reward
 
 
-@fault
+@fault("reset", "The board is a nested mapping of rows instead of an array.")
 class ScalarBoard(AroundGo):
-    """The board is a nested mapping of rows instead of an array."""
-
     def seen(self, table):
         board = table["observation"]["board"]
         return {**table, "observation": {**table["observation"], "board": dict(enumerate(board))}}
 
 
-@fault
+@fault("frames", "The board is int64 from the third move on.")
 class BoardInt64(AroundGo):
-    """The board is int64 from the third move on."""
-
     def seen(self, table):
         if table["frame_no"] >= 3:
             table["observation"]["board"] = table["observation"]["board"].astype(np.int64)
         return table
 
 
-@fault
-class GoRewardText(AroundGo):
-    """The reward at the end of a game is the winner's name."""
+replaces(AroundGo, "answer", {
+    # The reward at the end of a game is the winner's name.
+    "GoRewardText -> frames":
+        lambda self, table, reward: (table, {**reward, "reward": "black"} if table["terminated"] else reward),
+})  # fmt: skip
 
-    def answer(self, table, reward):
-        return table, {**reward, "reward": "black"} if table["terminated"] else reward
 
-
-@fault
+@fault("agents", "The agents' names change places at frame 15, in rewards alone.")
 class PairMappingSwapped(AroundPair):
-    """The agents' names change places at frame 15, in rewards alone."""
-
     def answer(self, table, reward):
         if table["frame_no"] == 15:
             reward = {**reward, "reward": {"arm_a": 0.1, "arm_b": 0.2}}
         return table, reward
 
 
-@fault
+@fault("agents", "The right agent's own observation is None at frame 9.")
 class PairOwnMissing(AroundPair):
-    """The right agent's own observation is None at frame 9."""
-
     def seen(self, table):
         if table["frame_no"] == 9:
             agents = {**table["extra_info"]["agents"], "right": None}
@@ -215,18 +192,14 @@ class PairOwnMissing(AroundPair):
         return table
 
 
-@fault
-class NegativeZeroFlags(Around):
-    """truncated is -1 at the end."""
-
-    def seen(self, table):
-        return {**table, "truncated": -table["truncated"]}
+replaces(Around, "seen", {
+    # truncated is -1 at the end.
+    "NegativeZeroFlags -> frames": lambda self, table: {**table, "truncated": -table["truncated"]},
+})  # fmt: skip
 
 
-@fault
+@fault("frames", "The target is NaN at frame 500.")
 class NanAtFrame500(AroundLong):
-    """The target is NaN at frame 500."""
-
     def seen(self, table):
         if table["frame_no"] == 500:
             table["observation"]["target_position"][1] = np.nan
@@ -260,10 +233,8 @@ class Forgiving(Around):
         return {**action, "action": {**action["action"], "joint_target": value}}
 
 
-@fault
+@fault("refusals", "The last joint is clipped.")
 class LastJointClipped(Forgiving):
-    """The last joint is clipped."""
-
     def made_legal(self, action):
         goal = self.goal(action)
         if isinstance(goal, np.ndarray) and goal.shape == (6,) and goal.dtype == np.float32 and np.isfinite(goal).all():
@@ -272,10 +243,8 @@ class LastJointClipped(Forgiving):
         return None
 
 
-@fault
+@fault("refusals", "Up to a thousandth beyond the range is taken.")
 class ToleranceAtBorder(Forgiving):
-    """Up to a thousandth beyond the range is taken."""
-
     def made_legal(self, action):
         goal = self.goal(action)
         if isinstance(goal, np.ndarray) and goal.shape == (6,) and goal.dtype == np.float32 and np.isfinite(goal).all():
@@ -284,20 +253,16 @@ class ToleranceAtBorder(Forgiving):
         return None
 
 
-@fault
+@fault("refusals", "A text is parsed as numbers, an unreadable one is 0.")
 class TextParsed(Forgiving):
-    """A text is parsed as numbers, an unreadable one is 0."""
-
     def made_legal(self, action):
         goal = self.goal(action)
         is_text = isinstance(goal, str) or (isinstance(goal, np.ndarray) and goal.dtype.kind in "US")
         return self.clipped(action, np.zeros(6)) if is_text else None
 
 
-@fault
+@fault("refusals", "None holds the arm.")
 class NoneIsHold(Forgiving):
-    """None holds the arm."""
-
     def made_legal(self, action):
         known = isinstance(action, dict) and isinstance(action.get("action"), dict)
         if known and "joint_target" in action["action"] and self.goal(action) is None:
@@ -305,40 +270,32 @@ class NoneIsHold(Forgiving):
         return None
 
 
-@fault
+@fault("refusals", "frame_no may be missing.")
 class WithoutFrame(Forgiving):
-    """frame_no may be missing."""
-
     def made_legal(self, action):
         if isinstance(action, dict) and "frame_no" not in action and "env_id" in action:
             return {**action, "frame_no": self.frame}
         return None
 
 
-@fault
+@fault("refusals", "An array of shape (6, 1) or (1, 6) is flattened.")
 class ColumnFlattened(Forgiving):
-    """An array of shape (6, 1) or (1, 6) is flattened."""
-
     def made_legal(self, action):
         goal = self.goal(action)
         fits = isinstance(goal, np.ndarray) and goal.ndim == 2 and goal.size == 6 and goal.dtype.kind == "f"
         return self.clipped(action, goal.ravel()) if fits else None
 
 
-@fault
+@fault("refusals", "Elements beyond the sixth are ignored.")
 class LongerCut(Forgiving):
-    """Elements beyond the sixth are ignored."""
-
     def made_legal(self, action):
         goal = self.goal(action)
         fits = isinstance(goal, np.ndarray) and goal.ndim == 1 and goal.size > 6 and goal.dtype.kind == "f"
         return self.clipped(action, goal[:6]) if fits else None
 
 
-@fault
+@fault("refusals", "The second illegal action in a row is clipped and carried out.")
 class SecondTry(Forgiving):
-    """The second illegal action in a row is clipped and carried out."""
-
     tries = 0
 
     def step(self, action, extra_info=NOTHING):
@@ -352,10 +309,8 @@ class SecondTry(Forgiving):
         return table, reward
 
 
-@fault
+@fault("refusals late", "At frame 0 infinity is the end of the range.")
 class InfinityAtReset(Forgiving):
-    """At frame 0 infinity is the end of the range."""
-
     def made_legal(self, action):
         goal = self.goal(action)
         if self.frame == 0 and isinstance(goal, np.ndarray) and goal.shape == (6,) and np.isinf(goal).any():
@@ -363,10 +318,8 @@ class InfinityAtReset(Forgiving):
         return None
 
 
-@fault
+@fault("refusals", "True is the move 1.")
 class BoolMove(AroundGo):
-    """True is the move 1."""
-
     def step(self, action, extra_info=NOTHING):
         move = action["action"].get("move") if isinstance(action.get("action"), dict) else None
         if isinstance(move, bool | np.bool_) or (isinstance(move, np.ndarray) and move.dtype == bool):
@@ -374,10 +327,8 @@ class BoolMove(AroundGo):
         return super().step(action, extra_info)
 
 
-@fault
+@fault("refusals late", "A move of 1.7 is 1.")
 class FloatMove(AroundGo):
-    """A move of 1.7 is 1."""
-
     def step(self, action, extra_info=NOTHING):
         inner = action.get("action") if isinstance(action, dict) else None
         move = inner.get("move") if isinstance(inner, dict) else None
@@ -390,10 +341,8 @@ class FloatMove(AroundGo):
 # -- seeds, instances, the process -----------------------------------------------------------------------
 
 
-@fault
+@fault("equal starts", "The observation has noise of a billionth that no seed sets.")
 class TinyNoise(Around):
-    """The observation has noise of a billionth that no seed sets."""
-
     rng = np.random.default_rng()
 
     def made(self):
@@ -404,10 +353,8 @@ class TinyNoise(Around):
         return table
 
 
-@fault
+@fault("equal starts", "A seed counts at the first reset of an instance only.")
 class SecondResetOtherSeed(Around):
-    """A seed counts at the first reset of an instance only."""
-
     resets = 0
 
     def reset(self, options=NOTHING):
@@ -417,10 +364,8 @@ class SecondResetOtherSeed(Around):
         return super().reset(options)
 
 
-@fault
+@fault("two instances", "The seed is mixed with the number of the instance.")
 class InstanceNumber(Around):
-    """The seed is mixed with the number of the instance."""
-
     made_so_far = 0
 
     def __init__(self):
@@ -434,10 +379,8 @@ class InstanceNumber(Around):
         return super().reset(options)
 
 
-@fault
+@fault("two instances or closed", "Closing an instance closes all that were made.")
 class ClosesAll(Around):
-    """Closing an instance closes all that were made."""
-
     everyone: list[Around] = []  # noqa: RUF012 (the fault)
 
     def __init__(self):
@@ -449,10 +392,8 @@ class ClosesAll(Around):
             one.env.close()
 
 
-@fault
+@fault("leftovers", "A child process runs on after close.")
 class LeavesProcess(Around):
-    """A child process runs on after close."""
-
     child = None
 
     def reset(self, options=NOTHING):
@@ -462,28 +403,22 @@ class LeavesProcess(Around):
         return super().reset(options)
 
 
-@fault
+@fault("reset", "A reset takes SIGINT's handler.")
 class TakesInterrupts(Around):
-    """A reset takes SIGINT's handler."""
-
     def reset(self, options=NOTHING):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return super().reset(options)
 
 
-@fault
+@fault("", "The constructor sets an environment variable.")
 class SetsEnvironment(Around):
-    """The constructor sets an environment variable."""
-
     def __init__(self):
         super().__init__()
         os.environ["LANDER_SEED"] = "1"
 
 
-@fault
+@fault("reset", "A reset in a running episode raises.")
 class ResetNeedsEnd(Around):
-    """A reset in a running episode raises."""
-
     running = False
 
     def reset(self, options=NOTHING):
@@ -498,19 +433,15 @@ class ResetNeedsEnd(Around):
         return table, reward
 
 
-@fault
+@fault("render", "close hangs.")
 class CloseHangs(Around):
-    """close hangs."""
-
     def close(self):
         self.env.close()
         time.sleep(3600)
 
 
-@fault
+@fault("render", "render counts a frame.")
 class RenderEnds(Around):
-    """render counts a frame."""
-
     def render(self, options=NOTHING):
         self.env.render(options)
         if self.env._phase == "running":

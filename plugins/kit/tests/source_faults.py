@@ -8,27 +8,34 @@ from typing import Any
 import numpy as np
 
 from plugins.kit.tests.plain_source import LENGTHS, Records
-from plugins.kit.tests.planting import planter
+from plugins.kit.tests.planting import Planted, planters
+from rlenv_robot.world import NOTHING
 
-FAULTS: dict[type, str] = {}
-"""Class of a broken source -> key of a check that must fail."""
-
-fault = planter(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 # -- Table 5 -----------------------------------------------------------------------------------------------------
 
 
-@fault("steps")
-class NoFrameNumber(Records):
-    def steps(self, index: Any) -> Any:
-        return {key: value for key, value in super().steps(index).items() if key != "frame_no"}
+changes(Records, "steps", {
+    "NoFrameNumber -> steps": lambda self, right: {key: value for key, value in right.items() if key != "frame_no"},
+    "DoneIsTwo -> steps": lambda self, table: {**table, "done": table["done"] * 2},
+    "FrameNumberIsAFloat -> steps": lambda self, table: {**table, "frame_no": table["frame_no"].astype(float)},
+    "FrameNumberIsATime -> steps":
+        lambda self, table: {**table, "frame_no": table["frame_no"].astype(np.int64) + 1_763_800_000_000},
+    "RewardHasAnAxis -> steps": lambda self, table: {**table, "reward": table["reward"][:, None]},
+    "AxesAreSwapped -> steps": lambda self, table: {**table, "action": {"push": table["action"]["push"].T}},
+    "NextLacksAField -> steps":
+        lambda self, table: {**table, "next_observation": {"place": table["next_observation"]["place"]}},
+})  # fmt: skip
 
 
-@fault("steps")
-class KeyMore(Records):
-    def steps(self, index: Any) -> Any:
-        return {**super().steps(index), "action_mask": np.ones(len(index))}
+replaces(Records, "steps", {
+    "KeyMore -> steps": lambda self, index: {**Records.steps(self, index), "action_mask": np.ones(len(index))},
+    "DoneAtEachStep -> trajectories":
+        lambda self, index: {**Records.steps(self, index), "done": np.ones(len(index), np.int32)},
+})  # fmt: skip
 
 
 @fault("steps")
@@ -39,37 +46,10 @@ class KeyIsMisspelt(Records):
         return table
 
 
-@fault("steps")
-class DoneIsTwo(Records):
-    def steps(self, index: Any) -> Any:
-        table = super().steps(index)
-        return {**table, "done": table["done"] * 2}
-
-
-@fault("steps")
-class FrameNumberIsAFloat(Records):
-    def steps(self, index: Any) -> Any:
-        table = super().steps(index)
-        return {**table, "frame_no": table["frame_no"].astype(float)}
-
-
-@fault("steps")
-class FrameNumberIsATime(Records):
-    def steps(self, index: Any) -> Any:
-        table = super().steps(index)
-        return {**table, "frame_no": table["frame_no"].astype(np.int64) + 1_763_800_000_000}
-
-
-@fault("steps")
-class EmptyName(Records):
-    def name(self, number: int) -> str:
-        return ""
-
-
-@fault("steps")
-class LongName(Records):
-    def name(self, number: int) -> str:
-        return "/data/runs/2026-11-22/laboratory-2/walk-1"
+replaces(Records, "name", {
+    "EmptyName -> steps": lambda self, number: "",
+    "LongName -> steps": lambda self, number: "/data/runs/2026-11-22/laboratory-2/walk-1",
+})  # fmt: skip
 
 
 @fault("steps")
@@ -81,13 +61,6 @@ class RewardIsMissing(Records):
 
 
 @fault("steps")
-class RewardHasAnAxis(Records):
-    def steps(self, index: Any) -> Any:
-        table = super().steps(index)
-        return {**table, "reward": table["reward"][:, None]}
-
-
-@fault("steps")
 class ObservationIsNotFinite(Records):
     def walk(self, rng: Any, number: int, length: int) -> Any:
         walk = super().walk(rng, number, length)
@@ -95,17 +68,10 @@ class ObservationIsNotFinite(Records):
         return walk
 
 
-@fault("steps")
-class AxesAreSwapped(Records):
-    def steps(self, index: Any) -> Any:
-        table = super().steps(index)
-        return {**table, "action": {"push": table["action"]["push"].T}}
-
-
-@fault("steps")
-class AtMostFifty(Records):
-    def sample_steps(self, batch_size: Any, extra_info: Mapping[str, Any] = {}) -> Any:
-        return super().sample_steps(min(batch_size, 50) if isinstance(batch_size, int) else batch_size, extra_info)
+replaces(Records, "sample_steps", {
+    "AtMostFifty -> steps": lambda self, batch_size, extra_info=NOTHING: (Records.sample_steps(self, min(batch_size, 50)
+        if isinstance(batch_size, int) else batch_size, extra_info)),
+})  # fmt: skip
 
 
 @fault("steps")
@@ -116,26 +82,23 @@ class NextIsOfAnotherType(Records):
         return {**table, "next_observation": following}
 
 
-@fault("steps")
-class NextLacksAField(Records):
-    def steps(self, index: Any) -> Any:
-        table = super().steps(index)
-        return {**table, "next_observation": {"place": table["next_observation"]["place"]}}
-
-
 # -- Table 6 -----------------------------------------------------------------------------------------------------
 
 
-@fault("trajectories")
-class NoNumber(Records):
-    def trajectory(self, number: int) -> Any:
-        return {key: value for key, value in super().trajectory(number).items() if key != "trajectory_id"}
+changes(Records, "trajectory", {
+    "NoNumber -> trajectories":
+        lambda self, right: {key: value for key, value in right.items() if key != "trajectory_id"},
+    "StepsOfAnotherName -> trajectories": lambda self, right: {**right, "env_id": "all"},
+    "TwoEnds -> trajectories": lambda self, table: {**table, "extra_info": {**table["extra_info"], "truncated": 1}},
+})  # fmt: skip
 
 
-@fault("trajectories")
-class NumberIsText(Records):
-    def trajectory(self, number: int) -> Any:
-        return {**super().trajectory(number), "trajectory_id": str(number)}
+replaces(Records, "trajectory", {
+    "NumberIsText -> trajectories":
+        lambda self, number: {**Records.trajectory(self, number), "trajectory_id": str(number)},
+    "OneNumberForTwo -> same steps":
+        lambda self, number: {**Records.trajectory(self, number), "trajectory_id": number // 2},
+})  # fmt: skip
 
 
 @fault("trajectories")
@@ -143,18 +106,6 @@ class Backwards(Records):
     def trajectory(self, number: int) -> Any:
         steps = self.steps([(number, step) for step in reversed(range(LENGTHS[number]))])
         return {**super().trajectory(number), "steps_set": steps}
-
-
-@fault("trajectories")
-class StepsOfAnotherName(Records):
-    def trajectory(self, number: int) -> Any:
-        return {**super().trajectory(number), "env_id": "all"}
-
-
-@fault("trajectories")
-class DoneAtEachStep(Records):
-    def steps(self, index: Any) -> Any:
-        return {**super().steps(index), "done": np.ones(len(index), np.int32)}
 
 
 @fault("trajectories")
@@ -180,18 +131,9 @@ class LengthCountsFrames(Records):
         return {**table, "extra_info": {**table["extra_info"], "length": LENGTHS[number] + 1}}
 
 
-@fault("trajectories")
-class TwoEnds(Records):
-    def trajectory(self, number: int) -> Any:
-        table = super().trajectory(number)
-        return {**table, "extra_info": {**table["extra_info"], "truncated": 1}}
-
-
-@fault("trajectories")
-class OneTrajectoryTooMany(Records):
-    def sample_trajectories(self, trajectory_size: Any, extra_info: Mapping[str, Any] = {}) -> Any:
-        tables = super().sample_trajectories(trajectory_size, extra_info)
-        return [*tables, tables[0]]
+changes(Records, "sample_trajectories", {
+    "OneTrajectoryTooMany -> trajectories": lambda self, tables: [*tables, tables[0]],
+})  # fmt: skip
 
 
 # -- steps and trajectories, sizes, options ----------------------------------------------------------------------
@@ -205,17 +147,9 @@ class ActionIsThatBefore(Records):
         return {**table, "action": self.steps(before)["action"]}
 
 
-@fault("same steps")
-class RewardsAreScaledInSteps(Records):
-    def sample_steps(self, batch_size: Any, extra_info: Mapping[str, Any] = {}) -> Any:
-        table = super().sample_steps(batch_size, extra_info)
-        return {**table, "reward": table["reward"] * 0.1}
-
-
-@fault("same steps")
-class OneNumberForTwo(Records):
-    def trajectory(self, number: int) -> Any:
-        return {**super().trajectory(number), "trajectory_id": number // 2}
+changes(Records, "sample_steps", {
+    "RewardsAreScaledInSteps -> same steps": lambda self, table: {**table, "reward": table["reward"] * 0.1},
+})  # fmt: skip
 
 
 @fault("sizes")
@@ -246,10 +180,9 @@ class SeedIsForgotten(Records):
         self.rng = np.random.default_rng()
 
 
-@fault("seed")
-class SeedIsFixed(Records):
-    def init(self, options: Mapping[str, Any] = {}) -> None:
-        super().init({**options, "seed": 1})
+replaces(Records, "init", {
+    "SeedIsFixed -> seed": lambda self, options=NOTHING: Records.init(self, {**options, "seed": 1}),
+})  # fmt: skip
 
 
 @fault("seed")
@@ -290,22 +223,16 @@ class FirstWalkNeverComes(Records):
         return np.where(np.arange(len(chances)) < LENGTHS[0], 0.0, chances) if "replace" not in options else chances
 
 
-@fault("once")
-class ReplacesAlways(Records):
-    def pick(self, size: int, chances: Any, options: Any) -> Any:
-        return super().pick(size, chances, {**options, "replace": True})
+replaces(Records, "pick", {
+    "ReplacesAlways -> once":
+        lambda self, size, chances, options: Records.pick(self, size, chances, {**options, "replace": True}),
+})  # fmt: skip
 
 
-@fault("priority")
-class PriorityIsIgnored(Records):
-    def preference(self, returns: Any) -> Any:
-        return np.ones(len(returns))
-
-
-@fault("priority")
-class PriorityIsUpsideDown(Records):
-    def preference(self, returns: Any) -> Any:
-        return returns.max() - returns + 0.2
+replaces(Records, "preference", {
+    "PriorityIsIgnored -> priority": lambda self, returns: np.ones(len(returns)),
+    "PriorityIsUpsideDown -> priority": lambda self, returns: returns.max() - returns + 0.2,
+})  # fmt: skip
 
 
 @fault("priority")
@@ -329,16 +256,13 @@ class WeightsOfOthers(Records):
         return drawn, np.sort(weights)
 
 
-@fault("td errors")
-class ErrorsAreIgnored(Records):
-    def update_priorities(self, index: Any, td_error: Any) -> None:
-        pass
-
-
-@fault("td errors")
-class ErrorsKeepTheirSign(Records):
-    def update_priorities(self, index: Any, td_error: Any) -> None:
-        super().update_priorities(index, np.maximum(td_error, 1e-6))
+replaces(Records, "update_priorities", {
+    "ErrorsAreIgnored -> td errors": lambda self, index, td_error: None,
+    "ErrorsKeepTheirSign -> td errors":
+        lambda self, index, td_error: Records.update_priorities(self, index, np.maximum(td_error, 1e-6)),
+    "ErrorsAreShifted -> td errors":
+        lambda self, index, td_error: Records.update_priorities(self, np.roll(index, 1), td_error),
+})  # fmt: skip
 
 
 @fault("td errors")
@@ -349,22 +273,18 @@ class ErrorsOutlastInit(Records):
         self.errors = kept
 
 
-@fault("td errors")
-class ErrorsAreShifted(Records):
-    def update_priorities(self, index: Any, td_error: Any) -> None:
-        super().update_priorities(np.roll(index, 1), td_error)
+replaces(Records, "step_chances", {
+    "ThresholdOfStepsIsIgnored -> threshold": lambda self, options: (Records.step_chances(self, {key: value for key,
+        value in options.items() if key != "min_return"})),
+})  # fmt: skip
 
 
-@fault("threshold")
-class ThresholdOfStepsIsIgnored(Records):
-    def step_chances(self, options: Any) -> Any:
-        return super().step_chances({key: value for key, value in options.items() if key != "min_return"})
-
-
-@fault("threshold")
-class ThresholdIsExclusive(Records):
-    def passes(self, number: int, options: Any) -> bool:
-        return self.total(number) > options.get("min_return", -np.inf)
+replaces(Records, "passes", {
+    "ThresholdIsExclusive -> threshold":
+        lambda self, number, options: self.total(number) > options.get("min_return", -np.inf),
+    "ThresholdIsUpsideDown -> threshold":
+        lambda self, number, options: self.total(number) <= options.get("min_return", np.inf),
+})  # fmt: skip
 
 
 @fault("threshold")
@@ -372,12 +292,6 @@ class ThresholdIsLowered(Records):
     def passes(self, number: int, options: Any) -> bool:
         best = max(self.total(other) for other in range(len(LENGTHS)))
         return self.total(number) >= min(best, options.get("min_return", -np.inf))
-
-
-@fault("threshold")
-class ThresholdIsUpsideDown(Records):
-    def passes(self, number: int, options: Any) -> bool:
-        return self.total(number) <= options.get("min_return", np.inf)
 
 
 # -- ownership, inference ----------------------------------------------------------------------------------------
@@ -436,42 +350,27 @@ class StateOnRequest(Records):
 # -- actions, statistics -----------------------------------------------------------------------------------------
 
 
-@fault("actions")
-class AllActionsOfTheData(Records):
-    def actions(self) -> Any:
-        return [push for walk in self.walks for push in walk["push"]]
+replaces(Records, "actions", {
+    "AllActionsOfTheData -> actions": lambda self: [push for walk in self.walks for push in walk["push"]],
+    "ActionsOfTheNextState -> actions": lambda self: [self.walks[0]["push"][1], self.walks[1]["push"][1]],
+})  # fmt: skip
 
 
-@fault("actions")
-class ActionsOfOneWalk(Records):
-    def actions(self) -> Any:
-        return super().actions()[:1]
+changes(Records, "actions", {
+    "ActionsOfOneWalk -> actions": lambda self, right: right[:1],
+    "ActionsComeTwice -> actions": lambda self, right: right * 2,
+})  # fmt: skip
 
 
-@fault("actions")
-class ActionsComeTwice(Records):
-    def actions(self) -> Any:
-        return super().actions() * 2
+changes(Records, "get_all_actions", {
+    "ActionsWithoutAFrame -> actions": lambda self, table: {"env_id": table["env_id"], "action": table["action"]},
+})  # fmt: skip
 
 
-@fault("actions")
-class ActionsOfTheNextState(Records):
-    def actions(self) -> Any:
-        return [self.walks[0]["push"][1], self.walks[1]["push"][1]]
-
-
-@fault("actions")
-class ActionsWithoutAFrame(Records):
-    def get_all_actions(self, extra_info: Mapping[str, Any] = {}) -> Any:
-        table = super().get_all_actions(extra_info)
-        return {"env_id": table["env_id"], "action": table["action"]}
-
-
-@fault("statistics")
-class CountsAreOff(Records):
-    def statistics(self, extra_info: Mapping[str, Any] = {}) -> Any:
-        told = super().statistics(extra_info)
-        return {**told, "steps": told["steps"] + told["trajectories"]}
+changes(Records, "statistics", {
+    "CountsAreOff -> statistics": lambda self, told: {**told, "steps": told["steps"] + told["trajectories"]},
+    "StatisticsAreText -> statistics": lambda self, right: str(right),
+})  # fmt: skip
 
 
 @fault("statistics")
@@ -498,13 +397,7 @@ class FieldsCountLastFrames(Records):
         return {**told, "fields": {"observation.place": {"mean": float(places.mean())}}}
 
 
-@fault("statistics")
-class StatisticsAreText(Records):
-    def statistics(self, extra_info: Mapping[str, Any] = {}) -> Any:
-        return str(super().statistics(extra_info))
-
-
-@fault("statistics of a part")
-class PartIsIgnored(Records):
-    def statistics(self, extra_info: Mapping[str, Any] = {}) -> Any:
-        return super().statistics({key: value for key, value in extra_info.items() if key != "min_return"})
+replaces(Records, "statistics", {
+    "PartIsIgnored -> statistics of a part": lambda self, extra_info=NOTHING: (Records.statistics(self, {key: value for
+        key, value in extra_info.items() if key != "min_return"})),
+})  # fmt: skip

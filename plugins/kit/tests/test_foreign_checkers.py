@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import warnings
 from collections.abc import Callable
@@ -29,9 +30,9 @@ def _sees(check: Callable[[], object]) -> bool:
     return any(not any(word in str(one.message) for word in advice) for one in told)
 
 
-def _seen(report: Report, clean: Report) -> bool:
+def _seen(report: Report, clean: Callable[[], Report]) -> bool:
     """Return whether a report has a finding, or a note that the report of the correct environment lacks."""
-    return not report.passed or bool(set(report.notes) - set(clean.notes))
+    return not report.passed or bool(set(report.notes) - set(clean().notes))
 
 
 # -- Stable-Baselines3 -------------------------------------------------------------------------------------------
@@ -41,6 +42,11 @@ def _gymnasium_report(make: Callable[[], Any]) -> Report:
     from rlenv_bridges.from_gymnasium import from_gymnasium
 
     return check_environment(lambda: from_gymnasium(make()), name="theirs")
+
+
+@functools.cache
+def _clean_gymnasium_report() -> Report:
+    return _gymnasium_report(lambda: _point()())
 
 
 def _open_actions() -> Any:
@@ -70,7 +76,7 @@ def test_what_stable_baselines_sees_is_seen(fault: str) -> None:
     checker = pytest.importorskip("stable_baselines3.common.env_checker", reason="needs the extra sb3")
     if not _sees(lambda: checker.check_env(OF_GYMNASIUM[fault]())):
         pytest.skip("their checker sees nothing, so this fault compares nothing")
-    assert _seen(_gymnasium_report(OF_GYMNASIUM[fault]), _gymnasium_report(lambda: _point()()))
+    assert _seen(_gymnasium_report(OF_GYMNASIUM[fault]), _clean_gymnasium_report)
 
 
 def test_the_point_is_good_for_stable_baselines_too() -> None:
@@ -194,8 +200,14 @@ def test_what_pettingzoo_sees_of_agents_at_once_is_seen(fault: str) -> None:
     from rlenv_bridges.from_pettingzoo import from_pettingzoo
 
     assert _sees(lambda: parallel_api_test(AT_ONCE[fault](), 30)), "their checker sees nothing"
-    clean = check_environment(lambda: from_pettingzoo(_sledge()()), name="theirs")
-    assert _seen(check_environment(lambda: from_pettingzoo(AT_ONCE[fault]()), name="theirs"), clean)
+    assert _seen(check_environment(lambda: from_pettingzoo(AT_ONCE[fault]()), name="theirs"), _clean_report_at_once)
+
+
+@functools.cache
+def _clean_report_at_once() -> Report:
+    from rlenv_bridges.from_pettingzoo import from_pettingzoo
+
+    return check_environment(lambda: from_pettingzoo(_sledge()()), name="theirs")
 
 
 def test_the_sledge_is_good_for_both() -> None:
@@ -318,8 +330,14 @@ def test_what_pettingzoo_sees_of_agents_in_turn_is_seen(fault: str) -> None:
     from rlenv_bridges.from_pettingzoo import from_pettingzoo
 
     assert _sees(lambda: api_test(IN_TURN[fault](), 30, verbose_progress=False)), "their checker sees nothing"
-    clean = check_environment(lambda: from_pettingzoo(_nim()()), name="theirs")
-    assert _seen(check_environment(lambda: from_pettingzoo(IN_TURN[fault]()), name="theirs"), clean)
+    assert _seen(check_environment(lambda: from_pettingzoo(IN_TURN[fault]()), name="theirs"), _clean_report_in_turn)
+
+
+@functools.cache
+def _clean_report_in_turn() -> Report:
+    from rlenv_bridges.from_pettingzoo import from_pettingzoo
+
+    return check_environment(lambda: from_pettingzoo(_nim()()), name="theirs")
 
 
 def test_nim_is_good_for_both() -> None:

@@ -9,12 +9,11 @@ import numpy as np
 
 from plugins.kit.tests.plain import Sleds
 from plugins.kit.tests.plain_batch import SledRows, SledRowsNextStep, SledRowsThatStay
-from plugins.kit.tests.planting import planter
+from plugins.kit.tests.planting import Planted, planters
+from rlenv_robot.world import NOTHING
 
-FAULTS: dict[type, str] = {}
-"""Class of a broken batch -> key of a check that must fail."""
-
-fault = planter(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 def _last(value: np.ndarray, number: Any) -> np.ndarray:
@@ -41,22 +40,15 @@ class OneNameForAll(SledRows):
         self.env_ids = ["batch"] * num_envs
 
 
-@fault("reset")
-class FrameNumberIsOne(SledRows):
-    def answer(self, *arguments: Any) -> Any:
-        return {**super().answer(*arguments), "frame_no": 0}
+changes(SledRows, "answer", {
+    "FrameNumberIsOne -> reset": lambda self, right: {**right, "frame_no": 0},
+    "KeyMore -> reset": lambda self, right: {**right, "info": {}},
+})  # fmt: skip
 
 
-@fault("reset")
-class KeyMore(SledRows):
-    def answer(self, *arguments: Any) -> Any:
-        return {**super().answer(*arguments), "info": {}}
-
-
-@fault("reset")
-class FieldWithoutAxis(SledRows):
-    def stacked(self, observations: Any) -> Any:
-        return {**super().stacked(observations), "left": np.array(20, np.int32)}
+changes(SledRows, "stacked", {
+    "FieldWithoutAxis -> reset": lambda self, right: {**right, "left": np.array(20, np.int32)},
+})  # fmt: skip
 
 
 @fault("frames")
@@ -77,16 +69,14 @@ class DtypeDrifts(SledRows):
         return table
 
 
-@fault("frames")
-class RewardHasAnAxis(SledRows):
-    def earned(self, rewards: Any) -> Any:
-        return rewards[:, None]
-
-
-@fault("frames")
-class RewardIsInfinite(SledRows):
-    def earned(self, rewards: Any) -> Any:
-        return _last(rewards, -np.inf) if self.tables[-1]["frame_no"] == 12 else rewards
+replaces(SledRows, "earned", {
+    "RewardHasAnAxis -> frames": lambda self, rewards: rewards[:, None],
+    "RewardIsInfinite -> frames":
+        lambda self, rewards: _last(rewards, -np.inf) if self.tables[-1]["frame_no"] == 12 else rewards,
+    "NoiseInRewards -> equal episodes":
+        lambda self, rewards: rewards - np.random.default_rng().random(self.num_envs) * 1e-3,
+    "RewardsAreScaled -> single": lambda self, rewards: rewards * 0.5,
+})  # fmt: skip
 
 
 @fault("frames")
@@ -109,16 +99,9 @@ class RewardsOfAnotherFrame(SledRows):
 # -- seeds, rows -------------------------------------------------------------------------------------------------
 
 
-@fault("equal episodes")
-class SeedIsForgotten(SledRows):
-    def begin(self, row: int, options: Any) -> None:
-        super().begin(row, {})
-
-
-@fault("equal episodes")
-class NoiseInRewards(SledRows):
-    def earned(self, rewards: Any) -> Any:
-        return rewards - np.random.default_rng().random(self.num_envs) * 1e-3
+replaces(SledRows, "begin", {
+    "SeedIsForgotten -> equal episodes": lambda self, row, options: SledRows.begin(self, row, {}),
+})  # fmt: skip
 
 
 @fault("rows apart")
@@ -152,10 +135,10 @@ class OneGeneratorForAll(SledRows):
         return super().move(row, action)
 
 
-@fault("size")
-class SeedsCountFromTheEnd(SledRows):
-    def seed_of(self, seed: int, row: int) -> int:
-        return seed + 1000 * (self.num_envs - 1 - row)
+replaces(SledRows, "seed_of", {
+    "SeedsCountFromTheEnd -> size": lambda self, seed, row: seed + 1000 * (self.num_envs - 1 - row),
+    "FirstRowHasAnotherSeed -> single": lambda self, seed, row: seed + 1000 * (row + 1),
+})  # fmt: skip
 
 
 @fault("size")
@@ -165,26 +148,13 @@ class NoiseDependsOnTheSize(SledRows):
         self.sleds[row].rng.random(self.num_envs)
 
 
-@fault("single")
-class FirstRowHasAnotherSeed(SledRows):
-    def seed_of(self, seed: int, row: int) -> int:
-        return seed + 1000 * (row + 1)
-
-
 class _Shorter(Sleds):
     horizon = 19
 
 
-@fault("single")
-class EpisodesAreShorter(SledRows):
-    def sled(self, row: int) -> Sleds:
-        return _Shorter()
-
-
-@fault("single")
-class RewardsAreScaled(SledRows):
-    def earned(self, rewards: Any) -> Any:
-        return rewards * 0.5
+replaces(SledRows, "sled", {
+    "EpisodesAreShorter -> single": lambda self, row: _Shorter(),
+})  # fmt: skip
 
 
 # -- illegal actions ---------------------------------------------------------------------------------------------
@@ -212,16 +182,18 @@ class NanIsZero(SledRows):
         return super().move(row, {**action, "force": np.nan_to_num(action["force"])})
 
 
-@fault("refusals")
-class StaleIsAccepted(SledRows):
-    def refused(self, request: Any, row: int) -> str:
-        return super().refused({**request, "frame_no": [table["frame_no"] for table in self.tables]}, row)
+replaces(SledRows, "refused", {
+    "StaleIsAccepted -> refusals": lambda self, request, row: (SledRows.refused(self, {**request, "frame_no":
+        [table["frame_no"] for table in self.tables]}, row)),
+})  # fmt: skip
 
 
-@fault("refusals")
-class ErrorsAreSilent(SledRows):
-    def answer(self, terminated: Any, truncated: Any, extra: Any) -> Any:
-        return super().answer(terminated, truncated, {key: value for key, value in extra.items() if key != "error"})
+replaces(SledRows, "answer", {
+    "ErrorsAreSilent -> refusals": lambda self, terminated, truncated, extra: (SledRows.answer(self, terminated,
+        truncated, {key: value for key, value in extra.items() if key != "error"})),
+    "FinalIsMissing -> ends": lambda self, terminated, truncated, extra: (SledRows.answer(self, terminated, truncated,
+        {key: value for key, value in extra.items() if key != "final"})),
+})  # fmt: skip
 
 
 @fault("refusals")
@@ -345,16 +317,12 @@ class FrameNumbersAreTheCallers(SledRows):
         return problem or super().refused(request, row)
 
 
-@fault("some")
-class SomeIsAll(SledRows):
-    def reset(self, options: Mapping[str, Any] = {}) -> Any:
-        return super().reset({**options, "ids": range(self.num_envs)} if "ids" in options else options)
-
-
-@fault("some")
-class SomeIsTheFirst(SledRows):
-    def reset(self, options: Mapping[str, Any] = {}) -> Any:
-        return super().reset({**options, "ids": range(len(options["ids"]))} if "ids" in options else options)
+replaces(SledRows, "reset", {
+    "SomeIsAll -> some": lambda self, options=NOTHING: (SledRows.reset(self, {**options, "ids": range(self.num_envs)} if
+        "ids" in options else options)),
+    "SomeIsTheFirst -> some": lambda self, options=NOTHING: (SledRows.reset(self, {**options, "ids":
+        range(len(options["ids"]))} if "ids" in options else options)),
+})  # fmt: skip
 
 
 @fault("some")
@@ -373,12 +341,6 @@ class FinalIsTheNextFirst(SledRows):
             first = self.stacked([self.tables[row]["observation"] for row in index])
             extra = {**extra, "final": {"index": index, "observation": first}}
         return super().answer(terminated, truncated, extra)
-
-
-@fault("ends")
-class FinalIsMissing(SledRows):
-    def answer(self, terminated: Any, truncated: Any, extra: Any) -> Any:
-        return super().answer(terminated, truncated, {key: value for key, value in extra.items() if key != "final"})
 
 
 @fault("ends")
@@ -407,10 +369,9 @@ class EndedRowBeginsAnew(SledRowsThatStay):
         return super().refused(request, row)
 
 
-@fault("ends")
-class EndedRowLosesItsFlag(SledRowsThatStay):
-    def answer(self, *arguments: Any) -> Any:
-        return SledRows.answer(self, *arguments)
+replaces(SledRowsThatStay, "answer", {
+    "EndedRowLosesItsFlag -> ends": lambda self, *arguments: SledRows.answer(self, *arguments),
+})  # fmt: skip
 
 
 @fault("ends")

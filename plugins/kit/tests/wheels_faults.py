@@ -9,17 +9,17 @@ from dataclasses import replace
 import numpy as np
 
 from hal import Field, RobotStopped, Spec
-from plugins.kit.tests.planting import entry, with_sensor
+from plugins.kit.tests.planting import Planted, planters, with_sensor
 from plugins.kit.tests.wheels import BASE, Base
 
-FAULTS: dict[str, type[Base]] = {}
-fault = entry(FAULTS)
+FAULTS: dict[str, Planted] = {}
+fault, changes, replaces = planters(FAULTS)
 
 
 # -- stops ----------------------------------------------------------------------------------------------------
 
 
-@fault
+@fault("stop")
 class ForgetsTheStop(Base):
     def refuse(self):
         if self.stopped:
@@ -27,7 +27,7 @@ class ForgetsTheStop(Base):
             raise RobotStopped(reason)
 
 
-@fault
+@fault("stop")
 class StepIsSilentWhileStopped(Base):
     def step(self, command):
         if self.stopped and self.goal is not None:
@@ -36,16 +36,14 @@ class StepIsSilentWhileStopped(Base):
         return super().step(command)
 
 
-@fault
+@fault("", "A stop refuses commands, and the wheels keep their speed.")
 class RollsOn(Base):
-    """A stop refuses commands, and the wheels keep their speed."""
-
     def coast(self):
         if self.goal is not None:
             self.integrate(self.goal["twist"])
 
 
-@fault
+@fault("rest")
 class MastCreepsAfterStop(Base):
     def coast(self):
         super().coast()
@@ -53,10 +51,8 @@ class MastCreepsAfterStop(Base):
             self.height = min(self.height + 0.002, 1.0)
 
 
-@fault
+@fault("stop", "A stop is forgotten after a twentieth of a second.")
 class StopWearsOff(Base):
-    """A stop is forgotten after a twentieth of a second."""
-
     def stop(self, reason):
         super().stop(reason)
         self.until = time.monotonic() + 0.05
@@ -67,17 +63,15 @@ class StopWearsOff(Base):
         super().refuse()
 
 
-@fault
+@fault("rest")
 class MastDropsAtTheStop(Base):
     def stop(self, reason):
         super().stop(reason)
         self.height = max(self.height - 0.1, 0.0)
 
 
-@fault
+@fault("follows", "Turns beyond half of the range are cut, and applied says what was asked.")
 class HalfSpeedFarOut(Base):
-    """Turns beyond half of the range are cut, and applied says what was asked."""
-
     simulated = True
     spec = replace(
         BASE,
@@ -91,17 +85,15 @@ class HalfSpeedFarOut(Base):
         super().integrate(np.clip(twist, (-0.25, -0.5), (0.25, 0.5)))
 
 
-@fault
+@fault("stop")
 class BlocksTheStop(Base):
     def stop(self, reason):
         time.sleep(4.0)
         super().stop(reason)
 
 
-@fault
+@fault("stop at reset", "A stop takes the lock that a reset holds until it is over.")
 class StopWaitsForItsTurn(Base):
-    """A stop takes the lock that a reset holds until it is over."""
-
     real_time = True
 
     def reset(self, options):
@@ -114,7 +106,7 @@ class StopWaitsForItsTurn(Base):
             super().stop(reason)
 
 
-@fault
+@fault("stop")
 class StopsForItsOwnThread(Base):
     def __init__(self):
         super().__init__()
@@ -129,10 +121,8 @@ class StopsForItsOwnThread(Base):
             super().stop(reason)
 
 
-@fault
+@fault("stop at reset", "A stop during the way to the start is lost.")
 class ResetOutlivesTheStop(Base):
-    """A stop during the way to the start is lost."""
-
     real_time = True
 
     def refuse(self):
@@ -151,13 +141,13 @@ class ResetOutlivesTheStop(Base):
         return state
 
 
-@fault
+@fault("stop")
 class ClearsWithoutAReason(Base):
     def clear(self, options):
         self.stopped = ""
 
 
-@fault
+@fault("stop")
 class ClearsWithAnEmptyReason(Base):
     def clear(self, options):
         if "clear_stop" not in options:
@@ -165,7 +155,7 @@ class ClearsWithAnEmptyReason(Base):
         self.stopped = ""
 
 
-@fault
+@fault("stop again")
 class StopTwiceRaises(Base):
     def stop(self, reason):
         if self.stopped:
@@ -173,24 +163,22 @@ class StopTwiceRaises(Base):
         super().stop(reason)
 
 
-@fault
+@fault("stop early")
 class StopNeedsAReset(Base):
     def stop(self, reason):
         if self.goal is not None:
             super().stop(reason)
 
 
-@fault
+@fault("stop")
 class NoClear(Base):
     def clear(self, options):
         if self.stopped:
             raise RobotStopped(self.stopped)
 
 
-@fault
+@fault("stop at reset", "The step that is under way writes its own state over the stop.")
 class StopUndoneByTheStep(Base):
-    """The step that is under way writes its own state over the stop."""
-
     real_time = True
 
     def move(self):
@@ -202,13 +190,14 @@ class StopUndoneByTheStep(Base):
 # -- the base: the rest ------------------------------------------------------------------------------------------
 
 
-@fault
-class TurnMirrored(Base):
-    def integrate(self, twist):
-        super().integrate(twist * [1, -1])
+replaces(Base, "integrate", {
+    "TurnMirrored -> follows": lambda self, twist: Base.integrate(self, twist * [1, -1]),
+    # Rolls while its command is 0.
+    "Drifts -> ": lambda self, twist: Base.integrate(self, twist + np.array((0.04, 0))),
+})  # fmt: skip
 
 
-@fault
+@fault("follows")
 class MillimetresASecond(Base):
     spec = with_sensor(
         BASE, twist_measured=Field("twist_measured", (2,), "float32", -3000.0, 3000.0, "1", "forward and turn")
@@ -218,7 +207,7 @@ class MillimetresASecond(Base):
         return {**super().sensors(), "twist_measured": (self.twist * [1000, 1]).astype(np.float32)}
 
 
-@fault
+@fault("applied")
 class MastMovesWithTheTurn(Base):
     def command(self, values):
         super().command(values)
@@ -228,15 +217,7 @@ class MastMovesWithTheTurn(Base):
         return {**super().applied(), "mast": np.array(np.clip(self.goal["mast"], 0, 1), np.float32)}
 
 
-@fault
-class Drifts(Base):
-    """Rolls while its command is 0."""
-
-    def integrate(self, twist):
-        super().integrate(twist + np.array((0.04, 0)))
-
-
-@fault
+@fault("places")
 class KeepsItsSpeedOverAReset(Base):
     def go_to(self, start):
         twist = self.goal0["twist"] if self.goal0 else np.zeros(2)
@@ -255,25 +236,24 @@ class KeepsItsSpeedOverAReset(Base):
         self.kept = self.goal
 
 
-@fault
-class MastTooFast(Base):
-    def limited(self, mast):
-        return float(np.clip(mast, self.goal["mast"] - 0.04, self.goal["mast"] + 0.04))
+replaces(Base, "limited", {
+    "MastTooFast -> reset speed":
+        lambda self, mast: float(np.clip(mast, self.goal["mast"] - 0.04, self.goal["mast"] + 0.04)),
+})  # fmt: skip
 
 
-@fault
+@fault("periods")
 class TwiceThePeriod(Base):
     real_time = True
     period_s = 0.02
 
 
-@fault
-class WallClock(Base):
-    def stamp(self):
-        return time.time_ns()
+replaces(Base, "stamp", {
+    "WallClock -> stamps": lambda self: time.time_ns(),
+})  # fmt: skip
 
 
-@fault
+@fault("stamps")
 class SecondsForNanoseconds(Base):
     real_time = True
 
@@ -281,33 +261,28 @@ class SecondsForNanoseconds(Base):
         return int(time.monotonic())
 
 
-@fault
+@fault("", "The time at which the command was sent, two periods before the measurement.")
 class StampBeforeTheStep(Base):
-    """The time at which the command was sent, two periods before the measurement."""
-
     real_time = True
 
     def stamp(self):
         return time.monotonic_ns() - 2_000_000_000
 
 
-@fault
+@fault("left")
 class LeavesAThread(Base):
     def reset(self, options):
         threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
         return super().reset(options)
 
 
-@fault
-class MovesAfterClose(Base):
-    def close(self):
-        pass
+replaces(Base, "close", {
+    "MovesAfterClose -> closed": lambda self: None,
+})  # fmt: skip
 
 
-@fault
+@fault("closed", "Steps are refused; the motors stay on and the mast goes on rising.")
 class MastMovesAfterClose(Base):
-    """Steps are refused; the motors stay on and the mast goes on rising."""
-
     def close(self):
         super().close()
 
@@ -319,7 +294,7 @@ class MastMovesAfterClose(Base):
         threading.Thread(target=rise, daemon=True).start()
 
 
-@fault
+@fault("closed")
 class CloseTwiceRaises(Base):
     def close(self):
         if self.closed:
@@ -327,27 +302,27 @@ class CloseTwiceRaises(Base):
         super().close()
 
 
-@fault
+@fault("too early")
 class OpensWhenMade(Base):
     def __init__(self):
         super().__init__()
         self.reset({})
 
 
-@fault
+@fault("too early")
 class StepsBeforeReset(Base):
     def __init__(self):
         super().__init__()
         self.goal = {"twist": np.zeros(2), "mast": 0.3, "lamp": 0}
 
 
-@fault
+@fault("rest")
 class ReadMoves(Base):
     def coast(self):
         self.height = min(self.height + 0.01, 1.0)
 
 
-@fault
+@fault("command")
 class AliasesTheCommand(Base):
     asked = None
 
@@ -359,13 +334,11 @@ class AliasesTheCommand(Base):
         return super().applied() if self.asked is None else {**super().applied(), "twist": self.asked}
 
 
-@fault
-class LampIsNotApplied(Base):
-    def applied(self):
-        return {**super().applied(), "lamp": np.array(0, np.uint8)}
+changes(Base, "applied", {
+    "LampIsNotApplied -> ": lambda self, right: {**right, "lamp": np.array(0, np.uint8)},
+})  # fmt: skip
 
 
-@fault
-class LampMayBeMissing(Base):
-    def check(self, command):
-        return super().check({"lamp": np.array(0, np.uint8), **command})
+replaces(Base, "check", {
+    "LampMayBeMissing -> refusals": lambda self, command: Base.check(self, {"lamp": np.array(0, np.uint8), **command}),
+})  # fmt: skip

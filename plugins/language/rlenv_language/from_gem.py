@@ -102,8 +102,8 @@ class GemWorld(World):
             TypeError: the answer is not a text and a dictionary.
         """
         check_options(options, "reset", '{"seed": 7}', ("seed",))
-        given: Any = options.get("seed")
-        self._seed = None if given is None else int(given)
+        seed: Any = options.get("seed")
+        self._seed = None if seed is None else int(seed)
         answer = self._env.reset(seed=self._seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise TypeError(f"reset gave {answer!r:.80}, expected a text and info")

@@ -35,16 +35,16 @@ def shortest_way(board: np.ndarray) -> list[int] | None:
     Args:
         board: cells, int, shape (n, n).
     """
-    size, ways = len(board), {(0, 0): list[int]()}
+    size, paths = len(board), {(0, 0): list[int]()}
     waiting = [(0, 0)]
     for cell in waiting:
         if board[cell] == GOAL:
-            return ways[cell]
+            return paths[cell]
         for move, (down, right) in enumerate(_STEPS):
-            beside = (cell[0] + down, cell[1] + right)
-            if min(beside) >= 0 and max(beside) < size and board[beside] != HOLE and beside not in ways:
-                ways[beside] = [*ways[cell], move]
-                waiting.append(beside)
+            neighbour = (cell[0] + down, cell[1] + right)
+            if min(neighbour) >= 0 and max(neighbour) < size and board[neighbour] != HOLE and neighbour not in paths:
+                paths[neighbour] = [*paths[cell], move]
+                waiting.append(neighbour)
     return None
 
 
@@ -174,11 +174,11 @@ class FrozenLake(World):
 
     def image(self, options: Options) -> np.ndarray:
         """Draw the lake: 32 pixels a cell, uint8, RGB."""
-        picture = np.array([[_COLOURS[int(cell)] for cell in row] for row in self._board], np.uint8)
-        picture = picture.repeat(_CELL_PIXELS, axis=0).repeat(_CELL_PIXELS, axis=1)
+        image = np.array([[_COLOURS[int(cell)] for cell in row] for row in self._board], np.uint8)
+        image = image.repeat(_CELL_PIXELS, axis=0).repeat(_CELL_PIXELS, axis=1)
         top, left = (_CELL_PIXELS * place + _CELL_PIXELS // 4 for place in self._player)
-        picture[top : top + _CELL_PIXELS // 2, left : left + _CELL_PIXELS // 2] = _PLAYER
-        return picture
+        image[top : top + _CELL_PIXELS // 2, left : left + _CELL_PIXELS // 2] = _PLAYER
+        return image
 
 
 def _drawn(observation: Mapping[str, np.ndarray]) -> str:

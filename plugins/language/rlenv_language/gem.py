@@ -58,8 +58,8 @@ class GemEnv:
         record, info = options.pop("record", None), options.pop("info", None)
         env = name if isinstance(name, Environment) else make(name, **options)
         if not isinstance(env.world, TextWorld):
-            given = TextRules(**rules) if isinstance(rules, dict) else rules
-            env = to_text(env, given, template, record=record, info=info)
+            rules = TextRules(**rules) if isinstance(rules, dict) else rules
+            env = to_text(env, rules, template, record=record, info=info)
         self.env = env
         world = env.world
         assert isinstance(world, TextWorld)  # to_text made it

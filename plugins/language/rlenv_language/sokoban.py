@@ -49,9 +49,9 @@ def _pushes(state: State, floor: frozenset[Cell]) -> Iterator[tuple[int, State]]
     for move, step in enumerate(_STEPS):
         cell = _beside(player, step)
         if cell in boxes:
-            beyond = _beside(cell, step)
-            if beyond in floor and beyond not in boxes:
-                yield move, (cell, boxes - {cell} | {beyond})
+            behind = _beside(cell, step)
+            if behind in floor and behind not in boxes:
+                yield move, (cell, boxes - {cell} | {behind})
         elif cell in floor:
             yield move, (cell, boxes)
 
@@ -82,30 +82,30 @@ def solve(room: np.ndarray, most_states: int = 200_000) -> list[int] | None:
     cells: dict[int, frozenset[Cell]] = {
         kind: frozenset((row, column) for row, column in np.argwhere(room == kind).tolist()) for kind in range(7)
     }
-    floor = frozenset[Cell]().union(*(found for kind, found in cells.items() if kind != WALL))
+    floor = frozenset[Cell]().union(*(places for kind, places in cells.items() if kind != WALL))
     targets = cells[TARGET] | cells[BOX_ON_TARGET] | cells[PLAYER_ON_TARGET]
     (player,) = cells[PLAYER] | cells[PLAYER_ON_TARGET]
     start: State = (player, cells[BOX] | cells[BOX_ON_TARGET])
-    came: dict[State, tuple[State, int] | None] = {start: None}
+    parents: dict[State, tuple[State, int] | None] = {start: None}
     waiting = [start]
     for state in waiting:
         if state[1] <= targets:
-            return _way(state, came)
+            return _way(state, parents)
         for move, after in _pushes(state, floor):
-            if after not in came:
-                came[after] = (state, move)
+            if after not in parents:
+                parents[after] = (state, move)
                 waiting.append(after)
-        if len(came) > most_states:
+        if len(parents) > most_states:
             raise RuntimeError(f"no answer after {most_states} states")
     return None
 
 
-def _way(state: State, came: Mapping[State, tuple[State, int] | None]) -> list[int]:
+def _way(state: State, parents: Mapping[State, tuple[State, int] | None]) -> list[int]:
     moves = []
-    step = came[state]
+    step = parents[state]
     while step is not None:
         moves.append(step[1])
-        step = came[step[0]]
+        step = parents[step[0]]
     return moves[::-1]
 
 
@@ -268,19 +268,19 @@ class Sokoban(World):
 
     def image(self, options: Options) -> np.ndarray:
         """Draw the room: 32 pixels a cell, uint8, RGB."""
-        picture: np.ndarray = _COLOURS[self._room()]
-        return picture.repeat(_CELL_PIXELS, axis=0).repeat(_CELL_PIXELS, axis=1)
+        image: np.ndarray = _COLOURS[self._room()]
+        return image.repeat(_CELL_PIXELS, axis=0).repeat(_CELL_PIXELS, axis=1)
 
 
 def _farthest(rng: np.random.Generator, goal: State, floor: frozenset[Cell], targets: frozenset[Cell]) -> State | None:
     """Return one of the states far from the goal, found by pulling, without a box on a target; None for none."""
-    seen, waiting = {goal}, [goal]
+    reached, waiting = {goal}, [goal]
     for state in waiting:
         for before in _pulls(state, floor):
-            if before not in seen:
-                seen.add(before)
+            if before not in reached:
+                reached.add(before)
                 waiting.append(before)
-        if len(seen) > _MOST_STATES:
+        if len(reached) > _MOST_STATES:
             break
     far = [state for state in waiting[len(waiting) // 2 :] if not state[1] & targets]
     return far[int(rng.integers(len(far)))] if far else None

@@ -1,4 +1,4 @@
-"""Turn what an SO-101 sees to its heading and its gripper, so that a policy learns once what all directions share."""
+"""Express an SO-101's observations relative to its heading and its gripper."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _JOINTS, _GOALS = "joint_position", "joint_goal"
 
 
 class GripperView(nn.Module):
-    """A first layer without weights that turns ``flat``'s vector about the arm's first axis until the arm points ahead.
+    """A layer without weights that rotates ``flat``'s vector about the arm's first axis until the arm points ahead.
 
-    The table, gravity and the arm look the same from every angle of ``shoulder_pan``, so neither this angle nor its
-    goal is given on, and positions are those before the arm: what was learned in one direction holds in all of them.
-    Such relative observations are part of SERL (Luo et al. 2024, arXiv:2401.16013). It gives, in this order:
+    Table, gravity and arm are symmetric under rotations of ``shoulder_pan``. This joint's angle and goal are therefore
+    left out, and positions are relative to the arm, so that a policy learned at one heading holds at all. Such relative
+    observations are part of SERL (Luo et al. 2024, arXiv:2401.16013). The output has, in this order:
 
-    - fields that are no positions, as they are, without the first joint's angle and goal;
-    - positions from the arm's first axis, turned;
-    - of each orientation the cosine and sine of its yaw relative to the arm and to the fingers' axis, four times the
-      angle: a cube looks the same after a quarter turn;
-    - differences, those of positions turned; and all of them close up (`rlenv_robot.policies.flat.ScaledDifferences`);
-    - differences of positions along the gripper's axes (along the fingers, from the fixed finger to the jaw, and square
-      to both), and these close up.
+    - fields that are not positions, unchanged, without the first joint's angle and goal;
+    - positions relative to the arm's first axis, rotated;
+    - for each orientation, the cosine and sine of four times its yaw relative to the arm and to the fingers' axis: a
+      cube looks the same after a quarter turn;
+    - differences, rotated if they are positions, and magnified (`rlenv_robot.policies.flat.ScaledDifferences`);
+    - differences of positions along the gripper's axes (along the fingers, from the fixed finger to the jaw, and
+      perpendicular to both), and magnified.
 
     Attributes:
-        size: elements of what it gives.
+        size: number of elements of the output.
 
     Args:
-        flat: vectors of a task of one SO-101, with ``joint_position`` and ``joint_goal`` of its servos; positions are
-            fields of three metres in the base frame, orientations unit quaternions.
+        flat: vectors of a task with one SO-101, with its ``joint_position`` and ``joint_goal``. Positions are fields of
+            three elements in metres in the base frame, orientations are unit quaternions.
 
     Raises:
         ValueError: the observation lacks one of these fields, or has another number of joints.
@@ -49,7 +49,7 @@ class GripperView(nn.Module):
         super().__init__()
         if not self.fits(flat):
             raise ValueError(
-                f"a gripper's view needs the six angles {_JOINTS!r} and {_GOALS!r} of an SO-101; the vector has "
+                f"a view from the gripper needs the six angles {_JOINTS!r} and {_GOALS!r} of an SO-101; the vector has "
                 f"{', '.join(flat.observation.names)}"
             )
         self._parts = tuple(_parts(flat))
@@ -63,12 +63,12 @@ class GripperView(nn.Module):
 
     @staticmethod
     def fits(flat: FlattenObservation) -> bool:
-        """Return whether the vectors have the angles and the goals of one SO-101."""
+        """Return whether the vectors have the joint angles and goals of one SO-101."""
         fields = flat.observation
         return all(name in fields and fields[name].size == len(JOINTS) for name in (_JOINTS, _GOALS))
 
     def forward(self, vector: torch.Tensor) -> torch.Tensor:
-        """Return what is seen: shape (..., D) to (..., ``size``)."""
+        """Return the relative vector, (..., ``size``), of a vector (..., D)."""
         kinds: dict[str, list[torch.Tensor]] = {}
         values = torch.split(vector, self._sizes, dim=-1)
         joints = next(value * scale for (kind, _), value, scale in self._scaled(values) if kind == "joints")
@@ -78,21 +78,21 @@ class GripperView(nn.Module):
             if kind in ("joints", "goals"):
                 kinds.setdefault("plain", []).append(value[..., 1:])
             elif kind == "position":
-                away = value - value.new_tensor([CHAIN[0].offset[0] / scale, 0.0, 0.0])
-                kinds.setdefault("seen", []).append(_turned(away, -heading, 2))
+                from_axis = value - value.new_tensor([CHAIN[0].offset[0] / scale, 0.0, 0.0])
+                kinds.setdefault("relative", []).append(_rotated(from_axis, -heading, 2))
             elif kind == "orientation":
                 yaw = _yaw(value * scale) - heading
                 angles = self.TURNS * torch.stack([yaw, yaw + roll], dim=-1)
-                kinds.setdefault("seen", []).append(torch.cat([angles.cos(), angles.sin()], dim=-1))
-            elif kind == "way":
-                ahead = _turned(value, -heading, 2)
-                along = _turned(_turned(ahead, -pitch, 1), -roll, 0)
-                kinds.setdefault("ways", []).append(ahead)
-                kinds.setdefault("along", []).append(along)
+                kinds.setdefault("relative", []).append(torch.cat([angles.cos(), angles.sin()], dim=-1))
+            elif kind == "position difference":
+                in_heading = _rotated(value, -heading, 2)
+                in_gripper = _rotated(_rotated(in_heading, -pitch, 1), -roll, 0)
+                kinds.setdefault("position differences", []).append(in_heading)
+                kinds.setdefault("in gripper", []).append(in_gripper)
             else:
-                kinds.setdefault("gaps" if kind == "gap" else "plain", []).append(value)
-        order = [value for kind in ("plain", "seen") for value in kinds.get(kind, [])]
-        for kind in ("ways", "gaps", "along"):
+                kinds.setdefault("differences" if kind == "difference" else "plain", []).append(value)
+        order = [value for kind in ("plain", "relative") for value in kinds.get(kind, [])]
+        for kind in ("position differences", "differences", "in gripper"):
             for value in kinds.get(kind, []):
                 order += [value, torch.tanh(self.MAGNIFIED * value)]
         return torch.cat(order, dim=-1)
@@ -102,7 +102,7 @@ class GripperView(nn.Module):
 
 
 def _parts(flat: FlattenObservation) -> Iterator[tuple[str, int]]:
-    """Yield what each part of the vector is, and its length."""
+    """Yield the kind of each part of the vector, and its length."""
     for field in flat.observation:
         if field.name in (_JOINTS, _GOALS):
             yield ("joints" if field.name == _JOINTS else "goals"), field.size
@@ -114,11 +114,11 @@ def _parts(flat: FlattenObservation) -> Iterator[tuple[str, int]]:
             yield "plain", field.size
     for gap in flat.differences:
         field = flat.observation[gap.minuend]
-        yield ("way" if field.shape == (3,) and field.unit == "m" else "gap"), field.size
+        yield ("position difference" if field.shape == (3,) and field.unit == "m" else "difference"), field.size
 
 
-def _turned(points: torch.Tensor, angle: torch.Tensor, axis: int) -> torch.Tensor:
-    """Return points (..., 3) turned by angles (...) about coordinate axis 0, 1 or 2."""
+def _rotated(points: torch.Tensor, angle: torch.Tensor, axis: int) -> torch.Tensor:
+    """Return points (..., 3) rotated by angles (...), rad, about coordinate axis 0, 1 or 2."""
     first, second = (axis + 1) % 3, (axis + 2) % 3
     cosine, sine = torch.cos(angle), torch.sin(angle)
     values = list(points.unbind(-1))

@@ -1,4 +1,4 @@
-"""Make Tianshou's algorithms for recorded data, each with the network that is deployed."""
+"""Make Tianshou's algorithms for recorded data, each with the network to deploy."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from rlenv_robot.adapters.gymnasium import flat_spaces
 __all__ = ["METHODS", "LikeliestBest", "MLPWithState", "offline_agent"]
 
 METHODS = ("bc", "td3bc", "bcq", "cql")
-_WIDE = (128, 128)
-_NARROW = (64, 64)
-"""Width of the network for cloning: one of 256 memorised the noise of ten thousand actions (docs/trainers.md)."""
+_LARGE = (128, 128)
+_SMALL = (64, 64)
+"""Hidden layers for cloning; layers of 256 memorised the noise of ten thousand actions (docs/trainers.md)."""
 
 
 def offline_agent(
@@ -40,18 +40,18 @@ def offline_agent(
     Args:
         method: ``bc`` (behaviour cloning), ``td3bc`` (Fujimoto and Gu 2021, arXiv:2106.06860), ``bcq`` (Fujimoto et
             al. 2018, arXiv:1812.02900) or ``cql`` (Kumar et al. 2020, arXiv:2006.04779).
-        flat: what its vectors are.
-        gamma: the discount of a step.
-        lr: the step size of all its optimisers; by default 3e-4 for ``bc``, 1e-3 for the others.
+        flat: the vectors of observations and actions.
+        gamma: discount of a step.
+        lr: step size of all optimisers; None for 3e-4 with ``bc`` and 1e-3 with the others.
 
     Raises:
-        ValueError: an unknown method.
+        ValueError: the method is unknown.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}, allowed are {', '.join(METHODS)}")
     cloning = method == "bc"
-    body = Net(state_shape=(flat.size,), hidden_sizes=_NARROW if cloning else _WIDE)
-    both = Net(state_shape=(flat.size,), action_shape=(flat.action_size,), hidden_sizes=_WIDE, concat=True)
+    body = Net(state_shape=(flat.size,), hidden_sizes=_SMALL if cloning else _LARGE)
+    both = Net(state_shape=(flat.size,), action_shape=(flat.action_size,), hidden_sizes=_LARGE, concat=True)
     optim = AdamOptimizerFactory(lr=lr or (3e-4 if cloning else 1e-3))
     values = {"critic": ContinuousCritic(preprocess_net=both), "critic_optim": optim, "gamma": gamma}
     space = {"action_space": flat_spaces(flat)[1], "action_scaling": False}
@@ -83,11 +83,11 @@ def _bcq(
     flat: FlattenObservation, values: dict[str, object], optim: OptimizerFactory, space: dict[str, object]
 ) -> tuple[OfflineAlgorithm, nn.Module]:
     size, latents = flat.action_size, 2 * flat.action_size
-    encoder = MLP(input_dim=flat.size + size, hidden_sizes=_WIDE)
-    decoder = MLP(input_dim=flat.size + latents, output_dim=size, hidden_sizes=_WIDE)
-    vae = VAE(encoder=encoder, decoder=decoder, hidden_dim=_WIDE[-1], latent_dim=latents, max_action=1.0)
+    encoder = MLP(input_dim=flat.size + size, hidden_sizes=_LARGE)
+    decoder = MLP(input_dim=flat.size + latents, output_dim=size, hidden_sizes=_LARGE)
+    vae = VAE(encoder=encoder, decoder=decoder, hidden_dim=_LARGE[-1], latent_dim=latents, max_action=1.0)
     change = Perturbation(
-        preprocess_net=MLPWithState(MLP(input_dim=flat.size + size, output_dim=size, hidden_sizes=_WIDE)),
+        preprocess_net=MLPWithState(MLP(input_dim=flat.size + size, output_dim=size, hidden_sizes=_LARGE)),
         max_action=1.0,
     )
     policy = BCQPolicy(actor_perturbation=change, critic=values.pop("critic"), vae=vae, **space)
@@ -96,21 +96,25 @@ def _bcq(
 
 
 class MLPWithState(nn.Module):
-    """A network that also returns a state, as `Perturbation` requires."""
+    """A network whose output includes a state, as `Perturbation` requires."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
 
     def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """Return the result, and no state."""
+        """Return the network's output, and None for the state."""
         return self.inner(inputs), None
 
 
 class LikeliestBest(nn.Module):
-    """The policy that BCQ deploys: of ten actions likely under the log, the one with the highest value.
+    """The deterministic policy of BCQ: of ten actions likely under the data, the one with the highest value.
 
-    Always the same ten latents, so that it is deterministic.
+    The ten latent vectors are drawn once.
+
+    Args:
+        policy: the trained policy.
+        latents: number of elements of a latent vector.
     """
 
     def __init__(self, policy: BCQPolicy, latents: int) -> None:

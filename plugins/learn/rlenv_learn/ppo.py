@@ -1,55 +1,58 @@
 """Train a network by proximal policy optimisation (PPO; Schulman et al. 2017) on a native batch; needs PyTorch.
 
-With demonstrations the policy begins as their clone, the critic learns before the policy changes, and the loss of the
-policy has a term of imitation that fades (after DAPG; Rajeswaran et al. 2018, arXiv:1709.10087).
+With demonstrations, the first policy is their clone, the critic learns before the policy changes, and the policy's loss
+has an imitation term that fades (after DAPG; Rajeswaran et al. 2018, arXiv:1709.10087).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from hal import Spec
 from rlenv_learn.imitation.cloning import Demonstrations, clone
-from rlenv_robot.adapters.flat import FlattenObservation, flat_for
+from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.policies.flat import ScaledDifferences
 from rlenv_robot.policies.network import Activation, NetworkPolicy
-from rlenv_robot.tables import BatchObservationTable
 from rlenv_robot.tasks.agents import mean_reward
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.vector.env import VectorEnvironment
 
-__all__ = ["ImitationSettings", "PpoSettings", "improve_by_ppo", "ppo_settings", "with_advantages"]
+__all__ = ["ImitationSettings", "PpoLearner", "PpoSettings", "improve_by_ppo", "ppo_settings", "with_advantages"]
 
-_LAMBDA, _CLIP, _MAX_NORM = 0.95, 0.2, 0.5
-_FIRST_LOG_WIDTH = -0.7
-"""Logarithm of the first standard deviation of actions: half of what an action may do."""
+_LAMBDA, _CLIP = 0.95, 0.2
+_INITIAL_LOG_STD = -0.7
+"""Logarithm of the initial standard deviation of actions: half of an action's range."""
+_LARGEST_RATE = 7e-3
+"""Step size beyond which `PpoSettings.target_kl` increases it no further."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImitationSettings:
-    """The settings of a training that begins from demonstrations.
+    """The settings of a training that begins with demonstrations.
 
     Attributes:
-        cloning: updates of 256 demonstrated steps each, before the first step in the environments.
-        log_width: logarithm of the first standard deviation of actions. It is small, or else noise hides the clone.
-        rate: step size of Adam for the policy at the beginning; the critic's stays that of the other settings.
-        patience: share of the updates in which the critic alone learns.
-        weight: weight of the imitation in the loss at the beginning: the negative log-likelihood of demonstrated
-            actions, with the standard deviation of the moment.
-        fading: share of the updates after which that weight has fallen to 0, linearly.
+        cloning: updates with 256 demonstrated steps each, made before the first step in the environments.
+        log_std: logarithm of the initial standard deviation of actions. It is small, so that noise does not hide the
+            clone.
+        rate: initial step size of Adam for the policy. The critic's is `PpoSettings.rate`.
+        critic_only: share of the updates, at the beginning, in which only the critic learns.
+        weight: initial weight of the imitation term in the policy's loss: the negative log-likelihood of demonstrated
+            actions under the current standard deviation.
+        fading: share of the updates over which that weight falls linearly to 0.
         batch: demonstrated steps in each gradient.
     """
 
     cloning: int = 3000
-    log_width: float = -2.0
+    log_std: float = -2.0
     rate: float = 3e-4
-    patience: float = 0.05
+    critic_only: float = 0.05
     weight: float = 0.1
     fading: float = 0.5
     batch: int = 128
@@ -60,25 +63,31 @@ class PpoSettings:
     """The settings of a training.
 
     Attributes:
-        steps: control steps of all environments together, unless the user says otherwise.
+        steps: control steps of all environments together, where the user gives none.
         num_envs: environments that step together.
         horizon: steps of each environment between two updates.
         epochs: passes over the collected steps in an update.
         minibatch: steps in one gradient.
         discount: of rewards, for each control step.
-        rate: step size of Adam at the beginning; it falls linearly to a tenth at the end.
-        hidden: units of each hidden layer, of policy and critic alike.
+        rate: initial step size of Adam; it falls linearly to a tenth.
+        target_kl: KL divergence between the policies before and after an update that the step size is adapted to: it
+            is divided by 1.5 above twice this value and multiplied by 1.5 below half of it, instead of falling
+            linearly (as in RSL-RL; Rudin et al. 2022, arXiv:2109.11978). 0 for no adaptation.
+        max_norm: largest norm of a gradient.
+        hidden: units of each hidden layer of the policy and of the critic.
         activation: the function between layers.
-        reward_scale: factor on rewards, so that a new critic is soon right.
-        calm: weight of the squared difference between the actions of successive observations in the loss (Mysore et
-            al. 2021, "Regularizing action policies for smooth control"), against policies that move to and fro.
+        reward_scale: factor on rewards, which brings returns near the scale of a new critic's estimates.
+        state_scales: field of the task's privileged state -> the size that becomes 1 in the critic's observation. By
+            default half of the field's range.
+        action_smoothness: weight of the squared difference between the actions for successive observations in the loss
+            (Mysore et al. 2021, "Regularizing action policies for smooth control"). It keeps targets from oscillating.
         entropy: weight of the entropy of actions.
-        nominal_share: share of the updates that are made on the nominal robot, before robots are drawn.
-        magnified: whether policy and critic take a second, closer look at the differences of the vector
-            (`rlenv_robot.policies.flat.ScaledDifferences`), as for a grasp that is decided by millimetres.
-        episode: length of the episodes of the training, control periods; 0 for that of the task. Trials are as long as
-            the task says.
-        imitation: what holds with demonstrations in addition.
+        nominal_share: share of the updates, at the beginning, that are made on the nominal robot, before robots are
+            drawn.
+        magnified: whether policy and critic also get the differences in the vector magnified
+            (`rlenv_robot.policies.flat.ScaledDifferences`), as for a grasp that depends on millimetres.
+        episode: length of training episodes, control periods; 0 for the task's. Evaluation episodes have the task's.
+        imitation: settings that hold with demonstrations in addition.
     """
 
     steps: int = 1_000_000
@@ -88,10 +97,13 @@ class PpoSettings:
     minibatch: int = 512
     discount: float = 0.97
     rate: float = 1e-3
+    target_kl: float = 0.0
+    max_norm: float = 0.5
     hidden: tuple[int, ...] = (128, 128)
     activation: Activation = "tanh"
     reward_scale: float = 0.1
-    calm: float = 0.1
+    state_scales: Mapping[str, float] = field(default_factory=dict)
+    action_smoothness: float = 0.1
     entropy: float = 0.0
     nominal_share: float = 0.7
     magnified: bool = False
@@ -100,10 +112,10 @@ class PpoSettings:
 
 
 _TABLE = PpoSettings(
-    steps=500_000, epochs=4, minibatch=256, discount=0.99, activation="relu", reward_scale=0.02, calm=0.02,
+    steps=500_000, epochs=4, minibatch=256, discount=0.99, activation="relu", reward_scale=0.02, action_smoothness=0.02,
     nominal_share=0.0, magnified=True, imitation=ImitationSettings(rate=1e-3),
 )  # fmt: skip
-"""Settings for arms at a table, tried from demonstrations; from nothing they are a start."""
+"""Settings for arms at a table, tried with demonstrations; without any they are a starting point."""
 
 _OWN_SETTINGS = {
     "so101-reach": PpoSettings(
@@ -113,59 +125,68 @@ _OWN_SETTINGS = {
     "so101-push": replace(_TABLE, episode=120),
     "so101-pick-place": replace(_TABLE, episode=160),
     "so101-pair-lift": replace(
-        _TABLE, steps=300_000, episode=120, imitation=ImitationSettings(rate=5e-4, patience=0.1)
+        _TABLE, steps=300_000, episode=120, imitation=ImitationSettings(rate=5e-4, critic_only=0.1)
     ),
     "go2-walk": PpoSettings(
         steps=8_000_000, num_envs=1024, horizon=24, epochs=4, minibatch=6144, discount=0.99, hidden=(256, 128, 64),
-        reward_scale=0.05, calm=0.0, entropy=0.002,
+        reward_scale=0.05, action_smoothness=0.0, entropy=0.002,
     ),
 }  # fmt: skip
-"""Settings that were tried with a task of ours."""
+"""Settings that were tried with a task of this project."""
 
 
 def ppo_settings(task: Task) -> PpoSettings:
-    """Return the settings for a task: its own where some were tried, or else general ones."""
+    """Return the settings for a task: those tried with it, otherwise general ones."""
     return _OWN_SETTINGS.get(task.name, PpoSettings())
+
+
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}
 
 
 def _dense(sizes: tuple[int, ...], activation: Activation) -> nn.Sequential:
     parts: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
-        parts += [nn.Linear(inputs, outputs), nn.Tanh() if activation == "tanh" else nn.ReLU()]
+        parts += [nn.Linear(inputs, outputs), _ACTIVATIONS[activation]()]
     return nn.Sequential(*parts[:-1])
 
 
 class _Vectors:
-    """The vectors of policy and critic.
+    """The conversion of a table's observations to the vectors of policy and critic.
 
     Args:
-        flat: the policy's.
-        state: the task's privileged state, which the critic sees in addition.
-        magnified: whether the differences are seen a second time, magnified.
+        flat: the policy's vectors.
+        state: the task's privileged state, which only the critic gets.
+        settings: whether differences are magnified, and the scales of the state.
+        device: of the tensors.
     """
 
-    def __init__(self, flat: FlattenObservation, state: Spec, magnified: bool) -> None:
-        self.flat, self._state = flat, state
-        self._closer = ScaledDifferences(flat) if magnified else None
-        self.size = flat.size if self._closer is None else self._closer.size
+    def __init__(self, envs: VectorEnvironment, settings: PpoSettings, device: Any) -> None:
+        self.flat, self._state, self._device = (flat := flat_for(envs.task)), (state := envs.task.state), device
+        self._observe = envs.on_arrays(flat.observe)
+        self._magnify = ScaledDifferences(flat) if settings.magnified else None
+        self.size = flat.size if self._magnify is None else self._magnify.size
         self.critic_size = self.size + sum(part.size for part in state)
         halves = [(np.ravel(part.high) - np.ravel(part.low)) / 2 * np.ones(part.size) for part in state]
+        for place, part in enumerate(state):
+            if part.name in settings.state_scales:
+                halves[place] = np.full(part.size, settings.state_scales[part.name])
         scale = np.concatenate(halves) if halves else np.ones(0)
-        self._scale = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0).astype(np.float32)
+        scale = np.where(np.isfinite(scale) & (scale > 0), scale, 1.0).astype(np.float32)
+        self._scale = torch.from_numpy(scale).to(device)
 
-    def of(self, table: BatchObservationTable) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the vectors of policy and critic, (N, D) and (N, E)."""
-        own = self.wide(torch.from_numpy(self.flat.observe(table["observation"])))
+    def of(self, table: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the observations of policy and critic, (N, D) and (N, E)."""
+        actor_obs = self.magnified(torch.as_tensor(self._observe(table["observation"])))
         if not len(self._state):
-            return own, own
-        hidden = table["extra_info"]["state"]
-        parts = [np.asarray(hidden[part.name], np.float32).reshape(len(own), -1) for part in self._state]
-        seen = np.concatenate(parts, axis=1) / self._scale
-        return own, torch.cat([own, torch.from_numpy(np.clip(seen, -20.0, 20.0))], dim=1)
+            return actor_obs, actor_obs
+        state = table["extra_info"]["state"]
+        parts = [torch.as_tensor(state[part.name]).float().reshape(len(actor_obs), -1) for part in self._state]
+        scaled = (torch.cat(parts, dim=1) / self._scale).clamp(-20.0, 20.0)
+        return actor_obs, torch.cat([actor_obs, scaled], dim=1)
 
-    def wide(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return vectors of ``flat`` (N, F) with the second look at their differences, if there is one, (N, D)."""
-        return vectors if self._closer is None else self._closer(vectors)
+    def magnified(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Return vectors of ``flat`` (N, F) with their magnified differences, if the settings ask for them, (N, D)."""
+        return vectors if self._magnify is None else self._magnify(vectors)
 
 
 def improve_by_ppo(
@@ -174,85 +195,111 @@ def improve_by_ppo(
     steps: int,
     seed: int,
     nominal: VectorEnvironment | None = None,
-    shown: Demonstrations | None = None,
+    demonstrations: Demonstrations | None = None,
 ) -> Iterator[tuple[int, NetworkPolicy, dict[str, float]]]:
-    """Train from nothing, or from demonstrations; the same seed gives the same policy on the same machine.
+    """Train a new policy; the same seed gives the same policy on the same machine.
 
-    At the end of an episode by time the critic's estimate stands for the rewards that would have followed. PyTorch
-    computes on one thread meanwhile, and its global generator stays as it was.
+    PyTorch computes on one thread meanwhile, and its global random generator is left unchanged.
 
     Args:
-        envs: with automatic resets in the same step.
+        envs: environments that reset automatically in the same step.
         settings: of the training.
         steps: control steps of all environments together; at least one update is made.
         seed: of the network, the exploration and the episodes.
         nominal: as many environments with the nominal robot, in which the first updates are made; None for none.
-        shown: demonstrations, from whose clone the training begins; None for a network of chance.
+        demonstrations: steps whose clone the training begins with; None for random initial weights.
 
     Yields:
-        With demonstrations first their clone, after 0 steps and without figures. After every update: steps so far; the
-        policy, which is deterministic, the mean of the actions; and figures of the update by name: mean reward a step,
-        the losses of policy and critic, the mean standard deviation of actions and the step size.
+        After every update, and with demonstrations first for their clone after 0 steps and without metrics: the steps
+        so far, the deterministic policy, which is the mean of the actions, and the update's metrics by name: mean
+        reward of a step, losses of policy and critic, mean standard deviation of actions, and step size.
 
     Raises:
         ValueError: the environments do not reset in the same step, or an action has no finite range.
     """
-    if envs.autoreset != "same_step":
-        raise ValueError(f"autoreset is {envs.autoreset!r}, PPO needs 'same_step'")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            learner = _Learner(envs, settings, seed, shown)
+        learner = PpoLearner(envs, settings, seed, demonstrations)
         batch = envs.num_envs * settings.horizon
         updates = max(1, steps // batch)
-        first = 0 if nominal is None else round(settings.nominal_share * updates)
-        if shown is not None:
+        nominal_updates = 0 if nominal is None else round(settings.nominal_share * updates)
+        if demonstrations is not None:
             yield 0, learner.policy(), {}
         for update in range(updates):
-            if update == 0 or update == first:
-                learner.go_to(nominal if nominal is not None and update < first else envs, seed)
-            figures = learner.update(update / updates)
-            yield (update + 1) * batch, learner.policy(), figures
+            if update == 0 or update == nominal_updates:
+                learner.reset_in(nominal if nominal is not None and update < nominal_updates else envs, seed)
+            metrics = learner.update(update / updates)
+            yield (update + 1) * batch, learner.policy(), metrics
     finally:
         torch.set_num_threads(threads)
 
 
-class _Learner:
-    """Networks, optimiser and environments of one training."""
+class PpoLearner:
+    """Networks, optimiser and environments of one training, for a loop of your own around `update`.
 
-    def __init__(self, envs: VectorEnvironment, settings: PpoSettings, seed: int, shown: Demonstrations | None) -> None:
-        flat = flat_for(envs.task)
-        self._envs, self._settings, self._shown = envs, settings, shown
-        self._vectors = _Vectors(flat, envs.task.state, settings.magnified)
-        self._actor = _dense((self._vectors.size, *settings.hidden, flat.action_size), settings.activation)
-        self._critic = _dense((self._vectors.critic_size, *settings.hidden, 1), settings.activation)
+    Where time ends an episode, the critic's estimate stands for the rewards that would have followed.
+
+    Args:
+        envs: environments that reset automatically in the same step; with tensors, all runs on their device.
+        settings: of the training; ``steps``, ``num_envs``, ``nominal_share`` and ``episode`` are the caller's.
+        seed: of the networks and the exploration.
+        demonstrations: steps that the policy clones at first; None for random initial weights.
+
+    Raises:
+        ValueError: the environments do not reset in the same step, or an action has no finite range.
+    """
+
+    def __init__(
+        self,
+        envs: VectorEnvironment,
+        settings: PpoSettings,
+        seed: int,
+        demonstrations: Demonstrations | None = None,
+    ) -> None:
+        if envs.autoreset != "same_step":
+            raise ValueError(f"autoreset is {envs.autoreset!r}, PPO needs 'same_step'")
+        self._envs, self._settings, self._demonstrations = envs, settings, demonstrations
+        device = getattr(envs, "device", "cpu")
+        self._vectors = _Vectors(envs, settings, device)
+        flat = self._vectors.flat
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self._actor = _dense((self._vectors.size, *settings.hidden, flat.action_size), settings.activation)
+            self._critic = _dense((self._vectors.critic_size, *settings.hidden, 1), settings.activation)
         with torch.no_grad():  # on average nothing moves at first
             for value in self._actor[-1].parameters():
                 value.mul_(0.01)
-        self._random = torch.Generator().manual_seed(seed)
-        rate, width = settings.rate, _FIRST_LOG_WIDTH
-        if shown is not None:
+        self._random = torch.Generator(device).manual_seed(seed)
+        rate, log_std = settings.rate, _INITIAL_LOG_STD
+        if demonstrations is not None:
             imitation = settings.imitation
-            rate, width = imitation.rate, imitation.log_width
-            self._shown = shown = replace(shown, vectors=self._vectors.wide(shown.vectors))
-            clone(self._actor, shown, imitation.cloning, self._random)
-        self._width = nn.Parameter(torch.full((flat.action_size,), width))
-        policy, critic = [*self._actor.parameters(), self._width], [*self._critic.parameters()]
+            rate, log_std = imitation.rate, imitation.log_std
+            vectors = self._vectors.magnified(demonstrations.vectors)
+            self._demonstrations = demonstrations = replace(demonstrations, vectors=vectors)
+            clone(self._actor, demonstrations, imitation.cloning, self._random)
+        self._actor.to(device), self._critic.to(device)
+        self._log_std = nn.Parameter(torch.full((flat.action_size,), log_std, device=device))
+        policy, critic = [*self._actor.parameters(), self._log_std], [*self._critic.parameters()]
         self._weights, self._rates = [*policy, *critic], (rate, settings.rate)
-        self._optimizer = torch.optim.Adam([{"params": policy}, {"params": critic}])
-        self._table: BatchObservationTable
+        self._optimizer = torch.optim.Adam([{"params": policy, "lr": rate}, {"params": critic, "lr": settings.rate}])
+        self._seed = seed
+        self._table: Any = None
         self._mean_reward = 0.0
 
-    def go_to(self, envs: VectorEnvironment, seed: int) -> None:
-        """Go on in other environments, whose episodes begin anew."""
+    def reset_in(self, envs: VectorEnvironment, seed: int) -> None:
+        """Continue in other environments, or the same, with new episodes."""
         self._envs, self._table = envs, envs.reset({"seed": seed})
 
+    def network(self) -> nn.Module:
+        """Return a copy of the policy's network on the CPU, from vectors of `flat_for` to action vectors."""
+        actor = copy.deepcopy(self._actor).cpu()
+        return nn.Sequential(ScaledDifferences(self._vectors.flat), *actor) if self._settings.magnified else actor
+
     def policy(self) -> NetworkPolicy:
-        """Return the present policy as arrays of its own."""
+        """Return a copy of the current policy for NumPy: the mean of the actions."""
         layers = [
-            (part.weight.detach().numpy().T.copy(), part.bias.detach().numpy().copy())
+            (part.weight.detach().cpu().numpy().T.copy(), part.bias.detach().cpu().numpy().copy())
             for part in self._actor
             if isinstance(part, nn.Linear)
         ]
@@ -260,111 +307,157 @@ class _Learner:
         name, robot = self._envs.task.name, self._envs.batch.spec
         return NetworkPolicy(layers, self._vectors.flat, name, robot, magnified, self._settings.activation)
 
-    def update(self, share: float) -> dict[str, float]:
-        """Collect a horizon of steps, learn from it, and return figures; ``share`` of all updates were made before."""
+    def update(self, progress: float) -> dict[str, float]:
+        """Collect a horizon of steps, and learn from them.
+
+        Args:
+            progress: share of all updates made so far, 0 to 1; schedules depend on it.
+
+        Returns:
+            The update's metrics by name, as `improve_by_ppo` yields them.
+        """
         settings = self._settings
+        if self._table is None:
+            self.reset_in(self._envs, self._seed)
         losses: list[tuple[torch.Tensor, torch.Tensor]] = []
-        own, whole, action, chance, after, value, advantage, lasting = self._collect()
-        goal = advantage + value
+        actor_obs, critic_obs, action, old_mean, next_obs, value, advantage, not_done = self._collect()
+        returns, old_log_std = advantage + value, self._log_std.detach().clone()
+        old_log_prob = _log_prob(old_mean, old_log_std, action)
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rate * (1.0 - 0.9 * share)
+            group["lr"] = group["lr"] if settings.target_kl else rate * (1.0 - 0.9 * progress)
         for _ in range(settings.epochs):
-            for rows in torch.randperm(len(own), generator=self._random).split(settings.minibatch):
-                mean = self._actor(own[rows])
-                ratio = (self._log_probability(mean, action[rows]) - chance[rows]).exp()
-                gain = advantage[rows]
-                loss = -torch.minimum(ratio * gain, ratio.clamp(1 - _CLIP, 1 + _CLIP) * gain).mean()
-                missed = (self._critic(whole[rows])[:, 0] - goal[rows]).square().mean()
-                losses.append((loss.detach(), missed.detach()))
-                loss = self._policy_loss(loss, share, mean, after[rows], lasting[rows]) + 0.5 * missed
+            order = torch.randperm(len(actor_obs), generator=self._random, device=actor_obs.device)
+            for rows in order.split(settings.minibatch):
+                mean = self._actor(actor_obs[rows])
+                if settings.target_kl:
+                    self._adapt_rate(_divergence(old_mean[rows], old_log_std, mean, self._log_std))
+                ratio = (_log_prob(mean, self._log_std, action[rows]) - old_log_prob[rows]).exp()
+                normalised = advantage[rows]
+                clipped = ratio.clamp(1 - _CLIP, 1 + _CLIP)
+                policy_loss = -torch.minimum(ratio * normalised, clipped * normalised).mean()
+                value_loss = (self._critic(critic_obs[rows])[:, 0] - returns[rows]).square().mean()
+                losses.append((policy_loss.detach(), value_loss.detach()))
+                loss = self._policy_loss(policy_loss, progress, mean, next_obs[rows], not_done[rows]) + 0.5 * value_loss
                 self._optimizer.zero_grad()
                 loss.backward()
-                nn.utils.clip_grad_norm_(self._weights, _MAX_NORM)
+                nn.utils.clip_grad_norm_(self._weights, settings.max_norm)
                 self._optimizer.step()
-        policy_loss, value_loss = torch.tensor(losses).mean(dim=0).tolist()
+        mean_policy_loss, mean_value_loss = torch.tensor(losses).mean(dim=0).tolist()
         return {
             "train/reward": self._mean_reward,
-            "train/policy_loss": policy_loss,
-            "train/value_loss": value_loss,
-            "train/action_std": float(self._width.detach().exp().mean()),
-            "train/learning_rate": self._rates[0] * (1.0 - 0.9 * share),
+            "train/policy_loss": mean_policy_loss,
+            "train/value_loss": mean_value_loss,
+            "train/action_std": float(self._log_std.detach().exp().mean()),
+            "train/learning_rate": self._optimizer.param_groups[0]["lr"],
         }
 
-    def _policy_loss(
-        self, loss: torch.Tensor, share: float, mean: torch.Tensor, after: torch.Tensor, lasting: torch.Tensor
-    ) -> torch.Tensor:
-        """Return PPO's loss of the policy with calm, entropy and imitation; 0 while the critic alone learns."""
-        settings, imitation = self._settings, self._settings.imitation
-        if self._shown is not None and share < imitation.patience:
-            return torch.zeros(())
-        if settings.calm:
-            change = (mean - self._actor(after)).square().sum(-1)
-            loss = loss + settings.calm * (change * lasting).mean()
-        if settings.entropy:
-            loss = loss - settings.entropy * self._width.sum()
-        weight = 0.0 if self._shown is None else imitation.weight * (1.0 - share / imitation.fading)
-        if self._shown is not None and weight > 0:
-            vectors, actions = self._shown.drawn(imitation.batch, self._random)
-            missed = (actions - self._actor(vectors)) / self._width.detach().exp()
-            loss = loss + weight * 0.5 * missed.square().sum(-1).mean()
-        return loss
+    def _adapt_rate(self, divergence: float) -> None:
+        for group in self._optimizer.param_groups:
+            if divergence < self._settings.target_kl / 2 and group["lr"] < _LARGEST_RATE:
+                group["lr"] *= 1.5
+            elif divergence > self._settings.target_kl * 2:
+                group["lr"] /= 1.5
 
-    def _log_probability(self, mean: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Return the logarithm of the density of actions, but for a constant."""
-        return (-0.5 * ((action - mean) / self._width.exp()).square() - self._width).sum(-1)
+    def _policy_loss(
+        self, loss: torch.Tensor, progress: float, mean: torch.Tensor, next_obs: torch.Tensor, not_done: torch.Tensor
+    ) -> torch.Tensor:
+        """Return PPO's loss with action smoothness, entropy and imitation; 0 while only the critic learns."""
+        settings, imitation, demonstrations = self._settings, self._settings.imitation, self._demonstrations
+        if demonstrations is not None and progress < imitation.critic_only:
+            return torch.zeros(())
+        if settings.action_smoothness:
+            change = (mean - self._actor(next_obs)).square().sum(-1)
+            loss = loss + settings.action_smoothness * (change * not_done).mean()
+        if settings.entropy:
+            loss = loss - settings.entropy * self._log_std.sum()
+        weight = 0.0 if demonstrations is None else imitation.weight * (1.0 - progress / imitation.fading)
+        if demonstrations is not None and weight > 0:
+            vectors, actions = demonstrations.drawn(imitation.batch, self._random)
+            error = (actions - self._actor(vectors)) / self._log_std.detach().exp()
+            loss = loss + weight * 0.5 * error.square().sum(-1).mean()
+        return loss
 
     def _collect(self) -> tuple[torch.Tensor, ...]:
         with torch.no_grad():
             return self._collected()
 
     def _collected(self) -> tuple[torch.Tensor, ...]:
-        """Return vectors, actions, log-probabilities, next vectors, values, advantages, and whether they go on."""
-        envs, settings, flat, table = self._envs, self._settings, self._vectors.flat, self._table
-        own, whole = self._vectors.of(table)
-        rows, earned_of_steps = [], []
+        """Return observations of actor and critic, actions, means, next observations, values, advantages, not done."""
+        envs, settings, table = self._envs, self._settings, self._table
+        act = envs.on_arrays(self._vectors.flat.act)
+        actor_obs, critic_obs = self._vectors.of(table)
+        rows, rewards = [], []
         for _ in range(settings.horizon):
-            mean = self._actor(own)
-            action = mean + self._width.exp() * torch.randn(mean.shape, generator=self._random)
-            chosen = flat.act(action.numpy(), table["observation"])
-            table, paid = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": chosen})
-            late, ended = (torch.from_numpy(table[end]) > 0 for end in ("truncated", "terminated"))
-            value = self._critic(whole)[:, 0]
-            # A robot whose physics failed may have earned no number.
-            earned = np.nan_to_num(mean_reward(paid["reward"]))
-            earned_of_steps.append(earned.mean())
-            reward = settings.reward_scale * torch.from_numpy(earned).float()
-            reward = reward + settings.discount * late * value
-            after, whole_after = self._vectors.of(table)
-            chance = self._log_probability(mean, action)
-            rows.append((own, whole, action, chance, after, value, reward, (~(late | ended)).float()))
-            own, whole = after, whole_after
-        self._table, self._mean_reward = table, float(np.mean(earned_of_steps))
-        return with_advantages(rows, self._critic(whole)[:, 0], settings.discount, _LAMBDA)
+            mean = self._actor(actor_obs)
+            noise = torch.randn(mean.shape, generator=self._random, device=mean.device)
+            action = mean + self._log_std.exp() * noise
+            named = act(action if envs.arrays == "torch" else action.numpy(), table["observation"])
+            table, reward_table = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": named})
+            truncated, terminated = (torch.as_tensor(table[end]) > 0 for end in ("truncated", "terminated"))
+            value = self._critic(critic_obs)[:, 0]
+            # The reward of a robot whose physics failed may be no number.
+            reward = torch.as_tensor(mean_reward(reward_table["reward"])).nan_to_num()
+            rewards.append(reward.mean())
+            scaled = settings.reward_scale * reward.float() + settings.discount * truncated * value
+            next_actor_obs, next_critic_obs = self._vectors.of(table)
+            not_done = (~(truncated | terminated)).float()
+            rows.append((actor_obs, critic_obs, action, mean, next_actor_obs, value, scaled, not_done))
+            actor_obs, critic_obs = next_actor_obs, next_critic_obs
+        self._table, self._mean_reward = table, float(torch.stack(rewards).mean())
+        return with_advantages(rows, self._critic(critic_obs)[:, 0], settings.discount, _LAMBDA)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was learned, for `load_state_dict`; episodes and the state of the draws are left out."""
+        return {
+            "actor": self._actor.state_dict(),
+            "critic": self._critic.state_dict(),
+            "log_std": self._log_std.detach().clone(),
+            "optimizer": self._optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state_dict` returned for the same settings."""
+        self._actor.load_state_dict(state["actor"])
+        self._critic.load_state_dict(state["critic"])
+        with torch.no_grad():
+            self._log_std.copy_(state["log_std"])
+        self._optimizer.load_state_dict(state["optimizer"])
+
+
+def _log_prob(mean: torch.Tensor, log_std: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+    """Return the logarithm of the density of actions (N, A), but for a constant, (N,)."""
+    return (-0.5 * ((action - mean) / log_std.exp()).square() - log_std).sum(-1)
+
+
+def _divergence(old_mean: torch.Tensor, old_log_std: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> float:
+    """Return the mean KL divergence from the old normal distributions of actions to the new ones."""
+    variance_ratio = (2 * (old_log_std - log_std)).exp()
+    distance = ((old_mean - mean) / log_std.exp()).square()
+    divergence = 0.5 * (variance_ratio + distance - 1) + log_std - old_log_std
+    return float(divergence.sum(-1).mean().detach())
 
 
 def with_advantages(
-    rows: Sequence[tuple[torch.Tensor, ...]], following: torch.Tensor, discount: float, lam: float
+    rows: Sequence[tuple[torch.Tensor, ...]], next_value: torch.Tensor, discount: float, lam: float
 ) -> tuple[torch.Tensor, ...]:
-    """Return all steps with their advantages: how much better than the critic's estimate they went.
-
-    Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, equation 16).
+    """Return all steps with their generalised advantages (Schulman et al. 2016, arXiv:1506.02438, equation 16).
 
     Args:
-        rows: the steps of N environments in turn; the last three of each row are the critic's estimate before the step,
-            its reward, and 1 where the episode goes on after it, else 0, (N,).
-        following: the critic's estimate after the last step, (N,).
+        rows: the steps of N environments in order. The last three of each row are the critic's estimate before the
+            step, its reward, and 0 where the step ends the episode, else 1, (N,).
+        next_value: the critic's estimate after the last step, (N,).
         discount: of rewards, for each step.
-        lam: lambda; 0 for the error of one step, 1 for the sum of all rewards.
+        lam: lambda; 0 for the temporal difference of one step, 1 for the sum of all rewards.
 
     Returns:
         The columns of the rows, (T N, ...), with the advantage in place of the reward.
     """
-    advantage, gains = torch.zeros_like(following), list[torch.Tensor]()
-    for *_, value, reward, lasting in reversed(rows):
-        error = reward + discount * lasting * following - value
-        advantage = error + discount * lam * lasting * advantage
-        gains.insert(0, advantage)
-        following = value
-    *others, values, _, goes_on = (torch.cat(column) for column in zip(*rows, strict=True))
-    return (*others, values, torch.cat(gains), goes_on)
+    advantage, advantages = torch.zeros_like(next_value), list[torch.Tensor]()
+    for *_, value, reward, not_done in reversed(rows):
+        error = reward + discount * not_done * next_value - value
+        advantage = error + discount * lam * not_done * advantage
+        advantages.insert(0, advantage)
+        next_value = value
+    *others, values, _, not_done = (torch.cat(column) for column in zip(*rows, strict=True))
+    return (*others, values, torch.cat(advantages), not_done)

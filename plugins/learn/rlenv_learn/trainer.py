@@ -1,4 +1,4 @@
-"""Train a task's policy by PPO into a file, with its learning curve and its checkpoints beside it; needs PyTorch."""
+"""Train a policy by PPO, and write it with its learning curve and checkpoints; needs PyTorch."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _TRIAL_EPISODES, _TRIAL_SEED = 100, 1_000_000
 
 @dataclass(frozen=True)
 class NetworkTraining:
-    """A policy and how it came about.
+    """The result of a training.
 
     Attributes:
-        policy: the best of those that were tried, by success and then by return.
+        policy: the best policy that was evaluated, by success and then by return.
         steps: control steps of the whole training.
-        seconds: wall time, without trials.
-        points: the learning curve: trials on episodes that training does not use, drawn as in training.
+        seconds: wall time, without evaluations.
+        points: the learning curve: evaluations on episodes that training does not use, drawn as in training.
         varied: whether the episodes were drawn from a range of robots, rather than from the nominal one.
     """
 
@@ -62,26 +62,27 @@ def train_network(
     trials: int = 12,
     progress: Callable[[int, int, Point | None], None] = lambda done, total, point: None,
 ) -> NetworkTraining:
-    """Train a policy in simulation, from nothing or from demonstrations, and write it with its curve and checkpoints.
+    """Train a policy in simulation, and write it with its learning curve and its checkpoints.
 
-    Beside ``policy.npz`` are ``policy.csv``, the learning curve, and ``policy.checkpoints/``, the policies that were
-    tried, named by their steps. Without ``seconds`` the same seed gives the same policy on the same machine.
+    The learning curve is written to ``policy.csv`` beside ``policy.npz``, and each evaluated policy to
+    ``policy.checkpoints/``, named by its steps. Without ``seconds`` the same seed gives the same policy on the same
+    machine.
 
     Args:
         name: what `rlenv_robot.make_vector` takes.
         out: the file, ending in ``.npz`` or ``.onnx``.
         steps: control steps of all environments together; None takes the task's (`ppo_settings`).
-        seconds: wall time after which no update begins, in addition.
+        seconds: wall time after which no further update begins.
         seed: of the network, the exploration and the episodes.
         nominal: whether to train on the nominal robot alone. Otherwise, and without a profile in the settings, each
-            episode draws a robot from the range of its model (`RobotModel.variation`), if that has one; only the first
-            updates are made on the nominal robot, which is learned faster (`PpoSettings.nominal_share`).
+            episode draws a robot from the range of its model (`RobotModel.variation`), if it has one. The first updates
+            still use the nominal robot, with which learning is faster (`PpoSettings.nominal_share`).
         settings: the task's own settings, and others of `rlenv_robot.make_vector`.
-        track: where the figures of updates and trials go besides (`open_tracker`).
-        demonstrations: recorded episodes of the task, of any robot of the kind (`rlenv_robot.open_source`). Those that
-            succeeded are cloned, and PPO goes on from the clone; the first trial is that of the clone, after 0 steps.
-        trials: number of the trials of the policy during the training; the best of them is the result.
-        progress: called after every update with steps so far, all steps, and the newest trial.
+        track: where to write the metrics of updates and evaluations as well (`open_tracker`).
+        demonstrations: recorded episodes of the task, with any robot of the kind (`rlenv_robot.open_source`). The
+            successful ones are cloned, and PPO continues from the clone, which is evaluated after 0 steps.
+        trials: number of evaluations during the training; the best policy of them is the result.
+        progress: called after every update with the steps so far, all steps, and the newest evaluation.
 
     Raises:
         ValueError: the task is unknown, has no simulated robot, or has actions without a finite range, or ``track``
@@ -97,37 +98,37 @@ def train_network(
         )
         chosen = ppo_settings(tested.task)
         total = chosen.steps if steps is None else steps
-        shown = None if demonstrations is None else demonstrated(demonstrations, flat_for(tested.task))
+        demos = None if demonstrations is None else demonstrated(demonstrations, flat_for(tested.task))
         if chosen.episode and "steps" not in made:
             made = {**made, "steps": chosen.episode}
         envs = opened.enter_context(make_vector(name, chosen.num_envs, seed=seed, **made))
-        first = None
+        nominal_envs = None
         if varied:
-            own = {key: value for key, value in made.items() if key not in CONDITIONS}
-            first = opened.enter_context(make_vector(name, chosen.num_envs, seed=seed, **own))
+            task_settings = {key: value for key, value in made.items() if key not in CONDITIONS}
+            nominal_envs = opened.enter_context(make_vector(name, chosen.num_envs, seed=seed, **task_settings))
         about = {"task": tested.task.name, "seed": seed, **asdict(chosen), "steps": total}
         tracker = opened.enter_context(closing(open_tracker(track, tested.task.name, about)))
-        course = _Course(tested, folder, out.with_suffix(".csv"), seed, tracker)
+        evaluation = _Evaluation(tested, folder, out.with_suffix(".csv"), seed, tracker)
         updates = max(1, total // (chosen.num_envs * chosen.horizon))
         begun = time.perf_counter()
-        learning = improve_by_ppo(envs, chosen, total, seed, first, shown)
-        for update, (done, policy, figures) in enumerate(learning, 1 if shown is None else 0):
+        learning = improve_by_ppo(envs, chosen, total, seed, nominal_envs, demos)
+        for update, (done, policy, metrics) in enumerate(learning, 1 if demos is None else 0):
             elapsed = time.perf_counter() - begun
-            tracker.add(done, figures)
+            tracker.add(done, metrics)
             last = update == updates or elapsed >= seconds
             if last or update % max(1, updates // trials) == 0:
-                begun += course.try_out(done, elapsed, policy)
-            progress(done, total, course.points[-1] if course.points else None)
+                begun += evaluation.run(done, elapsed, policy)
+            progress(done, total, evaluation.points[-1] if evaluation.points else None)
             if last:
                 break
-    assert course.best is not None
-    how = "PPO" if shown is None else "PPO from demonstrations"
-    save_network(course.best, out, {"trained": how, "steps": done, "seed": seed})
-    return NetworkTraining(course.best, done, elapsed, course.points, varied)
+    assert evaluation.best is not None
+    how = "PPO" if demos is None else "PPO from demonstrations"
+    save_network(evaluation.best, out, {"trained": how, "steps": done, "seed": seed})
+    return NetworkTraining(evaluation.best, done, elapsed, evaluation.points, varied)
 
 
-class _Course:
-    """The trials of a training: curve, checkpoints, and the best policy."""
+class _Evaluation:
+    """The evaluations of a training: learning curve, checkpoints, and the best policy."""
 
     def __init__(self, trials: VectorEnvironment, folder: Path, curve: Path, seed: int, tracker: Tracker) -> None:
         self._trials, self._folder, self._curve, self._seed, self._tracker = trials, folder, curve, seed, tracker
@@ -135,8 +136,8 @@ class _Course:
         self.best: NetworkPolicy | None = None
         folder.mkdir(exist_ok=True)
 
-    def try_out(self, steps: int, seconds: float, policy: NetworkPolicy) -> float:
-        """Try a policy, keep it, and return how long that took, seconds."""
+    def run(self, steps: int, seconds: float, policy: NetworkPolicy) -> float:
+        """Evaluate a policy, write it as a checkpoint, and return how long that took, seconds."""
         begun = time.perf_counter()
         outcomes = evaluate(self._trials, policy, _TRIAL_SEED)
         success, returns = (float(np.mean([getattr(one, key) for one in outcomes])) for key in ("success", "total"))
@@ -144,7 +145,7 @@ class _Course:
         if all((success, returns) > (earlier.success, earlier.returns) for earlier in self.points):
             self.best = policy
         self.points.append(point)
-        self._tracker.add(steps, point.figures)
+        self._tracker.add(steps, point.metrics)
         policy.save(self._folder / f"{steps:010d}.npz", {"trained": "PPO", "steps": steps, "seed": self._seed})
         with self._curve.open("w", newline="", encoding="utf-8") as file:
             lines = csv.writer(file)
@@ -154,7 +155,7 @@ class _Course:
 
 
 def save_network(policy: NetworkPolicy, out: Path, about: JsonObject) -> None:
-    """Write a policy as ``.npz``, or as ``.onnx`` with the scaling in its graph.
+    """Write a policy as ``.npz``, or as ``.onnx`` with scaling inside the graph.
 
     Raises:
         RobotError: the packages that ONNX needs are missing, or the policy's vectors have no graph.
@@ -170,9 +171,10 @@ def save_network(policy: NetworkPolicy, out: Path, about: JsonObject) -> None:
 
     if not isinstance(policy.vectors, FlattenObservation):
         raise RobotError(f"{out}: a policy of {type(policy.vectors).__name__} has no ONNX graph; write .npz")
+    activations: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}
     parts: list[nn.Module] = [ScaledDifferences(policy.vectors)] if policy.magnified else []
     for weights, bias in policy.layers:
         layer = nn.Linear(*weights.shape)
         layer.load_state_dict({"weight": torch.from_numpy(weights.T.copy()), "bias": torch.from_numpy(bias)})
-        parts += [layer, nn.Tanh() if policy.activation == "tanh" else nn.ReLU()]
+        parts += [layer, activations[policy.activation]()]
     FlatPolicy(nn.Sequential(*parts[:-1]), policy.vectors).save_onnx(out, policy.task, about, policy.robot)

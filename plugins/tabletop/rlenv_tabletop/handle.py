@@ -16,7 +16,7 @@ from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.cube import Rewards, goal_change, start_open
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
-from rlenv_robot.tasks.remembered import Remembered
+from rlenv_robot.tasks.memoise import memoise_by_identity
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
 from rlenv_tabletop.robots import SO101_BOX, SO101_CABINET, TRAVEL, WIDEST, grip_position, handle_position
 
@@ -248,7 +248,7 @@ class HandleTask:
         return {self._target: np.clip(sensors[self._place][-1], *self._range)}
 
 
-_drawer_handle, _lid_handle = Remembered(handle_position), Remembered(grip_position)
+_drawer_handle, _lid_handle = memoise_by_identity(handle_position), memoise_by_identity(grip_position)
 
 
 # -- so101-drawer --------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from rlenv_robot.robot_models import RobotModel, find_robot_model
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.cube import Rewards, goal_change, start_open
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
-from rlenv_robot.tasks.remembered import Remembered
+from rlenv_robot.tasks.memoise import memoise_by_identity
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings
 from rlenv_tabletop.robots import PEG_HALF, SO101_PEG
 
@@ -177,7 +177,7 @@ class Insert:
         return FlatHints(scales, differences, "joint_goal", ARM_STRIDE)
 
 
-@Remembered
+@memoise_by_identity
 def _seat(socket_position: np.ndarray) -> np.ndarray:
     """Return the place of the peg's middle in the socket, given the socket's, metres; shape (..., 2) to (..., 3)."""
     return from_components(*components(socket_position), PEG_HALF[2])

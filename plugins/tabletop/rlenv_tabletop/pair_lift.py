@@ -14,7 +14,7 @@ from rlenv_robot.tables import Options
 from rlenv_robot.tasks.agents import Agent
 from rlenv_robot.tasks.cube import Rewards
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, Difference, FlatHints
-from rlenv_robot.tasks.remembered import Remembered
+from rlenv_robot.tasks.memoise import memoise_by_identity
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings, with_fixed_goal
 from rlenv_tabletop.robots import APART, PAIR_HOME, SIDES, SO101_PAIR, from_right, turn_from_right
 
@@ -214,7 +214,7 @@ def _near_home(rng: np.random.Generator) -> np.ndarray:
     return start
 
 
-@Remembered
+@memoise_by_identity
 def _ends(middle: np.ndarray, orientation: np.ndarray, target: np.ndarray) -> dict[str, np.ndarray]:
     """Return each end of a bar and its target in the frame of its arm, given the bar's pose and its middle's target."""
     if target.shape != middle.shape:

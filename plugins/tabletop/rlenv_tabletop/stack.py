@@ -13,7 +13,7 @@ from hal import Spec
 from hal.robots.so101 import CUBE_HALF
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.cube import Rewards, start_open
-from rlenv_robot.tasks.remembered import Remembered
+from rlenv_robot.tasks.memoise import memoise_by_identity
 from rlenv_robot.tasks.task import Arrays, Episode
 from rlenv_robot.tasks.text_hints import TextHints
 from rlenv_tabletop.table import CubesTask, at_height, tops
@@ -85,7 +85,7 @@ class Stack(CubesTask):
         return TextHints(f"Put {tower}, then open the gripper and move it away.", units={"cube_positions": "cm"})
 
 
-@Remembered
+@memoise_by_identity
 def _tower(cubes: np.ndarray) -> np.ndarray:
     """Return the place of each cube in the tower, given where all are, metres; shape (..., N, 3) to (..., N, 3)."""
     places = np.empty_like(cubes)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, cast
 from rlenv_robot.cli.verbs import Verb, add_verbs
 
 if TYPE_CHECKING:
-    from rlenv_kaiwu.env import Bridge, Counter
+    from rlenv_kaiwu.agent import Counter
+    from rlenv_kaiwu.env import Bridge
     from rlenv_kaiwu.project import Project
     from rlenv_kaiwu.run import EnvLike, Outcome, View
     from rlenv_kaiwu.session import Budget, Style
@@ -148,10 +149,10 @@ def _run_distributed(args: argparse.Namespace, project: Project) -> int:
     if project.style == "batch":
         raise ValueError("--distributed needs a workflow that sends samples; a project of style batch keeps its own")
     _env(args, project.environment).close()  # a mistake in a name shows here, not in a process of Ray
-    wanted = argparse.Namespace(**{**vars(args), "run": None})
+    arguments = argparse.Namespace(**{**vars(args), "run": None})
 
     def make(counter: Counter, style: Style, seed: int | None) -> View:
-        return make_env(_env(wanted, project.environment), style, counter, seed, _bridge(wanted))
+        return make_env(_env(arguments, project.environment), style, counter, seed, _bridge(arguments))
 
     outcome = run_distributed(
         project, make, out=_out(args), workflows=args.workflows, predictors=args.actors, budget=_budget(args),

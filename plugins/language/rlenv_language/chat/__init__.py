@@ -1,1 +1,1 @@
-"""Train language models on environments in language: transcripts, tokens, advantages, a small learner."""
+"""Train language models on environments in language: transcripts, tokens, advantages, and a small learner."""

@@ -1,8 +1,8 @@
-"""A small language model that learns an environment in language: fine-tuning, then PPO or RLOO over whole episodes.
+"""Train a small language model on an environment in language: fine-tuning, then PPO or RLOO over whole episodes.
 
-The recipe is that of Ammanabrolu and Wang 2025 (arXiv:2510.01132): supervised fine-tuning on demonstrations, then
-reinforcement learning with a turn's reward on its end token. Plain PyTorch and the package ``tokenizers``;
-the model begins with random weights and the tokenizer is trained on the demonstrations, so nothing is downloaded.
+The method is that of Ammanabrolu and Wang 2025 (arXiv:2510.01132): supervised fine-tuning on demonstrations, then
+reinforcement learning with a turn's reward on its end token. It needs PyTorch and the package ``tokenizers``. The model
+begins with random weights, and the tokenizer is trained on the demonstrations, so nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from rlenv_language.chat.transcripts import Message, Transcript
 from rlenv_language.chat.transformer import ChatTransformer
 from rlenv_language.gem import GemEnv
 
-__all__ = ["ChatLearner", "LearnerSettings", "Rehearsal", "train_tokenizer"]
+__all__ = ["CachedEnv", "ChatLearner", "LearnerSettings", "train_tokenizer"]
 
 
-_KEPT_BACK, _CHECK_STEPS, _PATIENCE = 5, 20, 3
-"""Fine-tuning keeps back every fifth chat, and ends after three looks at them, 20 batches apart, without progress."""
+_HELD_OUT, _CHECK_STEPS, _PATIENCE = 5, 20, 3
+"""Fine-tuning holds out every fifth chat, and ends after three evaluations without progress, 20 batches apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +35,29 @@ class LearnerSettings:
     """The settings of a `ChatLearner`.
 
     Attributes:
-        method: ``ppo`` (token advantages by a value function) or ``rloo`` (returns less those of the same seed).
-        width, layers, heads: of the transformer.
-        context: most tokens of an episode.
-        answer_tokens: most tokens of an answer.
-        turns: most turns of an episode.
-        sft_steps, sft_rate: most batches of fine-tuning, and their step size.
-        rate: step size; None for that of the method: 3e-4 for PPO, 1e-3 for RLOO.
-        epochs, minibatch, clip: passes over each batch, episodes of a step, and clip range of PPO.
-        kl_limit: estimated divergence from the policy that played a batch beyond which the batch's other steps are left
-            out; None for that of the method: 0.06 for PPO, no limit for RLOO.
-        discount, decay, turn_discount: as for `rlenv_language.chat.advantages.gae`.
-        value_weight, entropy_weight: of the losses beside the policy's.
+        method: ``ppo`` (token advantages from a value function) or ``rloo`` (return less the mean return of the other
+            episodes with the same seed).
+        width: width of the transformer.
+        layers: layers of the transformer.
+        heads: attention heads of the transformer.
+        context: largest number of tokens of an episode.
+        answer_tokens: largest number of tokens of an answer.
+        turns: largest number of turns of an episode.
+        sft_steps: largest number of batches in fine-tuning.
+        sft_rate: step size of fine-tuning.
+        rate: step size of reinforcement learning; None for 3e-4 with PPO and 1e-3 with RLOO.
+        epochs: passes over each batch.
+        minibatch: episodes in one gradient.
+        clip: clip range of PPO.
+        kl_limit: estimated divergence from the policy that played the batch, beyond which the batch's remaining
+            gradients are skipped; None for 0.06 with PPO and no limit with RLOO.
+        discount: from token to token (`rlenv_language.chat.advantages.gae`).
+        decay: lambda (`rlenv_language.chat.advantages.gae`).
+        turn_discount: from turn to turn (`rlenv_language.chat.advantages.gae`).
+        value_weight: weight of the value loss.
+        entropy_weight: weight of the entropy.
         group: episodes from each seed in a batch.
-        seed: of weights and draws.
+        seed: of the weights and all draws.
     """
 
     method: Literal["ppo", "rloo"] = "ppo"
@@ -76,12 +85,17 @@ class LearnerSettings:
 
 _RATE = {"ppo": 3e-4, "rloo": 1e-3}
 _KL_LIMIT = {"ppo": 0.06, "rloo": float("inf")}
-"""With RLOO's step size PPO did not survive its first batch: sixteen steps of Adam moved the policy by a divergence of
-0.5 (benchmarks/README.md, learning in language)."""
+"""With RLOO's step size PPO failed in its first batch: after sixteen steps of Adam the divergence of the policy was 0.5
+(benchmarks/README.md, learning in language)."""
 
 
 def train_tokenizer(texts: Sequence[str], size: int = 640) -> Tokenizer:
-    """Return a byte-level BPE tokenizer with the marks of ChatML as special tokens, trained on these texts."""
+    """Train a byte-level BPE tokenizer on texts, with the marks of ChatML as special tokens.
+
+    Args:
+        texts: training data.
+        size: number of tokens of the vocabulary.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -91,42 +105,45 @@ def train_tokenizer(texts: Sequence[str], size: int = 640) -> Tokenizer:
     return tokenizer
 
 
-class Rehearsal:
-    """Environments that repeat: equal texts from an equal seed lead to equal answers, which are remembered.
+class CachedEnv:
+    """A deterministic environment with a cache: for equal seeds and texts, it returns the earlier result.
 
-    Only for simulations; a robot does not repeat.
+    Only for simulations, since a robot is not deterministic.
 
     Args:
-        make: returns an environment.
+        make: makes the environment.
+
+    Attributes:
+        steps: number of steps that the environment made, without those from the cache.
     """
 
     def __init__(self, make: Callable[[], GemEnv]) -> None:
         self._env = make()
         self._first: dict[int, str] = {}
-        self._known: dict[tuple[int, tuple[str, ...]], tuple[str, float, bool, bool, bool]] = {}
+        self._cache: dict[tuple[int, tuple[str, ...]], tuple[str, float, bool, bool, bool]] = {}
         self._at: tuple[int, tuple[str, ...]] | None = None
         self.steps = 0
 
     def reset(self, seed: int) -> str:
-        """Return the first observation."""
+        """Return the first observation of the episode with this seed."""
         if seed not in self._first:
             self._first[seed] = self._env.reset(seed=seed)[0]
             self._at = (seed, ())
         return self._first[seed]
 
     def step(self, seed: int, texts: tuple[str, ...]) -> tuple[str, float, bool, bool, bool]:
-        """Return observation, reward, terminated, truncated and success after the last of these texts."""
+        """Return observation, reward, terminated, truncated and success after the last of an episode's texts."""
         key = (seed, texts)
-        if key not in self._known:
+        if key not in self._cache:
             if self._at != (seed, texts[:-1]):
                 self._env.reset(seed=seed)
                 for text in texts[:-1]:
                     self._env.step(text)
             observation, reward, terminated, truncated, info = self._env.step(texts[-1])
-            self._known[key] = (observation, reward, terminated, truncated, bool(info["metrics"]["success"]))
+            self._cache[key] = (observation, reward, terminated, truncated, bool(info["metrics"]["success"]))
             self._at = None if terminated or truncated else key
             self.steps += 1
-        return self._known[key]
+        return self._cache[key]
 
     def close(self) -> None:
         """Close the environment."""
@@ -134,11 +151,11 @@ class Rehearsal:
 
 
 class ChatLearner:
-    """Learn to answer an environment in language.
+    """A language model, and its training on an environment in language.
 
     Args:
-        tokenizer: of the package ``tokenizers``, with the marks of ChatML.
-        settings: see `LearnerSettings`.
+        tokenizer: a tokenizer of the package ``tokenizers`` with the marks of ChatML.
+        settings: of model and training; None for the defaults.
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: LearnerSettings | None = None) -> None:
@@ -156,13 +173,17 @@ class ChatLearner:
     # -- demonstrations ----------------------------------------------------------------------------------
 
     def fine_tune(self, demonstrations: Sequence[Transcript], batch: int = 16) -> float:
-        """Imitate the agent's tokens of chats until chats that were kept back are imitated no better.
+        """Imitate the agent's tokens in chats until the loss on held-out chats stops falling.
 
-        Every ``_CHECK_STEPS`` batches the loss on every ``_KEPT_BACK``-th chat is looked at; the weights of the lowest
-        one stay. A model that knows its demonstrations by heart has no doubt left, and so nothing to explore.
+        Every ``_HELD_OUT``-th chat is held out. Their loss is evaluated every ``_CHECK_STEPS`` batches, and the weights
+        with the lowest loss are kept: a model that has memorised its demonstrations no longer explores.
+
+        Args:
+            demonstrations: the chats to imitate.
+            batch: chats in one gradient.
 
         Returns:
-            The loss on the chats that were kept back.
+            The loss on the held-out chats.
 
         Raises:
             ValueError: there are fewer than two demonstrations, or one has more tokens than the context.
@@ -170,18 +191,18 @@ class ChatLearner:
         if len(demonstrations) < 2:
             raise ValueError(f"there are {len(demonstrations)} demonstrations to imitate, at least 2 are needed")
         episodes = [tokenize(one, self.tokenizer) for one in demonstrations]
-        kept = episodes[::_KEPT_BACK]
-        shown = [one for number, one in enumerate(episodes) if number % _KEPT_BACK]
+        held_out = episodes[::_HELD_OUT]
+        training = [one for number, one in enumerate(episodes) if number % _HELD_OUT]
         rng, best, weights = np.random.default_rng(self.settings.seed), np.inf, self._model.state_dict()
         optimiser, worse = torch.optim.Adam(self._model.parameters(), self.settings.sft_rate), 0
         for number in range(1, self.settings.sft_steps + 1):
-            loss = self._imitation_loss([shown[at] for at in rng.integers(len(shown), size=batch).tolist()])
+            loss = self._imitation_loss([training[at] for at in rng.integers(len(training), size=batch).tolist()])
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
             if number % _CHECK_STEPS == 0 or number == self.settings.sft_steps:
                 with torch.no_grad():
-                    loss = self._imitation_loss(kept)
+                    loss = self._imitation_loss(held_out)
                 worse = 0 if loss < best else worse + 1
                 if loss < best:
                     best = float(loss)
@@ -211,12 +232,12 @@ class ChatLearner:
     # -- playing -----------------------------------------------------------------------------------------
 
     def answer(self, chats: Sequence[Sequence[Message]], greedy: bool = False) -> list[str]:
-        """Return the agent's next message to each chat; the most likely one if greedy."""
+        """Return the agent's next message in each chat: drawn, or the most likely tokens if greedy."""
         with torch.no_grad():
             return self._answer(chats, greedy)
 
     def _answer(self, chats: Sequence[Sequence[Message]], greedy: bool) -> list[str]:
-        """Write to all chats side by side: first what came before at once, then one token of each at a time."""
+        """Continue all chats in parallel: process the prompts at once, then append one token to each at a time."""
         prompts = [self.tokenizer.encode(render(chat, prompt=True)[0]).ids for chat in chats]
         longest, context = max(map(len, prompts)), self.settings.context
         if longest > context:
@@ -228,25 +249,25 @@ class ChatLearner:
         cache = self._model.cache(len(prompts), min(longest + self.settings.answer_tokens, context))
         lengths = torch.tensor([len(prompt) for prompt in prompts])
         last = self._model.extend(ids, places, cache)[torch.arange(len(prompts)), lengths - 1]
-        written, running = [list[int]() for _ in prompts], np.arange(len(prompts))
+        tokens, running = [list[int]() for _ in prompts], np.arange(len(prompts))
         for number in range(self.settings.answer_tokens):
             drawn = last.argmax(-1)
             if not greedy:
                 drawn = torch.multinomial(last.softmax(-1), 1, generator=self._random)[:, 0]
             for row, token in zip(running.tolist(), drawn.tolist(), strict=True):
                 if token != self._end:
-                    written[row].append(token)
-            going = torch.nonzero((drawn != self._end) & (lengths + number < context))[:, 0]
-            if not len(going) or number == self.settings.answer_tokens - 1:
+                    tokens[row].append(token)
+            unfinished = torch.nonzero((drawn != self._end) & (lengths + number < context))[:, 0]
+            if not len(unfinished) or number == self.settings.answer_tokens - 1:
                 break
-            if len(going) < len(drawn):
-                running, lengths, drawn = running[going.numpy()], lengths[going], drawn[going]
-                cache = [(keys[going], values[going]) for keys, values in cache]
+            if len(unfinished) < len(drawn):
+                running, lengths, drawn = running[unfinished.numpy()], lengths[unfinished], drawn[unfinished]
+                cache = [(keys[unfinished], values[unfinished]) for keys, values in cache]
             last = self._model.extend(drawn[:, None], (lengths + number)[:, None], cache)[:, 0]
-        return [self.tokenizer.decode(tokens) for tokens in written]
+        return [self.tokenizer.decode(ids) for ids in tokens]
 
-    def play(self, world: Rehearsal, seeds: Sequence[int], greedy: bool = False) -> list[Transcript]:
-        """Play an episode from each seed and return the transcripts."""
+    def play(self, world: CachedEnv, seeds: Sequence[int], greedy: bool = False) -> list[Transcript]:
+        """Play one episode from each seed, and return the transcripts."""
         chats: list[list[Message]] = [[{"role": "user", "content": world.reset(seed)}] for seed in seeds]
         texts: list[tuple[str, ...]] = [() for _ in seeds]
         rewards: list[list[float]] = [[] for _ in seeds]
@@ -254,7 +275,7 @@ class ChatLearner:
         running = list(range(len(seeds)))
         for _ in range(self.settings.turns):
             answers = self.answer([chats[row] for row in running], greedy)
-            going = []
+            unfinished = []
             for row, text in zip(running, answers, strict=True):
                 texts[row] = (*texts[row], text)
                 observation, reward, terminated, truncated, success = world.step(seeds[row], texts[row])
@@ -263,8 +284,8 @@ class ChatLearner:
                 last[row] = (observation, terminated, success)
                 if not (terminated or truncated) and len(rewards[row]) < self.settings.turns:
                     chats[row].append({"role": "user", "content": observation})
-                    going.append(row)
-            running = going
+                    unfinished.append(row)
+            running = unfinished
             if not running:
                 break
         return [
@@ -275,24 +296,24 @@ class ChatLearner:
     # -- learning ----------------------------------------------------------------------------------------
 
     def update(self, transcripts: Sequence[Transcript]) -> dict[str, float]:
-        """Improve the answers by one batch of the agent's own episodes, and return figures of the batch."""
+        """Make one update from a batch of the agent's episodes, and return the batch's metrics by name."""
         episodes = [tokenize(one, self.tokenizer) for one in transcripts]
         ids, mask = self._padded(episodes)
-        chosen = mask[:, 1:]
+        agent_mask = mask[:, 1:]
         with torch.no_grad():
             hidden = self._model.hidden(ids[:, :-1])
             values = self._model.value(hidden)[..., 0]
-            before = torch.zeros(chosen.shape)
-            before[chosen] = _log_probability(self._model.head(hidden[chosen]), ids[:, 1:][chosen])
-        advantage, target = self._advantages(transcripts, episodes, values.double().numpy(), chosen.numpy())
-        advantages, targets = torch.zeros(chosen.shape), torch.zeros(chosen.shape)
-        advantages[chosen] = torch.from_numpy((advantage - advantage.mean()) / (advantage.std() + 1e-6)).float()
-        targets[chosen] = torch.from_numpy(target).float()
+            old_log_prob = torch.zeros(agent_mask.shape)
+            old_log_prob[agent_mask] = _log_probability(self._model.head(hidden[agent_mask]), ids[:, 1:][agent_mask])
+        advantage, target = self._advantages(transcripts, episodes, values.double().numpy(), agent_mask.numpy())
+        advantages, targets = torch.zeros(agent_mask.shape), torch.zeros(agent_mask.shape)
+        advantages[agent_mask] = torch.from_numpy((advantage - advantage.mean()) / (advantage.std() + 1e-6)).float()
+        targets[agent_mask] = torch.from_numpy(target).float()
         lengths, steps, divergence = np.array([len(one.ids) for one in episodes]), 0, 0.0
         for rows in [rows for _ in range(self.settings.epochs) for rows in self._minibatches(lengths)]:
             width = int(lengths[rows].max())
             divergence = self._improve(
-                ids[rows, :width], chosen[rows, : width - 1], before[rows, : width - 1],
+                ids[rows, :width], agent_mask[rows, : width - 1], old_log_prob[rows, : width - 1],
                 advantages[rows, : width - 1], targets[rows, : width - 1],
             )  # fmt: skip
             if divergence > self._kl_limit:
@@ -306,10 +327,10 @@ class ChatLearner:
         }
 
     def _minibatches(self, lengths: np.ndarray) -> list[np.ndarray]:
-        """Return rows of episodes in random groups; for RLOO in groups of like lengths, so that little is padded.
+        """Return random groups of rows of episodes; for RLOO, groups of similar lengths, which need little padding.
 
-        Episodes of like lengths often have like rewards: a value function that learns from them one group after the
-        other is pulled to and fro.
+        Episodes of similar lengths often have similar rewards. A value function that learns from one such group after
+        the other oscillates, so PPO has groups of any lengths.
         """
         ordered = torch.randperm(len(lengths), generator=self._random).numpy()
         if self.settings.method == "rloo":
@@ -318,30 +339,38 @@ class ChatLearner:
         return [groups[at] for at in torch.randperm(len(groups), generator=self._random).tolist()]
 
     def _improve(
-        self, ids: torch.Tensor, chosen: torch.Tensor, before: torch.Tensor, advantages: torch.Tensor,
+        self, ids: torch.Tensor, agent_mask: torch.Tensor, old_log_prob: torch.Tensor, advantages: torch.Tensor,
         targets: torch.Tensor,
     ) -> float:  # fmt: skip
-        """Take one step on some episodes: tokens (B, L), and what is known of each but the first, (B, L - 1).
+        """Make one gradient step unless the divergence exceeds the limit.
+
+        Args:
+            ids: tokens of episodes, (B, L).
+            agent_mask: mask of the agent's tokens among all but the first, (B, L - 1).
+            old_log_prob: log-probabilities under the policy that played the episodes, likewise.
+            advantages: likewise.
+            targets: targets of the values, likewise.
 
         Returns:
-            The divergence from the policy that played them, estimated as the mean of r - 1 - log r (Schulman 2020,
-            joschu.net/blog/kl-approx.html). Beyond the limit there is no step.
+            The divergence from the policy that played the episodes, estimated as the mean of r - 1 - log r (Schulman
+            2020, joschu.net/blog/kl-approx.html).
         """
         settings = self.settings
-        hidden = self._model.hidden(ids[:, :-1])[chosen]
+        hidden = self._model.hidden(ids[:, :-1])[agent_mask]
         logits = self._model.head(hidden)
-        log_ratio = _log_probability(logits, ids[:, 1:][chosen]) - before[chosen]
+        log_ratio = _log_probability(logits, ids[:, 1:][agent_mask]) - old_log_prob[agent_mask]
         ratio = log_ratio.exp()
         divergence = float((ratio - 1 - log_ratio).detach().mean())
         if divergence > self._kl_limit:
             return divergence
         clipped = ratio.clamp(1 - settings.clip, 1 + settings.clip)
-        policy = -torch.minimum(ratio * advantages[chosen], clipped * advantages[chosen]).mean()
+        policy_loss = -torch.minimum(ratio * advantages[agent_mask], clipped * advantages[agent_mask]).mean()
         probability = logits.log_softmax(-1)
         entropy = -(probability.exp() * probability).sum(-1).mean()
-        loss = policy - settings.entropy_weight * entropy
+        loss = policy_loss - settings.entropy_weight * entropy
         if settings.method == "ppo":
-            loss = loss + settings.value_weight * (self._model.value(hidden)[..., 0] - targets[chosen]).square().mean()
+            value_loss = (self._model.value(hidden)[..., 0] - targets[agent_mask]).square().mean()
+            loss = loss + settings.value_weight * value_loss
         self._optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
@@ -349,20 +378,20 @@ class ChatLearner:
         return divergence
 
     def _advantages(
-        self, transcripts: Sequence[Transcript], episodes: Sequence[TokenEpisode], values: Any, chosen: Any
+        self, transcripts: Sequence[Transcript], episodes: Sequence[TokenEpisode], values: Any, agent_mask: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return advantages and targets of all chosen tokens, row by row.
+        """Return advantages and value targets of the agent's tokens, row by row.
 
         The value before a token is the model's value after the token before it.
         """
         settings = self.settings
         if settings.method == "rloo":
-            each = leave_one_out([one.total for one in transcripts], [one.seed or 0 for one in transcripts])
-            tokens = chosen.sum(axis=1)
-            return np.repeat(each, tokens), np.zeros(int(tokens.sum()))
+            advantages = leave_one_out([one.total for one in transcripts], [one.seed or 0 for one in transcripts])
+            tokens = agent_mask.sum(axis=1)
+            return np.repeat(advantages, tokens), np.zeros(int(tokens.sum()))
         parts = []
         for row, one in enumerate(episodes):
-            value = values[row][chosen[row]]
+            value = values[row][agent_mask[row]]
             parts.append(
                 gae(
                     one.rewards[one.mask], value, self._last_value(transcripts[row]), settings.discount, settings.decay,
@@ -372,7 +401,7 @@ class ChatLearner:
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def _last_value(self, transcript: Transcript) -> float:
-        """Return the value of the state after the last message: 0 where the task ended the episode."""
+        """Return the value of the state after the last message; 0 if the task ended the episode."""
         if transcript.terminated:
             return 0.0
         chat = [*transcript.messages, Message(role="user", content=transcript.last)]

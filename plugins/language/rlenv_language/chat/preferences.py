@@ -1,4 +1,4 @@
-"""Preference pairs of recorded chats, their export, a reward model trained from them, and its rewards (R6.4, R3.1)."""
+"""Draw preference pairs of recorded chats, write them, and train a reward model on them (R6.4, R3.1)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ class Preference(NamedTuple):
     """Two chats of which the first is preferred.
 
     Attributes:
-        chosen, rejected: the chats.
-        controversy: how disputed the judgement is: 0 for the clearest pair, 1 for the most disputed.
+        chosen: the preferred chat.
+        rejected: the other chat.
+        controversy: how disputed the preference is, from 0 for the clearest pair to 1 for the most disputed one.
     """
 
     chosen: Transcript
@@ -43,21 +44,21 @@ def preferences(
     seed: int = 0,
     same_start: bool = False,
 ) -> list[Preference]:
-    """Draw pairs of chats with a preference.
+    """Draw pairs of chats of which one is preferred.
 
     Args:
-        chats: at least two that differ.
-        size: how many pairs.
-        by: ``return``, ``success`` (the task's word, or a person's verdict or label that was recorded), or ``person``
-            (the preferences that people gave at the console, beside the logs).
-        priority: ``controversy`` draws the most disputed pairs more often: those whose returns differ least; by person,
-            those on which people agree least. Empty for all alike.
+        chats: the chats, of which at least two differ.
+        size: number of pairs.
+        by: what decides the preference: ``return``, ``success`` (by the task, or by a recorded verdict or label), or
+            ``person`` (preferences given at the console, which are stored beside the logs).
+        priority: ``controversy`` draws disputed pairs more often: those with similar returns, or, by person, those on
+            which people disagree. Empty draws uniformly.
         seed: of the draws.
-        same_start: pair only chats that begin with the same messages, up to the agent's first answer.
+        same_start: whether to pair only chats with the same messages up to the agent's first answer.
 
     Raises:
-        SourceError: an unknown word, or no two chats differ.
-        LogError: preferences can't be read.
+        SourceError: ``by`` or ``priority`` is unknown, or no two chats differ.
+        LogError: the preferences can't be read.
     """
     if by not in ("return", "success", "person") or priority not in ("", "controversy"):
         raise SourceError(
@@ -110,11 +111,16 @@ def _start(chat: Transcript) -> tuple[str, ...]:
 
 
 def write_preferences(pairs: Sequence[Preference], path: str | Path) -> int:
-    """Write pairs for preference learning such as DPO, as TRL reads them: ``prompt``, ``chosen``, ``rejected`` a line.
+    """Write pairs for preference learning such as DPO, as TRL reads them.
 
-    The prompt is what both chats have in common; chosen and rejected are the agent's messages in which they first
-    differ. What follows is left out, so that every token that is learned from is the agent's own. Pairs that
-    differ in what the agent had seen before are left out too: draw pairs with ``same_start``.
+    Each line is a JSON object with ``prompt``, ``chosen`` and ``rejected``. The prompt is the common beginning of both
+    chats; chosen and rejected are the first messages of the agent that differ. Later messages are left out, so that all
+    tokens to learn from are the agent's. Pairs with different observations before are left out too: draw pairs with
+    ``same_start``.
+
+    Args:
+        pairs: the pairs.
+        path: of the file (``.jsonl``), which is overwritten.
 
     Returns:
         The number of lines.
@@ -133,13 +139,13 @@ def write_preferences(pairs: Sequence[Preference], path: str | Path) -> int:
 
 @dataclass
 class WordRewardModel:
-    """A Bradley-Terry model over the words of the agent's messages, in NumPy: small, and trained in a second.
+    """A Bradley-Terry model over the words of the agent's messages, in NumPy, which trains within a second.
 
-    The chance that a chat is preferred is the logistic function of the difference of scores; a score is linear in the
-    logarithm of one plus each word's count.
+    The probability that a chat is preferred is the logistic function of the difference of the scores. A score is linear
+    in log(1 + count) of each word.
 
     Attributes:
-        words: word -> its place in the weights.
+        words: word -> its index in the weights.
         weights: (W,).
     """
 
@@ -150,21 +156,21 @@ class WordRewardModel:
     def train(
         cls, pairs: Sequence[Preference], steps: int = 300, rate: float = 0.5, decay: float = 1e-3
     ) -> WordRewardModel:
-        """Return the model that fits preferences best, by gradient ascent on their likelihood.
+        """Fit a model to preferences by gradient ascent on their likelihood.
 
         Args:
-            pairs: at least one.
+            pairs: the pairs, at least one.
             steps: number of steps of the ascent.
             rate: step size of the ascent.
-            decay: of the weights, so that words seen once count little.
+            decay: weight decay, which keeps the weights of rare words small.
 
         Raises:
-            SourceError: there is no pair.
+            SourceError: there are no pairs.
         """
         if not pairs:
             raise SourceError("there is no pair to learn from")
-        found = sorted({word for pair in pairs for chat in pair[:2] for word in _counts(chat)})
-        model = cls({word: place for place, word in enumerate(found)}, np.zeros(len(found)))
+        vocabulary = sorted({word for pair in pairs for chat in pair[:2] for word in _counts(chat)})
+        model = cls({word: place for place, word in enumerate(vocabulary)}, np.zeros(len(vocabulary)))
         difference = np.array([model._features(pair.chosen) - model._features(pair.rejected) for pair in pairs])
         for _ in range(steps):
             wrong = 1.0 / (1.0 + np.exp(difference @ model.weights))
@@ -184,19 +190,19 @@ class WordRewardModel:
 
 
 def _counts(chat: Transcript) -> Counter[str]:
-    said = [message["content"].lower() for message in chat.messages if message["role"] == "assistant"]
-    return Counter(word for text in said for word in _WORD.findall(text))
+    texts = [message["content"].lower() for message in chat.messages if message["role"] == "assistant"]
+    return Counter(word for text in texts for word in _WORD.findall(text))
 
 
 def relabel_chats(source: SourceData, score: Callable[[Transcript], float]) -> SourceData:
-    """Return recorded chats with rewards anew: 0, and the score of the whole chat in its last step (R3.1).
+    """Return recorded chats whose rewards are the score of the whole chat in its last step, and 0 before (R3.1).
 
     Args:
-        source: of an environment in language.
-        score: such as `WordRewardModel.score`.
+        source: record of an environment in language.
+        score: computes a chat's score, such as `WordRewardModel.score`.
 
     Raises:
-        SourceError: the data hold no texts, an episode has a step of unknown effect, or a score is not finite.
+        SourceError: the data have no texts, an episode has a step of unknown effect, or a score is not finite.
     """
     table = source.table
     rows, episodes = table.rows.copy(), [dict(record) for record in table.episodes]

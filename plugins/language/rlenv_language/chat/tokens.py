@@ -1,4 +1,4 @@
-"""Tokens of chats: which the agent chose, and which of them ends a turn and has its reward."""
+"""Tokenise chats, with a mask of the agent's tokens and the rewards of its turns."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rlenv_language.chat.transcripts import Message, Transcript
 __all__ = ["BEGIN", "CHAT_TEMPLATE", "END", "TokenEpisode", "Tokenizer", "render", "tokenize", "write_rl"]
 
 BEGIN, END = "<|im_start|>", "<|im_end|>"
-"""Marks of a message in ChatML, the format of Ammanabrolu and Wang 2025 (arXiv:2510.01132); a tokenizer has each as one
-special token."""
+"""Marks of a message in ChatML, the format of Ammanabrolu and Wang 2025 (arXiv:2510.01132). Each must be one special
+token of the tokenizer."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
@@ -24,7 +24,7 @@ CHAT_TEMPLATE = (
     "{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-"""The same format as a template of ``transformers``, with the marks from which it makes its own mask."""
+"""The same format as a chat template of ``transformers``, with the marks from which that makes its mask."""
 
 
 class _Encoding(Protocol):
@@ -33,10 +33,10 @@ class _Encoding(Protocol):
 
 
 class Tokenizer(Protocol):
-    """A tokenizer of the package ``tokenizers``; of a fast one of ``transformers`` it is ``backend_tokenizer``."""
+    """A tokenizer of the package ``tokenizers``, such as ``backend_tokenizer`` of a fast one of ``transformers``."""
 
     def encode(self, sequence: str, *, add_special_tokens: bool = True) -> Any:
-        """Return an encoding with ``ids`` and ``offsets``, which count characters."""
+        """Return an encoding with ``ids`` and ``offsets`` in characters."""
         ...
 
 
@@ -46,10 +46,10 @@ class TokenEpisode:
 
     Attributes:
         ids: int64 (L,).
-        mask: bool (L,): tokens that the agent chose, the end of each of its messages included.
-        rewards: float64 (L,): a turn's reward on the token that ends its message, else 0.
-        turns: int64 (L,): number of the turn of the agent's tokens, -1 for others.
-        terminated: as in the transcript.
+        mask: mask of the agent's tokens, including the end of each of its messages, bool (L,).
+        rewards: a turn's reward at the token that ends its message, otherwise 0, float64 (L,).
+        turns: number of the turn of each of the agent's tokens, -1 for other tokens, int64 (L,).
+        terminated: whether the task ended the episode.
     """
 
     ids: np.ndarray
@@ -60,11 +60,11 @@ class TokenEpisode:
 
 
 def render(messages: Sequence[Message], prompt: bool = False) -> tuple[str, list[tuple[int, int]]]:
-    """Return a chat as one text, and the spans of characters that the agent wrote, each with its end mark.
+    """Return a chat as one text, and the agent's messages as spans of characters, each with its end mark.
 
     Args:
         messages: of the chat.
-        prompt: whether to end with the beginning of the agent's next message.
+        prompt: whether to append the beginning of the agent's next message.
     """
     text, spans = "", []
     for message in messages:
@@ -79,8 +79,8 @@ def tokenize(transcript: Transcript, tokenizer: Tokenizer) -> TokenEpisode:
     """Return the tokens of an episode.
 
     Raises:
-        ValueError: a token lies across the border of an agent's message, so that no mask is exact; or a message does
-            not end with a token of its own.
+        ValueError: a token is partly inside an agent's message, so that no mask is exact, or the end mark of a message
+            is not one token.
     """
     text, spans = render(transcript.messages)
     encoding = tokenizer.encode(text, add_special_tokens=False)
@@ -104,8 +104,15 @@ def tokenize(transcript: Transcript, tokenizer: Tokenizer) -> TokenEpisode:
 
 
 def write_rl(transcripts: Sequence[Transcript], tokenizer: Tokenizer, path: str | Path) -> int:
-    """Write tokens for reinforcement learning: a JSON object an episode with ``messages`` and the fields of
-    `TokenEpisode` as ``input_ids``, ``loss_mask``, ``rewards`` and ``terminated``.
+    """Write tokens for reinforcement learning, one JSON object for each episode on a line.
+
+    An object has ``messages``, and the fields of `TokenEpisode` as ``input_ids``, ``loss_mask``, ``rewards`` and
+    ``terminated``.
+
+    Args:
+        transcripts: the episodes.
+        tokenizer: as for `tokenize`.
+        path: of the file (``.jsonl``), which is overwritten.
 
     Returns:
         The number of lines.

@@ -1,4 +1,4 @@
-"""Chat transcripts of recorded episodes, and their export for fine-tuning."""
+"""Read chat transcripts from recorded episodes, and write them for fine-tuning."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["Message", "Transcript", "read_transcripts", "write_sft"]
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One episode as a chat: user and assistant in turn, beginning with the first observation.
+    """One episode as a chat: user and assistant alternate, beginning with the first observation.
 
     Attributes:
-        messages: up to the agent's last answer; a system message may come first.
-        rewards: of each of the agent's messages.
-        last: the observation that answered the last message.
-        terminated: whether the task ended the episode; a truncated one's last state has a value.
-        success: by a person's verdict or label, else the task's word; None if unknown.
-        seed: of the episode's draws, if recorded.
-        episode: the recorded episode that this is of; None if it was not recorded.
+        messages: messages up to the agent's last answer, with an optional system message first.
+        rewards: reward of each of the agent's messages.
+        last: the observation after the last message.
+        terminated: whether the task ended the episode. The last state of a truncated episode has a value.
+        success: by a person's verdict or label, otherwise by the task; None if unknown.
+        seed: seed of the episode, if recorded.
+        episode: the recorded episode; None if it was not recorded.
     """
 
     messages: tuple[Message, ...]
@@ -45,20 +45,20 @@ class Transcript:
 
 
 def read_transcripts(source: SourceData, system: str = "") -> list[Transcript]:
-    """Return a transcript of each recorded episode that has a turn.
+    """Return a transcript of each recorded episode with at least one turn.
 
     Args:
-        source: of an environment in language (`rlenv_language.text.view.to_text`, a dialogue, or gem's).
-        system: the content of a system message, such as the environment's instructions; empty for none.
+        source: record of an environment in language (`rlenv_language.text.view.to_text`, a dialogue, or gem's).
+        system: content of a system message, such as the environment's instructions; empty for none.
 
     Raises:
-        SourceError: the data hold no texts.
+        SourceError: the data have no texts.
     """
     table = source.table
     if TEXT not in table.layout.observation or TEXT not in table.layout.action:
         raise SourceError(f"{table.origin} has no observations and actions of the field {TEXT!r}: record to_text(env)")
     first: tuple[Message, ...] = ({"role": "system", "content": system},) if system else ()
-    found = []
+    transcripts = []
     bounds = zip(table.starts.tolist(), table.stops.tolist(), table.episodes, strict=True)
     for number, (start, stop, record) in enumerate(bounds):
         rows = table.rows[start:stop]
@@ -67,19 +67,19 @@ def read_transcripts(source: SourceData, system: str = "") -> list[Transcript]:
             rewards = tuple(rows["reward"][1 : 1 + len(messages) // 2].tolist())
             over, success, seed = bool(rows["terminated"][-1]), is_success(record), record.get("seed")
             identity = table.episode_id(number)
-            found.append(Transcript((*first, *messages), rewards, last, over, success, seed, identity))
-    return found
+            transcripts.append(Transcript((*first, *messages), rewards, last, over, success, seed, identity))
+    return transcripts
 
 
 def write_sft(
     transcripts: Sequence[Transcript], path: str | Path, keep: Callable[[Transcript], bool] | None = None
 ) -> int:
-    """Write chats for supervised fine-tuning: a JSON object with ``messages`` a line, as TRL and others read it.
+    """Write chats for supervised fine-tuning, as TRL reads them: a JSON object with ``messages`` on each line.
 
     Args:
         transcripts: to write.
-        path: of the file (``.jsonl``), written anew.
-        keep: says which ones; by default all.
+        path: of the file (``.jsonl``), which is overwritten.
+        keep: returns whether to write a chat; None writes all.
 
     Returns:
         The number of lines.

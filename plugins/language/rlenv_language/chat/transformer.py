@@ -1,4 +1,4 @@
-"""A small causal transformer with a head for tokens and one for values, which keeps keys and values while it writes."""
+"""A small causal transformer with heads for tokens and values, and a cache of keys and values for generation."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 __all__ = ["Cache", "ChatTransformer"]
 
 Cache = list[tuple[torch.Tensor, torch.Tensor]]
-"""Keys and values of each layer, (B, heads, places, width / heads)."""
+"""Keys and values of each layer, (B, heads, positions, width / heads)."""
 
 
 class _Layer(nn.Module):
-    """One layer: attention, then two linear maps; each behind a normalisation and added to what came in."""
+    """A residual layer: attention, then two linear maps, each after a normalisation."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -32,8 +32,8 @@ class _Layer(nn.Module):
 
         Args:
             inputs: (B, T, width).
-            cache: keys and values of earlier tokens, to which those of these tokens are added; None without.
-            places: number of each token in its row, (B, T); needed with a cache.
+            cache: keys and values of earlier tokens, to which those of these tokens are added; None for no cache.
+            places: position of each token in its row, (B, T), which a cache needs.
         """
         batch, length, width = inputs.shape
         projected = self.project(self.before(inputs)).view(batch, length, 3, self.heads, width // self.heads)
@@ -42,8 +42,8 @@ class _Layer(nn.Module):
             mixed = scaled_dot_product_attention(query, key, value, is_causal=True)
         else:
             rows = torch.arange(batch)[:, None]
-            for kept, new in zip(cache, (key, value), strict=True):
-                kept[rows, :, places] = new.transpose(1, 2)
+            for cached, new in zip(cache, (key, value), strict=True):
+                cached[rows, :, places] = new.transpose(1, 2)
             earlier = torch.arange(cache[0].shape[2]) <= places[:, None, :, None]
             mixed = scaled_dot_product_attention(query, *cache, attn_mask=earlier)
         hidden = inputs + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
@@ -55,11 +55,11 @@ class ChatTransformer(nn.Module):
     """A causal transformer over tokens.
 
     Args:
-        words: number of tokens of the vocabulary.
-        width: of the hidden state; a multiple of ``heads``.
-        layers: how many.
-        heads: of attention.
-        context: most tokens of a row.
+        words: number of tokens in the vocabulary.
+        width: width of the hidden state, a multiple of ``heads``.
+        layers: number of layers.
+        heads: number of attention heads.
+        context: largest number of tokens in a row.
     """
 
     def __init__(self, words: int, width: int, layers: int, heads: int, context: int) -> None:
@@ -75,12 +75,12 @@ class ChatTransformer(nn.Module):
         nn.init.zeros_(self.value.bias)
 
     def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return logits (B, L, words) and values (B, L) of the state after each token of rows from their beginning."""
+        """Return logits (B, L, words) and values (B, L) after each token of complete rows."""
         hidden = self.hidden(ids)
         return self.head(hidden), self.value(hidden)[..., 0]
 
     def hidden(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return what the heads read after each token of rows from their beginning, (B, L, width)."""
+        """Return the heads' inputs after each token of complete rows, (B, L, width)."""
         inside = self.words(ids) + self.places(torch.arange(ids.shape[1]))
         for layer in self.layers:
             inside = layer(inside, None, None)
@@ -88,20 +88,20 @@ class ChatTransformer(nn.Module):
         return last
 
     def cache(self, rows: int, places: int) -> Cache:
-        """Return an empty cache for so many rows of at most so many tokens."""
+        """Return an empty cache for this many rows of at most this many tokens."""
         shape = (rows, self.heads, places, self.width // self.heads)
         return [(torch.zeros(shape), torch.zeros(shape)) for _ in self.layers]
 
     def extend(self, ids: torch.Tensor, places: torch.Tensor, cache: Cache) -> torch.Tensor:
-        """Return the logits after further tokens of rows, (B, T, words).
+        """Return the logits after further tokens of each row, (B, T, words).
 
         Args:
             ids: the tokens, (B, T).
-            places: number of each token in its row, (B, T). A later token may take the place of padding.
-            cache: of the tokens before, which gets these too.
+            places: position of each token in its row, (B, T). A later token may replace padding.
+            cache: cache of the earlier tokens, to which these are added.
         """
         hidden = self.words(ids) + self.places(places)
-        for layer, kept in zip(self.layers, cache, strict=True):
-            hidden = layer(hidden, kept, places)
+        for layer, cached in zip(self.layers, cache, strict=True):
+            hidden = layer(hidden, cached, places)
         logits: torch.Tensor = self.head(self.last(hidden))
         return logits

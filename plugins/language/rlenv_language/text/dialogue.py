@@ -109,9 +109,9 @@ class Dialogue(World):
         """
         self._messages.append({"role": "assistant", "content": decode(action[TEXT])})
         answers = sum(one["role"] == "assistant" for one in self._messages)
-        said = None if self._respond is None or answers >= self._turns else self._respond(tuple(self._messages))
-        if said is not None:
-            self._messages.append({"role": "user", "content": said})
+        answer = None if self._respond is None or answers >= self._turns else self._respond(tuple(self._messages))
+        if answer is not None:
+            self._messages.append({"role": "user", "content": answer})
             return self._timestep(0.0, False, {})
         score = float(self._judge(tuple(self._messages)))
         if not np.isfinite(score):

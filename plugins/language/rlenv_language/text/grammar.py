@@ -145,7 +145,7 @@ class Grammar:
         word, bracket, rest = content.partition("(")
         command = self._by_name.get(word.strip().lower())
         if command is None:
-            listed = ", ".join(known.name for known in self.commands)
+            listed = ", ".join(other.name for other in self.commands)
             raise self._wrong(f"{_short(word.strip())} is no command, allowed are {listed}")
         if bracket and not rest.endswith(")"):
             raise self._wrong(f"{_short(content)} has no closing bracket")

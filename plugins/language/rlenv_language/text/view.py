@@ -226,16 +226,16 @@ class TextWorld(WorldWrapper):
         return self._answer(timestep, words)
 
     def _metrics(self, extra: ExtraInfo, valid: bool, effective: bool, penalty: float) -> JsonDict:
-        own = {
+        metrics = {
             "action_is_effective": effective,
             "action_is_valid": valid,
             "success": bool(extra.get("success", False)),
             "format_penalty": penalty,
         }
-        theirs = dict(extra.get("metrics", {}))
+        world_metrics = dict(extra.get("metrics", {}))
         return {
-            "metrics": {**theirs, **own},
-            "metrics_agg_mode": {**dict.fromkeys(theirs, "last"), **AGGREGATION},
+            "metrics": {**world_metrics, **metrics},
+            "metrics_agg_mode": {**dict.fromkeys(world_metrics, "last"), **AGGREGATION},
         }
 
     def _answer(self, timestep: TimeStep, remark: str = "") -> TimeStep:

@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
 from rlenv_language.chat.learner import (  # noqa: E402  (needs torch and tokenizers)
+    CachedEnv,
     ChatLearner,
     LearnerSettings,
-    Rehearsal,
     train_tokenizer,
 )
 from rlenv_language.chat.tokens import render, tokenize  # noqa: E402
@@ -56,7 +56,7 @@ def demonstrated(count: int) -> list[Transcript]:
 @pytest.mark.parametrize("method", ["rloo", "ppo"])
 def test_interaction_finds_what_the_demonstrations_leave_to_chance(method: str) -> None:
     demonstrations = demonstrated(60)
-    world, made = cast("Rehearsal", Echo()), learner(method, demonstrations, sft_steps=200)
+    world, made = cast("CachedEnv", Echo()), learner(method, demonstrations, sft_steps=200)
     made.fine_tune(demonstrations)
     words = made.answer([one.messages[:1] for one in demonstrations])
     assert np.mean([word in ("left", "right") for word in words]) > 0.8

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
-import socket
-import struct
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
 
 import rlenv_robot as rr
 from rlenv_language.openenv.server import OpenEnvServer
@@ -30,51 +29,21 @@ def server() -> Iterator[OpenEnvServer]:
         yield running
 
 
-class Client:
-    """A WebSocket client of the fewest lines, so that the tests need no other package."""
+def ask(client: ClientConnection, message: Any) -> Any:
+    client.send(message if isinstance(message, bytes) else json.dumps(message), text=True)
+    return json.loads(client.recv(timeout=10))
 
-    def __init__(self, url: str, origin: str = "") -> None:
-        host, port = url.removeprefix("http://").split(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=10)
-        key = base64.b64encode(os.urandom(16)).decode()
-        head = ["GET /ws HTTP/1.1", f"Host: {host}:{port}", "Upgrade: websocket", "Connection: Upgrade",
-                f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13",
-                *([f"Origin: {origin}"] if origin else [])]  # fmt: skip
-        self.socket.sendall(("\r\n".join(head) + "\r\n\r\n").encode())
-        self.file = self.socket.makefile("rb")
-        self.status = self.file.readline().decode()
-        while self.file.readline() not in (b"\r\n", b""):
-            pass
 
-    def send(self, payload: bytes, first: int = 0x81) -> None:
-        mask = os.urandom(4)
-        size = bytes([0x80 | len(payload)]) if len(payload) < 126 else b"\xfe" + struct.pack(">H", len(payload))
-        masked = bytes(byte ^ mask[place % 4] for place, byte in enumerate(payload))
-        self.socket.sendall(bytes([first]) + size + mask + masked)
-
-    def receive(self) -> tuple[int, bytes]:
-        first, second = self.file.read(2)
-        size = second & 0x7F
-        if size == 126:
-            size = int.from_bytes(self.file.read(2), "big")
-        elif size == 127:
-            size = int.from_bytes(self.file.read(8), "big")
-        return first & 0x0F, self.file.read(size)
-
-    def ask(self, message: Any) -> Any:
-        self.send(message if isinstance(message, bytes) else json.dumps(message).encode())
-        return json.loads(self.receive()[1])
-
-    def close(self) -> None:
-        self.file.close()
-        self.socket.close()
+def connected(server: OpenEnvServer, **more: Any) -> AbstractContextManager[ClientConnection]:
+    url = f"{server.url.replace('http', 'ws')}/ws"
+    client: AbstractContextManager[ClientConnection] = connect(url, proxy=None, compression=None, **more)
+    return client
 
 
 @pytest.fixture
-def client(server: OpenEnvServer) -> Iterator[Client]:
-    made = Client(server.url)
-    yield made
-    made.close()
+def client(server: OpenEnvServer) -> Iterator[ClientConnection]:
+    with connected(server) as connection:
+        yield connection
 
 
 def http(url: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
@@ -86,25 +55,25 @@ def http(url: str, path: str, body: Any = None, **headers: str) -> tuple[int, An
         return error.code, json.load(error)
 
 
-def test_an_episode_over_the_websocket(client: Client) -> None:
-    first = client.ask({"type": "reset", "data": {"seed": 3, "episode_id": "e1"}})
+def test_an_episode_over_the_websocket(client: ClientConnection) -> None:
+    first = ask(client, {"type": "reset", "data": {"seed": 3, "episode_id": "e1"}})
     assert first["type"] == "observation"
     assert first["data"]["observation"]["text"].startswith("P___")
     assert (first["data"]["reward"], first["data"]["done"]) == (None, False)
     for move in ("Right", "Right", "Right", "Down", "Down", "Down"):
-        answer = client.ask({"type": "step", "data": {"text": f"<answer>{move}</answer>", "metadata": {"by": "me"}}})
+        answer = ask(client, {"type": "step", "data": {"text": f"<answer>{move}</answer>", "metadata": {"by": "me"}}})
     data = answer["data"]
     assert (data["reward"], data["done"]) == (1.0, True)
     assert data["observation"]["terminated"] is True
     assert data["observation"]["info"]["metrics"]["success"] is True
-    assert client.ask({"type": "state"})["data"] == {"episode_id": "e1", "step_count": 6}
+    assert ask(client, {"type": "state"})["data"] == {"episode_id": "e1", "step_count": 6}
 
 
 @pytest.mark.requirement("R1.2")
-def test_truncation_and_invalid_texts_are_in_the_observation(client: Client) -> None:
-    client.ask({"type": "reset"})
+def test_truncation_and_invalid_texts_are_in_the_observation(client: ClientConnection) -> None:
+    ask(client, {"type": "reset"})
     for _ in range(8):
-        data = client.ask({"type": "step", "data": {"text": "no"}})["data"]
+        data = ask(client, {"type": "step", "data": {"text": "no"}})["data"]
     assert (data["reward"], data["done"]) == (-0.1, True)
     assert (data["observation"]["truncated"], data["observation"]["terminated"]) == (True, False)
     assert data["observation"]["info"]["text_error"]["code"] == "format"
@@ -112,16 +81,14 @@ def test_truncation_and_invalid_texts_are_in_the_observation(client: Client) -> 
 
 @pytest.mark.requirement("R1.2")
 def test_an_illegal_action_of_numbers_is_answered_and_not_carried_out() -> None:
-    with OpenEnvServer(lambda: rr.make("so101-reach")) as server:
-        client = Client(server.url)
-        client.ask({"type": "reset", "data": {"seed": 1}})
-        data = client.ask({"type": "step", "data": {"joint_target": [9, 0, 0, 0, 0, 0]}})["data"]
+    with OpenEnvServer(lambda: rr.make("so101-reach")) as server, connected(server) as client:
+        ask(client, {"type": "reset", "data": {"seed": 1}})
+        data = ask(client, {"type": "step", "data": {"joint_target": [9, 0, 0, 0, 0, 0]}})["data"]
         assert data["observation"]["info"]["error"]["code"] == "range"
         assert data["observation"]["frame_no"] == 0
-        assert client.ask({"type": "state"})["data"]["step_count"] == 0
-        home = client.ask({"type": "step", "data": {"joint_target": [0, -0.5, 0.5, 0.6, -1.5, 0]}})["data"]
+        assert ask(client, {"type": "state"})["data"]["step_count"] == 0
+        home = ask(client, {"type": "step", "data": {"joint_target": [0, -0.5, 0.5, 0.6, -1.5, 0]}})["data"]
         assert home["observation"]["frame_no"] == 1
-        client.close()
 
 
 @pytest.mark.parametrize(
@@ -134,49 +101,52 @@ def test_an_illegal_action_of_numbers_is_answered_and_not_carried_out() -> None:
         ({"type": "reset", "data": 3}, "VALIDATION_ERROR"),
     ],
 )  # fmt: skip
-def test_mistakes_are_answered_by_code_and_the_session_goes_on(client: Client, message: Any, code: str) -> None:
-    assert client.ask(message)["data"]["code"] == code
-    assert client.ask({"type": "reset"})["type"] == "observation"
+def test_mistakes_are_answered_by_code_and_the_session_goes_on(
+    client: ClientConnection, message: Any, code: str
+) -> None:
+    assert ask(client, message)["data"]["code"] == code
+    assert ask(client, {"type": "reset"})["type"] == "observation"
 
 
 def test_sessions_are_apart_and_bounded(server: OpenEnvServer) -> None:
-    one, two, three = (Client(server.url) for _ in range(3))
-    one.ask({"type": "reset", "data": {"seed": 1}})
-    assert two.ask({"type": "state"})["data"]["step_count"] == 0
-    assert json.loads(three.receive()[1])["data"]["code"] == "CAPACITY_REACHED"
-    one.close()
-    two.send(json.dumps({"type": "close"}).encode())
-    two.send(b"", 0x88)
-    assert two.receive()[0] == 0x8
-    for each in (two, three):
-        each.close()
+    with connected(server) as one, connected(server) as two, connected(server) as three:
+        ask(one, {"type": "reset", "data": {"seed": 1}})
+        assert ask(two, {"type": "state"})["data"]["step_count"] == 0
+        assert json.loads(three.recv())["data"]["code"] == "CAPACITY_REACHED"
+        with pytest.raises(ConnectionClosed) as closed:
+            three.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1013
+        two.send(json.dumps({"type": "close"}))  # has no answer: the client's close frame follows
 
 
 @pytest.mark.parametrize(
     ("raw", "code"),
-    [(b"\x81\x01x", 1002), (b"\xf1\x80abcd", 1002), (b"\x82\x80abcd", 1002), (b"\x81\xff" + b"\x7f" * 8, 1009),
-     (b"\x81\x82\0\0\0\0\xff\xff", 1007), (b"\x89\xfe\x01\x00", 1002)],
-)  # fmt: skip
+    [
+        pytest.param(b"\x81\x01x", 1002, id="not masked"),
+        pytest.param(b"\xf1\x80abcd", 1002, id="reserved bits"),
+        pytest.param(b"\x82\x80abcd", 1002, id="binary"),
+        pytest.param(b"\x81\xff" + b"\x7f" * 8, 1009, id="too long"),
+        pytest.param(b"\x81\x82\0\0\0\0\xff\xff", 1007, id="not UTF-8"),
+        pytest.param(b"\x89\xfe\x01\x00" + bytes(4 + 256), 1002, id="a ping that is too long"),
+    ],
+)
 def test_a_client_that_breaks_the_protocol_is_closed_with_its_code(
-    server: OpenEnvServer, raw: bytes, code: int
+    server: OpenEnvServer, client: ClientConnection, raw: bytes, code: int
 ) -> None:
-    client = Client(server.url)
     client.socket.sendall(raw)
-    opcode, payload = client.receive()
-    assert (opcode, int.from_bytes(payload[:2], "big")) == (0x8, code)
-    client.close()
+    with pytest.raises(ConnectionClosed) as closed:
+        client.recv(timeout=10)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == code
     assert http(server.url, "/health")[0] == 200
 
 
-def test_pings_and_pieces_of_messages(client: Client) -> None:
-    client.send(b"hi", 0x89)
-    assert client.receive() == (0xA, b"hi")
-    whole = json.dumps({"type": "state"}).encode()
-    client.send(whole[:5], 0x01)
-    client.send(b"", 0x89)
-    client.send(whole[5:], 0x80)
-    assert client.receive()[0] == 0xA
-    assert json.loads(client.receive()[1])["type"] == "state"
+def test_pings_and_pieces_of_messages(client: ClientConnection) -> None:
+    assert client.ping("hi").wait(10)
+    whole = json.dumps({"type": "state"})
+    client.send([whole[:5], whole[5:]])
+    assert json.loads(client.recv(timeout=10))["type"] == "state"
 
 
 def test_http_has_the_same_calls_on_one_shared_session(server: OpenEnvServer) -> None:
@@ -197,11 +167,16 @@ def test_http_has_the_same_calls_on_one_shared_session(server: OpenEnvServer) ->
 
 
 def test_pages_of_other_origins_are_refused(server: OpenEnvServer) -> None:
-    for origin, status in (("https://evil.example", " 403 "), ("http://localhost:8080", " 101 ")):
-        client = Client(server.url, origin)
-        assert status in client.status
-        client.close()
+    with pytest.raises(InvalidStatus) as refused, connected(server, origin="https://evil.example"):
+        pass
+    assert refused.value.response.status_code == 403
+    with connected(server, origin="http://localhost:8080") as client:
+        assert ask(client, {"type": "state"})["type"] == "state"
     assert http(server.url, "/health", Host="evil.example")[0] == 403
+
+
+def test_a_body_that_is_too_long_is_refused(server: OpenEnvServer) -> None:
+    assert http(server.url, "/reset", {"episode_id": "x" * (8 << 20)})[0] == 413
 
 
 def test_a_server_closes_twice_and_leaves_no_environment_open() -> None:
@@ -213,12 +188,11 @@ def test_a_server_closes_twice_and_leaves_no_environment_open() -> None:
             super().close()
 
     server = OpenEnvServer(lambda: Closing(rr.make("frozen-lake").world)).start()
-    client = Client(server.url)
-    client.ask({"type": "reset"})
-    http(server.url, "/reset", {})
-    server.close()
-    server.close()
-    client.close()
+    with connected(server) as client:
+        ask(client, {"type": "reset"})
+        http(server.url, "/reset", {})
+        server.close()
+        server.close()
     assert len(closed) == 2
     with pytest.raises(ValueError, match="sessions"):
         OpenEnvServer(lake, sessions=0)

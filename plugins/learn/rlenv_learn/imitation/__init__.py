@@ -1,1 +1,1 @@
-"""Imitation of demonstrations: their recording, ACT, diffusion policies, and positions from images."""
+"""Imitate demonstrations: record them, train ACT and diffusion policies, and estimate positions from images."""

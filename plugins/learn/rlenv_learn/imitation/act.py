@@ -1,8 +1,9 @@
 """ACT, action chunking with transformers (Zhao, Kumar, Levine, Finn 2023), in plain PyTorch.
 
-A conditional variational autoencoder of chunks: in training an encoder sees the chunk and gives a latent variable z,
-the style of the demonstrator; a transformer foresees the chunk from z and the observations. A policy takes z = 0. The
-paper's network has 4 and 7 layers of width 512 and chunks of 100 actions at 50 Hz; the defaults here suit one core.
+ACT is a conditional variational autoencoder of action chunks. In training, an encoder maps the chunk to a latent
+variable z, the style of the demonstrator, and a transformer predicts the chunk from z and the observations. The policy
+uses z = 0. The paper's network has 4 and 7 layers of width 512 and chunks of 100 actions at 50 Hz; the defaults here
+suit one core.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ __all__ = ["ACT", "ActSettings"]
 
 @dataclass(frozen=True, slots=True)
 class ActSettings:
-    """Sizes of the network, and the weight of its regularisation.
+    """Sizes of the network, and the weight of the regularisation.
 
     Attributes:
-        width: of all tokens.
-        heads: of the attention.
-        layers: of the encoder of observations; decoder and encoder of chunks have one (the paper's code uses one of the
-            seven layers of its decoder).
-        latent: elements of z.
+        width: elements of each token.
+        heads: attention heads.
+        layers: layers of the encoder of observations. The decoder and the encoder of chunks have one (the paper's code
+            uses one of the seven layers of its decoder).
+        latent: number of elements of z.
         feed: width of the layers between attentions, as a multiple of ``width``.
-        dropout: in training; the paper's is 0.1, which costs precision where the observation has few numbers.
-        kl_weight: of the divergence of z from a standard normal distribution, beside the L1 distance of chunks; the
-            paper's is 10.
+        dropout: rate in training. The paper has 0.1, which costs precision where the observation has few numbers.
+        kl_weight: weight of the KL divergence of z from a standard normal distribution, beside the L1 distance of
+            chunks. The paper has 10.
     """
 
     width: int = 96
@@ -44,14 +45,14 @@ class ActSettings:
 
 
 class ACT(nn.Module):
-    """The network; called with observations alone it foresees the scaled chunk of z = 0.
+    """The network of ACT, which predicts the scaled chunk of z = 0 from observations.
 
     Args:
-        size: D, elements of the vector of one observation.
-        action_size: A.
-        execution: of the chunks.
-        settings: sizes.
-        vision: a network from an image (n, 3, height, width) to features (n, F) for each image field; None without.
+        size: D, number of elements of one observation's vector.
+        action_size: A, number of elements of an action vector.
+        execution: shape of the chunks.
+        settings: sizes of the network.
+        vision: image field -> a network from images (n, 3, height, width) to features (n, F); None without images.
         vision_size: F.
     """
 
@@ -69,7 +70,7 @@ class ACT(nn.Module):
         width, steps = chosen.width, execution.length
         self.vision = nn.ModuleDict(dict(vision or {}))
         self.state, self.style = nn.Linear(size, width), nn.Linear(chosen.latent, width)
-        self.seen = nn.Linear(vision_size, width) if self.vision else nn.Identity()
+        self.image_features = nn.Linear(vision_size, width) if self.vision else nn.Identity()
         tokens = 1 + execution.history * (1 + len(self.vision))
         self.places = nn.Parameter(torch.randn(tokens, width) * 0.02)
         self.steps = nn.Parameter(torch.randn(steps, width) * 0.02)
@@ -79,7 +80,7 @@ class ACT(nn.Module):
         )
         self.decoder = nn.TransformerDecoder(decoder, 1, norm=nn.LayerNorm(width))
         self.head = nn.Linear(width, action_size)
-        # In training alone: from the chunk and the newest observation to the distribution of z.
+        # Only in training: from the chunk and the newest observation to the distribution of z.
         self.chunk, self.cls = nn.Linear(action_size, width), nn.Parameter(torch.randn(2, width) * 0.02)
         self.recognition = nn.TransformerEncoder(_encoder_layer(chosen), 1, enable_nested_tensor=False)
         self.posterior = nn.Linear(width, 2 * chosen.latent)
@@ -88,19 +89,19 @@ class ACT(nn.Module):
         """Return the scaled chunk for z = 0.
 
         Args:
-            vectors: of observations, (batch, H, D).
-            images: name -> (batch, H, 3, height, width), 0 to 1.
+            vectors: observation vectors, (batch, H, D).
+            images: image field -> (batch, H, 3, height, width), 0 to 1.
 
         Returns:
             Shape (batch, K, A).
         """
-        return self._foreseen(vectors, images, vectors.new_zeros(vectors.shape[0], self.settings.latent))
+        return self._predict(vectors, images, vectors.new_zeros(vectors.shape[0], self.settings.latent))
 
-    def _foreseen(self, vectors: torch.Tensor, images: Mapping[str, torch.Tensor], style: torch.Tensor) -> torch.Tensor:
+    def _predict(self, vectors: torch.Tensor, images: Mapping[str, torch.Tensor], style: torch.Tensor) -> torch.Tensor:
         tokens = [self.style(style)[:, None], self.state(vectors)]
         for name, network in self.vision.items():
             features = network(images[name].flatten(0, 1)).unflatten(0, (-1, vectors.shape[1]))
-            tokens.append(self.seen(features))
+            tokens.append(self.image_features(features))
         memory = self.encoder(torch.cat(tokens, dim=1) + self.places)
         queries = self.steps + vectors.new_zeros(vectors.shape[0], 1, 1)
         return self.head(self.decoder(queries, memory))
@@ -118,12 +119,12 @@ class ACT(nn.Module):
         """
         begin = torch.stack([self.cls[0].expand(len(chunk), -1), self.state(vectors[:, -1]) + self.cls[1]], dim=1)
         steps = self.chunk(chunk) + self.steps
-        away = torch.cat([mask.new_zeros(len(mask), 2), ~mask], dim=1)
-        seen = self.recognition(torch.cat([begin, steps], dim=1), src_key_padding_mask=away)
-        mean, log_variance = self.posterior(seen[:, 0]).chunk(2, dim=1)
+        padding = torch.cat([mask.new_zeros(len(mask), 2), ~mask], dim=1)
+        encoded = self.recognition(torch.cat([begin, steps], dim=1), src_key_padding_mask=padding)
+        mean, log_variance = self.posterior(encoded[:, 0]).chunk(2, dim=1)
         style = mean + torch.randn_like(mean) * (log_variance / 2).exp()
         divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(1).mean()
-        distance = (self._foreseen(vectors, images, style) - chunk).abs()[mask].mean()
+        distance = (self._predict(vectors, images, style) - chunk).abs()[mask].mean()
         return distance + self.settings.kl_weight * divergence
 
 

@@ -1,4 +1,4 @@
-"""Clone a demonstrator's single actions into a network of vectors: behavioural cloning."""
+"""Behavioural cloning: train a network from observation vectors to a demonstrator's action vectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BATCH, _RATE, _DECAY, _BETA, _NOISE = 256, 3e-3, 0.01, 0.05, 0.02
 
 @dataclass(frozen=True)
 class Demonstrations:
-    """Demonstrated actions.
+    """Steps of demonstrations.
 
     Attributes:
         vectors: observation vectors of `FlattenObservation`, float32 (N, D).
@@ -31,16 +31,16 @@ class Demonstrations:
     actions: torch.Tensor
 
     def drawn(self, count: int, random: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return vectors and actions of as many steps, each drawn from all with the same chance."""
+        """Return the vectors and actions of ``count`` steps, drawn uniformly with replacement."""
         rows = torch.randint(len(self.vectors), (count,), generator=random)
         return self.vectors[rows], self.actions[rows]
 
 
 def demonstrated(source: SourceData, flat: FlattenObservation) -> Demonstrations:
-    """Return the actions of all recorded episodes that succeeded.
+    """Return the steps of all successful recorded episodes.
 
-    Where the record has what the demonstrator intended (`rlenv_learn.imitation.demonstrations`), that is the
-    action, and otherwise what was executed.
+    The action is the one that the demonstrator intended if the record has it (`rlenv_learn.imitation.demonstrations`),
+    otherwise the executed one.
 
     Args:
         source: recorded episodes of the task.
@@ -58,22 +58,22 @@ def demonstrated(source: SourceData, flat: FlattenObservation) -> Demonstrations
     return Demonstrations(torch.from_numpy(vectors), torch.from_numpy(actions))
 
 
-def clone(network: nn.Module, shown: Demonstrations, updates: int, random: torch.Generator) -> None:
-    """Train a network to answer as the demonstrator did.
+def clone(network: nn.Module, demonstrations: Demonstrations, updates: int, random: torch.Generator) -> None:
+    """Train a network to predict the demonstrator's actions, in place.
 
-    The loss is Huber's, which is linear beyond 0.05 of an action's range. Adam with decoupled weight decay begins with
-    steps of 3e-3, which fall linearly to 0. Vectors get noise with a standard deviation of 0.02.
+    The loss is Huber's, which is linear beyond 0.05 of an action's range. The optimiser is Adam with decoupled weight
+    decay, whose step size falls linearly from 3e-3 to 0. Vectors get noise with a standard deviation of 0.02.
 
     Args:
         network: from observation vectors to action vectors.
-        shown: the demonstrations.
-        updates: how many, of 256 steps each.
-        random: chooses the steps.
+        demonstrations: the steps to imitate.
+        updates: number of updates, with 256 steps each.
+        random: generator that draws steps and noise.
     """
     optimizer = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=_DECAY)
     for update in range(updates):
         optimizer.param_groups[0]["lr"] = _RATE * (1 - update / updates)
-        vectors, actions = shown.drawn(_BATCH, random)
+        vectors, actions = demonstrations.drawn(_BATCH, random)
         vectors = vectors + _NOISE * torch.randn(vectors.shape, generator=random)
         loss = nn.functional.smooth_l1_loss(network(vectors), actions, beta=_BETA)
         optimizer.zero_grad()

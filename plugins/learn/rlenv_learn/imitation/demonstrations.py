@@ -1,4 +1,4 @@
-"""Record demonstrations of a policy that is disturbed on its way, so that they show how it recovers."""
+"""Record demonstrations of a policy under disturbances, so that they include recoveries."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from rlenv_robot.training.rollout import run_episode
 __all__ = ["INTENDED", "Disturbance", "DisturbedDemonstrator", "record_demonstrations"]
 
 INTENDED = "intended_"
-"""Begins the names of the recorded fields of what the demonstrator would have done undisturbed."""
+"""Prefix of the recorded fields of the action that the demonstrator intended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """Noise on the actions of a demonstrator, in stretches of random length (after DART; Laskey et al. 2017).
+    """Disturbance of a demonstrator's actions in intervals of random length (after DART; Laskey et al. 2017).
 
     Attributes:
-        share: of the stretches that are disturbed, 0 to 1.
-        size: the largest disturbance of a stretch, as a share of an action vector's range -1 to 1
-            (`FlattenObservation`); each draws its own size, uniform from 0, and a direction.
-        steps: mean length of a stretch, control periods.
+        share: share of the intervals with a disturbance, 0 to 1.
+        size: largest disturbance of an interval, in units of an action vector (`FlattenObservation`), whose range is -1
+            to 1. Each interval draws its size, uniformly from 0, and a direction.
+        steps: mean length of an interval, control periods.
 
     Raises:
         ValueError: a number is out of range.
@@ -47,15 +47,15 @@ class Disturbance:
 
 
 class DisturbedDemonstrator:
-    """A `rlenv_robot.policies.policy.StochasticPolicy` that acts as another one, pushed off its way now and then.
+    """A `rlenv_robot.policies.policy.StochasticPolicy` that disturbs the actions of another policy.
 
-    Each draw carries the action that the demonstrator intended, which a record keeps as a parameter of the distribution
-    (``behaviour``): it is what an imitator should learn, while the executed action shows other states.
+    Each draw includes the action that the demonstrator intended, which is recorded as a parameter of the distribution
+    (``behaviour``). An imitator should learn the intended action; the executed one leads to further states.
 
     Args:
         policy: the demonstrator.
-        flat: in whose action vectors the disturbance is drawn.
-        disturbance: on its actions.
+        flat: the action vectors to which the disturbance is added.
+        disturbance: of the actions.
         seed: of the disturbance.
     """
 
@@ -65,12 +65,12 @@ class DisturbedDemonstrator:
 
     @property
     def behaviour(self) -> Spec:
-        """The intended action, with the fields of the action under names that begin with `INTENDED`."""
+        """The spec of the intended action: the fields of the action with the prefix `INTENDED`."""
         fields = (replace(field, name=INTENDED + field.name) for field in self._flat.action)
         return Spec("intended_action", tuple(fields))
 
     def reset(self) -> None:
-        """Begin an episode with an undisturbed stretch."""
+        """Begin an episode with an undisturbed interval."""
         self._offset = np.zeros(self._flat.action_size)
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -78,7 +78,7 @@ class DisturbedDemonstrator:
         return self._policy.act(observation)
 
     def draw(self, observation: Mapping[str, np.ndarray]) -> Draw:
-        """Return the executed action for one observation, with the intended one; its density is not known (NaN)."""
+        """Return the executed and the intended action for one observation; the density is unknown (NaN)."""
         intended, rng, settings = self.act(observation), self._rng, self._disturbance
         if rng.random() < 1 / settings.steps:
             direction = rng.normal(size=self._flat.action_size)
@@ -102,22 +102,22 @@ def record_demonstrations(
     seed: int = 0,
     **settings: Any,
 ) -> int:
-    """Record episodes of a demonstrator into a new run in a folder, until enough of them succeeded.
+    """Record episodes of a demonstrator as a new run, until enough of them succeeded.
 
     Args:
-        task: to demonstrate, such as `rlenv_robot.task` makes it.
+        task: the task, such as `rlenv_robot.task` makes it.
         policy: the demonstrator.
-        folder: the run is recorded into a new one inside it.
-        episodes: how many shall succeed; the others stay in the record too, with their verdict.
-        disturbance: on its actions; None takes the default.
+        folder: the folder in which the run's own folder is made.
+        episodes: number of successful episodes to record. Failed ones are recorded too, with their verdict.
+        disturbance: of the actions; None for the default.
         seed: of the episodes and the disturbance.
-        settings: others of `rlenv_robot.make`, such as ``robot`` or ``profile``.
+        settings: further settings of `rlenv_robot.make`, such as ``robot`` or ``profile``.
 
     Returns:
         The number of recorded episodes.
 
     Raises:
-        RobotError: fewer than a third of the episodes succeed, so they are no demonstrations.
+        RobotError: fewer than a third of the episodes succeed.
         LogError: the folder can't be written.
     """
     chosen = disturbance or Disturbance()

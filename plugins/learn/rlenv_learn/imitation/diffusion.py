@@ -1,10 +1,10 @@
-"""Diffusion policy (Chi et al. 2023) in plain PyTorch: chunks of actions are drawn by removing noise step by step.
+"""Diffusion policy (Chi et al. 2023) in plain PyTorch: draw chunks of actions by removing noise step by step.
 
-The network learns the clean chunk in noised ones (DDPM; Ho, Jain, Abbeel 2020, with the cosine schedule of Nichol and
-Dhariwal 2021) and removes the noise in a few steps when it acts (DDIM; Song, Meng, Ermon 2021). If it learned the noise
-instead, as in these papers, its errors would be divided by the share of the signal, which is small at first (Salimans
-and Ho 2022, section 4), and few steps don't make up for that. The policy begins from one noise that is drawn once and
-kept in its file, so it is a function of what it observes.
+In training, the network predicts the clean chunk from a noised one (DDPM; Ho, Jain, Abbeel 2020, with the cosine
+schedule of Nichol and Dhariwal 2021). When the policy acts, it removes the noise in a few steps (DDIM; Song, Meng,
+Ermon 2021). A prediction of the noise, as in these papers, would divide the errors by the signal's share, which is
+small at first (Salimans and Ho 2022, section 4), and few steps don't correct that. The policy starts from a fixed
+noise, drawn once and saved in its file, so it is deterministic.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = ["DiffusionPolicy", "DiffusionSettings"]
 
 @dataclass(frozen=True, slots=True)
 class DiffusionSettings:
-    """Sizes of the network, and the steps of the diffusion.
+    """Sizes of the network, and numbers of diffusion steps.
 
     Attributes:
-        width: channels of the convolutions over a chunk's steps.
-        blocks: number of convolutional blocks with a bypass.
-        steps: of the diffusion in training; the paper's are 100.
-        inference_steps: of DDIM when it acts.
+        width: channels of the convolutions along a chunk.
+        blocks: number of residual convolutional blocks.
+        steps: diffusion steps in training; the paper has 100.
+        inference_steps: steps of DDIM when the policy acts.
     """
 
     width: int = 128
@@ -40,21 +40,21 @@ class DiffusionSettings:
 
 
 class DiffusionPolicy(nn.Module):
-    """The network; called with observations it gives the scaled chunk that DDIM makes of the kept noise.
+    """The network of a diffusion policy, which predicts the scaled chunk from observations by DDIM from a fixed noise.
 
-    The paper's U-net over the steps of a chunk is here a column of blocks of one length, each scaled and shifted by the
-    observation and the diffusion step (FiLM; Perez et al. 2018): chunks of 16 steps are too short for halving.
+    In place of the paper's U-net there is a sequence of blocks of equal length, since chunks of 16 steps are too short
+    for halving. The observation and the diffusion step scale and shift each block (FiLM; Perez et al. 2018).
 
     Args:
-        size: D, elements of the vector of one observation.
-        action_size: A.
-        execution: of the chunks.
-        settings: sizes and steps.
+        size: D, number of elements of one observation's vector.
+        action_size: A, number of elements of an action vector.
+        execution: shape of the chunks.
+        settings: sizes and numbers of steps.
     """
 
     RANGE = 8.0
-    """Scaled actions are cut off here while noise is removed: deviations from the mean of the data. Scripts rest more
-    than they move, so their moves are up to 8 deviations away."""
+    """Bound of scaled actions while noise is removed, in standard deviations of the data. Scripts rest more than they
+    move, so their motions are up to 8 deviations from the mean."""
 
     def __init__(
         self, size: int, action_size: int, execution: ChunkExecution, settings: DiffusionSettings | None = None
@@ -89,7 +89,7 @@ class DiffusionPolicy(nn.Module):
         return chunk
 
     def _clean(self, chunk: torch.Tensor, context: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
-        """Return what noised chunks are without noise, (batch, K, A), at diffusion steps (batch,) or (1,)."""
+        """Return the clean chunks of noised ones, (batch, K, A), at diffusion steps (batch,) or (1,)."""
         condition = context + self.time(_time_features(time, self.settings.steps))
         value = self.first(chunk.transpose(1, 2)) + self.places
         for block in self.blocks:
@@ -99,10 +99,10 @@ class DiffusionPolicy(nn.Module):
     def loss(
         self, vectors: torch.Tensor, images: Mapping[str, torch.Tensor], chunk: torch.Tensor, mask: torch.Tensor
     ) -> torch.Tensor:
-        """Return the mean absolute error of the chunks that the network finds in noised ones.
+        """Return the mean absolute error of the clean chunks that the network predicts.
 
-        Chi et al. have the squared error, which rare large moves dominate: with it, and two observations, the lid was
-        lifted in 37 % of the episodes after 1,500 updates, instead of 86.
+        Chi et al. have the squared error, which rare large motions dominate: with it, and with two observations, the
+        lid was lifted in 37 % of the episodes after 1,500 updates, instead of 86 %.
 
         Args:
             vectors: as for `forward`.
@@ -113,8 +113,8 @@ class DiffusionPolicy(nn.Module):
         time, noise = torch.randint(0, self.settings.steps, (len(chunk),)), torch.randn_like(chunk)
         kept = self.kept[time][:, None, None]
         noised = kept.sqrt() * chunk + (1 - kept).sqrt() * noise
-        answer = self._clean(noised, self.context(vectors.flatten(1)), time)
-        return (answer - chunk).abs()[mask].mean()
+        predicted = self._clean(noised, self.context(vectors.flatten(1)), time)
+        return (predicted - chunk).abs()[mask].mean()
 
 
 _TIME = 32
@@ -127,14 +127,14 @@ def _time_features(time: torch.Tensor, steps: int) -> torch.Tensor:
 
 
 def _signal(steps: int) -> torch.Tensor:
-    """Return the share of the signal's variance that is kept up to each step (Nichol and Dhariwal 2021), (steps,)."""
+    """Return the signal's share of the variance after each diffusion step (Nichol and Dhariwal 2021), (steps,)."""
     share = torch.cos((torch.linspace(0, 1, steps + 1) + 0.008) / 1.008 * math.pi / 2).square()
     beta = (1 - share[1:] / share[:-1]).clamp(max=0.999)
     return torch.cumprod(1 - beta, dim=0)
 
 
 class _Block(nn.Module):
-    """Two convolutions over a chunk's steps with a bypass, scaled and shifted by a condition."""
+    """A residual block of two convolutions along a chunk, scaled and shifted by a condition."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Estimate a position that the robot does not measure from images, and act on the estimate."""
+"""Estimate a position from images that the robot does not measure, and act on the estimate."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ __all__ = ["EstimateErrors", "EstimatingPolicy", "FieldEstimator", "learn_estima
 
 
 class FieldEstimator(nn.Module):
-    """The estimate of a position in metres from images of several cameras and what the robot measures.
+    """An estimator of a position from the images of several cameras and from measured positions.
 
-    A `KeypointNetwork` a camera finds the landmarks; a small network makes of their pixel positions, and of how far the
-    known ones are from where a camera in its nominal pose would show them, the position of the target.
+    A `KeypointNetwork` for each camera finds the landmarks. A small network estimates the target's position from their
+    pixel positions and from the displacements of the known landmarks relative to a camera in its nominal pose.
 
     Args:
-        cameras: image field -> the camera in its nominal pose, for images of that size.
-        landmarks: the points.
-        width: filters of a `KeypointNetwork`.
+        cameras: image fields, each with the camera in its nominal pose for images of that size.
+        landmarks: the landmarks.
+        width: number of filters of a `KeypointNetwork`.
+
+    Raises:
+        SpecError: a nominal camera has a lens distortion.
     """
 
     def __init__(self, cameras: Sequence[tuple[Field, PinholeCamera]], landmarks: Landmarks, width: int = 24) -> None:
@@ -58,14 +61,14 @@ class FieldEstimator(nn.Module):
 
     @property
     def inputs(self) -> tuple[Field, ...]:
-        """The fields that the estimate is made of."""
+        """The fields that the estimator takes."""
         return (*self.images, *self.landmarks.measured)
 
     def features(self, fields: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return what the small network takes, (batch, size): pixels by their image's unit, and metres.
+        """Return the inputs of the small network, (batch, size): positions in pixels and in metres.
 
         Args:
-            fields: name -> (batch, ...) as observed; images are uint8 (batch, height, width, 3).
+            fields: name -> observed values (batch, ...); images are uint8 (batch, height, width, 3).
         """
         measured = [fields[field.name].float() for field in self.landmarks.measured]
         batch = fields[self.images[0].name].shape[0]
@@ -74,21 +77,21 @@ class FieldEstimator(nn.Module):
         parts = [*measured]
         for field in self.images:
             image = fields[field.name].permute(0, 3, 1, 2).float() / 255.0
-            pixels, sure = expected_pixels(*self.networks[field.name](image))
-            aside = pixels[:, 1:] - self.project(field.name, known)
-            between = pixels[:, 1:] - pixels[:, :1]
-            far = torch.linalg.vector_norm(between, dim=2)
-            parts += [pixels[:, 0], aside.flatten(1), between.flatten(1), far, sure]
+            pixels, confidence = expected_pixels(*self.networks[field.name](image))
+            displacement = pixels[:, 1:] - self.project(field.name, known)
+            to_target = pixels[:, 1:] - pixels[:, :1]
+            distance = torch.linalg.vector_norm(to_target, dim=2)
+            parts += [pixels[:, 0], displacement.flatten(1), to_target.flatten(1), distance, confidence]
         return torch.cat(parts, dim=1)
 
     def project(self, name: str, points: torch.Tensor) -> torch.Tensor:
-        """Return the pixels at which the camera of an image field shows points (batch, n, 3) in its nominal pose."""
+        """Return the pixels (batch, n, 2) of points (batch, n, 3), metres, for a camera in its nominal pose."""
         local = (points - getattr(self, f"{name}_place")) @ getattr(self, f"{name}_turn")
-        focal, middle = getattr(self, f"{name}_lens")
-        return middle + focal * local[..., :2] / local[..., 2:].clamp(min=1e-3)
+        focal, centre = getattr(self, f"{name}_lens")
+        return centre + focal * local[..., :2] / local[..., 2:].clamp(min=1e-3)
 
     def measure(self, features: torch.Tensor, target: torch.Tensor) -> None:
-        """Set the scales by features (N, size) and positions (N, 3) of training data."""
+        """Set the scales from features (N, size) and positions (N, 3) of training data."""
         self.centre.copy_(features.mean(0))
         self.spread.copy_(features.std(0).clamp(min=1e-3))
         self.mean.copy_(target.mean(0))
@@ -113,7 +116,7 @@ class FieldEstimator(nn.Module):
 
 
 _PART = 64
-"""Views whose heat maps are computed at once."""
+"""Number of views whose heat maps are computed at once."""
 
 
 def _in_parts(
@@ -121,7 +124,7 @@ def _in_parts(
     fields: Mapping[str, np.ndarray],
     compute: Callable[[dict[str, torch.Tensor]], torch.Tensor],
 ) -> np.ndarray:
-    """Return what is computed of fields (N, ...), a part of the rows after the other: (N, ...)."""
+    """Return the results for fields (N, ...), computed for some rows at a time, (N, ...)."""
     names, parts = [field.name for field in estimator.inputs], []
     with torch.no_grad():
         for start in range(0, len(fields[names[0]]), _PART):
@@ -136,11 +139,11 @@ def learn_position(
     """Train the small network of an estimator, in place.
 
     Args:
-        estimator: whose `KeypointNetwork` of each camera is trained.
-        features: of training data, (N, size).
-        target: the true positions, metres, (N, 3).
-        updates: of 256 rows each.
-        seed: of the choice of rows.
+        estimator: an estimator whose `KeypointNetwork` of each camera is trained already.
+        features: features of training data, (N, size).
+        target: true positions, metres, (N, 3).
+        updates: number of updates, with 256 rows each.
+        seed: of the rows drawn.
     """
     estimator.measure(features, target)
     parameters = [*estimator.direct.parameters(), *estimator.body.parameters()]
@@ -159,90 +162,90 @@ def learn_position(
 def learn_estimator(
     views: Views, cameras: Mapping[str, PinholeCamera], updates: int = 2000, seed: int = 0, width: int = 24
 ) -> tuple[FieldEstimator, float]:
-    """Train an estimator on views; the last tenth of them is kept to measure its error.
+    """Train an estimator on views, of which the last tenth is held out to measure its error.
 
     Args:
-        views: such as `rlenv_learn.imitation.views.collect_views` collects.
+        views: for example from `rlenv_learn.imitation.views.collect_views`.
         cameras: name -> the camera in its nominal pose.
-        updates: of the `KeypointNetwork` of each camera; the network behind them takes twice as many.
-        seed: of weights, and of the choice of views.
-        width: filters of a `KeypointNetwork`.
+        updates: updates of each `KeypointNetwork`. The small network behind them gets twice as many.
+        seed: of the weights and of the views drawn.
+        width: number of filters of a `KeypointNetwork`.
 
     Returns:
-        The estimator in evaluation mode, and the deviation of its error along x and y, metres: the median of its
-        absolute values, times 1.48 as for a normal distribution.
+        The estimator in evaluation mode, and the standard deviation of its error along x and y, metres: 1.48 times the
+        median absolute error, as for a normal distribution.
     """
     torch.manual_seed(seed)
-    fields, learned = views.image_fields, len(views) * 9 // 10
+    fields, trained = views.image_fields, len(views) * 9 // 10
     nominal = [(field, cameras[field.name.removesuffix("_image")]) for field in fields]
     estimator = FieldEstimator(nominal, views.landmarks, width).to(memory_format=torch.channels_last)
     for field in fields:
         images, pixels = views.images[field.name], views.pixels[field.name]
         for _ in learn_keypoints(
-            estimator.networks[field.name], images[:learned], pixels[:learned], updates, seed=seed
+            estimator.networks[field.name], images[:trained], pixels[:trained], updates, seed=seed
         ):
             pass
     features = estimator.eval().all_features({**views.images, **views.fields})
     target = torch.from_numpy(np.asarray(views.fields[views.landmarks.target.name], np.float32))
-    learn_position(estimator, features[:learned], target[:learned], 2 * updates, seed)
+    learn_position(estimator, features[:trained], target[:trained], 2 * updates, seed)
     with torch.no_grad():
-        errors = torch.abs(estimator.position(features[learned:]) - target[learned:])[:, :2]
+        errors = torch.abs(estimator.position(features[trained:]) - target[trained:])[:, :2]
     return estimator, 1.4826 * float(errors.median())
 
 
 class EstimateErrors:
-    """Errors like those of an estimate from images, to train a policy that will act on one.
+    """Random errors like those of estimates from images, to train a policy that acts on estimates.
 
-    Half of the variance stays during an episode, as that of a camera that stands aside; half wanders, as the robot
-    hides more or less of the target.
+    Half of the variance is constant during an episode, as if a camera were displaced. The other half changes, as if the
+    robot occluded more or less of the target.
 
     Args:
         num: number of environments.
         std_m: standard deviation along x and along y, metres.
-        rng: of the errors.
+        rng: generator of the errors.
     """
 
     MEMORY = 0.9
-    """Correlation of the wandering half from one control period to the next."""
+    """Correlation of the changing half from one control period to the next."""
 
     def __init__(self, num: int, std_m: float, rng: np.random.Generator) -> None:
         self._half, self._rng = std_m / np.sqrt(2), rng
-        self._constant, self._wandering = np.zeros((num, 3)), np.zeros((num, 3))
+        self._constant, self._changing = np.zeros((num, 3)), np.zeros((num, 3))
 
     def add_to(self, position: np.ndarray, begun: np.ndarray) -> np.ndarray:
         """Return positions with errors, float32, (num, 3).
 
         Args:
             position: true positions, metres, (num, 3).
-            begun: whether an episode has just begun, bool, (num,).
+            begun: mask of the environments whose episode has just begun, bool, (num,).
         """
-        fresh = self._half * self._rng.normal(size=(2, len(position), 2))
-        self._constant[begun, :2] = fresh[0, begun]
-        kept = np.where(begun[:, None], 0.0, self.MEMORY)
-        self._wandering[:, :2] = kept * self._wandering[:, :2] + np.sqrt(1 - kept**2) * fresh[1]
-        return np.asarray(position + self._constant + self._wandering, np.float32)
+        drawn = self._half * self._rng.normal(size=(2, len(position), 2))
+        self._constant[begun, :2] = drawn[0, begun]
+        memory = np.where(begun[:, None], 0.0, self.MEMORY)
+        self._changing[:, :2] = memory * self._changing[:, :2] + np.sqrt(1 - memory**2) * drawn[1]
+        return np.asarray(position + self._constant + self._changing, np.float32)
 
 
 # -- A policy that acts on the estimate ----------------------------------------------------------------------
 
 
 class EstimatingPolicy:
-    """A policy that estimates a hidden field from images, and acts as another policy acts on that estimate.
+    """A policy that estimates a hidden field from images, and passes the estimate to another policy.
 
     Args:
-        estimator: of the field, in evaluation mode.
-        policy: acts; its observation has the estimated field and no images.
-        task: observes the images, and all other fields of the policy's observation.
+        estimator: estimator of the field, in evaluation mode.
+        policy: the policy that acts. Its observation has the estimated field and no images.
+        task: a task that observes the images, and all other fields of the policy's observation.
 
     Raises:
-        SpecError: an observation of the policy is neither observed by the task nor estimated.
+        SpecError: a field of the policy's observation is neither observed by the task nor estimated.
     """
 
     def __init__(self, estimator: FieldEstimator, policy: FlatPolicy, task: Task) -> None:
         self.estimator, self.policy = estimator, policy
         self.observation, self.action = task.observation, task.action
-        given = {*self.observation.names, estimator.landmarks.target.name}
-        missing = [name for name in policy.flat.observation.names if name not in given]
+        available = {*self.observation.names, estimator.landmarks.target.name}
+        missing = [name for name in policy.flat.observation.names if name not in available]
         missing += [field.name for field in estimator.inputs if field.name not in self.observation]
         if missing:
             raise SpecError(f"{task.name!r} observes no {missing[0]!r}, it has {', '.join(self.observation.names)}")
@@ -255,7 +258,7 @@ class EstimatingPolicy:
     def save_onnx(
         self, path: str | Path, task: str, about: JsonObject | None = None, robot: RobotSpec | None = None
     ) -> None:
-        """Write an ONNX file, as `rlenv_robot.policies.flat.FlatPolicy.save_onnx` does: images in, actions out.
+        """Write an ONNX file from images to actions, as `rlenv_robot.policies.flat.FlatPolicy.save_onnx` does.
 
         Raises:
             RobotError: the packages onnx or onnxscript are missing.
@@ -265,7 +268,7 @@ class EstimatingPolicy:
 
 
 class _Graph(nn.Module):
-    """The estimator before the graph of the policy, over named fields (batch, ...)."""
+    """The estimator followed by the policy's graph, over named fields (batch, ...)."""
 
     def __init__(self, policy: EstimatingPolicy) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Find points in images: a network whose heat maps answer where each point is, to a fraction of a pixel."""
+"""Find points in images with heat maps, to a fraction of a pixel."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from torch import nn
 __all__ = ["STRIDE", "KeypointNetwork", "expected_pixels", "keypoint_loss", "learn_keypoints", "vary_colours"]
 
 STRIDE = 4
-"""Pixels between two cells of a heat map."""
+"""Distance between two cells of a heat map, pixels."""
 
 _OFFSET_UNIT = float(STRIDE)
-"""Pixels for an output of 1 of an offset."""
+"""Offset for an output of 1, pixels."""
 
 
 class KeypointNetwork(nn.Module):
-    """Convolutions that answer for each cell of an image, 4 pixels wide, which points are in it and where.
+    """A convolutional network that predicts, for each cell of 4 x 4 pixels, which points it contains and where.
 
-    A point has a heat map, and for each cell the offset to the point (Zhou et al. 2019, "Objects as Points"). Its
-    position is the mean of the cells' offers under the softmax of the heat map (Finn et al. 2016, "Deep Spatial
-    Autoencoders"), so it is exact to a fraction of a pixel, and can be learned.
-
-    Batch normalisation is what makes it learn within a few thousand images.
+    For each point there is a heat map, and for each cell the offset to the point (Zhou et al. 2019, "Objects as
+    Points"). The point's position is the mean of the cells' predictions under the softmax of the heat map (Finn et al.
+    2016, "Deep Spatial Autoencoders"), so it is differentiable and exact to a fraction of a pixel. With batch
+    normalisation, a few thousand images suffice.
 
     Args:
         points: K, the number of points.
@@ -44,40 +43,40 @@ class KeypointNetwork(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Conv2d(width, 3 * points, 1))
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return heat maps and offsets of images (batch, 3, height, width), 0 to 1; the sizes are multiples of 4.
+        """Return heat maps and offsets for images (batch, 3, height, width), 0 to 1, whose sizes are multiples of 4.
 
         Returns:
-            The heat maps' logits (batch, K, h, w), and x and y from each cell's middle to the point, pixels,
-            (batch, K, 2, h, w).
+            The heat maps' logits (batch, K, h, w), and the offsets x and y from each cell's centre to the point,
+            pixels, (batch, K, 2, h, w).
         """
-        answers = self.layers(image - 0.5)
-        logits, offsets = answers[:, : self.points], answers[:, self.points :]
+        outputs = self.layers(image - 0.5)
+        logits, offsets = outputs[:, : self.points], outputs[:, self.points :]
         return logits, _OFFSET_UNIT * offsets.unflatten(1, (self.points, 2))
 
 
 def expected_pixels(logits: torch.Tensor, offsets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the positions of points, and how sure they are.
+    """Return the positions of points, and their confidence.
 
     Args:
         logits: of the heat maps, (batch, K, h, w).
-        offsets: from the cells' middles to the points, pixels, (batch, K, 2, h, w).
+        offsets: from the cells' centres to the points, pixels, (batch, K, 2, h, w).
 
     Returns:
-        x and y, pixels, (batch, K, 2), the middle of the image's first pixel being (0, 0); and the softmax's largest
-        share, (batch, K).
+        Positions x and y, pixels, (batch, K, 2), where (0, 0) is the centre of the image's first pixel; and the largest
+        value of the softmax, (batch, K).
     """
     share = torch.softmax(logits.flatten(2), dim=2)
-    middles = _cell_middles(logits).flatten(1)
-    offers = middles + offsets.flatten(3)
-    return (offers * share[:, :, None]).sum(3), share.amax(2)
+    centres = _cell_centres(logits).flatten(1)
+    predictions = centres + offsets.flatten(3)
+    return (predictions * share[:, :, None]).sum(3), share.amax(2)
 
 
 def keypoint_loss(logits: torch.Tensor, offsets: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
     """Return the loss of heat maps and offsets against true positions.
 
-    It is the cross entropy of each heat map to the four cells around the point, weighted as in bilinear interpolation,
-    and the absolute errors in pixels of the expected position (a Huber loss) and of these cells' offers. Points outside
-    the image, or NaN, do not count.
+    The loss is the sum of the cross entropy between each heat map and the four cells around the point, weighted as in
+    bilinear interpolation, the absolute error of these cells' predictions, and the Huber loss of the expected position,
+    pixels. Points outside the image, or NaN, do not count.
 
     Args:
         logits: as for `expected_pixels`.
@@ -92,25 +91,26 @@ def keypoint_loss(logits: torch.Tensor, offsets: torch.Tensor, pixels: torch.Ten
     target = _bilinear(cells, height, width)
     cross = -(target * torch.log_softmax(logits.flatten(2), dim=2).unflatten(2, (height, width))).sum((2, 3))
     places = torch.where(visible[:, :, None], pixels, torch.zeros_like(pixels))
-    offers = _cell_middles(logits) + offsets
-    aside = (torch.abs(offers - places[..., None, None]).sum(2) * target).sum((2, 3))
+    predictions = _cell_centres(logits) + offsets
+    cell_error = (torch.abs(predictions - places[..., None, None]).sum(2) * target).sum((2, 3))
     position, _ = expected_pixels(logits, offsets)
-    off = nn.functional.smooth_l1_loss(position, places, beta=2.0, reduction="none").sum(2)
-    return ((cross + aside + 0.5 * off) * visible).sum() / visible.sum().clamp(min=1)
+    position_error = nn.functional.smooth_l1_loss(position, places, beta=2.0, reduction="none").sum(2)
+    return ((cross + cell_error + 0.5 * position_error) * visible).sum() / visible.sum().clamp(min=1)
 
 
-def _cell_middles(logits: torch.Tensor) -> torch.Tensor:
-    """Return the pixel positions of the cells' middles, (2, h, w)."""
+def _cell_centres(logits: torch.Tensor) -> torch.Tensor:
+    """Return the pixel positions of the cells' centres, (2, h, w)."""
     y, x = (STRIDE * torch.arange(size, device=logits.device) + (STRIDE - 1) / 2 for size in logits.shape[2:])
     return torch.stack([x.expand(len(y), -1), y[:, None].expand(-1, len(x))])
 
 
 def _bilinear(cells: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """Return the weight of each cell in an interpolation at places, (batch, K, h, w); its sum is 1.
+    """Return each cell's weight in a bilinear interpolation at points, (batch, K, h, w), with the sum 1.
 
     Args:
-        cells: the places, x and y in cells, (batch, K, 2).
-        height, width: h and w.
+        cells: positions of the points, x and y in cells, (batch, K, 2).
+        height: h.
+        width: w.
     """
 
     def share(axis: int, size: int) -> torch.Tensor:
@@ -121,10 +121,10 @@ def _bilinear(cells: torch.Tensor, height: int, width: int) -> torch.Tensor:
 
 
 def vary_colours(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return images as cameras of other gains, colours, sharpness and noise would give them.
+    """Return images with randomly changed gain, colours, sharpness and noise.
 
-    Each image draws a gain of 0.7 to 1.3, gains of its channels of 0.9 to 1.1, a gamma of 0.8 to 1.25, and grey noise
-    of up to 0.03; of a quarter of the batches all images are blurred by 3 x 3 pixels.
+    Each image draws a gain of 0.7 to 1.3, channel gains of 0.9 to 1.1, a gamma of 0.8 to 1.25, and grey noise of up to
+    0.03. In a quarter of the batches, all images are blurred over 3 x 3 pixels.
 
     Args:
         images: 0 to 1, (batch, 3, height, width).
@@ -152,19 +152,19 @@ def learn_keypoints(
     rate: float = 4e-3,
     seed: int = 0,
 ) -> Iterator[float]:
-    """Train a network on images with known points, in place, and yield the loss of every update.
+    """Train a network in place on images with known points, and yield the loss of every update.
 
-    The rate of Adam rises over a twentieth of the updates and falls to 0 by a cosine. Colours vary (`vary_colours`).
+    The step size rises over a twentieth of the updates and then falls to 0 by a cosine. Colours vary (`vary_colours`).
     After the last update the network is in evaluation mode.
 
     Args:
         network: to train.
-        images: uint8, (N, height, width, 3); an array on a disk will do.
-        pixels: the positions of the points, (N, K, 2).
-        updates: how many.
-        batch: images in each.
-        rate: of Adam with decoupled weight decay.
-        seed: of the choice of images and of their colours.
+        images: uint8, (N, height, width, 3), in memory or mapped from a file.
+        pixels: the positions of the points, pixels, (N, K, 2).
+        updates: number of updates.
+        batch: images in each update.
+        rate: largest step size of Adam with decoupled weight decay.
+        seed: of the images drawn and of their colours.
     """
     optimizer = torch.optim.AdamW(network.parameters(), rate, weight_decay=1e-4, fused=True)
     warm = max(1, updates // 20)

@@ -1,4 +1,4 @@
-"""Train a network of chunks on recorded demonstrations: windows, updates, and the mean of weights."""
+"""Train a network of action chunks on recorded demonstrations."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from recorder.json_data import JsonDict
+from rlenv_learn.imitation.chunk_network import ChunkFields
 from rlenv_learn.imitation.demonstrations import INTENDED
 from rlenv_learn.torch_data import TransitionDataset
-from rlenv_robot.policies.chunk_network import ChunkFields
 from rlenv_robot.source import SourceData
 
 _MEMORY = 0.995
-"""Of the mean of weights, once it is long enough."""
+"""Weight of the old mean in the running mean of the weights, after the first updates."""
 
 __all__ = ["ChunkModel", "learn_chunks", "load_windows"]
 
 
 class ChunkModel(Protocol):
-    """A network of chunks, such as `ACT` and `DiffusionPolicy`."""
+    """A network of action chunks, such as `ACT` and `DiffusionPolicy`."""
 
     def loss(
         self, vectors: torch.Tensor, images: Mapping[str, torch.Tensor], chunk: torch.Tensor, mask: torch.Tensor
@@ -35,15 +35,15 @@ class ChunkModel(Protocol):
 def load_windows(
     source: SourceData, fields: ChunkFields, filters: JsonDict | None = None
 ) -> tuple[JsonDict, torch.Tensor, torch.Tensor]:
-    """Load all windows of recorded demonstrations into memory, and measure the scales of ``fields`` by them.
+    """Load all windows of recorded demonstrations into memory, and set the scales of ``fields`` by them.
 
-    Where the record tells what the demonstrator intended (`rlenv_learn.imitation.demonstrations`), that is the
-    chunk, and otherwise what was executed.
+    A chunk has the actions that the demonstrator intended if the record has them
+    (`rlenv_learn.imitation.demonstrations`), otherwise the executed ones.
 
     Args:
         source: the demonstrations.
-        fields: of the task; its ``mean`` and ``std`` are set.
-        filters: of `rlenv_robot.source.SourceData.sample_steps`, such as ``{"success": True}``.
+        fields: of the task. Their ``mean`` and ``std`` are set.
+        filters: filters of `rlenv_robot.source.SourceData.sample_steps`, such as ``{"success": True}``.
 
     Returns:
         Observations, name -> (N, H, ...); scaled chunks (N, K, A); and their masks, bool (N, K).
@@ -72,19 +72,19 @@ def learn_chunks(
     seed: int = 0,
     augment: Callable[[torch.Tensor], torch.Tensor] = lambda vectors: vectors,
 ) -> Iterator[nn.Module]:
-    """Train a network, and yield the exponential mean of its weights in evaluation mode after every update.
+    """Train a network, and yield the running mean of its weights, in evaluation mode, after every update.
 
-    The rate of Adam rises over a hundredth of the updates and falls to 0 by a cosine.
+    The step size rises over a hundredth of the updates and then falls to 0 by a cosine.
 
     Args:
         model: a `ChunkModel`.
-        fields: that made the windows.
-        windows: of `load_windows`.
-        updates: how many.
+        fields: the fields with which the windows were loaded.
+        windows: from `load_windows`.
+        updates: number of updates.
         batch: windows in each update.
-        rate: of Adam with decoupled weight decay.
-        seed: of the choice of windows.
-        augment: changes the vectors of a batch (batch, H, D), such as by noise.
+        rate: largest step size of Adam with decoupled weight decay.
+        seed: of the windows drawn.
+        augment: changes a batch of vectors, (batch, H, D), for example by noise.
     """
     observations, chunks, masks = windows
     vectors = fields.vectors(observations)
@@ -98,7 +98,9 @@ def learn_chunks(
     model.train()
     for _ in range(updates):
         rows = torch.randint(len(chunks), (batch,), generator=generator)
-        images = fields.pictures({name: observations[name][rows] for name in (field.name for field in fields.images)})
+        images = fields.image_tensors(
+            {name: observations[name][rows] for name in (field.name for field in fields.images)}
+        )
         loss = model.loss(augment(vectors[rows]), images, chunks[rows], masks[rows])
         optimizer.zero_grad()
         loss.backward()
@@ -110,5 +112,5 @@ def learn_chunks(
 
 
 def _mean_weight(mean: torch.Tensor, weight: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """Return the exponential mean of a weight, which forgets the first ones sooner."""
+    """Return the running mean of a weight, over fewer updates at the beginning."""
     return torch.lerp(mean, weight, max(1 - _MEMORY, 9.0 / (10.0 + float(count))))

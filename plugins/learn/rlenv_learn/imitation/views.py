@@ -1,4 +1,4 @@
-"""Collect images from simulations with the pixel positions of points in them, to train networks that see."""
+"""Collect images from simulations with the pixel positions of points in them, to train networks on images."""
 
 from __future__ import annotations
 
@@ -16,24 +16,27 @@ from sim.rendering.projection import project_points
 
 __all__ = ["Landmarks", "Views", "collect_views"]
 
-_ASTRAY_M = 0.04
-_ASIDE = 0.5
-_TURNS = 10.0
+_TARGET_ERROR_M = 0.04
+"""Standard deviation, along x and along y, of the wrong target's position in half of the episodes."""
+_ACTION_OFFSET = 0.5
+"""Largest offset of action vectors."""
+_OFFSET_STEPS = 10.0
+"""Mean length of an interval with one offset, control periods."""
 
 
 @dataclass(frozen=True)
 class Landmarks:
-    """The points that a `FieldEstimator` finds in images: that of the target, and others whose positions are known.
+    """The points that a `FieldEstimator` finds in images: the target, and others whose positions are known.
 
-    The others tell how a camera stands now: where it differs from its nominal pose, all known points are seen aside.
+    The known points show the camera's present pose: if it differs from the nominal one, all of them are displaced.
 
     Attributes:
         target: the field to estimate, a position in the base frame, metres, (3,).
         measured: fields of positions that the robot measures, such as ``gripper_position``.
-        fixed: positions in the base frame that never move, such as points of the robot's base, metres.
+        fixed: constant positions in the base frame, such as points of the robot's base, metres.
 
     Raises:
-        SpecError: a field is no position.
+        SpecError: a field is not a position.
     """
 
     target: Field
@@ -51,7 +54,7 @@ class Landmarks:
         return 1 + len(self.measured) + len(self.fixed)
 
     def positions(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the positions of all points, the target's first, metres, (n, K, 3), from fields (n, ...)."""
+        """Return the positions of all points, the target first, metres, (n, K, 3), from fields (n, ...)."""
         moving = [np.asarray(fields[field.name], float) for field in (self.target, *self.measured)]
         still = [np.broadcast_to(point, moving[0].shape) for point in self.fixed]
         return np.stack([*moving, *still], axis=1)
@@ -59,14 +62,14 @@ class Landmarks:
 
 @dataclass(frozen=True)
 class Views:
-    """Images with what they show.
+    """Images with the positions of the landmarks.
 
     Attributes:
         images: image field -> uint8 (N, height, width, 3).
-        fields: the target's and the measured landmarks' fields -> (N, 3), metres.
-        pixels: image field -> x and y of all landmarks, pixels, (N, K, 2), the target's first.
-        landmarks: the points.
-        image_fields: the fields of the images.
+        fields: field of the target or of a measured landmark -> (N, 3), metres.
+        pixels: image field -> x and y of all landmarks, pixels, (N, K, 2), the target first.
+        landmarks: the landmarks.
+        image_fields: the image fields.
     """
 
     images: Mapping[str, np.ndarray]
@@ -88,31 +91,31 @@ def collect_views(
     every: int = 12,
     seed: int = 0,
 ) -> Views:
-    """Collect images while a policy acts that is led astray, so that they show many poses of the robot.
+    """Collect images while a disturbed policy acts, so that they show many poses of the robot.
 
-    In half of the episodes it takes the target for another place, 4 cm away (the deviation along x and along y). On
-    four in ten stretches of a third of a second an offset is added to its actions.
+    In half of the episodes the policy gets a wrong target position, with a standard deviation of 4 cm along x and along
+    y. In four of ten intervals, a third of a second on average, an offset is added to its actions.
 
     Args:
         envs: of a task with images (`rlenv_robot.tasks.images.with_images`) whose target is in the observation or in
-            the privileged state. Give its image sensors the rate ``30 / every`` in ``timing``, so that others are not
-            drawn, and its looks a range in ``randomise``.
+            the privileged state. Set the rate of the image sensors to ``30 / every`` in ``timing``, so that no further
+            images are rendered, and ranges of looks in ``randomise``.
         policy: takes the fields of the observation and of the privileged state.
-        flat: the vectors of its actions.
-        landmarks: the points.
-        count: N, at least.
-        every: of how many control periods one image is taken.
+        flat: the vectors of the policy's actions.
+        landmarks: the landmarks.
+        count: smallest number of images of each camera.
+        every: control periods from one image to the next.
         seed: of the disturbance.
 
     Raises:
-        SpecError: the task has no image, or the robots are not simulated on the host.
+        SpecError: the task has no images, or the robots are not simulated on the host.
     """
     task, batch, rng = envs.task, envs.batch, np.random.default_rng(seed)
     images = [field for field in task.observation if field.name.endswith("_image")]
     if not images or not isinstance(batch, SimBatch):
         raise SpecError(f"views of {task.name!r} need images among its observations, and a simulation on the host")
     qpos, target = batch.open_batch.bind("qpos"), landmarks.target.name
-    aside, astray = np.zeros((envs.num_envs, flat.action_size)), np.zeros((envs.num_envs, 3))
+    offset, target_error = np.zeros((envs.num_envs, flat.action_size)), np.zeros((envs.num_envs, 3))
     parts: dict[str, list[np.ndarray]] = {}
     table, collected = envs.reset({"seed": seed}), 0
     while collected < count:
@@ -130,12 +133,13 @@ def collect_views(
             for name, value in taken.items():
                 parts.setdefault(name, []).append(value)
             collected += len(rows)
-        astray[begun, :2] = rng.normal(size=(begun.sum(), 2)) * _ASTRAY_M * (rng.random((begun.sum(), 1)) < 0.5)
-        new = (rng.random(envs.num_envs) < 1 / _TURNS) | begun
-        width_of = _ASIDE * rng.random((new.sum(), 1)) * (rng.random((new.sum(), 1)) < 0.4)
-        aside[new] = rng.normal(size=(new.sum(), flat.action_size)) * width_of
-        believed = {**fields, target: (fields[target] + astray).astype(np.float32)}
-        action = flat.act(flat.vector_of(policy.act(believed), fields) + aside, fields)
+        error = rng.normal(size=(begun.sum(), 2)) * _TARGET_ERROR_M
+        target_error[begun, :2] = error * (rng.random((begun.sum(), 1)) < 0.5)
+        new = (rng.random(envs.num_envs) < 1 / _OFFSET_STEPS) | begun
+        size = _ACTION_OFFSET * rng.random((new.sum(), 1)) * (rng.random((new.sum(), 1)) < 0.4)
+        offset[new] = rng.normal(size=(new.sum(), flat.action_size)) * size
+        believed = {**fields, target: (fields[target] + target_error).astype(np.float32)}
+        action = flat.act(flat.vector_of(policy.act(believed), fields) + offset, fields)
         table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
     joined = {name: np.concatenate(value) for name, value in parts.items()}
     return Views(

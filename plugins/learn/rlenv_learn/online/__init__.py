@@ -1,1 +1,1 @@
-"""Learn on a robot while it moves: an actor with the robot, and a learner beside it that follows the actor's log."""
+"""Learn on a robot while it moves: an actor steps the robot, and a learner follows the actor's log."""

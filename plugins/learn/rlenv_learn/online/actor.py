@@ -1,4 +1,4 @@
-"""Act on a robot with the newest weights, while a learner elsewhere goes on learning."""
+"""Act on a robot with the newest weights of a learner in another process."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _WAIT_S = 0.05
 
 
 class OnlineActor:
-    """Step an environment with draws of a policy, whose weights a learner replaces while it acts.
+    """Step an environment with actions drawn from a policy, whose weights a learner replaces meanwhile.
 
-    The weights come from a file between two choices; looking for it costs microseconds, so the robot never waits for
-    the learner. Where the learner is gone, the actor goes on with the last weights.
+    The actor looks for new weights in a file between two choices, which costs microseconds: the robot never waits for
+    the learner. Without a learner, the actor continues with the last weights.
 
     Args:
-        env: steps one control period at a time, such as one of a served robot; it records its episodes.
+        env: an environment that records its episodes, such as one of a served robot.
         flat: vectors of one control period.
-        folder: of the learning (`rlenv_learn.online.learner.Learner`).
+        folder: of the learner (`rlenv_learn.online.learner.Learner`).
         settings: of the learner.
-        seed: of the draws.
+        seed: of the actions.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class OnlineActor:
         """Wait for the learner's first weights, or until it has caught up.
 
         Args:
-            frames: control periods that the learner is to have read, and all updates made that they ask for; None waits
-                for the first weights alone.
-            ensure: called again and again; it starts the learner where there is none.
+            frames: control periods after which the learner has caught up, with all their updates; None waits only for
+                the first weights.
+            ensure: called repeatedly; it starts the learner if there is none.
             sleep: waits, seconds.
         """
         while True:
@@ -70,8 +70,8 @@ class OnlineActor:
             sleep(_WAIT_S)
 
     def refresh(self) -> None:
-        """Take the newest weights, if there are others than before."""
-        arrays = self.weights.fresh()
+        """Load the newest weights if they changed."""
+        arrays = self.weights.newer()
         if arrays is not None:
             load_arrays(self._actor, arrays)
 
@@ -81,8 +81,8 @@ class OnlineActor:
         vector = torch.from_numpy(self._flat.observe(observation))[None]
         noise = torch.randn((1, self._flat.action_size), generator=self._random)
         with torch.no_grad():
-            chosen: np.ndarray = self._actor.draw(vector, noise)[0][0].numpy()
-        return chosen
+            action: np.ndarray = self._actor.draw(vector, noise)[0][0].numpy()
+        return action
 
     def episode(self, options: Options = NOTHING) -> Outcome:
         """Run one episode, and return its outcome.
@@ -111,13 +111,16 @@ class OnlineActor:
 
 
 def take_turns(actor: OnlineActor, learner: Learner, steps: int, seed: int) -> Iterator[Outcome]:
-    """Let actor and learner take turns in one process, for a simulation, which can wait; yield each episode's outcome.
+    """Run actor and learner alternately in one process, for simulations, which can wait.
 
     Args:
-        actor: records into the learner's folder.
-        learner: of the same folder.
+        actor: an actor that records into the learner's folder.
+        learner: the learner.
         steps: control periods after which no further episode begins.
         seed: of the episodes.
+
+    Yields:
+        The outcome of each episode, after the learner has made the updates due.
     """
     while actor.frames < steps:
         outcome = actor.episode({"seed": seed} if not actor.frames else {})

@@ -1,4 +1,4 @@
-"""Learn beside the robot: read the actor's log as it grows, update, and hand the weights over in a file."""
+"""Learn beside the robot: read the actor's log as it grows, update, and pass the weights to the actor in a file."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ _COUNTS = ("updates", "frames", "owed")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write named arrays to a file that is complete at any moment.
+    """Write named arrays to a file atomically.
 
     Raises:
-        RobotError: nothing can be written there.
+        RobotError: the file can't be written.
     """
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with fresh.open("wb") as file:
+        with temporary.open("wb") as file:
             np.savez(file, allow_pickle=False, **dict(arrays))
             file.flush()
             os.fsync(file.fileno())
-        os.replace(fresh, path)
+        os.replace(temporary, path)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise RobotError(f"{path} can't be written: {error}") from error
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
-    """Return the named arrays of a file; None where there is no file.
+    """Return the named arrays of a file, or None without the file.
 
     Raises:
         RobotError: the file is damaged.
@@ -63,67 +63,67 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
 
 
 class WeightsFile:
-    """The file by which a learner hands the actor's weights over, seen from the actor. Reading it never waits.
+    """The actor's side of the file in which the learner passes weights. Reading it never waits.
 
     Args:
-        folder: of the learning.
+        folder: of the learner.
 
     Attributes:
-        updates: of the critics, when the newest weights were written.
-        frames: control periods that the learner had read then.
+        updates: updates of the critics before the newest weights were written.
+        frames: control periods that the learner had read by then.
         owed: updates that were due then.
     """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / _WEIGHTS
         self.updates = self.frames = self.owed = 0
-        self._seen: tuple[int, int] | None = None
+        self._stamp: tuple[int, int] | None = None
 
     @property
     def read(self) -> bool:
         """Whether any weights were read."""
-        return self._seen is not None
+        return self._stamp is not None
 
     def caught_up(self, frames: int) -> bool:
-        """Return whether the learner has read so many control periods and made all updates that they asked for."""
+        """Return whether the learner has read this many control periods and made all updates due for them."""
         return self.frames >= frames and self.owed == 0
 
-    def fresh(self) -> dict[str, np.ndarray] | None:
-        """Return the weights if they are others than the last time; otherwise None."""
+    def newer(self) -> dict[str, np.ndarray] | None:
+        """Return the weights if they changed since the last call, otherwise None."""
         try:
             status = self.path.stat()
         except OSError:
             return None
         stamp = status.st_mtime_ns, status.st_ino
-        if stamp == self._seen:
+        if stamp == self._stamp:
             return None
         arrays = read_arrays(self.path)
         if arrays is not None:
-            self._seen = stamp
+            self._stamp = stamp
             self.updates, self.frames, self.owed = (int(arrays.pop(name)) for name in _COUNTS)
         return arrays
 
 
 class Learner:
-    """The learning side of one folder.
+    """A learner that shares a folder with an actor.
 
-    ``folder/logs`` has the runs of the actor, ``folder/weights.npz`` the newest weights for it, ``folder/learner.npz``
-    the learner's state. A new `Learner` of the same folder goes on from there: steps come from the logs again, and of
-    the updates at most those of the last 20 s are lost.
+    ``folder/logs`` has the actor's runs, ``folder/weights.npz`` the newest weights, and ``folder/learner.npz`` the
+    learner's state. A new `Learner` of the same folder continues from there: it reads the steps from the logs again,
+    and at most the updates of the last 20 s are lost.
 
     Args:
-        folder: of the learning; made if missing.
+        folder: made if missing.
         task: the task; its vectors are those of `flat_for`.
-        demonstrations: folders of recorded demonstrations. Steps that people chose during the actor's episodes join
-            them.
-        settings: of the learning.
+        demonstrations: folders of recorded demonstrations. Steps that a person chose in the actor's episodes are added
+            to them.
+        settings: of the learner.
         seed: of the networks and of all draws.
         reward: see `rlenv_learn.online.replay.Reward`.
 
     Raises:
         SourceError: the demonstrations can't be read, or hold no step.
         RobotError: the saved state is damaged.
-        ValueError: it is of other settings.
+        ValueError: the saved state has other settings.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Learner:
         reward: Reward = "task",
     ) -> None:
         self.folder, self.settings = folder, settings or RlpdSettings()
-        self.shown, self.own = Replay(), Replay()
+        self.demonstrations, self.recorded = Replay(), Replay()
         self._flat, self._reward = flat_for(task), reward
         self.agent = Rlpd(held(self._flat, self.settings.hold), self.settings, seed)
         folder.mkdir(parents=True, exist_ok=True)
@@ -149,25 +149,25 @@ class Learner:
                     f"{place} has no step to learn from: its episodes are shorter than {self.settings.hold + 1} frames"
                     + (", or have no verdict" if reward == "verdict" else "")
                 )
-            self.shown.add(steps)
+            self.demonstrations.add(steps)
         self._follower = LogFollower(folder / LOGS, task, discount, reward)
         state = read_arrays(folder / _STATE)
         if state is not None:
             self.agent.load(state)
-        elif len(self.shown):
+        elif len(self.demonstrations):
             for _ in range(self.settings.cloning):
-                self.agent.clone(self.shown.draw(self.settings.batch, self.agent.random))
+                self.agent.clone(self.demonstrations.draw(self.settings.batch, self.agent.random))
         self.read()
         self.publish()
 
     @property
     def frames(self) -> int:
-        """Control periods that were read so far."""
+        """Control periods read so far."""
         return self._follower.frames
 
     @property
     def choices(self) -> int:
-        """Choices of the policy that were read so far."""
+        """Choices of the policy read so far."""
         return self.frames // self.settings.hold
 
     @property
@@ -175,37 +175,42 @@ class Learner:
         """Updates that are due by `RlpdSettings.ratio`."""
         return max(0, int(self.choices * self.settings.ratio) - self.agent.updates)
 
+    @property
+    def uses_critics(self) -> bool:
+        """Whether the actor learns from the critics by now (`RlpdSettings.warm_up`), rather than by imitation alone."""
+        return self.settings.warm_up is not None and self.choices >= self.settings.warm_up
+
     def policy(self) -> FlatPolicy:
-        """Return the present policy for every single control period, without its draws."""
+        """Return the current policy for single control periods, without noise."""
         return FlatPolicy(self.agent.average, self._flat)
 
     def read(self) -> int:
-        """Read the episodes that have ended meanwhile, and return how many steps they gave."""
+        """Read the episodes that have ended since the last call, and return the number of their steps."""
         source = self._follower.new()
         if source is None:
             return 0
         steps, by_person = steps_of(source, self._flat, self.settings.hold, self._reward)
-        self.own.add(steps)
-        self.shown.add(steps.chosen(by_person))
+        self.recorded.add(steps)
+        self.demonstrations.add(steps.chosen(by_person))
         return len(steps)
 
     def update(self, count: int) -> dict[str, float]:
-        """Update so many times, and return the newest figures.
+        """Make ``count`` updates, and return the newest metrics by name.
 
         Raises:
-            ValueError: nothing to learn from was read yet.
+            ValueError: there are no steps to learn from yet.
         """
-        figures: dict[str, float] = {}
-        act = self.choices >= self.settings.warm_up
+        metrics: dict[str, float] = {}
+        act = self.uses_critics
         for _ in range(count):
-            steps, shown = symmetric(self.shown, self.own, self.settings.batch, self.agent.random)
-            figures |= self.agent.update(steps, shown, act)
-            for _ in range(self.settings.imitations if len(self.shown) else 0):
-                self.agent.clone(self.shown.draw(self.settings.batch // 2, self.agent.random))
-        return figures
+            steps, demonstrated = symmetric(self.demonstrations, self.recorded, self.settings.batch, self.agent.random)
+            metrics |= self.agent.update(steps, demonstrated, act)
+            for _ in range(self.settings.imitations if len(self.demonstrations) else 0):
+                self.agent.clone(self.demonstrations.draw(self.settings.batch // 2, self.agent.random))
+        return metrics
 
     def publish(self) -> None:
-        """Hand the actor's weights over."""
+        """Write the newest weights for the actor."""
         counts = dict(zip(_COUNTS, map(np.array, (self.agent.updates, self.frames, self.owed)), strict=True))
         write_arrays(self.folder / _WEIGHTS, module_arrays(self.agent.average) | counts)
 
@@ -220,26 +225,26 @@ class Learner:
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Read, update and publish until told to end; then save.
+        """Read, update and publish until ``over`` returns True, then save.
 
         Args:
             over: returns whether to end.
-            say: takes the newest figures, whenever weights were published.
+            say: called with the newest metrics after each publication of weights.
             now: a monotonic clock, seconds.
             sleep: waits, seconds.
         """
         published = saved = now()
-        figures: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         while not over():
             due = min(self.owed, _AT_ONCE)
             if due:
-                figures |= self.update(due)
-            if now() - published >= _PUBLISH_S or (not due and figures):
+                metrics |= self.update(due)
+            if now() - published >= _PUBLISH_S or (not due and metrics):
                 published = now()
                 self.read()
                 self.publish()
-                say(figures)
-                figures = {}
+                say(metrics)
+                metrics = {}
             elif not due and not self.read():
                 sleep(_IDLE_S)
             if now() - saved >= _SAVE_S:

@@ -20,14 +20,14 @@ _MOST_ERRORS = 3
 
 
 class LearnerProcess:
-    """A learner's process, which is started anew where it was killed or failed.
+    """A process of a learner, which is started again after it was killed or has failed.
 
     Args:
-        command: the program and its arguments. The program ends on SIGTERM, and when its parent is gone
+        command: the program and its arguments. The program must end on SIGTERM, and when its parent has ended
             (`over_with_parent`).
 
     Attributes:
-        starts: how often it was started.
+        starts: number of starts.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -39,17 +39,17 @@ class LearnerProcess:
         """The process's number.
 
         Raises:
-            RuntimeError: it was never started.
+            RuntimeError: the process was never started.
         """
         if self._process is None:
             raise RuntimeError("the learner was not started; call ensure first")
         return self._process.pid
 
     def ensure(self) -> None:
-        """Start the process unless it runs. Never waits.
+        """Start the process unless it runs, without waiting.
 
         Raises:
-            RobotError: it has ended with an error of its own for the third time.
+            RobotError: the process has ended with an error for the third time.
             OSError: the program can't be started.
         """
         if self._process is not None:
@@ -85,7 +85,7 @@ class LearnerProcess:
 
 
 def over_with_parent() -> Callable[[], bool]:
-    """Return a function that tells whether this process is to end: after SIGTERM or Ctrl-C, or without its parent."""
+    """Return a function that returns whether this process should end: after SIGTERM, Ctrl-C or its parent's end."""
     parent, ended = os.getppid(), [False]
 
     def end(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Make the steps of a slow policy from the frames of logs, and draw batches of which half are demonstrations."""
+"""Read steps from logs as they grow, and draw batches of which half are demonstrations."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ from rlenv_robot.tasks.task import Task
 __all__ = ["LogFollower", "Replay", "Reward", "Steps", "held", "recorded_frames", "steps_of", "symmetric"]
 
 Reward = Literal["task", "verdict"]
-"""``task``: what the task pays; ``verdict``: 1 for the last step of an episode that a person called a success."""
+"""``task``: the task's reward; ``verdict``: 1 for the last step of an episode that a person judged a success."""
 
 _UNFINISHED = "torn"
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Steps of a policy that holds each choice for some control periods.
+    """Steps of a policy that keeps each choice for some control periods.
 
     Attributes:
-        observation, following: vectors before and after, (B, D).
+        observation, next_observation: vectors before and after, (B, D).
         action: vectors, (B, A).
         reward: discounted sum over the control periods, (B,); scaled so that values lie between 0 and 1.
-        discount: factor of the following value, (B,); 0 where the episode terminated.
+        discount: factor of the next value, (B,); 0 where the episode terminated.
     """
 
     observation: torch.Tensor
     action: torch.Tensor
     reward: torch.Tensor
     discount: torch.Tensor
-    following: torch.Tensor
+    next_observation: torch.Tensor
 
     def __len__(self) -> int:
         return len(self.reward)
 
     def first(self, count: int) -> Steps:
-        """Return the first steps."""
+        """Return the first ``count`` steps."""
         return Steps(*(getattr(self, name)[:count] for name in self.__slots__))
 
     def chosen(self, mask: np.ndarray) -> Steps:
-        """Return those steps at which a mask (B,) is True."""
+        """Return the steps where a mask (B,) is True."""
         rows = torch.from_numpy(np.flatnonzero(mask))
         return Steps(*(getattr(self, name)[rows] for name in self.__slots__))
 
 
 def held(flat: FlattenObservation, hold: int) -> FlattenObservation:
-    """Return vectors whose actions count for ``hold`` control periods: goals move so many times as far."""
+    """Return vectors whose actions hold for ``hold`` control periods, and so move goals that many times as far."""
     return replace(flat, stride=flat.stride * hold)
 
 
@@ -68,10 +68,10 @@ def steps_of(
 ) -> tuple[Steps, np.ndarray]:
     """Return a step from every recorded frame to the one ``hold`` control periods later.
 
-    The action is where the executed actions led to, so a step needs no frame at which a policy chose. Steps that the
-    end of an episode by time, or a lost frame, cuts short are left out. A step in which a person takes over from the
-    policy ends what the policy can earn, as a failure does (RLIF; Luo et al. 2023, arXiv:2311.12996): otherwise every
-    choice would look as good as what the person made of it.
+    The action is the last executed one, so a step may begin at any frame, not only where a policy chose. Steps cut
+    short by the end of an episode by time or by a lost frame are left out. A step in which a person takes over from the
+    policy counts as the end of the episode (RLIF; Luo et al. 2023, arXiv:2311.12996): otherwise the policy's choice
+    would be credited with the person's success.
 
     Args:
         source: recorded episodes.
@@ -80,32 +80,32 @@ def steps_of(
         reward: see `Reward`; episodes without a person's verdict, and discarded ones, then have no steps.
 
     Returns:
-        The steps, and where people chose all of their actions, (B,) bool.
+        The steps, and a mask of those whose actions were all chosen by a person, (B,) bool.
     """
     table = source.steps_at(np.arange(len(source)), {"n_step": hold, "chunk": hold})
-    extra, wide = table["extra_info"], held(flat, hold)
+    extra, step_flat = table["extra_info"], held(flat, hold)
     steps, discount = np.asarray(extra["steps"]), np.asarray(extra["discount"])
     terminated = np.asarray(extra["terminated"]) > 0
-    earned = np.asarray(mean_reward(table["reward"]), np.float64) * (1 - source.discount)
+    rewards = np.asarray(mean_reward(table["reward"]), np.float64) * (1 - source.discount)
     usable = (steps == hold) | terminated
     if reward == "verdict":
         verdicts = np.array([info.get("verdict") for info in source.table.episodes], object)[extra["episode"]]
         ends = np.asarray(table["done"]) > 0
         usable = np.isin(verdicts, ("success", "failure")) & ((steps == hold) | ends)
-        earned = np.where(ends & (verdicts == "success"), source.discount ** (steps - 1.0), 0.0)
+        rewards = np.where(ends & (verdicts == "success"), source.discount ** (steps - 1.0), 0.0)
         discount = np.where(ends, 0.0, discount)
     last = {name: value[:, -1] for name, value in table["action"].items()}
     begun = np.asarray(extra["intervention"]) > 0
     ended = begun[np.minimum(np.arange(len(source)) + steps - 1, len(source) - 1)]
     by_person, discount = begun & ended, np.where(ended & ~begun, 0.0, discount)
-    made = Steps(
+    made_steps = Steps(
         _tensor(flat.observe(table["observation"])),
-        _tensor(wide.vector_of(last, table["observation"])),
-        _tensor(earned),
+        _tensor(step_flat.vector_of(last, table["observation"])),
+        _tensor(rewards),
         _tensor(discount),
         _tensor(flat.observe(table["next_observation"])),
     )
-    return made.chosen(usable), by_person[usable]
+    return made_steps.chosen(usable), by_person[usable]
 
 
 def _tensor(values: np.ndarray) -> torch.Tensor:
@@ -113,7 +113,7 @@ def _tensor(values: np.ndarray) -> torch.Tensor:
 
 
 class Replay:
-    """Steps in memory, to which more are added."""
+    """A growing memory of steps."""
 
     def __init__(self) -> None:
         self._steps: Steps | None = None
@@ -123,7 +123,7 @@ class Replay:
         return self._count
 
     def add(self, steps: Steps) -> None:
-        """Add steps; memory doubles where it is full."""
+        """Add steps; the memory doubles when it is full."""
         if not len(steps):
             return
         count = self._count + len(steps)
@@ -144,7 +144,7 @@ class Replay:
         """Draw steps with replacement.
 
         Raises:
-            ValueError: there are none.
+            ValueError: the memory is empty.
         """
         if self._steps is None:
             raise ValueError("there are no steps to draw from; add some first")
@@ -152,25 +152,25 @@ class Replay:
         return Steps(*(getattr(self._steps, name)[rows] for name in Steps.__slots__))
 
 
-def symmetric(shown: Replay, own: Replay, batch: int, random: torch.Generator) -> tuple[Steps, int]:
+def symmetric(demonstrations: Replay, recorded: Replay, batch: int, random: torch.Generator) -> tuple[Steps, int]:
     """Draw a batch, half of it from each of two memories (RLPD's symmetric sampling).
 
     Args:
-        shown: demonstrations and interventions.
-        own: everything that the robot did under the policy. While one memory is empty, the other gives the whole batch.
+        demonstrations: demonstrations and corrections.
+        recorded: all steps of the actor's episodes. While one memory is empty, the whole batch is from the other.
         batch: an even number of steps.
-        random: draws.
+        random: generator of the draws.
 
     Returns:
-        The steps, those of ``shown`` first, and how many these are.
+        The steps, demonstrations first, and the number of demonstrations.
 
     Raises:
         ValueError: both memories are empty.
     """
-    count = batch if not len(own) else 0 if not len(shown) else batch // 2
+    count = batch if not len(recorded) else 0 if not len(demonstrations) else batch // 2
     if count in (0, batch):
-        return (shown if count else own).draw(batch, random), count
-    halves = shown.draw(count, random), own.draw(batch - count, random)
+        return (demonstrations if count else recorded).draw(batch, random), count
+    halves = demonstrations.draw(count, random), recorded.draw(batch - count, random)
     return Steps(*(torch.cat([getattr(half, name) for half in halves]) for name in Steps.__slots__)), count
 
 
@@ -178,14 +178,13 @@ def symmetric(shown: Replay, own: Replay, batch: int, random: torch.Generator) -
 
 
 class LogFollower:
-    """Read the episodes of a folder of runs as they end, each once.
+    """Read each episode of a folder of runs once, after it has ended.
 
-    The last episode of the newest run is read once it has ended. One that a killed program left unfinished is read as
-    soon as there is a newer run.
+    An episode that a killed program left unfinished is read as soon as there is a newer run.
 
     Args:
-        folder: of the runs; it may be missing or empty at first.
-        task: pays the rewards; None takes them as recorded.
+        folder: of the runs. It may be missing or empty at first.
+        task: computes the rewards; None takes the recorded ones.
         discount: of one control period.
         reward: with ``verdict``, an episode waits for its verdict.
     """

@@ -1,4 +1,8 @@
-"""Soft actor-critic with prior data (RLPD; Ball et al. 2023, arXiv:2302.02948) in PyTorch."""
+"""Soft actor-critic with prior data (RLPD; Ball et al. 2023, arXiv:2302.02948), and imitation beside it, in PyTorch.
+
+Which of the two moves the actor is a setting: until `RlpdSettings.warm_up` choices were made it only imitates
+demonstrations and corrections, as HG-DAgger does (Kelly et al. 2019, arXiv:1810.02890).
+"""
 
 from __future__ import annotations
 
@@ -21,52 +25,53 @@ from rlenv_robot.policies.flat import ScaledDifferences
 __all__ = ["Actor", "CriticEnsemble", "Improvement", "Rlpd", "RlpdSettings", "View", "load_arrays", "module_arrays"]
 
 Improvement = Literal["gradient", "filter"]
-"""Ways in which the actor learns from the critics. ``gradient``: it climbs their mean value (RLPD). ``filter``: it
-imitates those of its own steps whose actions the critics value more than what it would do (CRR; Wang et al. 2020,
-arXiv:2006.15134), so it never goes where nothing was tried."""
+"""How the actor learns from the critics. ``gradient``: by the gradient of their mean value (RLPD). ``filter``: by
+imitating recorded steps whose actions the critics value more than the actor's own (CRR; Wang et al. 2020,
+arXiv:2006.15134), so that it never chooses actions far from recorded ones."""
 
 View = Literal["vector", "gripper"]
-"""``vector``: the task's vector with its differences close up; ``gripper``: seen from an SO-101's heading and gripper
-(`rlenv_learn.gripper_view.GripperView`), or as ``vector`` where the task has no such arm."""
+"""``vector``: the task's vector with magnified differences; ``gripper``: the vector relative to an SO-101's heading and
+gripper (`rlenv_learn.gripper_view.GripperView`), or ``vector`` where the task has no such arm."""
 
-_LOG_WIDTH = (-5.0, 0.0)
-"""Least and largest logarithm of an action's standard deviation before tanh."""
+_LOG_STD_RANGE = (-5.0, 0.0)
+"""Smallest and largest logarithm of an action's standard deviation before tanh."""
 
-_NEAR = 0.05
+_HUBER_BETA = 0.05
+"""Error of an action beyond which the imitation loss is linear."""
 
 
 @dataclass(frozen=True, slots=True)
 class RlpdSettings:
-    """The settings of a learning; the defaults are for one core of a processor (docs/trainers.md, "Results of RLPD").
+    """The settings of a learner; the defaults are for one processor core.
 
     Attributes:
-        hold: control periods for which the robot carries out one choice of the policy; 3 of an arm at 30 Hz are the
-            10 Hz of HIL-SERL (Luo et al. 2024, arXiv:2410.21845).
+        hold: control periods for which the robot carries out one choice of the policy. 3 periods of an arm at 30 Hz
+            are the 10 Hz of HIL-SERL (Luo et al. 2024, arXiv:2410.21845).
         discount: of rewards, for each control period.
-        critics: networks in the ensemble.
-        subset: how many of them, drawn anew for each update, give the target by their least value.
+        critics: number of critics in the ensemble.
+        subset: number of critics, drawn for each update, whose smallest value is the target.
         hidden: units of each hidden layer of a critic.
         actor_hidden: units of each hidden layer of the actor.
-        view: what actor and critics see, see `View`.
-        average: the share of the actor that goes into the average of its weights at each update. The average is what
-            acts and is saved as the policy; 1 is the newest weights.
-        batch: steps in one update; half of them are demonstrations and interventions.
+        view: input of actor and critics, see `View`.
+        average: share of the newest weights in the running average of the actor's weights, at each update. The average
+            acts, and is saved as the policy; 1 takes the newest weights.
+        batch: steps in one update; half of them are demonstrations and corrections.
         rate: step size of Adam.
-        target_rate: the share of the critics that goes into the target critics at each update.
+        target_rate: share of the critics in the running average that the target critics are, at each update.
         ratio: updates of the critics for each choice of the policy.
-        actor_every: updates of the critics for one of the actor.
-        entropy: target of the actions' entropy, for each element of the action vector.
-        temperature: first weight of the entropy.
-        imitation: weight of the distance between the actor's and the demonstrated actions in the actor's loss (Nair et
-            al. 2018, arXiv:1709.10089) at first; 0 for plain RLPD.
-        imitations: updates of the actor alone that imitate demonstrations and corrections, after each update.
-        imitated: choices of the policy over which that weight falls to a tenth, linearly.
-        noise: standard deviation of the actor's draws at first, before they are bent into (-1, 1).
-        cloning: updates that imitate the demonstrations before anything else is learned; 0 for a random start.
+        actor_every: number of critic updates for one update of the actor.
+        entropy: target entropy of actions, for each element of the action vector.
+        temperature: initial weight of the entropy.
+        imitation: initial weight of the distance between the actor's and the demonstrated actions in the actor's loss
+            (Nair et al. 2018, arXiv:1709.10089); 0 for plain RLPD.
+        imitations: updates of the actor, after each update, that only imitate demonstrations and corrections.
+        imitated: choices of the policy over which ``imitation`` falls linearly to a tenth.
+        noise: initial standard deviation of the actor's actions before tanh.
+        cloning: updates that imitate the demonstrations before any other learning; 0 for random initial weights.
         improvement: how the actor learns from the critics, see `Improvement`.
-        warm_up: choices of the policy before the actor learns from the critics; until then it imitates alone. More
-            choices than are made is imitation for good.
-        value_range: the least and the largest value that rewards allow; targets are cut off there.
+        warm_up: choices of the policy before the actor learns from the critics; until then it only imitates. None: the
+            actor never learns from the critics, so the method is imitation with corrections (HG-DAgger), not RLPD.
+        value_range: smallest and largest value that rewards allow, at which targets are clipped.
     """
 
     hold: int = 3
@@ -90,12 +95,12 @@ class RlpdSettings:
     noise: float = 0.067
     cloning: int = 2000
     improvement: Improvement = "gradient"
-    warm_up: int = 9000
+    warm_up: int | None = 9000
     value_range: tuple[float, float] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        whole = {"hold": self.hold, "critics": self.critics, "subset": self.subset, "actor_every": self.actor_every}
-        for name, value in whole.items():
+        counts = {"hold": self.hold, "critics": self.critics, "subset": self.subset, "actor_every": self.actor_every}
+        for name, value in counts.items():
             if value < 1:
                 raise ValueError(f"{name} is {value}, it must be at least 1")
         if self.subset > self.critics:
@@ -106,7 +111,7 @@ class RlpdSettings:
             raise ValueError(
                 f"average is {self.average}, it must be above 0 and at most 1, which is the newest weights"
             )
-        low, high = np.exp(_LOG_WIDTH)
+        low, high = np.exp(_LOG_STD_RANGE)
         if not low < self.noise < high:
             raise ValueError(f"noise is {self.noise}, it must be above {low:.4f} and below {high:g}")
         for setting, chosen, allowed in (("view", self.view, View), ("improvement", self.improvement, Improvement)):
@@ -120,13 +125,13 @@ class RlpdSettings:
 
 
 class CriticEnsemble(nn.Module):
-    """Several critics with layer normalisation that compute together.
+    """An ensemble of critics with layer normalisation, computed as one batch.
 
     Args:
-        count: critics, E.
+        count: number of critics, E.
         inputs: length of observation and action vector together.
         hidden: units of the hidden layers.
-        generator: draws the first weights.
+        generator: draws the initial weights.
     """
 
     def __init__(self, count: int, inputs: int, hidden: tuple[int, ...], generator: torch.Generator) -> None:
@@ -141,12 +146,12 @@ class CriticEnsemble(nn.Module):
             self.scales.append(nn.Parameter(torch.ones(count, 1, width)))
             self.shifts.append(nn.Parameter(torch.zeros(count, 1, width)))
 
-    def forward(self, both: torch.Tensor, chosen: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, critic_input: torch.Tensor, chosen: torch.Tensor | None = None) -> torch.Tensor:
         """Return values, shape (E, B).
 
         Args:
-            both: observation and action vectors, (B, inputs).
-            chosen: indices of the critics that compute; None is all.
+            critic_input: observation and action vectors, (B, inputs).
+            chosen: indices of the critics to compute; None for all.
         """
 
         def of(parameter: torch.Tensor) -> torch.Tensor:
@@ -154,8 +159,10 @@ class CriticEnsemble(nn.Module):
 
         first = of(self.weights[0])
         count, inputs, width = first.shape
-        # All critics see the same vectors: one product of two matrices.
-        value = (both @ first.transpose(0, 1).reshape(inputs, count * width)).view(-1, count, width).transpose(0, 1)
+        # All critics get the same input, so the first layer is one matrix product.
+        value = (
+            (critic_input @ first.transpose(0, 1).reshape(inputs, count * width)).view(-1, count, width).transpose(0, 1)
+        )
         value = value + of(self.biases[0])
         for layer in range(1, len(self.weights)):
             value = functional.layer_norm(value, value.shape[-1:]) * of(self.scales[layer - 1])
@@ -169,53 +176,54 @@ def _uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -
 
 
 class Actor(nn.Module):
-    """A policy that draws action vectors from a Gaussian and bends them into (-1, 1) by tanh.
+    """A policy that draws action vectors from a normal distribution, through tanh.
 
     Args:
-        flat: what the vectors are.
-        settings: its hidden layers, its view and the first width of its draws.
-        generator: draws the first weights.
+        flat: the vectors of observations and actions.
+        settings: hidden layers, view, and initial standard deviation.
+        generator: draws the initial weights.
     """
 
     def __init__(self, flat: FlattenObservation, settings: RlpdSettings, generator: torch.Generator) -> None:
         super().__init__()
         hidden = settings.actor_hidden
-        seen_from_gripper = settings.view == "gripper" and GripperView.fits(flat)
-        self.features = GripperView(flat) if seen_from_gripper else ScaledDifferences(flat)
+        relative_to_gripper = settings.view == "gripper" and GripperView.fits(flat)
+        self.features = GripperView(flat) if relative_to_gripper else ScaledDifferences(flat)
         parts: list[nn.Module] = []
         for before, after in pairwise((self.features.size, *hidden)):
             parts += [_dense(before, after, 1.0, generator), nn.ReLU()]
         self.body = nn.Sequential(*parts)
         self.mean = _dense(hidden[-1], flat.action_size, 0.1, generator)
-        self.width = _dense(hidden[-1], flat.action_size, 0.0, generator)  # constant until the critics teach it
+        # Gives the log-std; constant until the critics train it. The attribute's name is a key in learners' files.
+        self.width = _dense(hidden[-1], flat.action_size, 0.0, generator)
         with torch.no_grad():
             self.width.bias.fill_(float(np.log(settings.noise)))
 
     def forward(self, vector: torch.Tensor) -> torch.Tensor:
-        """Return the likeliest action vectors (B, A) for observation vectors (B, D)."""
+        """Return the mode of the actions, vectors (B, A), for observation vectors (B, D)."""
         return torch.tanh(self.mean(self.body(self.features(vector))))
 
     def draw(self, vector: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return action vectors (B, A) and the logarithms of their densities (B,).
+        """Draw action vectors (B, A), and return them with the logarithms of their densities, (B,).
 
         Args:
             vector: observation vectors (B, D).
             noise: standard normal, (B, A).
         """
-        inner = self.body(self.features(vector))
-        low, high = _LOG_WIDTH
-        log_width = low + (high - low) * torch.sigmoid(_logit(self.width(inner)))
-        before = self.mean(inner) + log_width.exp() * noise
+        hidden = self.body(self.features(vector))
+        low, high = _LOG_STD_RANGE
+        log_std = low + (high - low) * torch.sigmoid(_logit(self.width(hidden)))
+        before_tanh = self.mean(hidden) + log_std.exp() * noise
         # log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x)), which does not lose digits.
-        bent = 2 * (np.log(2.0) - before - functional.softplus(-2 * before))
-        density = -0.5 * noise.square() - log_width - 0.5 * np.log(2 * np.pi) - bent
-        return torch.tanh(before), density.sum(-1)
+        log_derivative = 2 * (np.log(2.0) - before_tanh - functional.softplus(-2 * before_tanh))
+        density = -0.5 * noise.square() - log_std - 0.5 * np.log(2 * np.pi) - log_derivative
+        return torch.tanh(before_tanh), density.sum(-1)
 
 
-def _logit(log_width: torch.Tensor) -> torch.Tensor:
-    """Return where a sigmoid between the ends of `_LOG_WIDTH` has about this value and the slope 1 there."""
-    low, high = _LOG_WIDTH
-    return 4 * (log_width - (low + high) / 2) / (high - low)
+def _logit(log_std: torch.Tensor) -> torch.Tensor:
+    """Return the argument at which a sigmoid over `_LOG_STD_RANGE` has about this value, scaled to the slope 1."""
+    low, high = _LOG_STD_RANGE
+    return 4 * (log_std - (low + high) / 2) / (high - low)
 
 
 def _dense(inputs: int, outputs: int, share: float, generator: torch.Generator) -> nn.Linear:
@@ -232,15 +240,14 @@ def _dense(inputs: int, outputs: int, share: float, generator: torch.Generator) 
 class Rlpd:
     """Actor, critics and their updates.
 
-    The updates are those of RLPD: critics with layer normalisation, targets by the least value of a drawn subset of
-    target critics, many updates for each step, and batches of which half are demonstrations. Further: targets are cut
-    off at the values that rewards allow, the entropy is left out of them (as RLPD does for sparse rewards), and the
-    actor may begin as a clone and go on imitating (`RlpdSettings`). A generator of its own makes an equal seed learn
-    equally on the same machine.
+    The critics are RLPD's: layer normalisation, targets from the smallest value of a drawn subset of target critics,
+    many updates for each step, and batches of which half are demonstrations. In addition, targets are clipped to the
+    values that rewards allow, without the entropy (as in RLPD for sparse rewards). The actor may begin as a clone, and
+    imitate with or without the critics (`RlpdSettings`). Equal seeds learn equally on the same machine.
 
     Args:
-        flat: the vectors; one action vector counts for `RlpdSettings.hold` control periods.
-        settings: of the learning.
+        flat: the vectors; one action vector holds for `RlpdSettings.hold` control periods.
+        settings: of the learner.
         seed: of the networks and of all draws.
     """
 
@@ -264,12 +271,12 @@ class Rlpd:
         self._fill_optimizers()
 
     def clone(self, steps: Steps) -> float:
-        """Let the actor imitate steps once, and return the loss."""
-        missed = self._missed(steps)
-        self._move_actor(missed)
-        return float(missed.item())
+        """Update the actor to imitate steps, and return the loss before the update."""
+        loss = self._imitation_loss(steps)
+        self._update_actor_weights(loss)
+        return float(loss.item())
 
-    def _move_actor(self, loss: torch.Tensor) -> None:
+    def _update_actor_weights(self, loss: torch.Tensor) -> None:
         self._step(self._actor_steps, self._actor_weights, loss)
         with torch.no_grad():
             torch._foreach_lerp_(self._average_weights, self._actor_weights, self.settings.average)
@@ -278,40 +285,39 @@ class Rlpd:
         """Update the critics, and the actor in every `RlpdSettings.actor_every`-th call.
 
         Args:
-            steps: B of them; the demonstrations come first.
-            demonstrated: how many of them are demonstrations.
-            act: whether the actor learns from the critics; otherwise it imitates alone.
+            steps: the batch, B steps, demonstrations first.
+            demonstrated: number of demonstrations in the batch.
+            act: whether the actor learns from the critics; otherwise it only imitates.
 
         Returns:
-            Figures by name: the critics' loss and mean value; if the actor learned, its figures too.
+            Metrics by name: the critics' loss and mean value, and the actor's metrics if it was updated.
         """
         self.updates += 1
         features = self.actor.features(steps.observation)
-        both = torch.cat([features, steps.action], dim=1)
-        value = self.critics(both)
-        missed = (value - self.target_values(steps)).square().mean(dim=1).sum()
-        self._step(self._critic_steps, self._critic_weights, missed)
+        value = self.critics(torch.cat([features, steps.action], dim=1))
+        critic_loss = (value - self.target_values(steps)).square().mean(dim=1).sum()
+        self._step(self._critic_steps, self._critic_weights, critic_loss)
         with torch.no_grad():
             torch._foreach_lerp_(self._target_weights, self._critic_weights, self.settings.target_rate)
-        figures = {"train/critic_loss": missed.item() / self.settings.critics, "train/value": value.mean().item()}
+        metrics = {"train/critic_loss": critic_loss.item() / self.settings.critics, "train/value": value.mean().item()}
         if self.updates % self.settings.actor_every == 0:
             if act and self.settings.improvement == "filter":
-                figures |= self._imitate_better(steps, demonstrated)
+                metrics |= self._imitate_better(steps, demonstrated)
             elif act:
-                figures |= self._update_actor(steps, features, demonstrated)
+                metrics |= self._update_actor(steps, features, demonstrated)
             elif demonstrated and self.settings.imitation:
-                figures["train/imitation_loss"] = self.clone(steps.first(demonstrated))
-        return figures
+                metrics["train/imitation_loss"] = self.clone(steps.first(demonstrated))
+        return metrics
 
     def target_values(self, steps: Steps) -> torch.Tensor:
-        """Return the values that the critics are to have, (B,): ``reward + discount * least next value``, cut off."""
+        """Return the critics' targets, (B,): ``reward + discount * smallest next value``, clipped."""
         settings = self.settings
         with torch.no_grad():
-            action, _ = self.actor.draw(steps.following, self._noise(len(steps.action)))
-            both = torch.cat([self.actor.features(steps.following), action], dim=1)
+            action, _ = self.actor.draw(steps.next_observation, self._noise(len(steps.action)))
+            next_input = torch.cat([self.actor.features(steps.next_observation), action], dim=1)
             chosen = torch.randperm(settings.critics, generator=self.random)[: settings.subset]
-            least = self.targets(both, chosen).amin(dim=0)
-        return (steps.reward + steps.discount * least).clamp(*settings.value_range)
+            smallest = self.targets(next_input, chosen).amin(dim=0)
+        return (steps.reward + steps.discount * smallest).clamp(*settings.value_range)
 
     def _update_actor(self, steps: Steps, features: torch.Tensor, demonstrated: int) -> dict[str, float]:
         settings = self.settings
@@ -319,41 +325,40 @@ class Rlpd:
         value = self.critics(torch.cat([features, action], dim=1)).mean(dim=0)
         temperature = self.log_temperature.detach().exp()
         loss = (temperature * density - value).mean()
-        figures = {"train/policy_loss": loss.item(), "train/entropy": -density.mean().item()}
+        metrics = {"train/policy_loss": loss.item(), "train/entropy": -density.mean().item()}
         if settings.imitation and demonstrated:
-            away = self._missed(steps.first(demonstrated))
+            imitation_loss = self._imitation_loss(steps.first(demonstrated))
             share = max(0.1, 1 - 0.9 * self.updates / (settings.ratio * settings.imitated))
-            loss = loss + settings.imitation * share * away
-            figures["train/imitation_loss"] = away.item()
-        self._move_actor(loss)
+            loss = loss + settings.imitation * share * imitation_loss
+            metrics["train/imitation_loss"] = imitation_loss.item()
+        self._update_actor_weights(loss)
         surplus = -density.detach().mean() - settings.entropy * action.shape[1]
         self._step(self._temperature_steps, [self.log_temperature], self.log_temperature * surplus)
-        return figures | {"train/temperature": self.log_temperature.exp().item()}
+        return metrics | {"train/temperature": self.log_temperature.exp().item()}
 
     def better(self, steps: Steps, demonstrated: int) -> torch.Tensor:
-        """Return which steps the actor is to imitate, (B,) bool.
+        """Return the mask of the steps to imitate, (B,) bool: demonstrations, and steps better than the actor's choice.
 
-        These are the demonstrated ones, and those whose actions the critics value more, in the mean of all, than the
-        actor's likeliest actions there.
+        A step is better if the critics' mean value of its action exceeds that of the mode of the actor's actions.
 
         Args:
-            steps: B of them; the demonstrations come first.
-            demonstrated: how many of them are demonstrations.
+            steps: the batch, B steps, demonstrations first.
+            demonstrated: number of demonstrations in the batch.
         """
         with torch.no_grad():
             features = self.actor.features(steps.observation)
-            done = self.critics(torch.cat([features, steps.action], dim=1)).mean(dim=0)
-            instead = self.critics(torch.cat([features, self.actor(steps.observation)], dim=1)).mean(dim=0)
-        return (done > instead) | (torch.arange(len(done)) < demonstrated)
+            recorded = self.critics(torch.cat([features, steps.action], dim=1)).mean(dim=0)
+            chosen = self.critics(torch.cat([features, self.actor(steps.observation)], dim=1)).mean(dim=0)
+        return (recorded > chosen) | (torch.arange(len(recorded)) < demonstrated)
 
     def _imitate_better(self, steps: Steps, demonstrated: int) -> dict[str, float]:
         better = self.better(steps, demonstrated)
         share = better[demonstrated:].float().mean().item() if demonstrated < len(better) else 0.0
         return {"train/imitation_loss": self.clone(steps.chosen(better.numpy())), "train/better_share": share}
 
-    def _missed(self, steps: Steps) -> torch.Tensor:
-        """Return the distance of the actor's likeliest actions: squared below `_NEAR`, beyond it absolute."""
-        return functional.smooth_l1_loss(self.actor(steps.observation), steps.action, beta=_NEAR)
+    def _imitation_loss(self, steps: Steps) -> torch.Tensor:
+        """Return the Huber loss of the mode of the actor's actions, linear beyond `_HUBER_BETA`."""
+        return functional.smooth_l1_loss(self.actor(steps.observation), steps.action, beta=_HUBER_BETA)
 
     def _noise(self, count: int) -> torch.Tensor:
         return torch.randn((count, self.flat.action_size), generator=self.random)
@@ -368,14 +373,14 @@ class Rlpd:
     # -- state -----------------------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return everything that was learned, and the state of the draws, as named arrays."""
+        """Return the networks, the optimisers and the state of the random generator as named arrays."""
         result = {"updates": np.array(self.updates), "random": self.random.get_state().numpy().copy()}
         for name, value in self._named():
             result[name] = value.detach().numpy().copy()
         return result
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `arrays` returned.
+        """Continue from what `arrays` returned.
 
         Raises:
             ValueError: the arrays are of other settings or vectors.
@@ -394,7 +399,7 @@ class Rlpd:
         self.updates = int(arrays["updates"])
 
     def _fill_optimizers(self) -> None:
-        """Make the optimisers' state, which Adam makes at the first step of each weight; some are never stepped."""
+        """Make the state of Adam, which makes it at the first step of each weight: some weights are never stepped."""
         for optimizer, weights in self._optimizers():
             for weight in weights:
                 optimizer.state[weight] = {
@@ -430,7 +435,7 @@ def module_arrays(module: nn.Module) -> dict[str, np.ndarray]:
 
 
 def load_arrays(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
-    """Give a network the weights that `module_arrays` returned; further arrays are left out.
+    """Give a network the weights that `module_arrays` returned; other arrays are ignored.
 
     Raises:
         RuntimeError: the network has other weights.

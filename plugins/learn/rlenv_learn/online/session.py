@@ -1,4 +1,4 @@
-"""Run an actor and a learner that share a folder, in processes that may end and begin at any time."""
+"""Run an actor and a learner in two processes that share a folder, and may end and restart at any time."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ _SCRIPT_VELOCITY = 2.7
 """Velocity of a scripted operator's interventions, rad/s: that of the scripts (`rlenv_tabletop.scripted`)."""
 
 POLICY = "policy.onnx"
-"""The file of the policy in the folder of a learning, written when the learner ends in order."""
+"""Name of the policy's file in the shared folder, which the learner writes at its orderly end."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnlineSession:
-    """One learning on one robot.
+    """Actor and learner of one training on one robot.
 
     Attributes:
-        folder: of the learning; whoever finds something in it goes on from there.
+        folder: shared by both. They continue from what it already holds.
         task: the task.
         demonstrations: folders of recorded demonstrations.
-        settings: of the learning.
+        settings: of the learner.
         seed: of networks, draws and episodes.
         reward: see `rlenv_learn.online.replay.Reward`; ``verdict`` needs a judge.
     """
@@ -73,24 +73,23 @@ class OnlineSession:
         operator: Operator | None = None,
         judge: ResetConfirmation | None = None,
     ) -> Iterator[Outcome]:
-        """Run and record episodes until so many control periods are in the logs; yield each outcome.
+        """Run and record episodes, and yield the outcome of each.
 
-        A robot waits for nothing but the first weights; a simulation (``sim``, or a robot object of this process) waits
-        after each episode until the learner has made all updates.
+        A robot waits only for the first weights. A simulation (``sim``, or a robot object of this process) waits after
+        each episode for the learner's updates. A `ScriptedOperator` observes the episodes. After a lost connection,
+        such as that of a killed server, the next episode is retried for 60 s. A stop, which only a person may clear,
+        ends the run.
 
         Args:
             where: the robot, as for `rlenv_robot.make`.
             keys: as for `rlenv_robot.make`.
             operator: as for `rlenv_robot.make`.
             judge: as for `rlenv_robot.make`.
-            steps: control periods of all runs in the folder together.
-            learner: kept running; None where another program learns in the folder.
-
-        A `ScriptedOperator` watches the episodes. After a lost connection, such as that of a killed server, the next
-        episode is tried for 60 s. A stop is for a person to clear: it ends the run.
+            steps: control periods of all runs in the folder together, after which no episode begins.
+            learner: a process to keep running; None where another program learns in the folder.
 
         Raises:
-            RobotError: a start could not be reached.
+            RobotError: the start of an episode could not be reached.
         """
         torch.set_num_threads(1)
         done = recorded_frames(self.folder / LOGS)
@@ -108,7 +107,7 @@ class OnlineSession:
                 yield _episode(actor, {} if actor.frames else {"seed": seed})
 
     def learn(self, over: Callable[[], bool] | None = None) -> Path:
-        """Learn from the actor's logs until told to end, and write the policy; return its file.
+        """Learn from the actor's logs until ``over``, then write the policy, and return its file.
 
         Args:
             over: returns whether to end; None for SIGTERM, Ctrl-C, or the end of the parent process.
@@ -121,31 +120,32 @@ class OnlineSession:
         over = over or over_with_parent()
         learner = Learner(self.folder, self.task, self.demonstrations, self.settings, self.seed, self.reward)
         learner.follow(over)
-        about = {"trainer": "RLPD", "steps": learner.frames, "updates": learner.agent.updates, "seed": self.seed}
+        method = "RLPD" if learner.uses_critics else "HG-DAgger"
+        about = {"trainer": method, "steps": learner.frames, "updates": learner.agent.updates, "seed": self.seed}
         path = self.folder / POLICY
         learner.policy().save_onnx(path, self.task.name, about, robot_of_training(self.task))
         return path
 
 
 def can_intervene(task: Task) -> bool:
-    """Return whether a person can take over: the task's actions are the robot's commands."""
+    """Return whether a person can take over, which needs a task whose actions are the robot's commands."""
     return task.action.digest == robot_model_of(task).load_spec().commands.digest
 
 
 def simulated(
     task: Task, record: Path, operator: ScriptedOperator | None = None, arm: int | None = None
 ) -> Environment:
-    """Make a simulated environment that records, in which a scripted operator may take over; it waits for no clock.
+    """Make a simulated environment that records its episodes, faster than real time.
 
     Args:
         task: the task.
         record: folder of the runs.
-        operator: takes over at the scripts' velocity; None for nobody.
-        arm: the seed of the twin that is simulated; None for the nominal robot.
+        operator: a scripted operator, who takes over at the scripts' velocity; None for none.
+        arm: the seed of the simulated twin; None for the nominal robot.
 
     Raises:
         ValueError: the task's robot has no twin.
-        LogError: nothing can be written there.
+        LogError: the folder can't be written.
     """
     inner = RobotWorld(robot(robot_model_of(task)) if arm is None else twin_robot(task, arm), task)
     world: World = inner
@@ -156,7 +156,7 @@ def simulated(
 
 
 def _episode(actor: OnlineActor, options: Options) -> Outcome:
-    """Run an episode; wait for a connection that was lost before it began."""
+    """Run an episode; retry while its start finds the connection lost."""
     deadline = time.monotonic() + _BACK_S
     while True:
         try:

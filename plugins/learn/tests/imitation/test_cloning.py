@@ -33,13 +33,13 @@ def test_the_steps_are_what_was_intended_in_episodes_that_succeeded(tmp_path: Pa
         record_demonstrations(strict, Idle(), tmp_path, 1)
     record_demonstrations(task, ScriptedPush(), tmp_path, 2, disturbance=Disturbance(0.8, 0.3, 4.0), seed=3)
     flat, source = flat_for(task), rlenv_robot.open_source(tmp_path)
-    shown = demonstrated(source, flat)
-    assert shown.vectors.shape == (120, flat.size)
+    demonstrations = demonstrated(source, flat)
+    assert demonstrations.vectors.shape == (120, flat.size)
     assert len(source.positions({"success": False})) >= 180
     good = source.steps_at(source.positions({"success": True}), {})
-    np.testing.assert_allclose(shown.vectors, flat.observe(good["observation"]), atol=1e-6)
+    np.testing.assert_allclose(demonstrations.vectors, flat.observe(good["observation"]), atol=1e-6)
     intended = flat.vector_of(ScriptedPush().act(good["observation"]), good["observation"])
-    np.testing.assert_allclose(shown.actions, intended, atol=1e-5)
+    np.testing.assert_allclose(demonstrations.actions, intended, atol=1e-5)
     executed = flat.vector_of(good["action"], good["observation"])
     assert np.abs(executed - intended).max() > 0.1, "the disturbance"
 

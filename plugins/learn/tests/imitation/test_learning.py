@@ -10,9 +10,9 @@ from rlenv_robot.policies.chunks import ChunkExecution
 torch = pytest.importorskip("torch")
 
 from rlenv_learn.imitation.act import ACT, ActSettings  # noqa: E402
+from rlenv_learn.imitation.chunk_network import ChunkFields  # noqa: E402
 from rlenv_learn.imitation.diffusion import DiffusionPolicy, DiffusionSettings  # noqa: E402
 from rlenv_learn.imitation.learning import learn_chunks  # noqa: E402
-from rlenv_robot.policies.chunk_network import ChunkFields  # noqa: E402
 
 EXECUTION = ChunkExecution(length=4, history=2)
 

@@ -30,15 +30,15 @@ def _record(folder: Path, episodes: int = 2, seed: int = 1) -> Path:
 
 def test_updates_are_owed_for_what_the_actor_recorded_alone(tmp_path: Path) -> None:
     learner = Learner(tmp_path / "learning", Dial(), [_record(tmp_path / "demos")], SETTINGS)
-    assert (len(learner.shown), len(learner.own), learner.owed) == (20, 0, 0)
+    assert (len(learner.demonstrations), len(learner.recorded), learner.owed) == (20, 0, 0)
     _record(tmp_path / "learning" / LOGS)
     assert learner.read() == 20
     assert learner.read() == 0
-    assert (len(learner.shown), len(learner.own)) == (20, 20)
+    assert (len(learner.demonstrations), len(learner.recorded)) == (20, 20)
     assert (learner.frames, learner.choices, learner.owed) == (24, 8, 12)
-    figures = learner.update(12)
+    metrics = learner.update(12)
     assert learner.owed == 0
-    assert np.isfinite(list(figures.values())).all()
+    assert np.isfinite(list(metrics.values())).all()
 
 
 def test_after_each_update_the_actor_imitates_demonstrations_so_many_times(
@@ -49,14 +49,14 @@ def test_after_each_update_the_actor_imitates_demonstrations_so_many_times(
     _record(tmp_path / "learning" / LOGS, seed=5)
     learner.read()
     random = torch.Generator().manual_seed(0)
-    shown, own = ({tuple(row) for row in memory.draw(2000, random).observation.tolist()}
-                  for memory in (learner.shown, learner.own))  # fmt: skip
-    assert not shown & own
+    demonstrations, recorded = ({tuple(row) for row in memory.draw(2000, random).observation.tolist()}
+                  for memory in (learner.demonstrations, learner.recorded))  # fmt: skip
+    assert not demonstrations & recorded
     drawn: list[tuple[float, ...]] = []
     monkeypatch.setattr(learner.agent, "clone", lambda steps: drawn.extend(map(tuple, steps.observation.tolist())))
     learner.update(2)
     assert len(drawn) == 2 * 3 * settings.batch // 2
-    assert set(drawn) <= shown
+    assert set(drawn) <= demonstrations
 
 
 def test_a_new_learner_of_the_same_folder_goes_on(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_new_learner_of_the_same_folder_goes_on(tmp_path: Path) -> None:
     _record(folder / LOGS)
     first.read(), first.update(6), first.save()
     second = Learner(folder, Dial(), demos, SETTINGS, seed=9)
-    assert (len(second.own), second.owed) == (20, 6)
+    assert (len(second.recorded), second.owed) == (20, 6)
     for learner in (first, second):
         learner.update(6)
     for name, value in module_arrays(first.agent.average).items():
@@ -74,20 +74,20 @@ def test_a_new_learner_of_the_same_folder_goes_on(tmp_path: Path) -> None:
 
 def test_the_actor_sees_new_weights_once_and_how_far_the_learner_is(tmp_path: Path) -> None:
     weights = WeightsFile(tmp_path)
-    assert weights.fresh() is None
+    assert weights.newer() is None
     assert not weights.read
     learner = Learner(tmp_path, Dial(), [], SETTINGS)
-    fresh = weights.fresh()
-    assert fresh is not None
+    newest = weights.newer()
+    assert newest is not None
     assert weights.read
-    assert fresh.keys() == module_arrays(learner.agent.average).keys()
-    assert weights.fresh() is None
+    assert newest.keys() == module_arrays(learner.agent.average).keys()
+    assert weights.newer() is None
     assert weights.caught_up(0)
     _record(tmp_path / LOGS)
     learner.read(), learner.publish()
-    assert weights.fresh() is not None
+    assert weights.newer() is not None
     assert (weights.frames, weights.owed, weights.caught_up(24)) == (24, 12, False)
-    learner.update(12), learner.publish(), weights.fresh()
+    learner.update(12), learner.publish(), weights.newer()
     assert weights.caught_up(24)
     assert not weights.caught_up(25)
 
@@ -98,12 +98,12 @@ def test_following_reads_updates_publishes_and_saves_at_the_end(tmp_path: Path) 
     said: list[dict[str, float]] = []
 
     def over() -> bool:
-        weights.fresh()
+        weights.newer()
         return weights.caught_up(24)
 
     learner.follow(over, said.append)
     assert learner.agent.updates == 12
-    assert any("train/critic_loss" in figures for figures in said)
+    assert any("train/critic_loss" in metrics for metrics in said)
     state = read_arrays(tmp_path / "learner.npz")
     assert state is not None
     assert state["updates"] == 12

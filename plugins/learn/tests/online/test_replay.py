@@ -59,10 +59,10 @@ def test_a_step_is_what_three_control_periods_did(tmp_path: Path) -> None:
         for row in range(start, stop - 3):
             moved = rows["observation_position"][row + 3] - rows["observation_position"][row]
             np.testing.assert_allclose(steps.action[place], np.clip(moved / 0.3, -1, 1), atol=1e-5)
-            paid = (1 - DISCOUNT) * sum(DISCOUNT**k * rows["reward"][row + 1 + k] for k in range(3))
-            assert float(steps.reward[place]) == pytest.approx(paid, abs=1e-6)
+            reward = (1 - DISCOUNT) * sum(DISCOUNT**k * rows["reward"][row + 1 + k] for k in range(3))
+            assert float(steps.reward[place]) == pytest.approx(reward, abs=1e-6)
             observed = {name: rows[f"observation_{name}"][row + 3] for name in FLAT.observation.names}
-            np.testing.assert_array_equal(steps.following[place], FLAT.observe(observed))
+            np.testing.assert_array_equal(steps.next_observation[place], FLAT.observe(observed))
             place += 1
     assert place == len(steps)
     torch.testing.assert_close(steps.discount, torch.full((place,), DISCOUNT**3))
@@ -118,32 +118,32 @@ def test_a_verdict_rewards_the_end_alone_and_ends_what_can_be_earned(tmp_path: P
         _run(env, 3)
     steps, _ = steps_of(_source(tmp_path), FLAT, 3, "verdict")
     assert len(steps) == 2 * 12
-    paid, goes_on = steps.reward.reshape(2, 12), steps.discount.reshape(2, 12)
+    reward, discount = steps.reward.reshape(2, 12), steps.discount.reshape(2, 12)
     # The last three steps reach the end, after three, two and one control periods.
-    torch.testing.assert_close(paid[0, -3:], torch.tensor([DISCOUNT**2, DISCOUNT, 1.0]))
-    assert not paid[0, :-3].any()
-    assert not paid[1].any()
-    torch.testing.assert_close(goes_on[:, :-3], torch.full((2, 9), DISCOUNT**3))
-    assert not goes_on[:, -3:].any()
+    torch.testing.assert_close(reward[0, -3:], torch.tensor([DISCOUNT**2, DISCOUNT, 1.0]))
+    assert not reward[0, :-3].any()
+    assert not reward[1].any()
+    torch.testing.assert_close(discount[:, :-3], torch.full((2, 9), DISCOUNT**3))
+    assert not discount[:, -3:].any()
 
 
 def test_half_of_a_batch_is_demonstrated_exactly() -> None:
-    shown, own, random = Replay(), Replay(), torch.Generator().manual_seed(0)
-    shown.add(_numbered(0, 10))
-    own.add(_numbered(100, 5000))
+    demonstrations, recorded, random = Replay(), Replay(), torch.Generator().manual_seed(0)
+    demonstrations.add(_numbered(0, 10))
+    recorded.add(_numbered(100, 5000))
     for batch in (2, 8, 128):
-        steps, demonstrated = symmetric(shown, own, batch, random)
+        steps, demonstrated = symmetric(demonstrations, recorded, batch, random)
         assert demonstrated == batch // 2
         assert (steps.reward < 100).tolist() == [True] * (batch // 2) + [False] * (batch // 2)
 
 
-@pytest.mark.parametrize("shown_first", [True, False])
-def test_while_one_memory_is_empty_the_other_gives_the_whole_batch(shown_first: bool) -> None:
+@pytest.mark.parametrize("demonstrations_first", [True, False])
+def test_while_one_memory_is_empty_the_other_gives_the_whole_batch(demonstrations_first: bool) -> None:
     memories = [Replay(), Replay()]
-    memories[not shown_first].add(_numbered(0, 3))
+    memories[not demonstrations_first].add(_numbered(0, 3))
     steps, demonstrated = symmetric(*memories, 6, torch.Generator().manual_seed(0))
     assert len(steps) == 6
-    assert demonstrated == (6 if shown_first else 0)
+    assert demonstrated == (6 if demonstrations_first else 0)
 
 
 def test_a_memory_keeps_all_that_was_added_as_it_grows() -> None:

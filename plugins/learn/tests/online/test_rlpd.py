@@ -95,9 +95,9 @@ def test_the_first_update_moves_a_constant_critic_by_the_step_size_and_its_targe
     agent = Rlpd(FLAT, SMALL)
     _constant(agent.critics, 0.3)
     _constant(agent.targets, 0.3)
-    figures = agent.update(_steps(reward=0.5, discount=0.0), 2)
-    assert figures["train/critic_loss"] == pytest.approx(0.04)
-    assert figures["train/value"] == pytest.approx(0.3)
+    metrics = agent.update(_steps(reward=0.5, discount=0.0), 2)
+    assert metrics["train/critic_loss"] == pytest.approx(0.04)
+    assert metrics["train/value"] == pytest.approx(0.3)
     # Adam's first step has the length of the step size; the gradient 2 (0.3 - 0.5) asks for more.
     moved = torch.full((3, 1, 1), 0.3 + SMALL.rate)
     torch.testing.assert_close(agent.critics.biases[-1].detach(), moved)
@@ -120,9 +120,9 @@ def test_before_it_learns_from_the_critics_the_actor_imitates_the_demonstrated_s
     assert losses[:4:2] == [None, None]
     first, last = (torch.nn.functional.mse_loss(Rlpd(FLAT, SMALL).actor(part.observation), part.action) for part in
                    (steps.first(2), steps.chosen(np.array([False, False, True, True]))))  # fmt: skip
-    own = agent.actor(steps.observation) - steps.action
-    assert own[:2].square().mean() < 0.1 * first
-    assert own[2:].square().mean() > 0.3 * last
+    error = agent.actor(steps.observation) - steps.action
+    assert error[:2].square().mean() < 0.1 * first
+    assert error[2:].square().mean() > 0.3 * last
 
 
 def test_the_filter_takes_demonstrations_and_what_the_critics_value_more_than_the_actors_choice(
@@ -130,7 +130,7 @@ def test_the_filter_takes_demonstrations_and_what_the_critics_value_more_than_th
 ) -> None:
     agent, steps = Rlpd(FLAT, SMALL), _steps()
     # These critics value an action by its first element.
-    monkeypatch.setattr(agent.critics, "forward", lambda both: both[None, :, agent.actor.features.size])
+    monkeypatch.setattr(agent.critics, "forward", lambda critic_input: critic_input[None, :, agent.actor.features.size])
     chosen = agent.actor(steps.observation).detach()[:, 0]
     steps.action[:, 0] = chosen + torch.tensor([-0.1, 0.1, -0.1, 0.1])
     assert agent.better(steps, 0).tolist() == [False, True, False, True]
@@ -139,14 +139,14 @@ def test_the_filter_takes_demonstrations_and_what_the_critics_value_more_than_th
 
 def test_with_the_filter_the_actor_comes_to_its_better_steps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     agent, steps = Rlpd(FLAT, replace(SMALL, improvement="filter", actor_every=1)), _steps()
-    wanted = torch.tensor([False, True, False, True])
-    monkeypatch.setattr(agent, "better", lambda *_: wanted)
+    expected = torch.tensor([False, True, False, True])
+    monkeypatch.setattr(agent, "better", lambda *_: expected)
     before = (agent.actor(steps.observation) - steps.action).abs().mean(dim=1).detach()
     for _ in range(200):
-        figures = agent.update(steps, 0)
+        metrics = agent.update(steps, 0)
     after = (agent.actor(steps.observation) - steps.action).abs().mean(dim=1).detach()
-    assert figures["train/better_share"] == 0.5
-    assert (after < 0.3 * before).tolist() == wanted.tolist()
+    assert metrics["train/better_share"] == 0.5
+    assert (after < 0.3 * before).tolist() == expected.tolist()
 
 
 def test_the_average_takes_a_share_of_the_actor_at_each_of_its_updates() -> None:
@@ -172,8 +172,8 @@ def test_an_arms_actor_may_see_from_its_gripper() -> None:
 
 def test_cloning_brings_the_actor_to_the_demonstrated_actions() -> None:
     agent, steps = Rlpd(FLAT, SMALL), _steps()
-    missed = [agent.clone(steps) for _ in range(300)]
-    assert missed[-1] < 0.1 * missed[0]
+    losses = [agent.clone(steps) for _ in range(300)]
+    assert losses[-1] < 0.1 * losses[0]
 
 
 def test_a_learner_that_goes_on_from_its_arrays_learns_what_it_would_have_learned() -> None:

@@ -1,4 +1,4 @@
-"""Run a policy that LeRobot trained on an export of ours, by LeRobot's own network and its own scaling."""
+"""Run a policy that LeRobot trained on exported data, with LeRobot's network and scaling."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ _CONFIG, _WEIGHTS, _DATA, _TRAINING = "config.json", "model.safetensors", "info.
 
 
 class LeRobotPolicy:
-    """A policy of LeRobot over the fields of the task from which its data set was exported.
+    """A policy of LeRobot over the fields of the task whose data it was trained on.
 
-    LeRobot's vectors hold the fields that `rlenv_formats.lerobot.write.write_lerobot` put into them, in the units
-    of our specs: ``observation.state``, ``observation.environment_state`` where there is one, and ``action``. Images,
-    ``observation.images.<camera>``, are fields ``<camera>_image`` unless the data set names others. What the fields
-    are is in the data set's ``meta/info.json``: it is looked for as ``info.json`` in the folder, and then where
-    ``train_config.json`` says that the data set is.
+    LeRobot's vectors ``observation.state``, ``observation.environment_state`` (optional) and ``action`` have the fields
+    that `rlenv_formats.lerobot.write.write_lerobot` wrote, in the units of the task's specs. An image
+    ``observation.images.<camera>`` is the field ``<camera>_image``, unless the data set names another one. The fields
+    are described in the data set's ``meta/info.json``, which is read from ``info.json`` in the policy's folder, or from
+    the data set that ``train_config.json`` names.
 
-    LeRobot's queue of actions, or its temporal ensembling, is a memory; `reset` begins an episode.
+    LeRobot's queue of actions, or its temporal ensembling, is the policy's state, which `reset` discards.
 
     Args:
         path: the folder, such as ``outputs/train/.../checkpoints/last/pretrained_model``.
 
     Raises:
-        RobotError: LeRobot is not installed, a file is missing or damaged, or the data set was not exported by us.
+        RobotError: LeRobot is not installed, a file is missing or damaged, or the data set is not an export of this
+            project.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -61,17 +62,17 @@ class LeRobotPolicy:
         self.reset()
 
     def check(self, observation: Spec, action: Spec) -> None:
-        """Refuse to run where an observation or an action means something else, or a camera is missing.
+        """Refuse specs of observations or actions that differ from the policy's, or a missing camera.
 
         Raises:
-            SpecMismatch: with every difference.
+            SpecMismatch: the specs differ; the error lists every difference.
         """
         trained = {field.name: field for field in self._trained}
-        given = tuple(field for field in observation if field.name in trained or not field.is_image)
-        ordered = [trained.pop(field.name) for field in given if field.name in trained]
+        compared = tuple(field for field in observation if field.name in trained or not field.is_image)
+        ordered = [trained.pop(field.name) for field in compared if field.name in trained]
         problems = [
             f"observation: {line}"
-            for line in Spec("fields", (*ordered, *trained.values())).difference(Spec("fields", given))
+            for line in Spec("fields", (*ordered, *trained.values())).difference(Spec("fields", compared))
         ]
         problems += [f"action: {line}" for line in self.action.difference(Spec(_ACTION, action.fields))]
         problems += [
@@ -83,11 +84,11 @@ class LeRobotPolicy:
             raise SpecMismatch(f"{self.path} was trained by LeRobot on other data", problems)
 
     def reset(self) -> None:
-        """Forget the actions that were planned: a new episode begins."""
+        """Discard planned actions, at the beginning of an episode."""
         self._model.reset()
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action by the names of the action spec, cut off at its bounds, for any leading axes."""
+        """Return an action by the names of the action spec, clipped to its bounds, for any leading axes."""
         import torch
 
         first = self._trained[0]
@@ -123,7 +124,7 @@ def _read(path: Path) -> JsonDict:
 
 
 def _description(folder: Path) -> JsonDict:
-    """Return the ``features`` of the data set on which a policy was trained."""
+    """Return the ``features`` of a policy's data set."""
     places = [folder / _DATA]
     if (folder / _TRAINING).is_file():
         root = _read(folder / _TRAINING).get("dataset", {}).get("root")
@@ -138,12 +139,12 @@ def _description(folder: Path) -> JsonDict:
 
 
 def _fields_in(features: JsonDict, name: str) -> list[JsonDict]:
-    """Return the fields that our export names in a feature; none in another's."""
+    """Return the fields that an export of this project names in a feature; empty for other data sets."""
     return list(features.get(name, {}).get("fields") or ())
 
 
 def _spec(features: JsonDict, name: str, path: str) -> Spec:
-    """Return the fields of a vector, from the key ``fields`` that our export writes."""
+    """Return the fields of a vector, from the key ``fields`` of an export of this project."""
     fields = _fields_in(features, name)
     if not fields:
         raise RobotError(
@@ -159,7 +160,7 @@ def _spec(features: JsonDict, name: str, path: str) -> Spec:
 def _refuse_classes(folder: Path) -> None:
     """Refuse a policy whose processors name Python classes, which LeRobot would import.
 
-    LeRobot writes the registered name of each of its own steps, and a class's place for a step that nobody registered.
+    LeRobot writes registered names for its own steps, and the class's path for a step that is not registered.
 
     Raises:
         RobotError: a step has no registered name, or a description can't be read.

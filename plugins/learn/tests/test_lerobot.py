@@ -17,7 +17,7 @@ from recorder.formats.registry import writable_format
 from recorder.table.load import load_runs
 from rlenv_formats.lerobot.write import write_lerobot
 from rlenv_learn.imitation.demonstrations import Disturbance, record_demonstrations
-from rlenv_robot.policies.lerobot import LeRobotPolicy
+from rlenv_learn.lerobot import LeRobotPolicy
 from rlenv_robot.policies.policy import load_policy
 from rlenv_robot.tasks.images import with_images
 from rlenv_robot.training.rollout import run_episode

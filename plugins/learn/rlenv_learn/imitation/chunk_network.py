@@ -1,4 +1,4 @@
-"""Turn a PyTorch network that foresees chunks of actions into a policy over named fields, and save it as ONNX."""
+"""Turn a PyTorch network of action chunks into a policy over named fields, and save it as ONNX."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ __all__ = ["ChunkFields", "ChunkNetworkPolicy"]
 
 
 class ChunkFields(nn.Module):
-    """The way from named fields to what a network takes, and from what it gives to chunks of named actions.
+    """The conversion of named fields to a network's inputs, and of its outputs to chunks of named actions.
 
-    Observations become the vectors of `FlattenObservation`, with their differences once more, magnified
-    (`rlenv_robot.policies.flat.ScaledDifferences`); images stay apart, as numbers from 0 to 1. An action is
-    counted from where the robot's goal is now (the field that ``flat.held`` names, or 0), and scaled so that each of
-    the K steps has mean 0 and deviation 1 in the training data: what is far ahead differs more than what is near.
+    Observations become the vectors of `FlattenObservation` with magnified differences
+    (`rlenv_robot.policies.flat.ScaledDifferences`); images stay separate, with values from 0 to 1. Actions are relative
+    to the robot's present goal (the field that ``flat.held`` names, or 0), and scaled so that each of the K steps has
+    mean 0 and standard deviation 1 in the training data, since later steps vary more than earlier ones.
 
     Args:
-        task: whose observations and actions they are.
-        execution: of the chunks.
+        task: the task, with its observation and action.
+        execution: shape of the chunks.
 
     Attributes:
         flat: the vectors, without images.
-        size: D, elements of a vector with its magnified differences.
-        images: the fields of images.
-        mean, std: of the K actions counted from the present goal, (K, A); set by `measure`.
+        size: D, number of elements of a vector with magnified differences.
+        images: the image fields.
+        mean, std: of the K actions relative to the present goal, (K, A); set by `measure`.
     """
 
     LEAST = 0.01
-    """Smallest deviation that is divided by, in the action's unit: nothing is magnified beyond it."""
+    """Smallest standard deviation that actions are divided by, in the action's unit."""
 
     def __init__(self, task: Task, execution: ChunkExecution) -> None:
         super().__init__()
@@ -63,26 +63,26 @@ class ChunkFields(nn.Module):
         folded = {name: fields[name].flatten(0, 1) for name in self.flat.observation.names}
         return self.magnified(flat_vector(self.flat, folded, self.scale)).unflatten(0, (-1, self.execution.history))
 
-    def pictures(self, fields: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return images for convolutions, name -> (batch, H, 3, height, width), 0 to 1."""
+    def image_tensors(self, fields: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return images for convolutions, image field -> (batch, H, 3, height, width), 0 to 1."""
         return {field.name: fields[field.name].permute(0, 1, 4, 2, 3) / 255.0 for field in self.images}
 
     def relative(self, fields: Mapping[str, torch.Tensor], action: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return chunks of actions, name -> (batch, K, ...), counted from the present goal: (batch, K, A)."""
+        """Return chunks of actions, name -> (batch, K, ...), relative to the present goal, (batch, K, A)."""
         parts = [action[name].float().flatten(2) for name in self.action.names]
         return torch.cat(parts, dim=2) - self._goal(fields)[:, None]
 
     def measure(self, relative: torch.Tensor) -> None:
-        """Set ``mean`` and ``std`` from the chunks of training data, (N, K, A)."""
+        """Set ``mean`` and ``std`` from the relative chunks of training data, (N, K, A)."""
         self.mean.copy_(relative.mean(0))
         self.std.copy_(relative.std(0).clamp(min=self.LEAST))
 
     def scaled(self, relative: torch.Tensor) -> torch.Tensor:
-        """Return scaled chunks, as a network gives them; both (batch, K, A)."""
+        """Return relative chunks (batch, K, A) scaled as a network predicts them."""
         return (relative - self.mean) / self.std
 
     def actions(self, scaled: torch.Tensor, fields: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the named actions of scaled chunks (batch, K, A), cut off at their bounds: name -> (batch, K, ...)."""
+        """Return the named actions of scaled chunks (batch, K, A), clipped to their bounds, name -> (batch, K, ...)."""
         values = scaled * self.std + self.mean + self._goal(fields)[:, None]
         values = torch.minimum(torch.maximum(values, self.low), self.high)
         named, place = {}, 0
@@ -93,7 +93,7 @@ class ChunkFields(nn.Module):
         return named
 
     def _goal(self, fields: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return the present goal of each element of an action, (batch, A); 0 for one without."""
+        """Return the present goal of each element of an action, (batch, A); 0 for an element without one."""
         parts = []
         for field in self.action:
             held = self.flat.held.get(field.name)
@@ -106,12 +106,12 @@ class ChunkFields(nn.Module):
 
 
 class ChunkNetworkPolicy:
-    """A policy of a network that foresees chunks.
+    """A policy that executes the action chunks of a network.
 
     Args:
-        model: (vectors (batch, H, D), images name -> (batch, H, 3, height, width)) to scaled chunks (batch, K, A). It
-            is used as it is, so put it into evaluation mode.
-        fields: the way to and from named fields.
+        model: from vectors (batch, H, D) and images, image field -> (batch, H, 3, height, width), to scaled chunks
+            (batch, K, A). It must be in evaluation mode.
+        fields: the conversion from and to named fields.
     """
 
     def __init__(self, model: nn.Module, fields: ChunkFields) -> None:
@@ -129,8 +129,8 @@ class ChunkNetworkPolicy:
     def _predict(self, observation: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         fields = {name: torch.from_numpy(value) for name, value in observation.items()}
         with torch.no_grad():
-            foreseen = self.model(self.fields.vectors(fields), self.fields.pictures(fields))
-            return {name: value.numpy() for name, value in self.fields.actions(foreseen, fields).items()}
+            predicted = self.model(self.fields.vectors(fields), self.fields.image_tensors(fields))
+            return {name: value.numpy() for name, value in self.fields.actions(predicted, fields).items()}
 
     def save_onnx(
         self, path: str | Path, task: str, about: JsonObject | None = None, robot: RobotSpec | None = None
@@ -139,8 +139,8 @@ class ChunkNetworkPolicy:
 
         Args:
             path: ending in ``.onnx``.
-            task: the name of what it was trained for.
-            about: how it came about, plain data for people.
+            task: name of the task of the training.
+            about: JSON data for people about the training.
             robot: the robot on which it was trained, such as ``envs.batch.spec``.
 
         Raises:
@@ -153,7 +153,7 @@ class ChunkNetworkPolicy:
 
 
 class _Graph(nn.Module):
-    """The model with the way to and from named fields, (batch, H, ...) to (batch, K, ...)."""
+    """The model with the conversion from named fields (batch, H, ...) to named fields (batch, K, ...)."""
 
     def __init__(self, model: nn.Module, fields: ChunkFields) -> None:
         super().__init__()
@@ -161,5 +161,5 @@ class _Graph(nn.Module):
 
     def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         fields = dict(zip(self.fields.observation.names, values, strict=True))
-        foreseen = self.model(self.fields.vectors(fields), self.fields.pictures(fields))
-        return tuple(self.fields.actions(foreseen, fields).values())
+        predicted = self.model(self.fields.vectors(fields), self.fields.image_tensors(fields))
+        return tuple(self.fields.actions(predicted, fields).values())

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlenv_robot.tasks.remembered import LARGEST, Remembered
+from rlenv_robot.tasks.memoise import LARGEST, memoise_by_identity
 
 
 def test_the_last_arrays_are_not_computed_again_and_others_are() -> None:
@@ -12,7 +12,7 @@ def test_the_last_arrays_are_not_computed_again_and_others_are() -> None:
         asked.append(array)
         return 2 * array
 
-    remembered = Remembered(double, 2)
+    remembered = memoise_by_identity(double, 2)
     first, second, third = (np.full(3, number, float) for number in range(3))
     results = [remembered(array) for array in (first, second, first, second)]
     assert len(asked) == 2
@@ -23,7 +23,7 @@ def test_the_last_arrays_are_not_computed_again_and_others_are() -> None:
 
 
 def test_what_may_change_in_place_or_is_large_is_computed_each_time() -> None:
-    remembered = Remembered(lambda array: array + 1)
+    remembered = memoise_by_identity(lambda array: array + 1)
     buffer = np.zeros((2, 3))
     view = buffer[0]
     assert remembered(view)[0] == 1
@@ -34,7 +34,7 @@ def test_what_may_change_in_place_or_is_large_is_computed_each_time() -> None:
 
 
 def test_all_arrays_of_a_call_count() -> None:
-    remembered = Remembered(lambda one, other: one - other)
+    remembered = memoise_by_identity(lambda one, other: one - other)
     one, other = np.ones(3), np.full(3, 2.0)
     assert remembered(one, other) is remembered(one, other)
     np.testing.assert_array_equal(remembered(one, one), np.zeros(3))

@@ -21,8 +21,8 @@ for package in ("onnx", "onnxscript", "onnxruntime"):
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 from rlenv_learn.imitation.act import ACT, ActSettings  # noqa: E402
+from rlenv_learn.imitation.chunk_network import ChunkFields, ChunkNetworkPolicy  # noqa: E402
 from rlenv_learn.imitation.diffusion import DiffusionPolicy, DiffusionSettings  # noqa: E402
-from rlenv_robot.policies.chunk_network import ChunkFields, ChunkNetworkPolicy  # noqa: E402
 
 TASK = "so101-push"
 
@@ -96,6 +96,6 @@ def test_images_stay_apart_from_the_vector() -> None:
     assert [field.name for field in fields.images] == ["overhead_image"]
     assert "overhead_image" not in fields.flat.observation
     image = torch.full((4, 3, 6, 8, 3), 255, dtype=torch.uint8)
-    picture = fields.pictures({"overhead_image": image})["overhead_image"]
+    picture = fields.image_tensors({"overhead_image": image})["overhead_image"]
     assert picture.shape == (4, 3, 3, 6, 8)
     assert float(picture.max()) == 1.0
