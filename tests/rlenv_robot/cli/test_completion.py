@@ -41,7 +41,7 @@ def answer(*command: str, folder: Path) -> str:
 def test_every_verb_is_in_every_script() -> None:
     for shell in SHELLS:
         text = completion_script(command_parser(), shell)
-        assert all(verb in text for verb in VERBS)
+        assert all(verb in text for verb, entry in VERBS.items() if not isinstance(entry, Group) or entry.verbs)
         assert all(verb in text for entry in VERBS.values() if isinstance(entry, Group) for verb in entry.verbs)
 
 
