@@ -18,7 +18,7 @@ import numpy as np
 
 import rlenv_robot as rr
 from hal import Image
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.chain import Chain
 from recorder.log.mcap_writer import McapWriter
 

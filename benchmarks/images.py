@@ -21,7 +21,7 @@ import cv2
 import numpy as np
 
 from hal import Field, Image, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.images.images import Images
 from recorder.images.sources import ImageIndex
 from recorder.log.mcap_writer import McapWriter

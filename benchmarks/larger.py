@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from hal import Field, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.writer import LogWriter
 from recorder.table.load import build
 from rlenv_robot.data.sampling import Shuffle

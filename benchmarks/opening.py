@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from hal import Field, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.writer import LogWriter
 from recorder.table.load import build, load_runs
 from rlenv_formats.lerobot.read import load_lerobot

@@ -95,7 +95,7 @@ class Noise:
 def serve(pipe: Any, address: str, keys: str | None, priority: int, cameras: int) -> None:
     """Make a new server for each word ``serve`` from the pipe, and carry out the other words."""
     logging.disable(logging.CRITICAL)
-    original, original_datagram = RequestHandler.receive, RequestHandler.receive_datagram
+    original = RequestHandler.receive
     server, arm, read = None, Arm(), [0]
 
     def counted(handler: RequestHandler, flags: int = 0) -> None:
@@ -124,10 +124,10 @@ def serve(pipe: Any, address: str, keys: str | None, priority: int, cameras: int
                 }
             )
         elif order == "network":
-            RequestHandler.receive = RequestHandler.receive_datagram = dead if arguments[0] == "killed" else frozen
+            RequestHandler.receive = dead if arguments[0] == "killed" else frozen
             pipe.send(None)
         elif order == "close":
-            RequestHandler.receive, RequestHandler.receive_datagram = original, original_datagram
+            RequestHandler.receive = original
             server.close()
             pipe.send(None)
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from hal import Field, Image, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.image_codec import opencv
 from recorder.log.writer import LogWriter, StreamWriter
 from recorder.read.reader import LogReader

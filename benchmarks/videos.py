@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from hal import Field, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.images.images import Images
 from recorder.images.video import Decoder, encode_video, open_video
 from recorder.table.table import ImageSource, Table

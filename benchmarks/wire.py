@@ -1,4 +1,4 @@
-"""Time of a remote step, by datagrams and by ZeroMQ, beside a bare ZeroMQ echo, measured in turns in one run.
+"""Time of a remote step, with keys and without, beside a bare ZeroMQ echo, measured in turns in one run.
 
 Servers and echo run in processes of their own, the client in this one. The robot does nothing and time stands
 still between commands (lockstep), so no waiting for a control period is in the figures. The turns are short, so that
@@ -63,9 +63,9 @@ class NullRobot:
         """Nothing is open."""
 
 
-def serve(pipe: Any, keys: str | None = None, datagrams: bool = True) -> None:
+def serve(pipe: Any, keys: str | None = None) -> None:
     """The robot's server, until the parent says a word."""
-    with Server(NullRobot(), lockstep=True, keys=keys, datagrams=datagrams) as server:
+    with Server(NullRobot(), lockstep=True, keys=keys) as server:
         pipe.send(server.address)
         pipe.recv()
 
@@ -211,7 +211,6 @@ def measured(calls: Mapping[str, Callable[[], Any]], rounds: int, steps: int) ->
 
 def report(figures: Mapping[str, list[float]]) -> None:
     pairs = {"step : echo": ("step", "echo"), "step with keys : step": ("step with keys", "step")}
-    pairs |= {"step by ZeroMQ : echo": ("step by ZeroMQ", "echo"), "step : step by ZeroMQ": ("step", "step by ZeroMQ")}
     pairs |= {"step with keys : echo": ("step with keys", "echo")}
     pairs |= {f"step : {name}": ("step", name) for name in OTHERS if name in figures}
     ratios = {
@@ -241,7 +240,6 @@ def compare(folder: Path, rounds: int, steps: int) -> None:
     with contextlib.ExitStack() as stack:
         remote = RemoteRobot(stack.enter_context(running(serve)), step_timeout_s=5)
         secret = RemoteRobot(stack.enter_context(running(serve, theirs)), step_timeout_s=5, keys=ours)
-        without = RemoteRobot(stack.enter_context(running(serve, None, False)), step_timeout_s=5)
         dealer = zmq.Context.instance().socket(zmq.DEALER)
         dealer.connect(stack.enter_context(running(echo)))
         stack.callback(dealer.close, 0)
@@ -251,13 +249,11 @@ def compare(folder: Path, rounds: int, steps: int) -> None:
             dealer.send(payload)
             dealer.recv()
 
-        for each in (remote, secret, without):
-            stack.callback(each.close)
-            each.reset({})
-            print(each.about()["steps_by"])
+        for client in (remote, secret):
+            stack.callback(client.close)
+            client.reset({})
         calls: dict[str, Callable[[], Any]] = {"echo": bounce}
         calls |= {"step": lambda: remote.step(command), "step with keys": lambda: secret.step(command)}
-        calls["step by ZeroMQ"] = lambda: without.step(command)
         for name, prepare in OTHERS.items():
             try:
                 calls[name] = prepare(stack)

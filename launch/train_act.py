@@ -1,8 +1,8 @@
 """ACT from 50 recorded demonstrations: `python launch/train_act.py --task so101-push --out act.onnx`.
 
-A script demonstrates, pushed off its way now and then so that the record shows how it recovers (DART). ACT (Zhao et al.
-2023) foresees 8 actions from each observation; each step executes the mean of what was foreseen for it. Another
-record, such as a person's, is taken with `--runs FOLDER`. Extras: train/onnx.
+A script demonstrates under disturbances, so that the record includes recoveries (DART). ACT (Zhao et al. 2023) predicts
+8 actions from each observation; each step executes the mean of all predictions for it. `--runs FOLDER` takes another
+record, such as a person's. Extras: train/onnx.
 """
 
 import argparse
@@ -21,17 +21,17 @@ from rlenv_robot.policies.deployment import robot_of_training
 from rlenv_robot.training.trials import conditions
 from rlenv_tabletop.scripted import SCRIPTS
 
+EXECUTION = ChunkExecution(length=8, decay=0.01)
 TRIALS = 4  # while it learns
 
 
-def train(source, name="so101-push", updates=3600, seed=0, length=8, decay=0.01, quiet=False):
+def train(source, name="so101-push", updates=3600, seed=0, execution=EXECUTION, network=ACT, quiet=False):
     """A policy from recorded demonstrations, and how it came about; only trials touch the simulation."""
     torch.manual_seed(seed), torch.set_num_threads(1)
-    task, curve = rlenv_robot.task(name), LearningCurve(name, quiet=quiet)
-    fields = ChunkFields(task, ChunkExecution(length=length, decay=decay))
+    curve, fields = LearningCurve(name, quiet=quiet), ChunkFields(rlenv_robot.task(name), execution)
     windows = load_windows(source, fields, {"success": True})
-    network = ACT(fields.size, fields.flat.action_size, fields.execution)
-    for update, mean in enumerate(learn_chunks(network, fields, windows, updates, seed=seed), 1):
+    model = network(fields.size, fields.flat.action_size, execution)
+    for update, mean in enumerate(learn_chunks(model, fields, windows, updates, seed=seed), 1):
         if update % -(-updates // TRIALS) == 0 or update == updates:
             policy = ChunkNetworkPolicy(mean, fields)
             curve.add(update, policy)
@@ -39,22 +39,27 @@ def train(source, name="so101-push", updates=3600, seed=0, length=8, decay=0.01,
     return policy, curve
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(description, trainer, out, **settings):
+    """Record demonstrations unless there are some, and train as the command line says."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--task", default="so101-push", choices=sorted(SCRIPTS))
     parser.add_argument("--runs", help="recorded demonstrations; left out, the task's script demonstrates")
     parser.add_argument("--episodes", type=int, default=50, help="successful demonstrations of the script")
-    parser.add_argument("--updates", type=int, default=3600)
+    parser.add_argument("--updates", type=int, default=settings.pop("updates", 3600))
     parser.add_argument("--drawn", action="store_true", help="the script demonstrates on robots of the range")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", default="act.onnx")
-    given = parser.parse_args()
-    robots, _ = conditions(given.task, not given.drawn, {})
+    parser.add_argument("--out", default=out)
+    args = parser.parse_args()
+    robots, _ = conditions(args.task, not args.drawn, {})
     with tempfile.TemporaryDirectory() as folder:
-        if given.runs is None:
-            task, script = rlenv_robot.task(given.task), SCRIPTS[given.task]()
-            recorded = record_demonstrations(task, script, folder, given.episodes, seed=given.seed, **robots)
-            print(f"learning from {given.episodes} of {recorded} demonstrations, which succeeded")
-        policy, _ = train(open_source(given.runs or folder), given.task, given.updates, given.seed)
-    about = {"trainer": "ACT", "updates": given.updates, "seed": given.seed}
-    policy.save_onnx(given.out, given.task, about, robot_of_training(given.task, **robots))
+        if args.runs is None:
+            task, script = rlenv_robot.task(args.task), SCRIPTS[args.task]()
+            recorded = record_demonstrations(task, script, folder, args.episodes, seed=args.seed, **robots)
+            print(f"learning from {args.episodes} of {recorded} demonstrations, which succeeded")
+        policy, _ = train(open_source(args.runs or folder), args.task, args.updates, args.seed, **settings)
+    about = {"trainer": trainer, "updates": args.updates, "seed": args.seed}
+    policy.save_onnx(args.out, args.task, about, robot_of_training(args.task, **robots))
+
+
+if __name__ == "__main__":
+    main(__doc__, "ACT", "act.onnx")

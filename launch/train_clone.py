@@ -23,15 +23,15 @@ class Drivers:
     """Choose each robot's driver for a second on average: the script, the script pushed off its way, or the network."""
 
     def __init__(self, num, size, rng):
-        self.network, self.aside, self.rng = np.zeros((num, 1), bool), np.zeros((num, size)), rng
+        self.network, self.offset, self.rng = np.zeros((num, 1), bool), np.zeros((num, size)), rng
 
-    def choose(self, told, own, share):
+    def choose(self, script, network, share):
         """The action vectors, from the script's and the network's, and the network's share of the time."""
-        new = (self.rng.random(len(told)) < 1 / 30).nonzero()[0]
+        new = (self.rng.random(len(script)) < 1 / 30).nonzero()[0]
         self.network[new] = self.rng.random((len(new), 1)) < share
-        width = self.rng.uniform(0, 0.35, (len(new), 1)) * (self.rng.random((len(new), 1)) < 0.5)
-        self.aside[new] = width * self.rng.normal(size=(len(new), told.shape[1]))
-        return np.where(self.network, own, told + self.aside * self.rng.normal(1, 0.5, told.shape))
+        size = self.rng.uniform(0, 0.35, (len(new), 1)) * (self.rng.random((len(new), 1)) < 0.5)
+        self.offset[new] = size * self.rng.normal(size=(len(new), script.shape[1]))
+        return np.where(self.network, network, script + self.offset * self.rng.normal(1, 0.5, script.shape))
 
 
 def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False, nominal=False, flat=None, observe=None):
@@ -45,21 +45,21 @@ def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False, no
     actor = nn.Sequential(features := ScaledDifferences(flat), nn.Linear(features.size, 256), *hidden)
     policy, optimizer = FlatPolicy(actor, flat), torch.optim.Adam(actor.parameters(), RATE, fused=True)
     drivers, turns = Drivers(num_envs, flat.action_size, np.random.default_rng(seed)), -(-steps // (num_envs * TURN))
-    obs, told = (torch.empty(turns * TURN, num_envs, size) for size in (flat.size, flat.action_size))
+    obs, labels = (torch.empty(turns * TURN, num_envs, size) for size in (flat.size, flat.action_size))
     tables, done = [envs.reset() for envs in batches], 0
     for turn in range(1, turns + 1):
         envs, table = batches[turn % len(batches)], tables[turn % len(batches)]
         for _ in range(TURN):
             observation = table["observation"]
             obs[done] = torch.from_numpy(flat.observe(observe(table) if observe else observation))
-            told[done] = torch.from_numpy(flat.vector_of(script.act(observation), observation))
-            own = actor(obs[done]).detach().numpy()
-            action = flat.act(drivers.choose(told[done].numpy(), own, min(0.7, 2.5 * turn / turns)), observation)
+            labels[done] = torch.from_numpy(flat.vector_of(script.act(observation), observation))
+            chosen = actor(obs[done]).detach().numpy()
+            action = flat.act(drivers.choose(labels[done].numpy(), chosen, min(0.7, 2.5 * turn / turns)), observation)
             table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
             done, tables[turn % len(batches)] = done + 1, table
         optimizer.param_groups[0]["lr"] = RATE * min(1.0, 1.5 * (1 - turn / turns) + 0.02)
         for rows in torch.randint(done * num_envs, (UPDATES, BATCH)):
-            loss = nn.functional.smooth_l1_loss(actor(obs.flatten(0, 1)[rows]), told.flatten(0, 1)[rows], beta=0.05)
+            loss = nn.functional.smooth_l1_loss(actor(obs.flatten(0, 1)[rows]), labels.flatten(0, 1)[rows], beta=0.05)
             optimizer.zero_grad(), loss.backward(), optimizer.step()
         if turn % -(-turns // TRIALS) == 0 or turn == turns:
             curve.add(done * num_envs, policy)
@@ -72,8 +72,8 @@ if __name__ == "__main__":
     for name, value in {"task": "so101-push", "steps": 128_000, "seed": 0, "out": "policy.onnx"}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value))
     parser.add_argument("--nominal", action="store_true", help="no drawn robots")
-    given = parser.parse_args()
-    policy, _ = train(given.task, given.steps, given.seed, nominal=given.nominal)
-    about = {"trainer": "cloned script", "steps": given.steps, "seed": given.seed, "nominal": given.nominal}
-    robots, _ = conditions(given.task, given.nominal, {})
-    policy.save_onnx(given.out, given.task, about, robot_of_training(given.task, **robots))
+    args = parser.parse_args()
+    policy, _ = train(args.task, args.steps, args.seed, nominal=args.nominal)
+    about = {"trainer": "cloned script", "steps": args.steps, "seed": args.seed, "nominal": args.nominal}
+    robots, _ = conditions(args.task, args.nominal, {})
+    policy.save_onnx(args.out, args.task, about, robot_of_training(args.task, **robots))

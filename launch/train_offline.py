@@ -20,11 +20,11 @@ from rlenv_robot import FlatPolicy, LearningCurve, RobotError, flat_for, open_so
 
 def load(runs, name="so101-reach", goal=None, **reading):
     """Steps as the task sees them: as they were recorded if they are of this task, otherwise computed anew."""
-    wanted, source = task(name), open_source(runs, **reading)
+    target, source = task(name), open_source(runs, **reading)
     layout = source.table.layout
-    if goal is None and layout.observation.names == wanted.observation.names and layout.action == wanted.action:
+    if goal is None and layout.observation.names == target.observation.names and layout.action == target.action:
         return source
-    return open_source(runs, wanted, goal=goal or "recorded", **reading)
+    return open_source(runs, target, goal=goal or "recorded", **reading)
 
 
 def train(source, name="so101-reach", method="td3bc", updates=20_000, seed=0, tries=10, quiet=False):
@@ -61,12 +61,12 @@ if __name__ == "__main__":
     parser.add_argument("--updates", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default="policy.onnx")
-    given = parser.parse_args()
+    args = parser.parse_args()
     begun = time.perf_counter()
     try:
-        source = load(given.runs, given.task, given.goal, units=given.units, cache=given.cache)
+        source = load(args.runs, args.task, args.goal, units=args.units, cache=args.cache)
     except RobotError as error:
         parser.error(str(error))
     print(f"{len(source):,} steps read in {time.perf_counter() - begun:.1f} s")
-    policy, _ = train(source, given.task, given.method, given.updates, given.seed)
-    policy.save_onnx(given.out, given.task, {"trainer": f"Tianshou {given.method}", "seed": given.seed})
+    policy, _ = train(source, args.task, args.method, args.updates, args.seed)
+    policy.save_onnx(args.out, args.task, {"trainer": f"Tianshou {args.method}", "seed": args.seed})

@@ -61,15 +61,15 @@ if __name__ == "__main__":
     for name, value in {"views": 12_000, "updates": 2000, "steps": 128_000, "seed": 0, "out": "pixels.onnx"}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value))
     parser.add_argument("--drawn", action="store_true", help="draw robots too, not looks alone")
-    given, push = parser.parse_args(), Push()
+    args, push = parser.parse_args(), Push()
     marks = Landmarks(push.observation[HIDDEN[0]], (push.observation["gripper_position"],), BASE)
-    with environments(NUM, given.seed, 30 / EVERY, 120, not given.drawn) as envs:
-        views = collect_views(envs, ScriptedPush(), flat_for(push), marks, given.views, EVERY, given.seed)
+    with environments(NUM, args.seed, 30 / EVERY, 120, not args.drawn) as envs:
+        views = collect_views(envs, ScriptedPush(), flat_for(push), marks, args.views, EVERY, args.seed)
         cameras = {name: pinhole_camera(envs.batch.sim_model, name, *size) for name, size in CAMERAS.items()}
-    estimator, std_m = estimation.learn_estimator(views, cameras, given.updates, given.seed)
-    actor = train_actor(std_m, given.steps, given.seed, not given.drawn)
-    with environments(TRIALS, 1_000_000, 10, nominal=not given.drawn, autoreset="disabled") as envs:
+    estimator, std_m = estimation.learn_estimator(views, cameras, args.updates, args.seed)
+    actor = train_actor(std_m, args.steps, args.seed, not args.drawn)
+    with environments(TRIALS, 1_000_000, 10, nominal=not args.drawn, autoreset="disabled") as envs:
         policy = estimation.EstimatingPolicy(estimator, actor, envs.task)
-        policy.save_onnx(given.out, push.name, {"trainer": "pixels", **vars(given)}, envs.batch.spec)
-        success = [outcome.success for outcome in evaluate(envs, load_policy(given.out), 1_000_000)]
+        policy.save_onnx(args.out, push.name, {"trainer": "pixels", **vars(args)}, envs.batch.spec)
+        success = [outcome.success for outcome in evaluate(envs, load_policy(args.out), 1_000_000)]
     print(f"the cube's place to {std_m * 1e3:.1f} mm, success under unseen looks {np.mean(success):.0%}")

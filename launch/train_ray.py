@@ -44,8 +44,8 @@ def train(profile, steps=60_000, seed=0, workers=2, num_envs=8, address=None, qu
     )  # fmt: skip
     module, done = algorithm.get_module(), 0
     while done < steps:
-        found = algorithm.train()
-        done = found["num_env_steps_sampled_lifetime"]
+        result = algorithm.train()
+        done = result["num_env_steps_sampled_lifetime"]
         module.set_state(algorithm.learner_group.get_weights()["default_policy"])
         actor = Mean(module, flat.action_size)
         curve.add(int(done), FlatPolicy(actor, flat))
@@ -70,8 +70,8 @@ if __name__ == "__main__":
     parser.add_argument("--profile", help="a TOML file; without, so101-reach in simulation")
     for name, value in {"steps": 60_000, "seed": 0, "workers": 2, "out": "policy.onnx", "address": None}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value or ""))
-    given = parser.parse_args()
-    profile = rlenv_robot.load_profile(given.profile) if given.profile else Profile()
-    policy, _ = train(profile, given.steps, given.seed, given.workers, address=given.address)
+    args = parser.parse_args()
+    profile = rlenv_robot.load_profile(args.profile) if args.profile else Profile()
+    policy, _ = train(profile, args.steps, args.seed, args.workers, address=args.address)
     robot = robot_of_training(profile.task.name, profile=profile, **profile.task.options)
-    policy.save_onnx(given.out, profile.task.name, {"trainer": "RLlib PPO", "seed": given.seed}, robot)
+    policy.save_onnx(args.out, profile.task.name, {"trainer": "RLlib PPO", "seed": args.seed}, robot)

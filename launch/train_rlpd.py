@@ -1,8 +1,7 @@
 """Learn on an arm from demonstrations and corrections: an actor with the robot, and a learner beside it.
 
 `python launch/train_rlpd.py --demos demos --folder pick --robot tcp://10.0.0.7:5555 --keys keys` (extras: train, onnx).
-This is HG-DAgger (Kelly et al. 2019): the critics of RLPD are trained too, but the actor never learns from them.
-Both processes continue from the folder after any end; the policy is then in it (docs/trainers.md).
+HG-DAgger (Kelly et al. 2019): RLPD's critics are trained too, but the actor never learns from them (docs/trainers.md).
 """
 
 import argparse
@@ -65,16 +64,16 @@ if __name__ == "__main__":
     parser.add_argument("--folder", type=Path, default=Path("rlpd"), help="logs, weights, the learner's state")
     for name, value in {"task": "so101-pick-place", "robot": "sim", "keys": "", "steps": 54_000, "seed": 0}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value))
-    given = parser.parse_args()
-    task = rlenv_robot.task(given.task, rewards="sparse", **RULES.get(given.task, {}))
-    session = OnlineSession(given.folder, task, given.demos, SETTINGS, given.seed, given.reward)
-    if given.role == "learner":
+    args = parser.parse_args()
+    task = rlenv_robot.task(args.task, rewards="sparse", **RULES.get(args.task, {}))
+    session = OnlineSession(args.folder, task, args.demos, SETTINGS, args.seed, args.reward)
+    if args.role == "learner":
         sys.exit(print(f"the policy is {session.learn()}"))
-    learner = LearnerProcess([sys.executable, *sys.argv, "--role", "learner"]) if given.role == "both" else None
-    operators = {"keys": lambda: Keyboard(task.action), "script": lambda: OPERATOR(SCRIPTS[given.task]())}
-    operator, judge = operators.get(given.intervene, lambda: None)(), Terminal() if given.reward == "verdict" else None
-    by_person = {"keys": given.keys or None, "operator": operator, "judge": judge}
-    for outcome in session.act(given.robot, given.steps, learner, **by_person):
+    learner = LearnerProcess([sys.executable, *sys.argv, "--role", "learner"]) if args.role == "both" else None
+    operators = {"keys": lambda: Keyboard(task.action), "script": lambda: OPERATOR(SCRIPTS[args.task]())}
+    operator, judge = operators.get(args.intervene, lambda: None)(), Terminal() if args.reward == "verdict" else None
+    by_person = {"keys": args.keys or None, "operator": operator, "judge": judge}
+    for outcome in session.act(args.robot, args.steps, learner, **by_person):
         print(f"success {outcome.success!s:5}   {outcome.frames} steps   {outcome.end}", flush=True)
     if learner is not None:
         learner.close()

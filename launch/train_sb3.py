@@ -51,7 +51,7 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=60_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default="policy.onnx")
-    given = parser.parse_args()
-    policy, _ = train(given.task, given.steps, given.seed)
-    about = {"trainer": "SB3 PPO", "steps": given.steps, "seed": given.seed}
-    policy.save_onnx(given.out, given.task, about, robot_of_training(given.task))
+    args = parser.parse_args()
+    policy, _ = train(args.task, args.steps, args.seed)
+    about = {"trainer": "SB3 PPO", "steps": args.steps, "seed": args.seed}
+    policy.save_onnx(args.out, args.task, about, robot_of_training(args.task))

@@ -69,8 +69,8 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default="policy.onnx")
     parser.add_argument("--profile", help="a TOML file: simulations as late and as varied as it says")
-    given = parser.parse_args()
-    profile = rlenv_robot.load_profile(given.profile) if given.profile else None
-    policy, _ = train(given.task, given.steps, given.seed, profile=profile)
-    about = {"trainer": "Tianshou PPO", "steps": given.steps, "seed": given.seed}
-    policy.save_onnx(given.out, given.task, about, robot_of_training(given.task, profile=profile))
+    args = parser.parse_args()
+    profile = rlenv_robot.load_profile(args.profile) if args.profile else None
+    policy, _ = train(args.task, args.steps, args.seed, profile=profile)
+    about = {"trainer": "Tianshou PPO", "steps": args.steps, "seed": args.seed}
+    policy.save_onnx(args.out, args.task, about, robot_of_training(args.task, profile=profile))

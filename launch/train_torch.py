@@ -31,7 +31,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     for name, value in {"task": "so101-reach", "steps": 60_000, "seed": 0, "out": "policy.onnx"}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value))
-    given = parser.parse_args()
-    policy, _ = train(given.task, given.steps, given.seed)
-    about = {"trainer": "PyTorch PPO", "steps": given.steps, "seed": given.seed}
-    policy.save_onnx(given.out, given.task, about, robot_of_training(given.task))
+    args = parser.parse_args()
+    policy, _ = train(args.task, args.steps, args.seed)
+    about = {"trainer": "PyTorch PPO", "steps": args.steps, "seed": args.seed}
+    policy.save_onnx(args.out, args.task, about, robot_of_training(args.task))

@@ -41,7 +41,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     for name, value in {"steps": 8_000_000, "seed": 0, "out": "walk.onnx", "profile": "", "device": "cpu"}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value))
-    profile = load_profile(given.profile) if (given := parser.parse_args()).profile else None
+    profile = load_profile(args.profile) if (args := parser.parse_args()).profile else None
     settings = conditions("go2-walk", False, {**profile.task.options, "profile": profile} if profile else {})[0]
-    policy = train(steps=given.steps, seed=given.seed, device=given.device, keep=given.out, **settings)[0]
-    policy.save_onnx(given.out, "go2-walk", {"trainer": "PPO"}, robot_of_training("go2-walk", **settings))
+    policy = train(steps=args.steps, seed=args.seed, device=args.device, keep=args.out, **settings)[0]
+    policy.save_onnx(args.out, "go2-walk", {"trainer": "PPO"}, robot_of_training("go2-walk", **settings))

@@ -249,11 +249,11 @@ class Environment:
         check_options(options, "render", '{"mode": "file", "path": "state.png"}')
         show(self.env_id, self._frame_no, self.world, self._timestep, options, self._error)
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """Return the environment as HTML; Jupyter calls it."""
-        from rlenv_robot.rendering.notebook import environment_html
+        from rlenv_robot.rendering.notebook import notebook_html
 
-        return environment_html(self)
+        return notebook_html("environment", self)
 
     # -- life --------------------------------------------------------------------------------------------
 

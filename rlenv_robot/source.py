@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import SourceError
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
 from recorder.read.addresses import BYTES, is_address, mirror
 from recorder.table.memory import RowSpool, scratch_folder
@@ -29,7 +29,7 @@ from rlenv_robot.data.relabel import Goal, Sensors, relabel_goals, relabelled
 from rlenv_robot.data.sampling import PreferencePair, RequestSampler, Sample, draw_pairs
 from rlenv_robot.data.state_index import StateIndex
 from rlenv_robot.data.statistics import statistics
-from rlenv_robot.rendering.notebook import RecordedEpisode, source_html
+from rlenv_robot.rendering.notebook import RecordedEpisode, notebook_html
 from rlenv_robot.tables import ActionTable, Options, StepTable, TrajectoryTable
 from rlenv_robot.tasks.task import Task
 
@@ -119,9 +119,9 @@ class SourceData:
             raise SourceError(f"there is no episode {number}, {self.table.origin} has 0 to {count - 1}, or -1")
         return RecordedEpisode(self.table, number % count)
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """Return the data as HTML; Jupyter calls it."""
-        return source_html(self.table, len(self))
+        return notebook_html("source", self.table, len(self))
 
     def init(self, options: Options = _NOTHING) -> None:
         """Set the data to the first state or to a given one; forget all TD errors (R3.2).
@@ -478,23 +478,23 @@ def open_source(
         SpecMismatch: several paths hold different fields.
         LogError: a log can't be read.
     """
-    given: dict[str, Any] = {
+    reading: dict[str, Any] = {
         "units": units, "calibration": calibration, "columns": columns, "keep_last": keep_last, "robot": robot,
     }  # fmt: skip
     folder = None if cache is None else Path(cache)
     places = [path] if isinstance(path, str | Path) else path
-    found = [_place(one, folder, cache_bytes, storage_options) for one in places]
-    where = found[0] if isinstance(path, str | Path) else found
+    folders = [_place(one, folder, cache_bytes, storage_options) for one in places]
+    where = folders[0] if isinstance(path, str | Path) else folders
     if isinstance(task, str):
         from rlenv_robot.registry import task as task_by_name
 
         task = task_by_name(task)
     preferred = None if task is None else task.name
-    table = read_folder(where, folder, episodes, world=world, preferred=preferred, **given)
+    table = read_folder(where, folder, episodes, world=world, preferred=preferred, **reading)
     with scratch_folder(folder):
         source = SourceData(table, task, **options)
     fetching = {"cache": cache, "cache_bytes": cache_bytes, "storage_options": storage_options}
-    source.opened = (path, task), {"episodes": episodes, **given, **fetching, "world": world, **options}
+    source.opened = (path, task), {"episodes": episodes, **reading, **fetching, "world": world, **options}
     return source
 
 

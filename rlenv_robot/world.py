@@ -14,9 +14,9 @@ import numpy as np
 
 from hal import Field, RobotError, Spec
 from hal.field import JsonDict
-from hal.frame_layout import FrameLayout
 from hal.robot import SampleSink, StreamSpec
 from hal.wrapper import pass_on, streams_of
+from recorder.frame_layout import FrameLayout
 from rlenv_robot.tables import ExtraInfo, Options, Reward, StepExtra, step_extra_of
 
 __all__ = [

@@ -29,7 +29,7 @@ from hal import (
     StreamSpec,
     Violation,
 )
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from rlenv_robot.world import EnvDescription, TimeStep
 
 # -- models --------------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ class ImageSensor:
 
     Attributes:
         camera: the name of a camera of the robot.
-        width, height: the size of the sensor's images, pixels.
+        width: of the sensor's images, pixels.
+        height: of the sensor's images, pixels.
         max_age_s: greatest age of an image of a real camera, seconds; an older one stops the episode.
 
     Raises:

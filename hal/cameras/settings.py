@@ -30,7 +30,8 @@ class CameraSettings:
         source: a number or a path under ``/dev`` for a USB camera, the path of a video file or of a folder of
             images, or the URL of a stream: ``http(s)://`` for motion JPEG, ``rtsp(s)://``.
         name: lower case, digits and underscores.
-        width, height: the size of its images, pixels; a camera with images of another size is refused.
+        width: of its images, pixels; a camera with images of another size is refused.
+        height: of its images, pixels.
         fps: images a second that are requested of a USB camera, and at which a folder is played; files and streams have
             rates of their own.
         quality: the quality of JPEG, 1 to 100. An image that comes as JPEG is kept as it is.

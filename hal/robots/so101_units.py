@@ -34,7 +34,8 @@ class JointCalibration:
         id: of the servo.
         drive_mode: 1 where a positive angle lowers the steps, else 0.
         homing_offset: content of register 31: present position = encoder - offset.
-        range_min, range_max: present positions at the ends of the joint's travel; registers 9 and 11.
+        range_min: present position at the lower end of the joint's travel; register 9.
+        range_max: present position at the upper end; register 11.
     """
 
     id: int

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,24 +16,24 @@ import numpy as np
 import zmq
 
 from hal.clock import OffsetEstimator
-from hal.errors import ConnectionLost, EpisodeError, SpecMismatch, WireError
+from hal.errors import CommandTooOld, ConnectionLost, EpisodeError, SpecMismatch, WireError
 from hal.guarding.manifest_check import compare_manifests
 from hal.robot import RobotSpec
-from real.client.datagrams import DatagramPath
 from real.control.settings import check_above_zero, check_choice
 from real.protocol import messages as wire
-from real.protocol.datagrams import RESEND_S, ChannelOffer, datagram_address, sealing_missing
 from real.protocol.errors import error_from_list
 from real.protocol.handshake import ClientKeys, Handshake
 from real.protocol.messages import Message, MessageKind, receive_frames, send_frames
 from real.protocol.sockets import notice_vanished_peers
 
-__all__ = ["ClientSettings", "Connection", "Delays", "ServedManifest", "server_spec"]
+__all__ = [
+    "LOSSY_S", "RESEND_MS", "ClientSettings", "Connection", "Delays", "ResendTimer", "ServedManifest", "server_spec",
+]  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
-_SLICE_S = 0.1
-"""Longest time until a wait notices its cancellation, seconds."""
+_SLICE_MS = 100
+"""Longest time until a wait notices its cancellation, milliseconds."""
 
 _SHIFT_FOR_NS = 100_000_000
 """For how long an estimate of the server's clock is used before it is made anew, nanoseconds."""
@@ -40,9 +41,18 @@ _SHIFT_FOR_NS = 100_000_000
 _SEND_S = 1.0
 """Longest wait for room to send, seconds; there is always room for one request, unless the socket is broken."""
 
+RESEND_MS = 10
+"""Time between two copies of a step that was not answered, milliseconds; a lossy network's first one waits as long."""
+
+LOSSY_S = 10.0
+"""Time after a late answer in which a network counts as lossy, seconds."""
+
+_MARGIN_S = 0.005
+"""Least time between an answer that comes as usual and the first copy of its step, seconds."""
+
 _OPTIONS: dict[int, int] = {
     zmq.LINGER: 0,  # what was not delivered by its deadline must not be delivered later
-    zmq.RCVTIMEO: int(_SLICE_S * 1000),
+    zmq.RCVTIMEO: _SLICE_MS,
     zmq.SNDTIMEO: int(_SEND_S * 1000),
     zmq.MAXMSGSIZE: wire.MAX_FRAME_BYTES,
 }
@@ -95,7 +105,7 @@ class Connection:
         exchange: of the last request whose answer carried times: when the request left (our clock), when it came and
             when its answer left (the server's clock), and when the answer came (our clock); nanoseconds.
         wanted_by: the name of another client that asks for the robot, until this client has answered; or None.
-        no_datagrams: why steps go by ZeroMQ; None: they go by datagrams.
+        copies: how many steps were sent again.
         stop_number: of the newest stop that the server told of, by an error or by the answer to a stop of this client;
             None where it told of none since the last reset.
     """
@@ -112,10 +122,10 @@ class Connection:
         self.sequence = 0
         self.exchange: tuple[int, int, int, int] | None = None
         self.wanted_by: str | None = None
-        self.no_datagrams: str | None = "no session was begun"
+        self.copies = 0
         self.stop_number: int | None = None
-        self._path: DatagramPath | None = None
-        self._keyed = keys is not None
+        self._timer: ResendTimer | None = None
+        self._wait_ms = _SLICE_MS
         self._offset = offset or OffsetEstimator()
         self._shift_ns: int | None = None
         self._shift_until_ns = 0
@@ -134,7 +144,9 @@ class Connection:
         """Send a request and wait for its answer.
 
         Args:
-            kind, detail, frames: of the request.
+            kind: of the request.
+            detail: of the request, plain data as docs/wire.md lists it.
+            frames: raw frames of the request; empty for most kinds.
             silence_s: longest wait in which the server sends nothing at all, seconds.
 
         Raises:
@@ -187,46 +199,26 @@ class Connection:
             raise error_from_list(message.detail)
         return False  # any other sequence is the late answer to a request that was given up
 
-    # -- steps by datagrams --------------------------------------------------------------------------------
-
-    def use_datagrams(self, offer: Any) -> None:
-        """Send steps by datagrams from now on, if they get through; otherwise `no_datagrams` says why not.
+    def expect_loss(self, welcome: Any) -> None:
+        """Send steps again that are not answered in time, if the server's welcome says after what time it allows that.
 
         Args:
-            offer: the ``datagrams`` of the server's welcome, or None.
-        """
-        self.no_datagrams, path = self._try_datagrams(offer)
-        self._path = path
-        if path is None and offer is not None:
-            _log.warning(
-                "steps go by ZeroMQ, where one lost packet takes 0.2 s or more: %s; let UDP through to the port of %s",
-                self.no_datagrams, self.address,
-            )  # fmt: skip
+            welcome: detail of the server's welcome.
 
-    def _try_datagrams(self, data: Any) -> tuple[str | None, DatagramPath | None]:
-        address = datagram_address(self.address)
-        if data is None or address is None:
-            return "the server offers none", None
-        offer = ChannelOffer.from_dict(data)
-        if (offer.key is not None) != self._keyed:
-            return "the server offers them without a key, and this connection has keys", None
-        missing = sealing_missing() if self._keyed else None
-        if missing is not None:
-            return missing, None
-        try:
-            path = DatagramPath(address, offer)
-        except OSError as error:
-            return str(error), None
-        why = path.why_not()
-        if why is not None:
-            path.close()
-            return why, None
-        return None, path
+        Raises:
+            WireError: its ``resend_s`` is not a number of seconds above 0.
+        """
+        resend_s = welcome.get("resend_s") if isinstance(welcome, Mapping) else None
+        if resend_s is not None and not (type(resend_s) is float and 0 < resend_s < math.inf):
+            raise WireError(f"the welcome's resend_s is {resend_s!r:.80}, it must be seconds above 0")
+        self._timer = None if resend_s is None else ResendTimer(resend_s)
 
     def step(self, row: bytes, silence_s: float) -> Message:
-        """Send a step, again and again where datagrams carry it, and wait for its answer.
+        """Send a step, and send it again while its answer is late; wait for the answer.
 
-        Each copy states when it was sent: this client wants the step still.
+        A copy follows the packet that may be lost on the same connection. Its acknowledgement tells TCP of the loss, so
+        that TCP sends the lost packet at once instead of after 0.2 s or more. The server executes a step once. Each
+        copy states when it was sent: this client wants the step still.
 
         Args:
             row: the command (`real.protocol.rows.RowCodec`).
@@ -235,40 +227,34 @@ class Connection:
         Raises:
             ConnectionLost, EpisodeError, RobotError: as of `ask`.
         """
-        path, asked_ns = self._path, time.monotonic_ns()
+        asked_ns = now_ns = time.monotonic_ns()
         if asked_ns >= self._shift_until_ns:
             self._estimate_shift(asked_ns)
-        shift_ns = self._shift_ns
-        if path is None or shift_ns is None:
+        timer, shift_ns, socket = self._timer, self._shift_ns, self._socket
+        if timer is None or shift_ns is None:
             return self.ask(MessageKind.STEP, None, (row,), silence_s)
-        self.sequence = sequence = self.sequence + 1
-        timer, wait_s, now_ns, look_ns = path.timer, path.timer.first_s, asked_ns, 0
+        self.sequence += 1
+        wait_ms, repeated, once_more = timer.first_ms, False, True
         while True:
-            path.send(wire.encode_step(self.session, sequence, now_ns + shift_ns, row))
-            answer = path.receive(wait_s)
-            while answer is not None:
-                if answer and self._is_answer(message := wire.decode((answer,)), asked_ns):
-                    timer.note(asked_ns / 1e9, time.monotonic())
-                    if int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-                        self._read_waiting(asked_ns)
-                    return message
-                answer = path.receive(wait_s)  # that one answered a probe, or an older step
-            if (large := self._read_waiting(asked_ns)) is not None:
-                timer.note(asked_ns / 1e9, time.monotonic())
-                return large
-            wait_s, now_ns = RESEND_S, time.monotonic_ns()
-            if now_ns >= look_ns:
-                look_ns = now_ns + int(min(_SLICE_S, silence_s) * 1e9)
+            if wait_ms != self._wait_ms:
+                socket.rcvtimeo = self._wait_ms = wait_ms
+            try:
+                socket.send(wire.encode_step(self.session, self.sequence, now_ns + shift_ns, row))
+                while True:
+                    message = wire.decode(receive_frames(socket, wire.MAX_FRAMES))
+                    if self._is_answer(message, asked_ns):
+                        timer.note(asked_ns / 1e9, time.monotonic())
+                        return message
+            except zmq.Again:
                 self._check_wait(MessageKind.STEP, asked_ns / 1e9 + silence_s, silence_s)
-
-    def _read_waiting(self, asked_ns: int) -> Message | None:
-        """Read what came by ZeroMQ meanwhile; return the answer if it is there, as one too large for a datagram."""
-        answer = None
-        while int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            message = wire.decode(receive_frames(self._socket, wire.MAX_FRAMES))
-            if self._is_answer(message, asked_ns):
-                answer = message
-        return answer
+                wait_ms, repeated = RESEND_MS, True
+                self.copies += 1
+            except CommandTooOld:  # the server reads the first one first, which the network held up
+                if not (repeated and once_more):
+                    raise
+                self.sequence += 1
+                once_more = False
+            now_ns = time.monotonic_ns()
 
     def wait_until_connected(self, timeout_s: float) -> None:
         """Wait until the connection stands, so that the next request needs no handshake.
@@ -281,7 +267,7 @@ class Connection:
             if self._handshake.hopeless is not None or time.monotonic() > end:
                 why = self._handshake.hopeless or self._handshake.last
                 raise ConnectionLost(f"no connection to {self.address} within {timeout_s:g} s: {why}")
-            self._handshake.update(_SLICE_S)
+            self._handshake.update(_SLICE_MS / 1e3)
 
     @property
     def stands(self) -> bool:
@@ -331,8 +317,41 @@ class Connection:
         """Close the socket; only where no `ask` is under way. Calling it twice is allowed."""
         self._handshake.close()
         self._socket.close()
-        if self._path is not None:
-            self._path.close()
+
+
+class ResendTimer:
+    """Decide when a step that was not answered is sent again for the first time.
+
+    While no answer is late, a copy would be sent once the answer is late: later than answers usually take, by the mean
+    and the mean deviation of the time that they took (as TCP does, RFC 6298). An answer that comes later shows that the
+    network loses packets, or that an end pauses: for `LOSSY_S` the first copy then goes out after `RESEND_MS` at most.
+
+    Args:
+        latest_s: longest time until the first copy, seconds (``resend_s`` of the server's welcome).
+
+    Attributes:
+        first_ms: time from a step to its first copy, whole milliseconds, so that it seldom changes.
+    """
+
+    def __init__(self, latest_s: float) -> None:
+        self._latest_ms = max(math.ceil(latest_s * 1e3), RESEND_MS)
+        self._mean_s = self._deviation_s = self._lossy_until_s = 0.0
+        self._late_ms = 0  # an answer that takes longer is late; 0 before the first answer
+        self.first_ms = RESEND_MS
+
+    def note(self, asked_s: float, answered_s: float) -> None:
+        """Take the times at which a step was first sent and its answer came, seconds of one monotonic clock."""
+        took_s = answered_s - asked_s
+        if not self._late_ms:
+            self._mean_s, self._deviation_s = took_s, took_s / 2
+        elif took_s * 1e3 > self._late_ms:
+            self._lossy_until_s = answered_s + LOSSY_S
+        error_s = min(took_s, self._latest_ms / 500) - self._mean_s
+        self._mean_s += error_s / 8
+        self._deviation_s += (abs(error_s) - self._deviation_s) / 4
+        late_s = self._mean_s + max(4 * self._deviation_s, _MARGIN_S)
+        self._late_ms = min(math.ceil(late_s * 1e3), self._latest_ms)
+        self.first_ms = min(self._late_ms, RESEND_MS) if answered_s < self._lossy_until_s else self._late_ms
 
 
 def server_spec(message: Message) -> RobotSpec:

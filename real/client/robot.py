@@ -260,7 +260,7 @@ class RemoteRobot:
                 if message.kind is not MessageKind.WELCOME:
                     raise WireError(f"the server answered with {message.kind.name}, it must be a welcome")
                 sequence = int(message.detail["sequence"])
-                connection.use_datagrams(message.detail.get("datagrams"))
+                connection.expect_loss(message.detail)
             except (KeyError, TypeError, ValueError) as error:
                 connection.close()
                 raise WireError(f"the server's welcome is damaged: {error!r}") from None
@@ -275,17 +275,16 @@ class RemoteRobot:
     def about(self) -> dict[str, Any]:
         """Return the status of the server's robot, and its clock beside this machine's; plain data, for the log.
 
-        Keys: ``steps_by`` (``datagrams``, or ``ZeroMQ`` and why), ``clock`` (as `hal.clock.ClockOffset`, with ``at_ns``
-        of this machine's monotonic clock and ``wall_ns`` of its time of day), ``delays`` (of commands and readings,
-        `real.client.connection.Delays.to_dict`), ``server`` (`real.server.server.Server.about`), ``returned`` (where
-        the last reset came after a lost connection: why it was ``lost``, and what had become of the ``session``:
+        Keys: ``sent_again`` (copies of steps on this connection), ``clock`` (as `hal.clock.ClockOffset`, with
+        ``at_ns`` of this machine's monotonic clock and ``wall_ns`` of its time of day), ``delays`` (of commands and
+        readings, `real.client.connection.Delays.to_dict`), ``server`` (`real.server.server.Server.about`), ``returned``
+        (where the last reset came after a lost connection: why it was ``lost``, and what had become of the ``session``:
         ``kept``, or how it had ended). Keys without a value are left out.
         """
         about: dict[str, Any] = {} if self._returned is None else {"returned": dict(self._returned)}
         with self._lock, contextlib.suppress(RobotError):
             if self._connection is not None:
-                no_datagrams = self._connection.no_datagrams
-                about["steps_by"] = "datagrams" if no_datagrams is None else f"ZeroMQ: {no_datagrams}"
+                about["sent_again"] = self._connection.copies
                 about["server"] = self._ask(
                     self._connection, MessageKind.STATUS, None, (), self.settings.step_timeout_s
                 ).detail
@@ -517,7 +516,7 @@ class RemoteRobot:
             self._returned = {"lost": self._lost, "session": str(message.detail.get("before"))}
         connection.session = self._session = message.session
         self._lost = None
-        connection.use_datagrams(message.detail.get("datagrams") if isinstance(message.detail, dict) else None)
+        connection.expect_loss(message.detail)
         self.__dict__.setdefault("spec", theirs)  # fills the cached property where no robot was expected
         return message.detail
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from queue import Empty
-from typing import Protocol
 
 from hal.clock import Rate
 from real.control.commands import Command, CommandQueue, Step
@@ -17,7 +17,11 @@ __all__ = ["ClockPacing", "LockstepPacing", "Pacing", "RobotPacing", "pacing_for
 _log = logging.getLogger(__name__)
 
 
-class Pacing(Protocol):
+IDLE_S = 0.5
+"""Longest wait of an idle control thread between two signs of life, seconds."""
+
+
+class Pacing(ABC):
     """Decide how long the control loop waits, and for what.
 
     Attributes:
@@ -25,63 +29,45 @@ class Pacing(Protocol):
             refused.
     """
 
-    real_time: bool
+    real_time = True
 
     def wait_for_command(self, commands: CommandQueue[Command]) -> Command | None:
         """Return the next command, outside of episodes, or None after `IDLE_S` without one."""
-        ...
+        try:
+            return commands.get(IDLE_S)
+        except Empty:
+            return None
 
     def next_tick(self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None]) -> Command | None:
         """Wait for the next tick of an episode, and return the newest command, or None where none came."""
-        ...
+        self.wait_for_period()
+        return commands.newest(0.0, on_replaced)
 
+    @abstractmethod
     def wait_for_period(self) -> None:
         """Wait for the next period, whatever commands come."""
-        ...
 
+    @abstractmethod
     def restart(self) -> None:
         """Begin a new schedule: the time before the next tick is no period."""
-        ...
 
 
-IDLE_S = 0.5
-"""Longest wait of an idle control thread between two signs of life, seconds."""
-
-
-def _next_or_none(commands: CommandQueue[Command]) -> Command | None:
-    try:
-        return commands.get(IDLE_S)
-    except Empty:
-        return None
-
-
-class ClockPacing:
+class ClockPacing(Pacing):
     """Step by this machine's clock, once a period of the robot.
 
     Args:
         rate: of the robot's own periods.
     """
 
-    real_time = True
-
     def __init__(self, rate: Rate) -> None:
         self._rate = rate
 
-    def wait_for_command(self, commands: CommandQueue[Command]) -> Command | None:
-        """Wait as `Pacing.wait_for_command` does."""
-        return _next_or_none(commands)
-
-    def next_tick(self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None]) -> Command | None:
-        """Wait as `Pacing.next_tick` does."""
-        self._rate.wait()
-        return commands.newest(0.0, on_replaced)
-
     def wait_for_period(self) -> None:
-        """Wait as `Pacing.wait_for_period` does."""
+        """Wait for the clock's next period."""
         self._rate.wait()
 
     def restart(self) -> None:
-        """Restart as `Pacing.restart` does."""
+        """Count the clock's periods from now."""
         self._rate.restart()
 
 
@@ -89,7 +75,7 @@ _EARLY = 0.05
 """Share of the period by which a robot that paces itself may be faster than its description."""
 
 
-class RobotPacing:
+class RobotPacing(Pacing):
     """Step as the robot does: its `step` returns at the end of the period.
 
     A robot that returns earlier is waited for, so that it never runs faster than its rate by more than a twentieth.
@@ -98,10 +84,9 @@ class RobotPacing:
         window_s: longest wait for a command at the beginning of a period, seconds. An answer to the last reading then
             makes it into the very next period.
         period_s: of the robot, seconds.
-        now, sleep: the clock, seconds.
+        now: monotonic clock, seconds.
+        sleep: waits for so many seconds.
     """
-
-    real_time = True
 
     def __init__(
         self,
@@ -115,12 +100,8 @@ class RobotPacing:
         self._due: float | None = None
         self._warned = False
 
-    def wait_for_command(self, commands: CommandQueue[Command]) -> Command | None:
-        """Wait as `Pacing.wait_for_command` does."""
-        return _next_or_none(commands)
-
     def next_tick(self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None]) -> Command | None:
-        """Wait as `Pacing.next_tick` does."""
+        """Wait for the next tick, and then for a command within the window."""
         self.wait_for_period()
         return commands.newest(self._window_s, on_replaced)
 
@@ -144,11 +125,11 @@ class RobotPacing:
             )
 
     def restart(self) -> None:
-        """Restart as `Pacing.restart` does."""
+        """Forget when the next period is due."""
         self._due = None
 
 
-class LockstepPacing:
+class LockstepPacing(Pacing):
     """Step when a command comes; time stands still between commands. For simulations only.
 
     Args:
@@ -162,18 +143,14 @@ class LockstepPacing:
         self._fetch = fetch
 
     def wait_for_command(self, commands: CommandQueue[Command]) -> Command:
-        """Wait as `Pacing.wait_for_command` does."""
+        """Return the next command, however long it takes."""
         if self._fetch is not None:
             while commands.empty():
                 self._fetch()
         return commands.get()
 
-    def next_tick(self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None]) -> Command | None:
-        """Wait as `Pacing.next_tick` does; a tick in the midst of a control period comes at once."""
-        return commands.newest(0.0, on_replaced)
-
     def wait_for_period(self) -> None:
-        """Return at once: no time passes."""
+        """Return at once: no time passes, and a tick in the midst of a control period comes at once."""
 
     def restart(self) -> None:
         """Do nothing: there is no schedule."""
@@ -194,7 +171,8 @@ def pacing_for(
         rate_hz: the robot's own periods a second.
         ticks: the robot's own periods in a control period; only where it is 1 a command is waited for.
         fetch: see `LockstepPacing`.
-        now, sleep: the clock, seconds.
+        now: monotonic clock, seconds.
+        sleep: waits for so many seconds.
     """
     if settings.lockstep:
         return LockstepPacing(fetch)

@@ -110,7 +110,12 @@ def encode(
     """Return a message as the frames of one multipart send.
 
     Args:
-        kind, session, sequence, detail, frames, times: as the attributes of `Message`.
+        kind: of the message.
+        session: given by the server; 0 before that.
+        sequence: number of the request.
+        detail: plain data.
+        frames: raw frames behind the header.
+        times: nanoseconds of the server's monotonic clock, as docs/wire.md lists them for each kind.
         escape: whether text that UTF-8 can't carry is escaped, as in every answer of a server, rather than refused.
 
     Raises:
@@ -143,7 +148,8 @@ def encode_step(session: int, sequence: int, sent_ns: int, row: bytes) -> bytes:
     """Return a STEP as the only frame of a message, as `encode` does in less time: each copy is made anew.
 
     Args:
-        session, sequence: as the attributes of `Message`.
+        session: given by the server.
+        sequence: number of the request.
         sent_ns: when it is sent, nanoseconds of the server's monotonic clock.
         row: the command, at most 65535 bytes.
     """

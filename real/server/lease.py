@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hal.errors import ConnectionLost, WireError
-from real.server.datagrams import Channel
 
 __all__ = ["CONSENT_S", "Lease", "LeaseTransfer", "RequestId"]
 
@@ -178,16 +177,12 @@ CONSENT_S = 10.0
 
 
 class RequestId(NamedTuple):
-    """The receiver of an order's answer, the time at which the order came (monotonic, nanoseconds), and its channel.
-
-    The channel is None unless a datagram brought the order.
-    """
+    """The receiver of an order's answer, and the time at which the order came (monotonic, nanoseconds)."""
 
     peer: bytes
     session: int
     sequence: int
     came_ns: int = 0
-    channel: Channel | None = None
 
 
 class LeaseTransfer:

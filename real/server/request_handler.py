@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -31,7 +32,6 @@ from real.protocol.messages import (
 from real.protocol.rows import RobotStateCodec, RowCodec
 from real.protocol.text import printable
 from real.server.connections import ConnectionLimiter, wire_bytes
-from real.server.datagrams import Channel, DatagramServer
 from real.server.judging import Judging
 from real.server.lease import Lease, LeaseTransfer, RequestId
 from real.server.stop_endpoint import stop_robot
@@ -88,7 +88,6 @@ class _Received(NamedTuple):
     key: str | None
     came_ns: int
     parts: list[bytes]
-    channel: Channel | None = None
 
 
 class RequestHandler:
@@ -105,10 +104,11 @@ class RequestHandler:
         status: returns what a client is answered that asks for the status.
         stop_address: of the endpoint for stops alone, announced to clients.
         in_turn: whether clients that do not move the robot take turns (`Turns`); then call `serve_waiting` as well.
-        datagrams: brings steps by UDP; None: there are none.
+        resend_s: time after which a client sends a step again that was not answered, at the latest, seconds.
 
     Attributes:
         idle: returns whether no command waits for the control loop.
+        repeated: how many copies of steps came that had come before.
     """
 
     def __init__(
@@ -123,10 +123,11 @@ class RequestHandler:
         status: Callable[[], Mapping[str, Any]] = dict,
         stop_address: str | None = None,
         in_turn: bool = False,
-        datagrams: DatagramServer | None = None,
+        resend_s: float = 0.1,
     ) -> None:
-        self.datagrams, self.idle = datagrams, loop.nothing_waits
-        self._channel: Channel | None = None  # of the message that is being handled, if a datagram brought it
+        self._resend_s, self.idle, self.repeated = resend_s, loop.nothing_waits, 0
+        self._newest_step = (0, 0)  # session and sequence
+        self._step_answer: list[bytes] | None = None  # for copies of that step
         self._stop_address = stop_address
         self._limiter = limiter
         self._turns: Turns[_Received] | None = Turns() if in_turn else None
@@ -225,39 +226,22 @@ class RequestHandler:
         """The number of messages that were dropped because too many of their client waited."""
         return 0 if self._turns is None else self._turns.dropped
 
-    def receive_datagram(self) -> None:
-        """Read one datagram, if any waits, and handle its step at once: only the client that moves has a channel."""
-        received = None if self.datagrams is None else self.datagrams.receive()
-        if received is not None:
-            channel, message = received
-            self._handle(_Received(channel.peer, channel.key, time.monotonic_ns(), [message], channel))
-
     def _handle(self, received: _Received) -> None:
-        peer, self._key, self._came_ns, _, self._channel = received
+        peer, self._key, self._came_ns, _ = received
         session = sequence = 0
-        channel = received.channel
         try:
             message = wire.decode(received.parts)
             session, sequence = message.session, message.sequence
-            if channel is not None and self.datagrams is not None:
-                if message.kind is not MessageKind.STEP:
-                    raise WireError(f"a datagram brings steps alone, got {message.kind.name}")
-                max_age_s, sent_ns = self._loop.ages.max_age_s, message.times
-                is_old = max_age_s is not None and type(sent_ns) is int and self._came_ns - sent_ns > max_age_s * 1e9
-                if is_old and self.datagrams.more_wait:
-                    return  # its client sends copies as long as it wants the step, and a younger one may be there
-                if self.datagrams.repeats(channel, sequence):
-                    return
             handler = self._handlers.get(message.kind)
             if handler is None:
                 raise WireError(f"a client does not send {message.kind.name}")
             self._check_access(message)
             handler(peer, message)
         except RobotError as error:
-            self._refuse(RequestId(peer, session, sequence, self._came_ns, channel), error)
+            self._refuse(RequestId(peer, session, sequence, self._came_ns), error)
         except Exception as error:  # a bug here must not leave the robot without its server
             _log.exception("a message could not be handled")
-            self._refuse(RequestId(peer, session, sequence, self._came_ns, channel), error)
+            self._refuse(RequestId(peer, session, sequence, self._came_ns), error)
 
     def _check_access(self, message: Message) -> None:
         """Refuse a message that its sender's role, or the session that it names, does not allow (`ACCESS`).
@@ -296,7 +280,7 @@ class RequestHandler:
         if over is not None:
             raise EpisodeError(f"the episode can't be gone on with, {over}; the robot is still yours, call reset")
         _log.info("%s is back, in the same session", self._lease.holder)
-        self._welcome_mover(request_id._replace(session=session), self._key, {"sequence": sequence})
+        self._welcome_mover(request_id._replace(session=session), {"sequence": sequence})
 
     def _lend(self, request_id: RequestId, name: str, replaces: int, take: str, key: str | None) -> None:
         before = {"before": self._lease.fate(replaces)} if replaces else None
@@ -308,7 +292,7 @@ class RequestHandler:
             self._ask_holder(request_id, name)
         else:
             self._loop.finish()  # ends the episode of the client before
-            self._welcome_mover(request_id._replace(session=session), key, before)
+            self._welcome_mover(request_id._replace(session=session), before)
 
     def _ask_holder(self, request_id: RequestId, name: str) -> None:
         if self._transfer is not None:
@@ -326,7 +310,7 @@ class RequestHandler:
         if yes:
             session = self._lease.take(transfer.name, message.session, key=transfer.key, by_consent=True)
             self._loop.finish()
-            self._welcome_mover(transfer.request_id._replace(session=session), transfer.key)
+            self._welcome_mover(transfer.request_id._replace(session=session))
         else:
             self._refuse(
                 transfer.request_id, ConnectionLost(f"the robot stays with {self._lease.holder!r}, who says no")
@@ -344,16 +328,13 @@ class RequestHandler:
     def _welcome(self, request_id: RequestId, detail: Mapping[str, Any] | None = None) -> None:
         self._send(request_id, MessageKind.WELCOME, {**(detail or {}), "stop": self._stop_address}, [self._packed_spec])
 
-    def _welcome_mover(self, request_id: RequestId, key: str | None, detail: Mapping[str, Any] | None = None) -> None:
-        """Welcome the client that may move the robot from now on, whose connection has this key."""
-        if self.datagrams is not None:
-            offer = self.datagrams.offer(request_id.session, key, request_id.peer)
-            detail = {**(detail or {}), "datagrams": offer.to_dict()}
-        self._welcome(request_id, detail)
+    def _welcome_mover(self, request_id: RequestId, detail: Mapping[str, Any] | None = None) -> None:
+        """Welcome the client that may move the robot from now on."""
+        self._welcome(request_id, {**(detail or {}), "resend_s": self._resend_s})
 
     def _request_id(self, peer: bytes, message: Message, session: int | None = None) -> RequestId:
         session = message.session if session is None else session
-        return RequestId(peer, session, message.sequence, self._came_ns, self._channel)
+        return RequestId(peer, session, message.sequence, self._came_ns)
 
     def _reset(self, peer: bytes, message: Message) -> None:
         options, deadline_s = detail_value(message, "options", dict), detail_value(message, "deadline_s", float)
@@ -367,6 +348,12 @@ class RequestHandler:
         self._loop.reset(request_id, options, stops)
 
     def _step(self, peer: bytes, message: Message) -> None:
+        if (message.session, message.sequence) == self._newest_step:  # a copy, of a client that waits for the answer
+            self.repeated += 1
+            if self._step_answer is not None:
+                with contextlib.suppress(zmq.ZMQError):  # as of `_send`: it is gone, or does not read
+                    send_frames(self._router, [peer, *self._step_answer], zmq.NOBLOCK)
+            return
         if len(message.frames) != 1:
             raise WireError(f"a step has one row, got {len(message.frames)}")
         command = self._commands.read(message.frames[0])
@@ -374,11 +361,11 @@ class RequestHandler:
         if type(sent_ns) is not int and self._loop.ages.max_age_s is not None:
             raise WireError("a step must say when it was sent, on this machine's clock (times, docs/wire.md)")
         self._lease.order(message.session, message.sequence, self._key)
-        self._holder = peer
+        self._holder, self._newest_step, self._step_answer = peer, (message.session, message.sequence), None
         if self._loop.count_waiting() >= MOST_WAITING:
             self._lease.answered(message.session)
             raise EpisodeError(f"not executed: {MOST_WAITING} commands wait for the robot already")
-        request_id = RequestId(peer, message.session, message.sequence, self._came_ns, self._channel)
+        request_id = RequestId(peer, message.session, message.sequence, self._came_ns)
         self._loop.step(request_id, command, sent_ns)
 
     def _judge(self, peer: bytes, message: Message) -> None:
@@ -508,11 +495,8 @@ class RequestHandler:
         except WireError as error:  # its client waits for an answer of some kind
             _log.error("an answer of kind %s could not be made: %s", kind.name, error)
             parts = wire.encode(MessageKind.ERROR, *to, error_to_list(error), (), times, escape=True)
-        if (
-            (channel := request_id.channel) is not None and self.datagrams is not None and len(parts) == 1
-            and self.datagrams.answer(channel, request_id.sequence, parts[0])
-        ):  # fmt: skip
-            return
+        if to == self._newest_step:
+            self._step_answer = parts
         try:
             send_frames(self._router, [request_id.peer, *parts], zmq.NOBLOCK)
         except zmq.ZMQError as error:  # the peer is gone or does not read; the others must not wait for it

@@ -37,20 +37,20 @@ from real.server.connections import (
     bound_arenas,
     raise_descriptor_limit,
 )
-from real.server.datagrams import DatagramServer, latest_resend, why_no_datagrams
 from real.server.judging import Judging
 from real.server.lease import Lease
 from real.server.request_handler import RequestHandler
 from real.server.stop_endpoint import LARGEST_STOP, StopEndpoint
 from real.server.transport import LockstepTransport, ThreadTransport, Transport
 from real.server.turns import MOST_MESSAGES
+from real.server.watched_thread import WatchedThread
 from real.telemetry.images import ImagePublisher
 from real.telemetry.state import Publisher
 
 if TYPE_CHECKING:
     from real.server.authenticator import Authenticator
 
-__all__ = ["Server", "ServerSettings"]
+__all__ = ["Server", "ServerSettings", "latest_resend"]
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +59,9 @@ LAST_WORDS_MS = 200
 
 SLOW_LISTENERS_QUEUE = 4
 """Messages of telemetry that wait for a slow listener; further ones are dropped."""
+
+SOONEST_RESEND_S, LATEST_RESEND_S = 0.01, 0.1
+"""Bounds of the time after which a client sends a step again, whatever the watchdog allows, seconds."""
 
 LOOK_S = 0.1
 """Time between two checks of a server that serves for ever for its end, seconds."""
@@ -94,7 +97,6 @@ class ServerSettings(LoopSettings):
         images: endpoint of the cameras' images, which clients learn from the server (`real.client.cameras`).
         stop: endpoint for stops alone, which clients learn from the server (`real.server.stop_endpoint`). None: any
             free port beside the address.
-        datagrams: whether steps may come by UDP as well, at the address and port number of ``address``.
 
     Raises:
         ValueError: a value is not allowed; the message names the setting, the value and what is allowed.
@@ -109,7 +111,6 @@ class ServerSettings(LoopSettings):
     telemetry_hz: float = 20.0
     images: str = "tcp://127.0.0.1:*"
     stop: str | None = None
-    datagrams: bool = True
 
     def __post_init__(self) -> None:
         LoopSettings.__post_init__(self)
@@ -163,11 +164,11 @@ class Server:
         self._manifest = self._spec.manifest_digest
         self._authenticator = None if settings.keys is None else _authenticator(settings.keys)
         self._limiter = ConnectionLimiter()
+        self._resend_s = latest_resend(None if settings.lockstep else settings.watchdog_s, self._spec.period_s)
         self._stop_endpoint: StopEndpoint | None = None
         self._stop_address: str | None = None
         self._handler: RequestHandler | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
-        self._datagrams: DatagramServer | None = None
         self._descriptors = 0
         self._address: str | None = None
         self._ending = self._closed = False  # no threading.Event: Ctrl-C in the midst of one would leave it locked
@@ -219,7 +220,11 @@ class Server:
     @property
     def network_dead(self) -> bool:
         """Whether a thread that reads the network has ended: close this server, start another."""
-        return self._transport.network_dead or (self._stop_endpoint is not None and self._stop_endpoint.dead)
+        return any(reader.dead for reader in self._readers)
+
+    @property
+    def _readers(self) -> list[WatchedThread]:
+        return [part.reader for part in (self._transport, self._stop_endpoint) if part is not None]
 
     def hung(self, limit_s: float = HUNG_S) -> str | None:
         """Return why this server does not do its work, so that its process should be replaced; None where it does.
@@ -231,10 +236,9 @@ class Server:
         """
         if self.network_dead:
             return "the network's thread has ended"
-        if (silent_s := self._transport.silent_s) > limit_s:
-            return f"the network's thread has read nothing for {silent_s:.1f} s"
-        if self._stop_endpoint is not None and (silent_s := self._stop_endpoint.silent_s) > limit_s:
-            return f"the thread that reads stops has read nothing for {silent_s:.1f} s"
+        for reader in self._readers:
+            if (why := reader.silence(limit_s)) is not None:
+                return why
         return self._loop.heartbeat.silence(limit_s)
 
     @property
@@ -283,11 +287,10 @@ class Server:
             self._loop.latch.count_from(time.time_ns() // 1_000_000)  # above those of an earlier server, kept or not
             if (folder := self.settings.latch or self.settings.keys) is not None:
                 self._loop.keep_stops(folder)
-            self._datagrams = self._open_datagrams(address)
             undo.pop_all()
         self._handler = RequestHandler(
             router, self._spec, self._loop, self._lease, self._judging, self._limiter, self._authenticator, self.about,
-            self._stop_address, in_turn=not self.settings.lockstep, datagrams=self._datagrams,
+            self._stop_address, in_turn=not self.settings.lockstep, resend_s=self._resend_s,
         )  # fmt: skip
         self._stop_endpoint = StopEndpoint(
             stops, self._loop, self._limiter, number, self._authenticator, self.settings.priority
@@ -298,19 +301,6 @@ class Server:
         self._loop.start()
         self._address = address
         _log.info("serving %s at %s", self._spec.name, address)
-
-    def _open_datagrams(self, endpoint: str) -> DatagramServer | None:
-        sealed = self._authenticator is not None
-        why = why_no_datagrams(self._spec, endpoint, sealed) if self.settings.datagrams else "serve.datagrams is false"
-        if why is None:
-            try:
-                watchdog_s = None if self.settings.lockstep else self.settings.watchdog_s
-                resend_s = latest_resend(watchdog_s, self._spec.period_s)
-                return DatagramServer(endpoint, sealed=sealed, resend_s=resend_s)
-            except OSError as error:
-                why = f"can't bind UDP at {endpoint}: {error}"
-        _log.info("steps come by ZeroMQ alone: %s", why)
-        return None
 
     def _publish(self) -> None:
         if self._telemetry is not None:
@@ -335,12 +325,12 @@ class Server:
         ``cadence`` (`hal.clock.LoopTiming`), ``reading_age_s`` (of the newest reading, or None), ``unread`` (why there
         is none before the first reset, if that is known), ``real_time``, ``late_commands``, ``descriptors`` (files and
         connections that the process may open), ``cut_off`` (connections that were ended, by reason), ``dropped``
-        (messages of clients that send without waiting), ``datagrams`` (`DatagramServer.to_dict`, or None), ``stop``
-        (endpoint for stops alone), ``stop_number`` (of the newest stop; it grows with each, also across restarts),
-        ``telemetry`` (its endpoint, or None), ``pictures`` (endpoint and health of the cameras, or None),
-        ``recording`` (`ServerObserver.to_dict`, or None), where stops are kept, ``stop_file`` (its path, and the
-        failure to write it, or None), and ``guard`` where motion is checked (how many commands were ``held_back``, and
-        by what the ``last`` one).
+        (messages of clients that send without waiting), ``repeated`` (copies of steps that came), ``stop`` (endpoint
+        for stops alone), ``stop_number`` (of the newest stop; it grows with each, also across restarts), ``telemetry``
+        (its endpoint, or None), ``pictures`` (endpoint and health of the cameras, or None), ``recording``
+        (`ServerObserver.to_dict`, or None), where stops are kept, ``stop_file`` (its path, and the failure to write it,
+        or None), and ``guard`` where motion is checked (how many commands were ``held_back``, and by what the ``last``
+        one).
         """
         loop, images, recording = self._loop, self._image_publisher, self._observer.to_dict()
         return {
@@ -359,7 +349,7 @@ class Server:
             "stop": self._stop_address,
             "stop_number": loop.stops,
             "telemetry": self._telemetry if self._publisher is not None else None,
-            "datagrams": None if self._datagrams is None else self._datagrams.to_dict(),
+            "repeated": 0 if self._handler is None else self._handler.repeated,
             **({} if loop.stop_file is None else {"stop_file": loop.stop_file}),
             "reading_age_s": loop.reading_age_s,
             **({} if loop.unread is None else {"unread": printable(loop.unread, 1000)}),
@@ -444,7 +434,7 @@ class Server:
             ends.callback(self._loop.close_stop_file)  # last: stops may come until all sockets are closed
             ends.callback(self._close_context)
             for part in (
-                self._authenticator, self._datagrams, self._image_publisher, self._publisher, self._transport,
+                self._authenticator, self._image_publisher, self._publisher, self._transport,
                 self._stop_endpoint, self._limiter,
             ):  # fmt: skip
                 if part is not None:
@@ -458,6 +448,19 @@ class Server:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def latest_resend(watchdog_s: float | None, period_s: float) -> float:
+    """Return how long a client may wait for an answer before it sends a step again, seconds.
+
+    At most a third of what the watchdog leaves after one control period, so that a lost step costs no episode.
+
+    Args:
+        watchdog_s: longest silence, seconds; None in lockstep, which has no watchdog.
+        period_s: of control, seconds.
+    """
+    allowed_s = LATEST_RESEND_S if watchdog_s is None else (watchdog_s - period_s) / 3
+    return max(min(allowed_s, LATEST_RESEND_S), SOONEST_RESEND_S)
 
 
 def _beside(address: str, name: str) -> str:

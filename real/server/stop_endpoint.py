@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from real.protocol.keys import STOPS
 from real.protocol.messages import Message, MessageKind, detail_value, send_frames
 from real.protocol.text import printable
 from real.server.connections import ConnectionLimiter, wire_bytes
+from real.server.watched_thread import WatchedThread
 
 if TYPE_CHECKING:
     from real.server.authenticator import Authenticator
@@ -83,6 +83,9 @@ class StopEndpoint:
         number: of the socket among those that the limiter watches.
         authenticator: knows which keys are on the list; None lets every client stop.
         priority: of the control loop for the real-time scheduler; this thread asks for one less. 0 does not ask.
+
+    Attributes:
+        reader: the thread.
     """
 
     def __init__(
@@ -101,36 +104,22 @@ class StopEndpoint:
         self._wrongs: Counter[str] = Counter()  # messages that were no stops, by key
         self._wrongs_s = 0.0
         self._silent_until_s = 0.0
-        self._alive_s = time.monotonic()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rlenv-robot stops", daemon=True)
+        self.reader = WatchedThread("rlenv-robot stops", "the thread that reads stops has read nothing")
 
     def start(self) -> None:
         """Begin to read; the socket belongs to this object from now on."""
-        self._thread.start()
-
-    @property
-    def dead(self) -> bool:
-        """Whether the thread that reads has ended without a `close`."""
-        return not self._thread.is_alive() and self._thread.ident is not None and not self._over.is_set()
-
-    @property
-    def silent_s(self) -> float:
-        """Time since the thread's last sign of life, seconds."""
-        return time.monotonic() - self._alive_s
+        self.reader.start(self._run)
 
     def close(self) -> None:
         """End the thread and close the socket. Calling it twice is allowed."""
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self.reader.end()
         self._router.close()
 
     def _run(self) -> None:
         if self._priority:
             ask_real_time(max(1, self._priority - 1))  # the control loop reports a refusal
-        while not self._over.is_set():
-            self._alive_s = time.monotonic()
+        while not self.reader.over.is_set():
+            self.reader.alive_s = time.monotonic()
             try:
                 if self._router.poll(_LOOK_MS):
                     self._receive()

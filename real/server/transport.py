@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
 from queue import SimpleQueue
-from typing import Protocol
 
 import zmq
 
@@ -18,6 +18,7 @@ from real.control.commands import CommandQueue
 from real.control.limits import RateLimiter
 from real.server.lease import RequestId
 from real.server.request_handler import RequestHandler
+from real.server.watched_thread import WatchedThread
 
 __all__ = ["LockstepTransport", "ThreadTransport", "Transport"]
 
@@ -35,9 +36,6 @@ move the robot is bounded by `real.server.turns.PER_S`."""
 
 READ_BURST = 100
 
-DATAGRAMS_PER_S = 2000.0
-"""Datagrams that are read in a second; only clients that were given a channel send any that come so far."""
-
 FETCH_MS = 25
 """In lockstep, how long the control thread waits for a message at a time, and so how late it may see that it is to
 end."""
@@ -53,39 +51,34 @@ Outgoing = tuple[RequestId, Outcome] | tuple[str, str]
 """A request and its outcome, or the state and the detail of a reset's progress."""
 
 
-class Transport(Protocol):
-    """Carry messages between a socket's request handler and the control loop."""
+class Transport(ABC):
+    """Carry messages between a socket's request handler and the control loop.
 
+    Attributes:
+        fetch: the function that the control thread calls while no command waits, or None.
+        reader: the thread that reads the network.
+    """
+
+    fetch: Callable[[], None] | None
+
+    def __init__(self) -> None:
+        self.reader = WatchedThread("rlenv-robot server", "the network's thread has read nothing")
+
+    @abstractmethod
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
         """Begin. The socket belongs to this object from now on."""
-        ...
 
+    @abstractmethod
     def answer(self, request_id: RequestId, outcome: Outcome) -> None:
         """Send an outcome to its client; on the control thread."""
-        ...
 
+    @abstractmethod
     def tell(self, state: str, detail: str) -> None:
         """Send a reset's progress to its client; from any thread."""
-        ...
 
-    @property
-    def fetch(self) -> Callable[[], None] | None:
-        """The function that the control thread calls while no command waits, or None."""
-        ...
-
-    @property
-    def network_dead(self) -> bool:
-        """Whether the thread that reads the network has ended without a `close`."""
-        ...
-
-    @property
-    def silent_s(self) -> float:
-        """Time since the last sign of life of the thread that reads the network, seconds."""
-        ...
-
+    @abstractmethod
     def close(self) -> None:
         """Send what is left, end the thread, close the socket. Call this after the control loop has ended."""
-        ...
 
 
 class _Barrier:
@@ -116,86 +109,61 @@ class _Barrier:
             self._silent_until_s, self._unreported = now_s + FAULT_REPORT_S, 0
 
 
-class ThreadTransport:
+class ThreadTransport(Transport):
     """Give the socket a thread of its own: if the network's or the robot's thread ends or hangs, the other goes on."""
 
     fetch = None
 
     def __init__(self) -> None:
+        super().__init__()
         self._outgoing: CommandQueue[Outgoing] | None = None
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
         self._waits = False  # whether messages wait for their turn
-        self._alive_s = time.monotonic()
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
-        """Start as `Transport.start` does."""
+        """Start the thread, which owns the socket."""
         self._outgoing = CommandQueue(pollable=True)
-        self._thread = threading.Thread(
-            target=self._run, args=(router, handler, self._outgoing), name="rlenv-robot server", daemon=True
-        )
-        self._thread.start()
+        self.reader.start(partial(self._run, router, handler, self._outgoing))
 
     def answer(self, request_id: RequestId, outcome: Outcome) -> None:
-        """Answer as `Transport.answer` does."""
+        """Hand the outcome to the thread."""
         if self._outgoing is not None:
             self._outgoing.put((request_id, outcome))
 
     def tell(self, state: str, detail: str) -> None:
-        """Send as `Transport.tell` does."""
+        """Hand the progress to the thread."""
         if self._outgoing is not None:
             self._outgoing.put((state, detail))
 
-    @property
-    def network_dead(self) -> bool:
-        """As `Transport.network_dead`."""
-        return self._thread is not None and not self._thread.is_alive() and not self._over.is_set()
-
-    @property
-    def silent_s(self) -> float:
-        """As `Transport.silent_s`."""
-        return time.monotonic() - self._alive_s
-
     def close(self) -> None:
-        """Close as `Transport.close` does."""
-        self._over.set()
-        if self._thread is not None and self._outgoing is not None:
+        """Have the thread send what is left, and close the socket."""
+        self.reader.over.set()
+        if self._outgoing is not None:
             self._outgoing.wake()
-            self._thread.join()
+            self.reader.end()
             self._outgoing.close()
 
     def _run(self, router: zmq.Socket[bytes], handler: RequestHandler, outgoing: CommandQueue[Outgoing]) -> None:
         both, answers_only, barrier = zmq.Poller(), zmq.Poller(), _Barrier()
-        rate_limiter, datagram_limiter = RateLimiter(READS_PER_S, READ_BURST), RateLimiter(DATAGRAMS_PER_S)
-        answers = outgoing.fileno()
-        datagrams = None if handler.datagrams is None else handler.datagrams.fileno()
-        if datagrams is not None:
-            both.register(datagrams, zmq.POLLIN)
+        rate_limiter, answers = RateLimiter(READS_PER_S, READ_BURST), outgoing.fileno()
         both.register(router, zmq.POLLIN)
         both.register(answers, zmq.POLLIN)
         answers_only.register(answers, zmq.POLLIN)
         flooded, tick_s = False, 0.0
         with router:
-            while not self._over.is_set():
+            while not self.reader.over.is_set():
                 wait_ms = PAUSE_MS if self._waits or flooded else int(TICK_S * 1e3)
                 poller = answers_only if flooded else both
                 ready = dict(poller.poll(wait_ms))
                 if flooded:
-                    flooded = rate_limiter.spent or datagram_limiter.spent
+                    flooded = rate_limiter.spent
                 if router in ready:
                     barrier.run(handler.receive)
                     flooded = rate_limiter.take()
-                if datagrams in ready:
-                    try:
-                        handler.receive_datagram()
-                    except Exception:
-                        barrier.report()
-                    flooded = datagram_limiter.take() or flooded
                 if self._waits or router in ready:
                     barrier.run(partial(self._serve_waiting, handler))
                 if answers in ready:
                     _deliver(handler, outgoing.collect(), barrier)
-                self._alive_s = now_s = time.monotonic()
+                self.reader.alive_s = now_s = time.monotonic()
                 if now_s > tick_s:
                     tick_s = now_s + TICK_S / 2  # a poll may end a little early
                     barrier.run(handler.tick)
@@ -205,7 +173,7 @@ class ThreadTransport:
         self._waits = handler.serve_waiting()
 
 
-class LockstepTransport:
+class LockstepTransport(Transport):
     """Let the control thread read and answer by itself, since time stands still meanwhile; that saves two hand-overs.
 
     While the robot keeps the control thread for longer, another thread stands in, so that a stop is read and a reset
@@ -213,58 +181,35 @@ class LockstepTransport:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._progress: SimpleQueue[tuple[str, str]] = SimpleQueue()
         self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
         self._router: zmq.Socket[bytes] | None = None
         self._handler: RequestHandler | None = None
         self._barrier = _Barrier()
-        self._alive_s = time.monotonic()
-        self._both: zmq.Poller | None = None  # where there are datagrams too
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
-        """Start as `Transport.start` does."""
+        """Take the socket, and start the thread that stands in."""
         router.rcvtimeo = FETCH_MS
-        if handler.datagrams is not None:
-            self._both = zmq.Poller()
-            self._both.register(router, zmq.POLLIN)
-            self._both.register(handler.datagrams.fileno(), zmq.POLLIN)
         with self._lock:
             self._router, self._handler = router, handler
-        self._thread = threading.Thread(target=self._stand_in, name="rlenv-robot server", daemon=True)
-        self._thread.start()
+        self.reader.start(self._stand_in)
 
     def fetch(self) -> None:
         """Wait for one message, on the control thread."""
         with self._lock:
             handler = self._handler
             if handler is None:  # not started yet, or closed
-                self._over.wait(FETCH_MS / 1e3)
+                self.reader.over.wait(FETCH_MS / 1e3)
             elif handler.idle():  # the other thread may have handled a command just now
                 try:
-                    self._receive(handler)
+                    self._barrier.run(handler.receive)
                 except zmq.Again:
                     self._tell_all(handler)
                     self._barrier.run(handler.tick)
 
-    def _receive(self, handler: RequestHandler) -> None:
-        if self._both is None:
-            self._barrier.run(handler.receive)
-            return
-        ready = dict(self._both.poll(FETCH_MS))
-        if not ready:
-            raise zmq.Again
-        if len(ready) == 2 or self._router not in ready:  # first, so that other clients' messages can't keep it waiting
-            try:
-                handler.receive_datagram()
-            except Exception:
-                self._barrier.report()
-        if self._router in ready:
-            self._barrier.run(partial(handler.receive, zmq.NOBLOCK))
-
     def answer(self, request_id: RequestId, outcome: Outcome) -> None:
-        """Answer as `Transport.answer` does."""
+        """Send the outcome, and the progress that waits before it."""
         with self._lock:
             if self._handler is not None:  # None: closed although the robot had not returned in time
                 if not self._progress.empty():
@@ -272,24 +217,12 @@ class LockstepTransport:
                 self._barrier.run(partial(self._handler.answer, request_id, outcome))
 
     def tell(self, state: str, detail: str) -> None:
-        """Send as `Transport.tell` does."""
+        """Keep the progress until a thread has the socket."""
         self._progress.put((state, detail))
 
-    @property
-    def network_dead(self) -> bool:
-        """As `Transport.network_dead`."""
-        return self._thread is not None and not self._thread.is_alive() and not self._over.is_set()
-
-    @property
-    def silent_s(self) -> float:
-        """As `Transport.silent_s`."""
-        return time.monotonic() - self._alive_s
-
     def close(self) -> None:
-        """Close as `Transport.close` does."""
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
+        """End the thread, send what is left, and close the socket."""
+        self.reader.end()
         with self._lock:
             if self._router is not None and self._handler is not None:
                 self._tell_all(self._handler)
@@ -301,8 +234,8 @@ class LockstepTransport:
             self._barrier.run(partial(handler.tell, *self._progress.get()))
 
     def _stand_in(self) -> None:
-        while not self._over.wait(STAND_IN_S):
-            self._alive_s = time.monotonic()
+        while not self.reader.over.wait(STAND_IN_S):
+            self.reader.alive_s = time.monotonic()
             if not self._lock.acquire(blocking=False):
                 continue  # the control thread waits for messages
             try:

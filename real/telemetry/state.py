@@ -35,15 +35,19 @@ class Snapshot:
     """One message of telemetry.
 
     Attributes:
-        state: of the robot's life (`real.control.lifecycle.State`), with ``why``.
-        holder: who holds the lease, or None.
-        cadence: of the control loop, as `hal.clock.LoopTiming.to_dict`.
-        real_time: what the scheduler granted the loop, as a sentence.
-        late_commands: how many were refused because of their age.
-        sent_ns: robot's monotonic clock when it was sent.
-        sensors, applied, stamp_ns, faults: of the newest reading; empty and 0 before the first.
-        age_ns: sensor name -> age of its sample at ``stamp_ns``; a sensor that isn't listed is fresh.
-        status: all that the server tells of itself (`real.server.server.Server.about`), plain data.
+        state: of the robot's lifecycle (`real.control.lifecycle.State`).
+        why: the reason for which the robot is in that state.
+        holder: the name of the client that holds the lease, or None.
+        loop_timing: of the control loop, as `hal.clock.LoopTiming.to_dict`.
+        real_time: the priority that the scheduler granted the loop, as a sentence.
+        late_commands: the number of commands that were refused because of their age.
+        sent_ns: the server's monotonic clock when the message was sent, nanoseconds.
+        sensors: values of the newest reading, by sensor; empty before the first reading.
+        applied: values of the newest applied command, by field; empty before the first reading.
+        stamp_ns: of the newest reading, nanoseconds of the server's monotonic clock; 0 before the first one.
+        faults: of the newest reading.
+        age_ns: sensor name -> age of its sample at ``stamp_ns``, nanoseconds; a sensor that isn't listed is fresh.
+        status: the server's whole status (`real.server.server.Server.about`), plain data.
     """
 
     state: str

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from hal import SourceError
-from hal.frame_layout import reward_field
 from recorder.figures.plot import GOAL, MEASURED, PERSON, REWARD, Lines, pick_lines
 from recorder.figures.style import INK, QUIET, new_figure, tidy
+from recorder.frame_layout import reward_field
 from recorder.table.table import Table
 
 __all__ = ["NO_CLOCK_HZ", "Montage"]

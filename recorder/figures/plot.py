@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hal import Field, LogError, SourceError
-from hal.frame_layout import FrameLayout, reward_field
 from recorder.figures.style import BLUE, GREEN, INK, ORANGE, QUIET, RED, SHADE, new_figure, saved, tidy
+from recorder.frame_layout import FrameLayout, reward_field
 from recorder.images.images import Images
 from recorder.images.sources import ImageSources
 from recorder.table.pairing import UNPAIRED, pair_elements

@@ -39,7 +39,8 @@ def new_figure(width: float, height: float, *, constrained: bool = True, dpi: in
     """Return an empty figure that draws without a screen.
 
     Args:
-        width, height: inches.
+        width: inches.
+        height: inches.
         constrained: whether matplotlib places the axes.
         dpi: dots an inch.
 
@@ -61,8 +62,10 @@ def sheet(rows: int, columns: int, width: float, height: float, **options: Any) 
     """Return a figure and its axes, row by row, all in this module's look.
 
     Args:
-        rows, columns: numbers of axes.
-        width, height: inches.
+        rows: number of rows of axes.
+        columns: number of columns of axes.
+        width: inches.
+        height: inches.
         options: of matplotlib's ``Figure.subplots``, such as ``sharex``.
 
     Raises:

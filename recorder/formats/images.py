@@ -107,8 +107,8 @@ class Film:
     def encoded(self, run: Run, camera: str) -> list[bytes]:
         """Return the images of a run's T + 1 frames as JPEG or PNG: the recorded bytes, if they can be had."""
         source = self._sources.at(self._sources.where(run.episode))
-        kept = camera not in self.fields and self._filming.size is None
-        if source is not None and camera in source.cameras and kept:
+        unchanged = camera not in self.fields and self._filming.size is None
+        if source is not None and camera in source.cameras and unchanged:
             rows = np.asarray(self._table.rows).take(run.numbers)
             numbers = source.numbers(camera, rows, "latest", np.inf)
             stored = [None if number == MISSING else source.stored(camera, number) for number in numbers.tolist()]

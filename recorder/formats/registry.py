@@ -86,12 +86,12 @@ class Format:
         Raises:
             SourceError: the data set can't be read, or the format has no such option.
         """
-        given = {name: value for name, value in options.items() if value is not None}
-        episodes = None if "episodes" in self.options else given.pop("episodes", None)
-        if unknown := given.keys() - set(self.options):
+        chosen = {name: value for name, value in options.items() if value is not None}
+        episodes = None if "episodes" in self.options else chosen.pop("episodes", None)
+        if unknown := chosen.keys() - set(self.options):
             allowed = f"its options are {', '.join(self.options)}" if self.options else "it has no options"
             raise SourceError(f"{path}: format {self.name!r} has no option {', '.join(sorted(unknown))}; {allowed}")
-        table = self._load(path, given)
+        table = self._load(path, chosen)
         if label_file(path).is_file():
             table = replace(table, episodes=labelled(path, table.episodes))
         if isinstance(episodes, Sequence):
@@ -231,7 +231,7 @@ def read_any(path: Path, **options: object) -> Table | None:
 
 
 def layouts() -> list[str]:
-    """Return how the data sets of each format look, for messages."""
+    """Return a description of the files of each format, for messages."""
     return [entry.looks for entry in _loaded() if entry.looks]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hal import SourceError, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
 from recorder.table.memory import RowSpool
 from recorder.table.table import ImageOpener, Table
@@ -49,13 +49,14 @@ NO_REWARDS = "no rewards were recorded, reward is NaN; give a task that computes
 
 @dataclass(frozen=True)
 class Run:
-    """T steps that followed one another without a break.
+    """Hold T steps that followed one another without a break.
 
     Attributes:
         info: what the table knows of the episode.
         observed: (T + 1,) frame rows with the observations: before every step, and after the last.
         came: (T,) frame rows with what led to the next frame: action, reward, flags.
-        terminated, truncated: how the run ended; exactly one is true.
+        terminated: whether the task ended the run.
+        truncated: whether anything else ended it; exactly one of both is true.
         episode: the episode's index in the table.
         numbers: (T + 1,), the numbers of the rows ``observed`` in the table.
     """
@@ -215,7 +216,9 @@ class EpisodeSpool:
 
         Args:
             infos: of the episodes, in their order.
-            origin, notes, open_images: as in `Table`.
+            origin: as in `Table`.
+            notes: as in `Table`.
+            open_images: as in `Table`.
         """
         if self._stops and not self._rewarded:
             notes = [*notes, NO_REWARDS]

@@ -14,7 +14,7 @@ import foxglove
 from foxglove.mcap import MCAPCompression, MCAPWriteOptions
 
 from hal import Image, LogError
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict, JsonObject, to_json
 from recorder.log.chain import Chain
 from recorder.log.image_codec import encoded
@@ -279,12 +279,12 @@ class LogFile:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("xb", buffering=0)
             self._sync_folder(folder)
-        except FileExistsError:
-            raise LogError(
-                f"{self.path} is there already and logs are never overwritten; "
-                f"use another folder, or one from recorder.log.writer.new_run({str(folder.parent)!r})"
-            ) from None
         except OSError as error:
+            if self.path.exists() and isinstance(error, FileExistsError):
+                raise LogError(
+                    f"{self.path} is there already and logs are never overwritten; "
+                    f"use another folder, or one from recorder.log.writer.new_run({str(folder.parent)!r})"
+                ) from None
             raise LogError(f"no log can be written in {folder}: {error}; use another folder") from error
         if chain is not None:
             chain.begin(self.path)
@@ -318,7 +318,7 @@ class LogFile:
             self._chain.add(data)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Move as a file does; the MCAP library asks for the position."""
+        """Move to an offset, and return it; the MCAP library asks for the position."""
         return self._file.seek(offset, whence)
 
     def flush(self) -> None:

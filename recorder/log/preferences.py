@@ -42,7 +42,8 @@ class Judgement:
     """A person's answer.
 
     Attributes:
-        left, right: the episodes as the person saw them.
+        left: the episode that the person saw on the left.
+        right: the episode that the person saw on the right.
         choice: one of `CHOICES`.
         who: the person.
         wall_ns: when, nanoseconds since 1970.
@@ -59,8 +60,9 @@ class Votes(NamedTuple):
     """The answers of all people on two episodes, without those who could not say.
 
     Attributes:
-        first, second: how many prefer the one or the other.
-        equal: how many find both as good.
+        first: number of people who prefer the first episode.
+        second: number of people who prefer the second episode.
+        equal: number of people who find both equally good.
     """
 
     first: int = 0
@@ -69,7 +71,7 @@ class Votes(NamedTuple):
 
     @property
     def controversy(self) -> float:
-        """The dispute, 0 to 1: 0 if all people agree on one of the two or nobody voted, 1 if as many prefer each."""
+        """The disagreement: 0 if all people agree on one of the two or nobody voted, 1 if as many prefer each."""
         count = sum(self)
         return 1.0 - abs(self.first - self.second) / count if count else 0.0
 
@@ -78,7 +80,8 @@ def add_judgement(left: EpisodeId, right: EpisodeId, choice: Choice, who: str, n
     """Add a person's answer; it is on the disk when this returns.
 
     Args:
-        left, right: two different episodes; whether their runs have them is not checked.
+        left: an episode; whether its run has it is not checked.
+        right: another episode.
         choice: one of `CHOICES`.
         who: the person.
         now_ns: wall clock; by default now.
@@ -123,7 +126,7 @@ def read_judgements(runs: Iterable[str | Path]) -> list[Judgement]:
     Raises:
         LogError: a file exists and can't be opened.
     """
-    found = []
+    judgements = []
     for run in dict.fromkeys(str(Path(run).resolve()) for run in runs):
         path = _file(Path(run))
         for entry in read_lines(path):
@@ -133,8 +136,8 @@ def read_judgements(runs: Iterable[str | Path]) -> list[Judgement]:
             except (ValueError, KeyError, TypeError):
                 continue
             if choice in CHOICES and left != right:
-                found.append(Judgement(left, right, choice, who, wall_ns))
-    return sorted(found, key=lambda one: one.wall_ns)
+                judgements.append(Judgement(left, right, choice, who, wall_ns))
+    return sorted(judgements, key=lambda one: one.wall_ns)
 
 
 def _read(stored: Mapping[str, Any], folder: Path) -> EpisodeId:

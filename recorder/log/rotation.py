@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hal import Image, LogError
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonObject, to_json
 from recorder.log.chain import Chain
 from recorder.log.mcap_writer import McapWriter
@@ -26,7 +26,8 @@ class Limits:
     """The largest sizes of a log.
 
     Attributes:
-        file_bytes, file_s: a file is followed by the next one soon after it has this size or this age.
+        file_bytes: size of a file at which the next one begins.
+        file_s: age of a file, in seconds, at which the next one begins.
         run_bytes: size of the whole run at which recording stops; None: only the disk counts.
         reserve_bytes: bytes of the disk that are left free.
     """

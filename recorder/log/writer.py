@@ -15,7 +15,7 @@ from types import TracebackType
 import numpy as np
 
 from hal import Image, LogError, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonObject, to_json
 from recorder.log.image_codec import check_image
 from recorder.log.ros2 import HEADER, note

@@ -83,7 +83,8 @@ def open_mcap(path: Path, start: int = 0, topics: Mapping[int, str] | None = Non
 
     Args:
         path: the file.
-        start, topics: see `McapReader`.
+        start: see `McapReader`.
+        topics: see `McapReader`.
 
     Raises:
         LogError: the file can't be read, or is no MCAP file.
@@ -206,17 +207,17 @@ class McapReader:
 
         A record that was written twice is taken from its copy if the copy's checksum is right.
         """
-        found: dict[str, dict[str, str]] = {}
+        records: dict[str, dict[str, str]] = {}
         for record in self.records:
             metadata = self._walked.metadata(record) if record.kind == Opcode.METADATA else None
             if metadata is None:
                 continue
             name, texts = metadata.name, dict(metadata.metadata)
             if not name.startswith(COPY):
-                found.setdefault(name, texts)
+                records.setdefault(name, texts)
             elif (whole := verified(texts)) is not None:
-                found[name.removeprefix(COPY)] = whole
-        yield from ((name, texts) for name, texts in found.items() if name.startswith(begins))
+                records[name.removeprefix(COPY)] = whole
+        yield from ((name, texts) for name, texts in records.items() if name.startswith(begins))
 
     def _stream(self, record: Record) -> ReadDataStream:
         return ReadDataStream(BytesIO(self._data[record.start : record.stop]))
@@ -321,7 +322,8 @@ class McapReader:
 
         Args:
             number: the chunk's, as in `ChunkMessages.number`.
-            start, stop: offsets in the decompressed chunk.
+            start: offset of the first byte in the decompressed chunk.
+            stop: offset behind the last byte.
 
         Raises:
             ValueError: the chunk is damaged; the decoders raise errors of their own, too.

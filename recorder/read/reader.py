@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hal import Image, LogError, RobotError, Spec
-from hal.frame_layout import FrameLayout, used_field
+from recorder.frame_layout import FrameLayout, used_field
 from recorder.json_data import JsonObject, from_json
 from recorder.log.ros2 import read_compressed_image
 from recorder.log.streams import Stream

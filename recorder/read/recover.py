@@ -40,7 +40,8 @@ class Recovered:
 
     Attributes:
         run: the run's folder.
-        rows, episodes: how many can be read.
+        rows: number of rows that can be read.
+        episodes: number of episodes that can be read.
         repaired: names of the files that were written anew; the old files are beside them, ending in ``.torn``.
         lost: what is lost, a sentence each.
         added: number of rows that came from the tail.

@@ -45,7 +45,8 @@ class Verification:
         run: the run's folder.
         identifier: of the run, as its chain's first line has it. A run that was put in this one's place has another.
         digest: of the chain's last line that has one, 64 hexadecimal digits; it stands for all bytes that are covered.
-        covered, uncovered: bytes of the files that the chain covers, and that it does not.
+        covered: bytes of the files that the chain covers.
+        uncovered: bytes of the files that it does not cover.
         ended: whether the chain has its end, as the chain of a log that was closed.
         keys: public keys whose owners signed the digest, 64 hexadecimal digits each.
         findings: every difference, a sentence each.
@@ -160,7 +161,7 @@ def annotation_keys(run: Path, digest: str) -> dict[str, tuple[str, ...]]:
     """
     files = [run / name for name in ANNOTATIONS if (run / name).exists()]
     lines = read_lines(run / SIGNATURES) if files else []
-    found = {}
+    keys_by_file = {}
     for file in files:
         expected = _annotation(file, digest)
         content = _ANNOTATION_FORMAT + signing.canonical(expected)
@@ -170,8 +171,8 @@ def annotation_keys(run: Path, digest: str) -> dict[str, tuple[str, ...]]:
             if isinstance(signature, dict) and line == {**expected, "signature": signature}:
                 with suppress(ValueError):
                     keys[signing.verify(content, signature)] = None
-        found[file.name] = tuple(keys)
-    return found
+        keys_by_file[file.name] = tuple(keys)
+    return keys_by_file
 
 
 def _annotation(file: Path, digest: str) -> JsonDict:
@@ -220,7 +221,11 @@ class _Lines:
     Attributes:
         links: length in bytes and SHA-256 of each piece of a file, in order, by the file's name.
         recovered: length and SHA-256 of each file that a recovery wrote anew, by name.
-        identifier, digest, ended, keys, findings: as `Verification` has them.
+        identifier: as in `Verification`.
+        digest: as in `Verification`.
+        ended: as in `Verification`.
+        keys: as in `Verification`.
+        findings: as in `Verification`.
     """
 
     def __init__(self, run: Path) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
 from recorder.read.scan import LoggedEpisode
 
@@ -36,7 +36,10 @@ class Split(NamedTuple):
     """The episodes in rows, which were left unchanged.
 
     Attributes:
-        starts, stops, episodes, notes: as in `Segments`.
+        starts: as in `Segments`.
+        stops: as in `Segments`.
+        episodes: as in `Segments`.
+        notes: as in `Segments`.
         mends: index -> the row that belongs there in place of the recorded one.
     """
 

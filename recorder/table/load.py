@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hal import LogError, SourceError, SpecMismatch
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.labels import labelled
 from recorder.names import LOG_NAME, TABLE_FOLDER
 from recorder.read.reader import LogReader
@@ -192,9 +192,9 @@ def _opened(log: Path, cache: Path | None, index: RunIndex | None) -> _Run:
     signed = claims_signature(log.parent)
     if signed:
         index = None  # it lies beside the runs, where others may write
-    known = None if index is None else index.get(log)
-    if known is not None:
-        return _Run(known[0], log.parent, known[1], signed)
+    indexed = None if index is None else index.get(log)
+    if indexed is not None:
+        return _Run(indexed[0], log.parent, indexed[1], signed)
     stamps = stamps_of(log) if index is not None else {}
     layout, folder, table = _built(log, cache)
     if not isinstance(table, TableCache):

@@ -119,7 +119,7 @@ _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
 @contextmanager
 def scratch_folder(folder: Path | None) -> Iterator[None]:
-    """Let spools that are made inside the block lie in this folder; None keeps the system's folder for such files."""
+    """Put the files of spools that are made inside the block into this folder; None keeps the folder as it is."""
     token = _scratch.set(folder if folder is not None else _scratch.get())
     try:
         yield

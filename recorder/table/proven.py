@@ -76,11 +76,11 @@ def own_folder(cache: Path | None) -> Path | None:
 
 def stamps_of(run: Path, files: Mapping[int, Path]) -> Stamps:
     """Return size, times and inode of a run's log files and chain: they differ once somebody wrote to one of them."""
-    found = {}
+    stamps = {}
     for path in (*files.values(), run / CHAIN):
         status = path.stat()
-        found[path.name] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev]
-    return found
+        stamps[path.name] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev]
+    return stamps
 
 
 def known_proof(run: Path, files: Mapping[int, Path], cache: Path | None) -> Proof | None:

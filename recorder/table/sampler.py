@@ -82,9 +82,9 @@ def advantages(transitions: Transitions, discount: float) -> np.ndarray:
     for begin in range(0, len(to_go), _BLOCK):
         part = to_go[begin : begin + _BLOCK]
         time, episode = _times(transitions, begin, len(part))
-        known = np.isfinite(transitions.returns)[episode]
-        count += np.bincount(time, known, longest)
-        total += np.bincount(time, np.where(known, part, 0.0), longest)
+        has_return = np.isfinite(transitions.returns)[episode]
+        count += np.bincount(time, has_return, longest)
+        total += np.bincount(time, np.where(has_return, part, 0.0), longest)
     mean = total / np.maximum(count, 1)
     for begin in range(0, len(to_go), _BLOCK):
         part = to_go[begin : begin + _BLOCK]

@@ -13,8 +13,9 @@ class Selection:
     """Positions in rising order, 16 bytes for each run of neighbours.
 
     Args:
-        first, stop: (R,) int64: run r has the positions ``first[r]`` up to, not including, ``stop[r]``. Runs rise and
-            don't overlap; empty ones are left out, and runs that touch are joined.
+        first: (R,) int64, the first position of each run. Runs rise and don't overlap; empty ones are left out, and
+            runs that touch are joined.
+        stop: (R,) int64, the position behind the last one of each run.
     """
 
     def __init__(self, first: np.ndarray, stop: np.ndarray) -> None:
@@ -87,7 +88,8 @@ class Selection:
         """Return which of other runs have a position of the set, (E,) bool.
 
         Args:
-            first, stop: (E,), the other runs; they may be empty, and lie in any order.
+            first: (E,), the first position of each other run; runs may be empty, and lie in any order.
+            stop: (E,), the position behind the last one of each.
         """
         before = np.searchsorted(self.stop, first, side="right")  # runs that end at the latest where the other begins
         return np.asarray((before < np.searchsorted(self.first, stop, side="left")) & (first < stop))

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from hal import RobotError
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict, JsonObject
 from recorder.names import file_stamps, files_of
 from recorder.read.scan import Scan, edge
@@ -83,7 +83,9 @@ class TableCache:
         path: the file of rows.
         rows: the number of rows.
         tail: the row where the last episode begins; all rows before it are final.
-        bounds, episodes, notes: (start, stop), infos and notes of the final episodes.
+        bounds: (start, stop) of each final episode.
+        episodes: the infos of the final episodes.
+        notes: the notes on the final episodes.
         scan: how far the log was read.
         last: the last episode, its indices counted from ``tail``.
         sums: checksum of each block of rows, as they were saved; while the table grows, of those that are final.
@@ -328,27 +330,27 @@ class RunIndex:
     def get(self, log: Path) -> tuple[FrameLayout, StoredTable] | None:
         """Return the table of a run, or None if it is not known or has changed."""
         name = os.path.abspath(log)
-        known = self._runs.get(name)
-        if known is None:
+        entry = self._runs.get(name)
+        if entry is None:
             return None
         try:
-            rows, layout = Path(known["path"]), self._layouts[known["layout"]]
-            if stamps_of(log) != known["stamps"] or _stamp_of(rows) != known["stamp"]:
+            rows, layout = Path(entry["path"]), self._layouts[entry["layout"]]
+            if stamps_of(log) != entry["stamps"] or _stamp_of(rows) != entry["stamp"]:
                 return None
-            bounds, kind = np.array(known["bounds"], np.int64).reshape(-1, 2), layout.spec.row_dtype
+            bounds, kind = np.array(entry["bounds"], np.int64).reshape(-1, 2), layout.spec.row_dtype
             mends = {
                 int(index): np.frombuffer(base64.b64decode(row), kind).reshape(())
-                for index, row in known["mends"].items()
+                for index, row in entry["mends"].items()
             }
             segments = Segments(
                 np.zeros(0, kind),
                 bounds[:, 0].copy(),
                 bounds[:, 1].copy(),
-                tuple(known["episodes"]),
-                tuple(known["notes"]),
+                tuple(entry["episodes"]),
+                tuple(entry["notes"]),
             )
             self._seen.add(name)
-            return layout, StoredTable(rows, known["rows"], segments, mends)
+            return layout, StoredTable(rows, entry["rows"], segments, mends)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
 from recorder.log.preferences import EpisodeId
 
@@ -39,7 +39,8 @@ class Table:
     Attributes:
         layout: what a row is made of; ``layout.spec.row_dtype`` is the rows' dtype.
         rows: shape (R,), structured, perhaps memory-mapped; read-only by convention.
-        starts, stops: shape (E,), int64: episode e is ``rows[starts[e]:stops[e]]``, T + 1 frames.
+        starts: shape (E,), int64: episode e is ``rows[starts[e]:stops[e]]``, T + 1 frames.
+        stops: shape (E,), int64.
         episodes: one mapping of plain data for each episode: ``env_id``, ``goal`` (name -> list), ``seed``, ``task``,
             ``policy``, ``source`` (expert, random, ...), ``end`` (why it ended), ``verdict``, ... where known.
         origin: the path that the table was read from, for messages and to find its images.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, MASK_PREFIX, reward_field
+from recorder.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, MASK_PREFIX, reward_field
 from recorder.table.memory import expect_random_reads, mapped_array
 from recorder.table.transitions import Transitions
 

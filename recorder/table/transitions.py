@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hal.frame_layout import reward_field
 from hal.spec import Spec
+from recorder.frame_layout import reward_field
 from recorder.read.npz import read_npz
 from recorder.table.table import Table
 
@@ -64,7 +64,8 @@ class Transitions:
     Attributes:
         table: the table.
         stretches: the unbroken runs of transitions in the table.
-        first, last: (E,), int64: episode e has the positions ``first[e]`` up to, not including, ``last[e]``.
+        first: (E,) int64, the first position of each episode.
+        last: (E,) int64, the position behind the last one of each episode.
     """
 
     table: Table
@@ -221,7 +222,10 @@ class Places(NamedTuple):
 
     Attributes:
         row: int64, of the observation; the next one is ``row + 1``.
-        episode, done, terminated, truncated: int32.
+        episode: int32.
+        done: int32.
+        terminated: int32.
+        truncated: int32.
     """
 
     row: np.ndarray
@@ -312,7 +316,10 @@ class Stretches(NamedTuple):
     Attributes:
         first: (S + 1,) int64: stretch s has the positions ``first[s]`` up to, not including, ``first[s + 1]``.
         row: (S,) int64, the row of its first transition.
-        episode, done, terminated, truncated: (S,) int32; the flags are of its last transition.
+        episode: (S,) int32.
+        done: (S,) int32, of its last transition.
+        terminated: (S,) int32, of its last transition.
+        truncated: (S,) int32, of its last transition.
     """
 
     first: np.ndarray

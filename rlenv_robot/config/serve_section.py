@@ -5,8 +5,9 @@ It imports no package of the project, so that the help of ``serve`` is quick.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Gt, Interval
 
@@ -30,7 +31,6 @@ class ServeSection:
         telemetry_hz: messages of telemetry a second.
         pictures: the endpoint of the cameras' images; empty is any free port beside the address.
         stop: the endpoint for stops alone; empty is any free port beside the address.
-        datagrams: steps may come by UDP too, at the port number of ``address``.
         loop_hz: rate of the robot's own loop, a whole multiple of the control rate; 0 is the control rate itself.
         watchdog_s: longest silence of the client before the robot holds, seconds.
         max_command_age_s: commands that were sent longer ago are refused, seconds.
@@ -53,7 +53,6 @@ class ServeSection:
     telemetry_hz: _Positive = 20.0
     pictures: str = ""
     stop: str = ""
-    datagrams: bool = True
     loop_hz: _NotNegative = 0.0
     watchdog_s: _Positive = 0.2
     on_silence: Literal["hold", "damp", "park"] = "hold"
@@ -65,3 +64,7 @@ class ServeSection:
     record: str = ""
     record_mib: _Count = 0
     record_required: bool = False
+
+    removed: ClassVar[Mapping[str, str]] = {
+        "datagrams": "is gone, remove it: steps go by ZeroMQ alone, which now sends a step again whose answer is late"
+    }

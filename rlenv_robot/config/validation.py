@@ -94,7 +94,10 @@ def _mistake(kind: type, error: ErrorDetails, file: str) -> ProfileError:
         field, _, problem = str(limits["error"]).partition(" ")
         return ProfileError(file, f"{key}.{field}" if key else field, problem)
     if code in ("unexpected_keyword_argument", "extra_forbidden"):
-        fields = dataclasses.fields(_type_at(kind, place[:-1]))
+        section = _type_at(kind, place[:-1])
+        if (removed := getattr(section, "removed", {}).get(place[-1])) is not None:
+            return ProfileError(file, key, removed)
+        fields = dataclasses.fields(section)
         allowed = [field.name for field in fields if not field.metadata.get("internal")]
         near = difflib.get_close_matches(str(place[-1]), allowed, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, MASK_PREFIX, reward_field
+from recorder.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, MASK_PREFIX, reward_field
 from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import is_success
 from recorder.table.memory import chosen_scratch, scratch_folder

@@ -126,7 +126,8 @@ def near(rows: np.ndarray, spec: Spec, prefix: str, values: FieldValues, toleran
 
     Args:
         rows: frame rows, (B,).
-        spec, prefix: the group of fields (``observation``).
+        spec: the fields of a group.
+        prefix: the group's name, such as ``observation``.
         values: field -> value; fields that are left out don't count.
         tolerance: a number, or a mapping from field to number; a field that is left out must be equal, as a text must.
 

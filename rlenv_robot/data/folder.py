@@ -45,7 +45,8 @@ def read_folder(
         cache: where tables are kept that can't lie beside their data, or do not fit into memory; None takes the
             system's folder for such files.
         episodes: numbers of the episodes to read; None reads all.
-        world, preferred: which of our own runs to read, see `recorder.table.load.load_runs`.
+        world: of our own runs to read, see `recorder.table.load.load_runs`.
+        preferred: of our own runs to read, see `recorder.table.load.load_runs`.
         robot: the robot that mapped columns are of: its fields give their units, signs and ranges.
         options: of the data's format, such as ``units`` and ``calibration`` of a LeRobot data set; None is not given.
 
@@ -121,8 +122,8 @@ def _nothing(folder: Path) -> str:
     """Return why a folder holds no data that can be read."""
     if (pointer := find_git_lfs(folder)) is not None:
         return f"{folder} holds no data that can be read: {pointer} is a Git LFS pointer; run `git lfs pull` there"
-    there = sorted(child.name for child in folder.iterdir())
-    listed = ", ".join(there[:_LISTED]) + (", ..." if len(there) > _LISTED else "")
+    names = sorted(child.name for child in folder.iterdir())
+    listed = ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
     return f"{folder} holds no data that can be read; looked for {_known()}; found {listed or 'nothing'}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hal.frame_layout import BEHAVIOUR_PREFIX
+from recorder.frame_layout import BEHAVIOUR_PREFIX
 from recorder.table.training_rows import TrainingRows
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.options import CheckedOptions

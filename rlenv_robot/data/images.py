@@ -29,8 +29,13 @@ class ImageChoice:
 
     Attributes:
         cameras: their names; empty for all.
-        crop, size, order, layout, cache_bytes: as for `recorder.images.images.Images`.
-        how, max_age_s: as for `recorder.images.images.Images.at`.
+        crop: as for `recorder.images.images.Images`.
+        size: as for `recorder.images.images.Images`.
+        order: as for `recorder.images.images.Images`.
+        layout: as for `recorder.images.images.Images`.
+        cache_bytes: as for `recorder.images.images.Images`.
+        how: as for `recorder.images.images.Images.at`.
+        max_age_s: as for `recorder.images.images.Images.at`.
         stack: frames in a stack; None takes the batch's own ``stack``.
         missing: ``mask`` gives a black image where there is none, ``error`` refuses the batch.
         next: whether the next observation's images are wanted too.

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from hal import Field, IllegalAction, SourceError, Spec
-from hal.frame_layout import EXTRA_PREFIX, FrameLayout, reward_field
 from recorder.formats.runs import NO_REWARDS
+from recorder.frame_layout import EXTRA_PREFIX, FrameLayout, reward_field
 from recorder.json_data import JsonDict, JsonObject
 from recorder.table.memory import RowSpool
 from recorder.table.table import Table

@@ -420,7 +420,8 @@ class PreferencePair(TypedDict):
     """Two trajectories, Table 6 each, of which the first is preferred.
 
     Attributes:
-        chosen, rejected: the one that is preferred, and the other.
+        chosen: the trajectory that is preferred.
+        rejected: the other trajectory.
         margin: by how much; above 0.
     """
 

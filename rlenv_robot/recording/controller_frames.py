@@ -9,7 +9,7 @@ import numpy as np
 
 from hal import Field, RobotSpec, RobotState, Spec, StreamSpec
 from hal.clock import EDGES_MS
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
 from recorder.log.writer import LogWriter
 
@@ -67,7 +67,8 @@ class AnsweredOrder(NamedTuple):
         at_ns: time of the answer on this machine's monotonic clock.
         wall_ns: the same time on the wall clock.
         number: of the order, in its client's session.
-        sent_ns, came_ns: when the client says that it sent the order, and when it came, on the monotonic clock.
+        sent_ns: time at which the client says that it sent the order, on the monotonic clock.
+        came_ns: time at which the order came, on the monotonic clock.
         reading_ns: stamp of the reading that answered it; 0: it was refused.
         row: the frame's row (`FramePacker`); None if the order was refused.
         begun: for a reset, what is known of the episode that it begins; None for a command.

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from hal import Image, LogError, SampleSink, Spec, Streaming
-from hal.frame_layout import (
+from recorder.frame_layout import (
     BEHAVIOUR_PREFIX,
     EXTRA_PREFIX,
     MASK_PREFIX,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hal import Field, Image, Spec
-from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, FrameLayout, reward_field
+from recorder.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, FrameLayout, reward_field
 from recorder.json_data import JsonObject
 from rlenv_robot.tables import Reward
 

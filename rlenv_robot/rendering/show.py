@@ -369,7 +369,8 @@ def show(
     """Show the state of a world with what the agent saw, or a recorded episode.
 
     Args:
-        env_id, frame_no: of the environment.
+        env_id: of the environment.
+        frame_no: of the environment.
         world: to show.
         timestep: its last; None before the first reset.
         error: of the last step, if it was refused.

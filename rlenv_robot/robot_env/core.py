@@ -12,10 +12,10 @@ import numpy as np
 
 from hal import Field, IllegalAction, Robot, RobotError, RobotState, SampleSink, Spec, StreamSpec, Violation
 from hal.field import JsonDict
-from hal.frame_layout import FrameLayout
 from hal.reset.confirmation import Answer, ResetConfirmation, VerdictRequest
 from hal.reset.record import ResetRecord
 from hal.wrapper import RobotWrapper
+from recorder.frame_layout import FrameLayout
 from rlenv_robot.robot_models import RobotModel, robot_model_of
 from rlenv_robot.tables import ExtraInfo, FieldValues, Options, Reward, check_options
 from rlenv_robot.tasks.agents import map_reward

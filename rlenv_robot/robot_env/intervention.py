@@ -10,7 +10,7 @@ import numpy as np
 
 from hal import Spec, SpecError
 from hal.field import JsonDict
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.task import Arrays

@@ -254,7 +254,6 @@ def _assemble(profile: Profile, robot: Robot | None, log: ControllerLog | None) 
         telemetry_hz=section.telemetry_hz,
         images=section.pictures or _free_port_beside(section.address),
         stop=section.stop or None,
-        datagrams=section.datagrams,
     )
     served = _wrap(hardware, profile, report, cameras, None if log is None else log.wrap)
     server = Server(served, settings, cameras=cameras, observer=log)

@@ -256,8 +256,9 @@ class EpisodeRules:
         """Judge a step.
 
         Args:
-            before, after: sensor -> value, (..., n), read before and after the step.
+            before: sensor -> value, (..., n), read before the step.
             action: name -> value, (..., n).
+            after: sensor -> value, (..., n), read after the step.
             goal: name -> value, (..., n), broadcast against the readings.
             step_no: int, (...), the number of the step in its episode, from 1.
             failed: bool, (...), where the robot reports a fault or the physics failed: a truncation, whatever the task

@@ -9,7 +9,7 @@ import numpy as np
 
 from hal import Field, IllegalAction, Spec, Violation
 from hal.field import JsonDict
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from rlenv_robot.tables import ExtraInfo, Options, check_options
 from rlenv_robot.world import ACTION_MASK, EnvDescription, TimeStep, TurnBasedWorld, first_part
 
@@ -33,7 +33,7 @@ def neighbours(point: int, size: int) -> list[int]:
 
 
 def group_at(stones: np.ndarray, point: int, size: int) -> Group:
-    """Return the group that ``point`` belongs to; of an empty point, the liberties are the stones around.
+    """Return the group that ``point`` belongs to. For an empty point, the second set holds the stones around its area.
 
     Args:
         stones: shape (size * size,).

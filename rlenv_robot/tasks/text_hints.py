@@ -78,7 +78,7 @@ class HasPlaces(Protocol):
     def place_position(
         self, number: int, sensors: Mapping[str, np.ndarray], goal: Mapping[str, np.ndarray]
     ) -> np.ndarray:
-        """Return where the middle of a thing is that was put at a place, metres, shape (3,).
+        """Return the position that the middle of a thing has at a place, metres, shape (3,).
 
         Args:
             number: of the place.

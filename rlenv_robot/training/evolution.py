@@ -43,7 +43,8 @@ class Generation:
 
     Attributes:
         number: counted from 0.
-        best, median: the best and the median score.
+        best: the best score.
+        median: the median score.
         mean: mean of the distribution of candidates, shape (n,).
         elapsed_s: time since the start, seconds.
         share: share of the search that is done, 0 to 1, by generations or by seconds.

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from hal import BatchState, RobotSpec, SourceError, Spec
-from hal.frame_layout import EXTRA_PREFIX, reward_field
+from recorder.frame_layout import EXTRA_PREFIX, reward_field
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions
 from rlenv_robot.tables import step_extra_of

@@ -141,7 +141,7 @@ class VectorEnvironment(BatchEnvironment):
 
     @property
     def autoreset(self) -> Autoreset:
-        """The time at which an environment begins its next episode."""
+        """The setting that says when an environment whose episode ended begins its next one."""
         return self._autoreset
 
     @property
@@ -351,8 +351,9 @@ class VectorEnvironment(BatchEnvironment):
 
         Args:
             extra: its ``extra_info``.
-            terminated, truncated: bool, (N,), of the episodes that end with this frame, even where the next one began
+            terminated: bool, (N,), of the episodes that the task ends with this frame, even where the next one began
                 within the step. An episode that ended before and is still over keeps its flag by itself.
+            truncated: bool, (N,), of the episodes that end otherwise with this frame, likewise.
         """
         assert self._batch_state is not None
         observation = self.task.observe(self._batch_state.sensors, self._goal)
@@ -399,7 +400,7 @@ class VectorEnvironment(BatchEnvironment):
         """Go on from an earlier moment, of these environments or of others made alike.
 
         Args:
-            snapshot: of as many as there are ids, in their order; or of one, for all of them.
+            snapshot: of as many environments as there are ids, in their order; or of one, from which all go on.
             ids: rising numbers of some; None is all, which also brings back the seed of later episodes.
 
         Returns:
@@ -457,9 +458,13 @@ class VectorSnapshot(Portable):
     Attributes:
         batch: of the robots (`sim.snapshot.BatchSnapshot`).
         seed: of all randomness.
-        episodes, frame_no, over: count of episodes, number of the frame, and whether the episode had ended, (n,).
+        episodes: count of episodes, (n,).
+        frame_no: number of the frame, (n,).
+        over: whether the episode had ended, (n,).
         terminated: where it had ended, whether by the task (``terminated``) or else (``truncated``), bool (n,).
-        goal, sensors, applied: name -> (n, ...), of the episode and of the last reading.
+        goal: name -> (n, ...), of the episode.
+        sensors: name -> (n, ...), of the last reading.
+        applied: name -> (n, ...), of the last reading.
         task: whose environments they are.
         recent: name -> (n, ...), the metrics of the last readings, of an `AveragedTask` alone.
     """

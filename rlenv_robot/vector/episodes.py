@@ -80,12 +80,12 @@ class BatchEnvironment:
 
     @property
     def observation(self) -> Spec:
-        """Of one environment, without the leading axis."""
+        """The description of one environment's observation, without the leading axis."""
         return self.task.observation
 
     @property
     def action(self) -> Spec:
-        """Of one environment, without the leading axis."""
+        """The description of one environment's action, without the leading axis."""
         return self.task.action
 
     def on_arrays(self, function: Callable[P, Any]) -> Callable[P, Any]:

@@ -278,7 +278,8 @@ class _Pieces:
 
         Args:
             data: with the poses of the geoms.
-            outside, inside: middle and half size of each box, (n, 2, 3).
+            outside: middle and half size of each outer box, (n, 2, 3).
+            inside: middle and half size of each inner box, (n, 2, 3).
             numbers: the distances, numbered box by box: ``box * pieces + piece``, ascending.
         """
         if len(numbers) <= _FEW:

@@ -49,7 +49,8 @@ class Actuator:
         name: the name of the actuator, otherwise of its joint, otherwise ``actuator_<number>``.
         kind: the command field of the actuator.
         column: the index of its control in ``ctrl``.
-        low, high: the range of the control; infinite where the control has no range.
+        low: lower end of the control's range; infinite where the control has none.
+        high: upper end, likewise.
         qpos: the index of the joint in ``qpos`` for a position servo, otherwise None.
     """
 

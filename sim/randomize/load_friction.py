@@ -41,7 +41,8 @@ class Term(NamedTuple):
     Attributes:
         field: name of its array beside the model's fields, (num, nv).
         default: value of a joint for which it is not given.
-        lowest, highest: the values that are allowed.
+        lowest: lowest value that is allowed.
+        highest: highest value that is allowed.
         problem: why a higher one is not.
     """
 
@@ -157,7 +158,9 @@ class LoadFriction:
         """Set the friction from now on.
 
         Args:
-            qpos, qvel, ctrl: state and controls of all simulations, (num, ...).
+            qpos: positions of all simulations, (num, nq).
+            qvel: velocities of all simulations, (num, nv).
+            ctrl: controls of all simulations, (num, nu).
             bias: torque against gravity and inertia, ``qfrc_bias`` of MuJoCo, (num, nv); None with ``load_friction``
                 alone, which does not depend on it.
         """

@@ -384,7 +384,8 @@ class Target:
         index: indices into the flattened field.
         sign: -1 where the model keeps the negative of the number that the path names.
         followers: (field, indices) of numbers that keep their ratio to the target, as an inertia does to its mass.
-        lowest, highest: the range in which the numbers must stay.
+        lowest: lower end of the range in which the numbers must stay.
+        highest: upper end of that range.
     """
 
     name: str

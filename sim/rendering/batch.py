@@ -32,7 +32,8 @@ class BatchRenderer:
     Args:
         sim_model: the robot to draw.
         cameras: the names of cameras of the model, at least one.
-        width, height: the size of the images, pixels.
+        width: of the images, pixels.
+        height: of the images, pixels.
         threads: number of threads that draw, at most 8; 0 is one for each logical CPU. Without OpenGL one thread draws,
             since rays are already shared between all CPUs.
 

@@ -87,7 +87,8 @@ def sky_is_hidden(
     plane, all other rays do. The depths of the rays, too, have their extremes in the corners.
 
     Args:
-        model, data: the model and its state, with positions up to date.
+        model: the model.
+        data: its state, with positions up to date.
         scene: the scene after `mujoco.mjv_updateScene`. It has two eyes; the image is seen from between them.
         aspect: width of the image over its height.
         geoms: the planes to test, from `grounds`.

@@ -12,7 +12,7 @@ from typing import Any
 from hal.robots.go2 import FEET
 from hal.robots.so101 import JOINTS
 
-__all__ = ["Variation", "arm_variation", "cube_tag_timing", "go2_variation", "so101_cube_variation", "so101_variation"]
+__all__ = ["Variation", "arm_variation", "go2_variation", "so101_cube_variation", "so101_variation"]
 
 Variation = Mapping[str, Mapping[str, Any]]
 """``timing`` as for `sim.latency.DelayModel.from_dict`, ``randomise`` as for `Randomise.from_dict`."""
@@ -49,22 +49,6 @@ def so101_variation() -> Variation:
 def so101_cube_variation() -> Variation:
     """Return the range of SO-101s, and of cubes."""
     return arm_variation(JOINTS, ("joint_target",), ("cube",))
-
-
-def cube_tag_timing() -> Mapping[str, Any]:
-    """Return ``timing`` of a cube's pose that two cameras measure by markers (`rlenv_vision.tags`).
-
-    The noise is that of two cameras of 1280 x 960 (benchmarks/tags.py: 0.06, 0.05 and 0.83 mm along x, y and z, turns
-    by 0.14 degrees in the median); here it is alike along all axes. Cameras give 30 images a second. The age is
-    assumed: 23 to 43 ms from the exposure to the decoded image, and 12 ms to find the markers in two images. With the
-    pause between two images it stays below the 0.1 s that `hal.robots.so101.SO101_CUBE` allows.
-    """
-    pose = ("cube_position", "cube_orientation")
-    return {
-        "sensor_rate": dict.fromkeys(pose, 30.0),
-        "sensor_delay": {name: {"uniform": [0.035, 0.055]} for name in pose},
-        "noise": {"cube_position": 0.0005, "cube_orientation": 0.0015},
-    }
 
 
 def go2_variation() -> Variation:

@@ -20,9 +20,9 @@ from mcap_ros2.decoder import DecoderFactory
 
 import rlenv_robot as rr
 from hal import Field, Guard, Image, Spec
-from hal.frame_layout import FrameLayout
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
+from recorder.frame_layout import FrameLayout
 from recorder.log.labels import add_labels
 from recorder.log.writer import LogWriter
 from recorder.table.load import build

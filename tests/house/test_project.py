@@ -176,3 +176,22 @@ def test_the_tests_that_the_table_names_bear_the_mark() -> None:
             if not any(f'"{name}"' in mark for mark in marks):
                 offenders.append(f"{name}: {path} does not bear the mark")
     assert not offenders, listing(offenders)
+
+
+def test_files_beside_the_modules_are_part_of_the_wheel() -> None:
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    roots = {ROOT / name for name in ("hal", "sim", "real", "recorder", "rlenv_robot")} | set(
+        ROOT.glob("plugins/*/rlenv_*")
+    )
+    offenders = []
+    for path in (ROOT / name for name in listed if not name.endswith(".py")):
+        root = next((root for root in roots if root in path.parents), None)
+        if root is None:
+            continue
+        package = next(folder for folder in path.parents if (folder / "__init__.py").exists())
+        inside = {".".join(package.relative_to(root.parent).parts), "*"}
+        globs = [pattern for name in inside for pattern in patterns.get(name, [])]
+        if not any(path in package.glob(pattern) for pattern in globs):
+            offenders.append(shown(path))
+    assert not offenders, "files that the wheel lacks; name them in package-data\n" + listing(offenders)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -80,16 +81,26 @@ def test_a_recipe_is_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) < 80
 
 
-@pytest.mark.parametrize("name", ["sac", "sb3", "tianshou", "torch"])
-def test_a_recipe_trains_and_saves(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "task", "steps"),
+    [
+        ("sac", "so101-reach", 480),
+        ("sb3", "so101-reach", 480),
+        ("tianshou", "so101-reach", 480),
+        ("torch", "so101-reach", 480),
+        ("clone", "so101-push", 40),
+        ("clone", "so101-pair-lift", 40),
+    ],
+)
+def test_a_recipe_trains_and_saves(name: str, task: str, steps: int, tmp_path: Path) -> None:
     _needs(name)
     module = _module(name)
     if name == "sac":
         module.UPDATES = 2  # type: ignore[attr-defined]
-    policy, curve = module.train(steps=480, num_envs=4, quiet=True)
-    assert curve.points[-1].steps == 480
-    policy.save_onnx(tmp_path / "policy.onnx", "so101-reach", {"trainer": name})
-    _acts(tmp_path / "policy.onnx")
+    policy, curve = module.train(task, steps=steps, num_envs=4, quiet=True)
+    assert curve.points[-1].steps == steps
+    policy.save_onnx(tmp_path / "policy.onnx", task, {"trainer": name})
+    _acts(tmp_path / "policy.onnx", task)
 
 
 def test_rlpd_learns_from_demonstrations_and_its_own_episodes(tmp_path: Path) -> None:
@@ -139,15 +150,6 @@ def test_the_walking_recipe_trains_and_saves(tmp_path: Path) -> None:
     _acts(tmp_path / "walk.onnx", "go2-walk")
 
 
-@pytest.mark.parametrize("name", ["so101-push", "so101-pair-lift"])
-def test_a_script_is_cloned(name: str, tmp_path: Path) -> None:
-    _needs("torch")
-    policy, curve = _module("clone").train(name, steps=40, num_envs=2, quiet=True)
-    assert curve.points[-1].steps == 40
-    policy.save_onnx(tmp_path / "clone.onnx", name)
-    _acts(tmp_path / "clone.onnx", name)
-
-
 def test_a_clone_learns_on_drawn_robots_too_unless_told_otherwise() -> None:
     _needs("torch")
     module, stiffness = _module("clone"), []
@@ -166,14 +168,17 @@ def test_a_clone_learns_on_drawn_robots_too_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize("name", ["act", "diffusion"])
-def test_demonstrations_are_imitated(name: str, tmp_path: Path) -> None:
+def test_demonstrations_are_imitated(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _needs("torch")
+    monkeypatch.syspath_prepend(str(ROOT / "launch"))
+    monkeypatch.setattr("train_act.LearningCurve", partial(LearningCurve, episodes=4))
     from rlenv_learn.imitation.demonstrations import record_demonstrations
     from rlenv_tabletop.scripted import ScriptedPush
 
     task = rlenv_robot.task("so101-push", steps=20, tolerance_m=1.0)
     record_demonstrations(task, ScriptedPush(), tmp_path / "runs", 2)
-    policy, curve = _module(name).train(rlenv_robot.open_source(tmp_path / "runs"), updates=2, quiet=True)
+    train = import_module(f"train_{name}").train
+    policy, curve = train(rlenv_robot.open_source(tmp_path / "runs"), updates=2, quiet=True)
     assert [point.steps for point in curve.points] == [1, 2]
     policy.save_onnx(tmp_path / "imitated.onnx", "so101-push")
     _acts(tmp_path / "imitated.onnx", "so101-push")

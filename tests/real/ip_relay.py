@@ -66,7 +66,7 @@ class IPRelay:
 
         Args:
             how: shares of packets: ``loss``, ``double``, ``late`` (by another 5 ms, so that later ones overtake);
-                ``delay_s`` for all and ``jitter_s`` at most besides; ``no_udp``: all of UDP is lost, as by a firewall.
+                ``delay_s`` for all and ``jitter_s`` at most besides.
         """
         self._tell(how)
 
@@ -137,7 +137,7 @@ class _Relay:
     def _take(self, source: int) -> None:
         with contextlib.suppress(BlockingIOError):
             packet = os.read(source, 65536)
-            if self._happens("loss") or ("no_udp" in self._how and packet[9] == 17):
+            if self._happens("loss"):
                 self._lost += 1
                 return
             self._passed += 1

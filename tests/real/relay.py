@@ -54,7 +54,6 @@ class Relay:
 
     Args:
         address: of the server, ``tcp://host:port``.
-        datagrams: whether datagrams are passed on too; otherwise nobody has that port of UDP.
 
     Attributes:
         delay_s, jitter_s: how long everything is under way, each way, and how much longer at most.
@@ -62,11 +61,9 @@ class Relay:
         crumbs: at most so many bytes at a time, each a millisecond after the last; 0 is all at once.
         silent: nothing is passed on, and nobody is told: a cable was pulled.
         said: what clients have said.
-        loses_datagrams: a share of the datagrams is lost, each way; where ``datagrams`` is true.
-        datagrams_of_client: all that came, also the lost ones.
     """
 
-    def __init__(self, address: str, seed: int = 0, *, datagrams: bool = False) -> None:
+    def __init__(self, address: str, seed: int = 0) -> None:
         host, _, port = address.removeprefix("tcp://").partition(":")
         self._server = (host, int(port))
         self._dice = random.Random(seed)
@@ -81,16 +78,6 @@ class Relay:
         self._door.setblocking(False)
         port = self._door.getsockname()[1]
         self.address = f"tcp://127.0.0.1:{port}"
-        self.loses_datagrams = 0.0
-        self.datagrams_of_client: list[bytes] = []
-        self._ends: list[socket.socket] = []
-        self._client: tuple[str, int] | None = None
-        if datagrams:
-            self._ends = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
-            self._ends[0].bind(("127.0.0.1", port))
-            self._ends[1].connect(self._server)
-            for end in self._ends:
-                end.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="relay")
 
     def __enter__(self) -> Self:
@@ -102,8 +89,6 @@ class Relay:
         self._thread.join()
         self.reset()
         self._door.close()
-        for end in self._ends:
-            end.close()
 
     def reset(self) -> None:
         """End every connection, as a router that restarts."""
@@ -134,15 +119,12 @@ class Relay:
                 if self._door.fileno() >= 0:
                     self._let_in()
                 self._move()
-                self._move_datagrams()
             with selectors.DefaultSelector() as waiting:
                 with contextlib.suppress(ValueError, KeyError):  # closed meanwhile
                     waiting.register(self._door, selectors.EVENT_READ)
                     for way in self._ways if not self.silent else ():
                         if not way.ended:
                             waiting.register(way.source, selectors.EVENT_READ)
-                    for end in self._ends:
-                        waiting.register(end, selectors.EVENT_READ)
                 waiting.select(0.002)
 
     def _let_in(self) -> None:
@@ -169,21 +151,6 @@ class Relay:
                 if index % 2 == 0 and len(way.waiting) > before:
                     self.said += way.waiting[-1][1]
             way.pass_on(now, self.crumbs)
-
-    def _move_datagrams(self) -> None:
-        for end in self._ends:
-            with contextlib.suppress(OSError):  # no more of them
-                while True:
-                    datagram, sender = end.recvfrom(2048)
-                    if end is self._ends[0]:
-                        self._client = sender
-                        self.datagrams_of_client.append(datagram)
-                    if self.silent or self._dice.random() < self.loses_datagrams:
-                        continue
-                    if end is self._ends[0]:
-                        self._ends[1].send(datagram)
-                    elif self._client is not None:
-                        self._ends[0].sendto(datagram, self._client)
 
     def _under_way(self) -> float:
         stall = self.stall_s if self._dice.random() < self.loses else 0.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-MOST_CALLS = 82
+MOST_CALLS = 80
 """In all threads together. Two of them check what the sender may do (`real.protocol.access`)."""
 
 

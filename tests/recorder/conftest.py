@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hal import Field, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.writer import LogWriter
 
 JOINTS = ("pan", "lift")

@@ -22,8 +22,8 @@ from hal import (
     Spec,
     SpecMismatch,
 )
-from hal.frame_layout import FrameLayout
 from hal.wrapper import RobotWrapper
+from recorder.frame_layout import FrameLayout
 from recorder.table.load import load_runs
 from rlenv_kit import check_environment
 from rlenv_robot.env import Environment

@@ -12,6 +12,7 @@ import rlenv_robot as rr
 from hal import Homing
 from hal.robots.so101 import SO101
 from rlenv_robot import registry, robot_models
+from rlenv_robot.config.plugins import PluginTable
 from rlenv_robot.registry import find_task, register_task, robot, task
 from rlenv_robot.robot_models import RobotModel, find_robot_model, load_robot_model, register_robot, robot_names
 from rlenv_robot.tasks.reach import Reach
@@ -174,11 +175,31 @@ def test_what_is_no_robot_is_refused(where: Any) -> None:
 
 
 def test_robot_names_are_ours_and_registered_ones() -> None:
-    assert {"go2", "so101", "so101-cube", "so101-pair"} <= set(robot_names())
+    assert {"go2", "so101", "so101-cube"} <= set(robot_names())
     register_robot(RobotModel("my-arm", SO101))
     assert "my-arm" in robot_names()
     with pytest.raises(ValueError, match="'my-arm' has no simulation"):
         find_robot_model("my-arm").make_sim_model()
+
+
+def test_a_device_belongs_to_the_engine_of_its_first_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def engine(*arguments: Any, **options: Any) -> str:
+        asked.append((arguments[2:], options))
+        return "its environments"
+
+    engines = PluginTable("batch engine", "tests.no_such_group", {"mill": engine})
+    monkeypatch.setattr(registry, "_ENGINES", engines)
+    made: Any = rr.make_vector("so101-reach", 3, seed=5, device="mill:two", arrays="torch", autoreset="disabled")
+    assert made == "its environments"
+    assert asked == [((3, "two", "torch", {}), {"seed": 5, "autoreset": "disabled"})]
+    with pytest.raises(ValueError, match="'warp:cuda:1' is in the plug-in rlenv_gpu, which is not installed here"):
+        rr.make_vector("so101-reach", 3, device="warp:cuda:1")
+    with pytest.raises(ValueError, match="'cuda' is unknown, allowed are 'cpu', 'mill'"):
+        rr.make_vector("so101-reach", 3, device="cuda")
+    with pytest.raises(ValueError, match="cameras need device='cpu'"):
+        rr.make_vector("so101-reach", 3, device="mill", cameras=["overhead"])
 
 
 def test_a_model_may_be_named_by_its_module() -> None:

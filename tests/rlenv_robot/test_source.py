@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import rlenv_robot as rr
 from hal import Field, SourceError, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from rlenv_robot.source import SourceData, open_source
 

@@ -96,11 +96,11 @@ def test_a_frozen_network_thread_does_not_keep_the_loop_from_holding(robot, targ
         remote = RemoteRobot(server.address, step_timeout_s=0.3)
         remote.reset({})
         remote.step(target(0.5, 0))
-        frozen, original = [], RequestHandler.receive_datagram
+        frozen, original = [], RequestHandler.receive
         monkeypatch.setattr(
             RequestHandler,
-            "receive_datagram",
-            lambda handler: (frozen.append(1), time.sleep(1.5), original(handler))[-1],
+            "receive",
+            lambda handler, *flags: (frozen.append(1), time.sleep(1.5), original(handler, *flags))[-1],
         )
         with pytest.raises(ConnectionLost):
             remote.step(target(0.6, 0))
@@ -121,7 +121,7 @@ def test_a_dead_network_thread_leaves_the_robot_held_and_is_noticed(robot, targe
         def end(handler):
             raise SystemExit
 
-        monkeypatch.setattr(RequestHandler, "receive_datagram", end)
+        monkeypatch.setattr(RequestHandler, "receive", end)
         with pytest.raises(ConnectionLost):
             remote.step(target(0.6, 0))
         until(lambda: server.broken, 1.2)

@@ -6,8 +6,8 @@ import numpy as np
 from d3rlpy.dataset import MDPDataset
 
 from hal import SourceError
-from hal.frame_layout import FrameLayout
 from recorder.formats.runs import Run
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from rlenv_bridges.columns import joined, runs_for
 from rlenv_robot.source import SourceData

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from hal import IllegalAction, Spec, Violation
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from rlenv_bridges.from_gymnasium import (
     Foreign,
     ForeignWorld,

@@ -8,8 +8,8 @@ import numpy as np
 from tianshou.data import Batch, PrioritizedReplayBuffer, ReplayBuffer
 from tianshou.env import BaseVectorEnv
 
-from hal.frame_layout import FrameLayout
 from recorder.formats.runs import Run
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from rlenv_bridges.columns import joined, runs_for
 from rlenv_robot.adapters.flat import FlattenObservation

@@ -11,7 +11,7 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.field import JsonObject
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.agents import Agent, agents_of, joint_action, own_observation

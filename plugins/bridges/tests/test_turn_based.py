@@ -10,8 +10,8 @@ import pytest
 
 import rlenv_robot as rr
 from hal import Field, SourceError, Spec, SpecError
-from hal.frame_layout import FrameLayout
 from recorder.figures.plot import pick_lines
+from recorder.frame_layout import FrameLayout
 from recorder.read.reader import LogReader
 from recorder.table.load import load_runs
 from rlenv_bridges.turn_based import OneAtATime, one_at_a_time

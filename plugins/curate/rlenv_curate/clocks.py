@@ -37,7 +37,8 @@ class Clocks:
 
     Attributes:
         jumps: how often a clock has jumped.
-        first_ns, last_ns: times of the first and the last sample, on the client's clock.
+        first_ns: time of the first sample, on the client's clock.
+        last_ns: time of the last sample, on the client's clock.
     """
 
     def __init__(self, at_ns: np.ndarray, offset_ns: np.ndarray, error_ns: np.ndarray) -> None:

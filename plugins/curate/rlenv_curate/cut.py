@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hal import LogError, SpecMismatch
-from hal.frame_layout import FrameLayout, reward_field, used_field
+from recorder.frame_layout import FrameLayout, reward_field, used_field
 from recorder.json_data import JsonObject, from_json, to_json
 from recorder.log.chain import Chain
 from recorder.log.labels import KEYS, read_labels
@@ -45,7 +45,8 @@ class Part:
     Attributes:
         run: the run's folder.
         episodes: numbers of the episodes to copy; None copies all.
-        begin_s, end_s: the period to copy, in seconds since the run's first frame.
+        begin_s: begin of the period to copy, in seconds since the run's first frame.
+        end_s: end of the period.
     """
 
     run: Path
@@ -64,7 +65,9 @@ class Copied:
     """The content of the new run.
 
     Attributes:
-        episodes, rows, images: how many.
+        episodes: number of episodes.
+        rows: number of rows.
+        images: number of images.
         notes: what could not be copied, a sentence each.
     """
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hal import SourceError
-from hal.frame_layout import reward_field
 from recorder.figures.style import BLUE, GREEN, INK, ORANGE, QUIET, RED, heading, saved, sheet
+from recorder.frame_layout import reward_field
 from recorder.table.table import Table
 
 __all__ = ["plot_histograms"]

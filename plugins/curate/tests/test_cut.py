@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal import Field, Image, LogError, Spec, SpecMismatch
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.labels import add_labels
 from recorder.log.mcap_writer import McapWriter
 from recorder.log.writer import LogWriter

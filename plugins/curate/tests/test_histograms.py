@@ -14,7 +14,7 @@ pytest.importorskip("matplotlib")
 from matplotlib.axes import Axes
 
 from hal import Field, SourceError, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.table.combine import subset
 from recorder.table.load import build
 from recorder.table.table import Table

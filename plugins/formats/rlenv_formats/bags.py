@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from hal import Field, SourceError, Spec, SpecError
-from hal.frame_layout import FrameLayout
 from recorder.formats.registry import Format
 from recorder.formats.runs import field_name, rows_of, table_of
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict, JsonObject
 from recorder.names import LOG_NAME
 from recorder.table.table import Table, no_images
@@ -89,7 +89,8 @@ class BagMapping:
         period_ns: time between two rows.
         header: whether the stamp in a message's header counts, instead of the time of recording.
         typestore: the message definitions for bags that bring none (``ros2_humble``).
-        observation, action: the fields' sources, in order.
+        observation: the sources of its fields, in order.
+        action: the sources of its fields, in order.
         reward: the reward's source; None if there is none.
         images: camera -> topic of its images.
     """
@@ -367,8 +368,8 @@ def _mapping_file(root: Path) -> Path:
     """Return the file with the mapping of the bags at a path: of a file's own name, or ``fields.toml`` beside it."""
     if root.is_dir():
         return root / FIELDS
-    own = root.with_suffix(".toml")
-    return own if own.is_file() else root.parent / FIELDS
+    beside = root.with_suffix(".toml")
+    return beside if beside.is_file() else root.parent / FIELDS
 
 
 def load_bags(path: Path | str, mapping: Path | str | None = None) -> Table:

@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 
 from hal import Field, SourceError, Spec
-from hal.frame_layout import FrameLayout
 from recorder.formats.registry import Format
 from recorder.formats.runs import EpisodeSpool, field_name, left_out, rows_of
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
 from recorder.table.table import Table, no_images
 from rlenv_formats.foreign import check_file, listed

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from hal import RobotError, SourceError, Spec
-from hal.frame_layout import PREFIXES, FrameLayout
 from recorder.formats.images import Film, Filming
 from recorder.formats.registry import Format
 from recorder.formats.runs import EpisodeSpool, Run, left_out, rows_of, runs_of, single_reward
+from recorder.frame_layout import PREFIXES, FrameLayout
 from recorder.json_data import JsonDict, JsonObject, to_json
 from recorder.table.table import ImageSource, Table
 from rlenv_formats.atomic_write import atomic_write

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from hal import Field, RobotError, SourceError
-from hal.frame_layout import FrameLayout
 from recorder.formats.images import cameras_of
 from recorder.formats.registry import Format
 from recorder.formats.runs import left_out
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import to_json
 from recorder.table.memory import RowSpool
 from recorder.table.table import Table
@@ -204,7 +204,8 @@ class _Frames:
 
     Attributes:
         rows: (R,), structured.
-        starts, lengths: (E,), the first row and the number of rows of each episode, counted through all runs.
+        starts: (E,), the first row of each episode, counted through all runs.
+        lengths: (E,), the number of rows of each episode.
         in_order: whether each row has the number of an episode, and these rise.
         damaged: the errors of the files that could not be read.
     """

@@ -84,12 +84,12 @@ class RecordedRobot:
                 return None
             if not set(spec.sensors.names) <= sensors.keys():
                 return None
-        found = {f"sensor_{name}": sensors[name] for name in spec.sensors.names}
+        fields = {f"sensor_{name}": sensors[name] for name in spec.sensors.names}
         for field in spec.commands.fields:
             applied = np.zeros((len(stamp_ns), *field.shape))
             applied[1:] = action[field.name]
             measure = spec.measured_by.get(field.name)
             if measure is not None:
                 applied[0] = np.clip(sensors[measure][0], field.low, field.high)
-            found[f"applied_{field.name}"] = applied
-        return found
+            fields[f"applied_{field.name}"] = applied
+        return fields

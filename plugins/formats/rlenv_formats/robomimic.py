@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from hal import Field, RobotError, SourceError, Spec
-from hal.frame_layout import FrameLayout
 from recorder.formats.images import Film, Filming
 from recorder.formats.registry import Format
 from recorder.formats.runs import (
@@ -28,6 +27,7 @@ from recorder.formats.runs import (
     runs_of,
     single_reward,
 )
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict, JsonObject, to_json
 from recorder.log.labels import is_success
 from recorder.table.table import ImageSource, Table

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hal import Field, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from tests.recorder.conftest import *  # noqa: F403
 from tests.rlenv_robot.adapters.conftest import table  # noqa: F401

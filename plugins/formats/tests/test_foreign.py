@@ -210,7 +210,7 @@ def _limited() -> None:
 
 
 def _many_rows(root: Path, make_table: Any) -> Path:
-    """A Parquet file of a few kilobytes that claims 300 million rows."""
+    """A Parquet file of a few kilobytes that claims six million rows, half a gigabyte."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -226,7 +226,7 @@ def _many_rows(root: Path, make_table: Any) -> Path:
         columns[field.name] = pa.FixedSizeListArray.from_arrays(flat, width)
     table = pa.table(columns, schema=schema)
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for _ in range(100):
+        for _ in range(20):
             writer.write_table(table)
     return path
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hal import Field, SourceError, Spec
 from hal.field import DTYPES
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from rlenv_formats.parquet import is_parquet, load_parquet, write_parquet
 

@@ -5,16 +5,11 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hal import Field, SourceError, Spec
-from hal.field import DTYPES
-from hal.frame_layout import FrameLayout
+from hal import SourceError
 from recorder.table.table import Table
 from rlenv_formats import hdf5
 from rlenv_formats.robomimic import is_robomimic, load_robomimic, write_robomimic
@@ -24,18 +19,11 @@ h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 Make = Callable[..., Table]
 
 
-def check_same(back: Table, table: Table) -> None:
-    assert back.layout == table.layout
-    assert (back.starts.tolist(), back.stops.tolist()) == (table.starts.tolist(), table.stops.tolist())
-    for name in back.rows.dtype.names or ():
-        if name != "episode":
-            np.testing.assert_array_equal(back.rows[name], table.rows[name], err_msg=name)
-
-
 @pytest.mark.requirement("R3.1")
 def test_the_file_is_as_robomimic_wants_it(tmp_path: Path, make_table: Make) -> None:
     table = make_table()
     assert write_robomimic(table, tmp_path / "demo.hdf5") == []
+    assert load_robomimic(tmp_path / "demo.hdf5").episodes[1]["masks"] == ["success"]
     with h5py.File(tmp_path / "demo.hdf5") as file:
         assert file["data"].attrs["total"] == 10
         assert json.loads(file["data"].attrs["env_args"]) == {"env_name": "reach", "env_type": 2, "env_kwargs": {}}
@@ -51,33 +39,6 @@ def test_the_file_is_as_robomimic_wants_it(tmp_path: Path, make_table: Make) -> 
             np.testing.assert_allclose(demo["actions"], rows["action_joint_target"][1:].astype(float) / 3, atol=1e-12)
             np.testing.assert_array_equal(demo["rewards"], rows["reward"][1:])
             np.testing.assert_array_equal(demo["dones"], rows["terminated"][1:])  # time being up is no end
-
-
-def test_we_read_it_back(tmp_path: Path, make_table: Make) -> None:
-    table = make_table()
-    write_robomimic(table, tmp_path / "demo.hdf5")
-    assert is_robomimic(tmp_path / "demo.hdf5")
-    assert not is_robomimic(tmp_path)
-    back = load_robomimic(tmp_path / "demo.hdf5")
-    check_same(back, table)
-    assert back.notes == ()
-    assert back.episodes[1]["masks"] == ["success"]
-    assert back.episodes[1]["goal"] == table.episodes[1]["goal"]
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(1, 3), max_size=2)), min_size=1, max_size=3),
-    st.lists(st.integers(1, 4), min_size=1, max_size=3),
-)
-def test_any_table_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, make_table: Make, fields: Any, lengths: list[int]
-) -> None:
-    spec = Spec("o", tuple(Field(f"f{i}", tuple(shape), dtype) for i, (dtype, shape) in enumerate(fields)))
-    table = make_table(tuple(lengths), "d" * len(lengths), FrameLayout(spec, Spec("a", spec.fields[:1])))
-    path = tmp_path_factory.mktemp("set") / "x.hdf5"
-    notes = write_robomimic(table, path)
-    assert notes == ["actions keep their units, since they have no range; robomimic's policies act from -1 to 1"]
-    check_same(load_robomimic(path), table)
 
 
 @pytest.mark.parametrize("whole", [True, False])

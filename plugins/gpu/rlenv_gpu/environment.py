@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ParamSpec, TypeAlias
+from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
 import numpy as np
 import torch
 
 from hal import BatchState, EpisodeError, Field, SpecError
-from rlenv_gpu.tensor_array import TensorArray
+from rlenv_gpu.tensor_array import TensorArray, holding_constants
 from rlenv_gpu.tensor_batch import TensorBatch
 from rlenv_robot.tables import Options, check_options
 from rlenv_robot.tasks.agents import map_reward
 from rlenv_robot.tasks.episode_rules import Mode
-from rlenv_robot.tasks.task import Arrays, AveragedTask, Task
+from rlenv_robot.tasks.task import AveragedTask, Task
 from rlenv_robot.vector.episodes import BatchEnvironment
 from rlenv_robot.vector.validate import check_keys, check_names, malformed
 from rlenv_robot.world import NOTHING
 
-__all__ = ["REFUSALS", "EndedEpisodes", "TensorEnvironment", "for_tensors"]
+__all__ = [
+    "REFUSALS",
+    "EndedEpisodes",
+    "Recorded",
+    "Recorder",
+    "TensorEnvironment",
+    "for_tensors",
+    "record_graph",
+    "tensors_in",
+]
 
 REFUSALS = ("", "frame_no", "not_finite", "range")
 """The codes of `hal.Violation` that ``extra_info["refused"]`` counts from 0, which is: not refused."""
@@ -29,6 +40,8 @@ DeviceArray: TypeAlias = Any
 
 Table = dict[str, Any]
 P = ParamSpec("P")
+
+_log = logging.getLogger(__name__)
 
 
 def for_tensors(function: Callable[P, Any]) -> Callable[P, Any]:
@@ -58,6 +71,13 @@ def _unwrapped(value: Any) -> Any:
     return value.tensor if isinstance(value, TensorArray) else value
 
 
+def _cloned(value: Any) -> Any:
+    """Return the tensors of arrays in dictionaries, as the caller's own."""
+    if isinstance(value, Mapping):
+        return {name: _cloned(part) for name, part in value.items()}
+    return value.tensor.clone()
+
+
 class TensorEnvironment(BatchEnvironment):
     """The environments of `VectorEnvironment`, on a GPU, with tensors in their tables.
 
@@ -69,7 +89,8 @@ class TensorEnvironment(BatchEnvironment):
     - ``extra_info["refused"]`` takes the place of ``error``: int8 (N,), an index of `REFUSALS`.
 
     In a step the host enqueues the physics, and draws the next episodes of the environments that ended in the step
-    before; for this it reads one mask, which the GPU has finished by then.
+    before; for this it reads one mask, which the GPU has finished by then. On a GPU the third step records its work
+    (`Recorded`), so the task's functions must do the same operations in every step.
 
     Args:
         batch: the robots.
@@ -110,6 +131,15 @@ class TensorEnvironment(BatchEnvironment):
         self._recent = _RecentMetrics(task, batch.num, self.device) if isinstance(task, AveragedTask) else None
         self._ended: _MaskOnHost | None = None
         self._began = False
+        self._given = {field.name: self._zeros(field) for field in task.action} | {"": self._frame_no.copy()}
+        record = record_graph if self.device.type == "cuda" else None
+        self._act, self._judge = (Recorded(part, self._memory, record) for part in (self._command, self._end_step))
+
+    def _memory(self) -> list[torch.Tensor]:
+        """Return the tensors that a step changes."""
+        recent = [] if self._recent is None else self._recent.memory()
+        arrays = [*self._goal.values(), self._frame_no, *recent]
+        return [*self.batch.memory(), *(array.tensor for array in arrays)]
 
     def _zeros(self, field: Field) -> DeviceArray:
         values = torch.from_numpy(np.zeros((self.batch.num, *field.shape), field.numpy_dtype))
@@ -143,8 +173,10 @@ class TensorEnvironment(BatchEnvironment):
         self._begin(None)
         self._prepare(everyone)
         self._ended, self._began = None, True
-        none = torch.zeros(self.num_envs, dtype=torch.int32, device=self.device)
-        return self._table(none, none.clone(), self._extra_info(None))
+        observation = self.task.observe(self.batch.sensors, self._goal)
+        return self._table(
+            self._frame_no.tensor.clone(), _cloned(observation), self._with_agents(_cloned(self._extra_info()))
+        )
 
     def _prepare(self, rows: np.ndarray) -> None:
         """Draw the next episodes of these environments, and send them to the device."""
@@ -158,11 +190,9 @@ class TensorEnvironment(BatchEnvironment):
     def _begin(self, mask: DeviceArray | None) -> None:
         """Begin the prepared episodes of these environments, or of all."""
         self.batch.begin(mask)
-        for name, value in self._goal.items():
-            following = self._next_goal[name]
-            self._goal[name] = following.copy() if mask is None else _rows(mask, following, value)
-        zero: DeviceArray = np.zeros_like(self._frame_no)
-        self._frame_no = zero if mask is None else np.where(mask, zero, self._frame_no)
+        for name, value in [*self._goal.items(), ("", self._frame_no)]:
+            following = self._next_goal[name] if name else np.zeros_like(value)
+            value.tensor.copy_((following if mask is None else _rows(mask, following, value)).tensor)
         if self._recent is not None:
             self._recent.begin(mask)
 
@@ -195,30 +225,57 @@ class TensorEnvironment(BatchEnvironment):
         if not self._began:
             raise EpisodeError("step before reset: call reset first")
         values, frame_no = self._check_whole(action)
-        refused = self._refusals(values, frame_no)
+        for name, value in {**values, "": frame_no}.items():
+            self._given[name].tensor.copy_(value.tensor)
+        self._act()
+        self.batch.advance()
+        self._prepare_again()
+        stepped = _cloned(self._judge())
+        self._ended = _MaskOnHost(stepped["done"])
+        extra = self._with_agents(stepped["extra"])
+        extra["final"] = EndedEpisodes(self, stepped["done"], stepped["final"])
+        table = self._table(stepped["frame_no"], stepped["observation"], extra)
+        table["terminated"], table["truncated"] = stepped["terminated"], stepped["truncated"]
+        return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": stepped["reward"]}
+
+    def _command(self) -> _Commanded:
+        """Give the robots the commands of the given action."""
+        values = {field.name: self._given[field.name] for field in self.action}
+        refused = self._refusals(values, self._given[""])
         moved: DeviceArray = refused == 0
         before, applied = self.batch.sensors, self.batch.applied
         last = BatchState(before, applied, np.zeros(self.num_envs, np.int64))
         commands = self._limiter.apply(self.task.command(values, before), last)
         held = {name: _rows(moved, value, applied[name]) for name, value in commands.items()}
-        self.batch.step(held, moved)
-        self._prepare_again()
-        self._frame_no = self._frame_no + moved
-        after, goal = self.batch.sensors, dict(self._goal)
-        judgement = self._rules.judge(before, values, after, goal, self._frame_no, self.batch.broken, moved)
+        return _Commanded(refused, moved, values, held, self.batch.command(held))
+
+    def _end_step(self) -> dict[str, Any]:
+        """Judge the step, begin the next episodes of those that ended, and return what the tables hold."""
+        refused, moved, values, commands, before = self._act.result
+        after, goal = self.batch.read(moved, before), self._goal
+        frame_no = self._frame_no + moved
+        judgement = self._rules.judge(self.batch.sensors, values, after, goal, frame_no, self.batch.broken, moved)
+        means = {}
         if self._recent is not None:
             self._recent.add(self.task.metrics(after, goal), moved)
+            means = self._recent.means()
         done = judgement.terminated | judgement.truncated
-        final = EndedEpisodes(self, done, after, goal)
+        final = _Final(
+            after, {name: value.copy() for name, value in goal.items()}, frame_no, self.batch.broken.copy(), means
+        )
+        self.batch.keep(after, commands, moved)
+        self._frame_no.tensor.copy_(frame_no.tensor)
         self._begin(done)
-        self._ended = _MaskOnHost(done.tensor)
-        extra = self._extra_info(values)
-        extra["final"], extra["refused"] = final, refused.tensor
-        terminated: DeviceArray = judgement.terminated.astype(np.int32)
-        truncated: DeviceArray = judgement.truncated.astype(np.int32)
-        table = self._table(terminated.tensor, truncated.tensor, extra)
-        reward = map_reward(judgement.reward, _float64)
-        return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
+        return {
+            "done": done,
+            "final": final._asdict(),
+            "extra": {**self._extra_info(), "refused": refused},
+            "terminated": judgement.terminated.astype(np.int32),
+            "truncated": judgement.truncated.astype(np.int32),
+            "reward": map_reward(judgement.reward, _float64),
+            "frame_no": self._frame_no,
+            "observation": self.task.observe(self.batch.sensors, goal),
+        }
 
     def _check_whole(self, table: Mapping[str, Any]) -> tuple[dict[str, DeviceArray], DeviceArray]:
         """Return the fields of the action as arrays of their types, and the frame numbers."""
@@ -259,30 +316,145 @@ class TensorEnvironment(BatchEnvironment):
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
-    def _extra_info(self, action: Arrays | None) -> dict[str, Any]:
-        state = BatchState(self.batch.sensors, self.batch.applied, np.zeros(0, np.int64))
-        extra: dict[str, Any] = {"applied": _unwrapped(self.batch.applied)}
-        if self.agents:
-            extra["agents"] = self._rules.agent_mapping()
+    def _extra_info(self) -> dict[str, Any]:
+        extra: dict[str, Any] = {"applied": self.batch.applied}
         if self.mode == "training" and len(self.task.state):
-            extra["state"] = _unwrapped(self.task.privileged(state.sensors, dict(self._goal)))
+            extra["state"] = self.task.privileged(self.batch.sensors, self._goal)
         return extra
 
-    def _table(self, terminated: torch.Tensor, truncated: torch.Tensor, extra: dict[str, Any]) -> Table:
-        observation = self.task.observe(self.batch.sensors, dict(self._goal))
+    def _with_agents(self, extra: dict[str, Any]) -> dict[str, Any]:
+        return {**extra, "agents": self._rules.agent_mapping()} if self.agents else extra
+
+    def _table(self, frame_no: torch.Tensor, observation: dict[str, torch.Tensor], extra: dict[str, Any]) -> Table:
+        none = torch.zeros(self.num_envs, dtype=torch.int32, device=self.device)
         return {
             "env_id": self.env_ids,
-            "frame_no": self._frame_no.tensor,
-            "observation": _unwrapped(observation),
+            "frame_no": frame_no,
+            "observation": observation,
             "extra_info": extra,
-            "terminated": terminated,
-            "truncated": truncated,
+            "terminated": none,
+            "truncated": none.clone(),
         }
 
     def close(self) -> None:
         """Free the simulations. Calling it twice is allowed."""
         self._began = False
         super().close()
+
+
+class Recorded:
+    """Call a function of the device's memory; on a GPU, record its work and repeat the recording (a CUDA graph).
+
+    A step of a hundred small operations takes the host longer to enqueue than the GPU to do. The function must do the
+    same operations on the same memory in every call, and leave its results in memory of its own, so a repetition
+    overwrites the results of the call before. The first repetition is compared with a call, to the bit. A function that
+    can't be recorded, or differs, is called as it is, and the log names the reason.
+
+    Args:
+        function: takes nothing.
+        memory: returns the tensors that the function changes, apart from its results.
+        record: makes a recording, as `record_graph` does; None calls the function in every call.
+
+    Attributes:
+        result: of the latest call.
+    """
+
+    _WARM = 2  # calls before the recording, which fill caches of constants and the libraries' own memory
+
+    def __init__(
+        self, function: Callable[[], Any], memory: Callable[[], list[torch.Tensor]], record: Recorder | None
+    ) -> None:
+        self._function, self._memory, self._record, self._calls = function, memory, record, 0
+        self._repeat: Callable[[], object] | None = None
+        self._constants: list[torch.Tensor] = []
+        self.result: Any = None
+
+    def __call__(self) -> Any:
+        """Return the function's result."""
+        self._calls += 1
+        if self._repeat is not None:
+            self._repeat()
+        elif self._record is None or self._calls <= self._WARM:
+            self.result = self._function()
+        else:
+            self._make_recording(self._record)
+        return self.result
+
+    def _make_recording(self, record: Recorder) -> None:
+        before = [tensor.clone() for tensor in self._memory()]
+        try:
+            with holding_constants(self._constants):
+                repeat, repeated = record(self._function)
+        except RuntimeError as error:
+            self._call_from_now_on(str(error))
+            self.result = self._function()
+            return
+        repeat()
+        after = [tensor.clone() for tensor in [*tensors_in(repeated), *self._memory()]]
+        self._put_back(before)
+        self.result = self._function()
+        if all(map(_same, after, [*tensors_in(self.result), *self._memory()])):
+            self._repeat, self.result = repeat, repeated
+        else:
+            self._call_from_now_on("its recording does something else, as a function of the task is not pure")
+
+    def _call_from_now_on(self, reason: str) -> None:
+        self._record = None
+        _log.warning("a step is not recorded, and slower: %s", reason)
+
+    def _put_back(self, values: list[torch.Tensor]) -> None:
+        for tensor, value in zip(self._memory(), values, strict=True):
+            tensor.copy_(value)
+
+
+Recorder: TypeAlias = Callable[[Callable[[], Any]], tuple[Callable[[], object], Any]]
+"""Records a function's work without doing it, and returns a function that repeats the work, and the results' memory."""
+
+
+def record_graph(function: Callable[[], Any]) -> tuple[Callable[[], object], Any]:
+    """Record a function's work on the GPU as a CUDA graph (a `Recorder`).
+
+    Raises:
+        RuntimeError: the function waits for the GPU, or sends numbers of the host there.
+    """
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        result = function()
+    return graph.replay, result
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors of arrays in dictionaries and tuples, in their order."""
+    if isinstance(value, TensorArray):
+        yield value.tensor
+    elif isinstance(value, Mapping):
+        yield from itertools.chain.from_iterable(map(tensors_in, value.values()))
+    elif isinstance(value, tuple):
+        yield from itertools.chain.from_iterable(map(tensors_in, value))
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+class _Commanded(NamedTuple):
+    """The first part of a step."""
+
+    refused: DeviceArray
+    moved: DeviceArray
+    action: dict[str, DeviceArray]
+    commands: dict[str, DeviceArray]
+    state: dict[str, DeviceArray]
+
+
+class _Final(NamedTuple):
+    """All environments at the end of a step, before the next episodes begin."""
+
+    sensors: dict[str, DeviceArray]
+    goal: dict[str, DeviceArray]
+    frame_no: DeviceArray
+    broken: DeviceArray
+    means: dict[str, DeviceArray]
 
 
 class EndedEpisodes(Mapping[str, Any]):
@@ -294,16 +466,16 @@ class EndedEpisodes(Mapping[str, Any]):
     Args:
         envs: the environments, at the end of the step and before the next episodes begin.
         mask: bool, (N,).
-        sensors: of all environments, at the end of the step.
-        goal: of all environments, at the end of the step.
+        last: the fields of `_Final`, of all environments.
     """
 
-    def __init__(self, envs: TensorEnvironment, mask: DeviceArray, sensors: Arrays, goal: Arrays) -> None:
-        self.mask: torch.Tensor = mask.tensor
+    def __init__(self, envs: TensorEnvironment, mask: torch.Tensor, last: Mapping[str, Any]) -> None:
+        self.mask = mask
         self._rules, self._task, self._device = envs._rules, envs.task, envs.device
-        self._sensors, self._goal = dict(sensors), dict(goal)
-        self._frame_no, self._broken = envs._frame_no, envs.batch.broken
-        self._means = None if envs._recent is None else envs._recent.means()
+        arrays = _wrapped(last)
+        self._sensors, self._goal = arrays["sensors"], arrays["goal"]
+        self._frame_no, self._broken = arrays["frame_no"], arrays["broken"]
+        self._means = None if envs._recent is None else arrays["means"]
         self._index: torch.Tensor | None = None
 
     @property
@@ -376,16 +548,21 @@ class _RecentMetrics:
     def begin(self, mask: DeviceArray | None) -> None:
         """Forget the readings of these episodes, which begin."""
         kept = np.zeros_like(self._counts, bool) if mask is None else ~mask
-        self._counts = self._counts * kept
-        self._rings = {name: np.where(kept[:, None], ring, 0.0) for name, ring in self._rings.items()}
+        self._counts *= kept
+        for ring in self._rings.values():
+            ring.tensor.copy_(_rows(kept, ring, np.zeros_like(ring)).tensor)
 
     def add(self, metrics: Mapping[str, Any], moved: DeviceArray) -> None:
         """Add a reading's metrics, each (N,), where there was a new reading."""
         here: DeviceArray = ((self._counts % self._length)[:, None] == self._slots) & moved[:, None]
         for name, value in metrics.items():
-            ring = self._rings[name] if name in self._rings else np.zeros_like(here, np.float64)
-            self._rings[name] = np.where(here, value[:, None], ring)
-        self._counts = self._counts + moved
+            ring = self._rings.setdefault(name, np.zeros_like(here, np.float64))
+            ring.tensor.copy_(np.where(here, value[:, None], ring).tensor)
+        self._counts += moved
+
+    def memory(self) -> list[DeviceArray]:
+        """Return the arrays that readings change."""
+        return [self._counts, *self._rings.values()]
 
     def means(self) -> dict[str, DeviceArray]:
         """Return each metric's mean over the last readings, (N,)."""
@@ -399,5 +576,5 @@ def _rows(mask: DeviceArray, one: DeviceArray, other: DeviceArray) -> DeviceArra
     return chosen
 
 
-def _float64(values: DeviceArray) -> torch.Tensor:
-    return values.astype(np.float64).tensor
+def _float64(values: DeviceArray) -> DeviceArray:
+    return values.astype(np.float64)

@@ -8,16 +8,18 @@ index that is a mask) is refused with a message, as it would make the host wait 
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import DTypeLike
 
-__all__ = ["TensorArray", "arrays_of", "tensors_of"]
+__all__ = ["TensorArray", "arrays_of", "holding_constants", "tensors_of"]
 
 _TO_TORCH = {
     np.dtype(name): getattr(torch, name)
@@ -220,7 +222,23 @@ def _operand(value: object, dtype: np.dtype | None, device: torch.device) -> tor
     array = np.asarray(value, dtype)
     if array.nbytes > _CACHED_BYTES:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device)
-    return _constant(array.tobytes(), array.shape, array.dtype, device)
+    constant = _constant(array.tobytes(), array.shape, array.dtype, device)
+    if (held := _held.get()) is not None:
+        held.append(constant)
+    return constant
+
+
+@contextlib.contextmanager
+def holding_constants(held: list[torch.Tensor]) -> Iterator[None]:
+    """Append the constants that are used meanwhile, whose memory a recording of the work reads again later."""
+    token = _held.set(held)
+    try:
+        yield
+    finally:
+        _held.reset(token)
+
+
+_held: contextvars.ContextVar[list[torch.Tensor] | None] = contextvars.ContextVar("held", default=None)
 
 
 @functools.lru_cache(maxsize=256)
@@ -267,22 +285,18 @@ def _no_more(what: str, options: dict[str, Any]) -> None:
 # -- Functions -----------------------------------------------------------------------------------------------------
 
 
+_OTHER_NAMES = {"equal": "eq", "fabs": "abs", "invert": "bitwise_not", "power": "pow", "rint": "round"}
+"""NumPy's name of a function -> PyTorch's, where it is another."""
+
 _UFUNCS: dict[np.ufunc, Callable[..., torch.Tensor]] = {
-    np.add: torch.add, np.subtract: torch.sub, np.multiply: torch.mul, np.divide: torch.true_divide,
-    np.floor_divide: torch.floor_divide, np.remainder: torch.remainder, np.power: torch.pow, np.negative: torch.neg,
-    np.positive: torch.positive, np.absolute: torch.abs, np.fabs: torch.abs, np.sign: torch.sign, np.sqrt: torch.sqrt,
-    np.square: torch.square, np.reciprocal: torch.reciprocal, np.exp: torch.exp, np.expm1: torch.expm1,
-    np.log: torch.log, np.log1p: torch.log1p, np.sin: torch.sin, np.cos: torch.cos, np.tan: torch.tan,
-    np.arcsin: torch.asin, np.arccos: torch.acos, np.arctan: torch.atan, np.arctan2: torch.atan2, np.tanh: torch.tanh,
-    np.sinh: torch.sinh, np.cosh: torch.cosh, np.hypot: torch.hypot, np.deg2rad: torch.deg2rad,
-    np.rad2deg: torch.rad2deg, np.floor: torch.floor, np.ceil: torch.ceil, np.rint: torch.round, np.trunc: torch.trunc,
-    np.copysign: torch.copysign, np.maximum: torch.maximum, np.minimum: torch.minimum, np.fmax: torch.fmax,
-    np.fmin: torch.fmin, np.greater: torch.gt, np.greater_equal: torch.ge, np.less: torch.lt,
-    np.less_equal: torch.le, np.equal: torch.eq, np.not_equal: torch.ne, np.logical_and: torch.logical_and,
-    np.logical_or: torch.logical_or, np.logical_xor: torch.logical_xor, np.logical_not: torch.logical_not,
-    np.bitwise_and: torch.bitwise_and, np.bitwise_or: torch.bitwise_or, np.bitwise_xor: torch.bitwise_xor,
-    np.invert: torch.bitwise_not, np.isfinite: torch.isfinite, np.isnan: torch.isnan, np.isinf: torch.isinf,
-    np.matmul: torch.matmul,
+    getattr(np, name): getattr(torch, _OTHER_NAMES.get(name, name)) for name in (
+        "absolute", "add", "arccos", "arcsin", "arctan", "arctan2", "bitwise_and", "bitwise_or", "bitwise_xor",
+        "ceil", "copysign", "cos", "cosh", "deg2rad", "divide", "equal", "exp", "expm1", "fabs", "floor",
+        "floor_divide", "fmax", "fmin", "greater", "greater_equal", "hypot", "invert", "isfinite", "isinf", "isnan",
+        "less", "less_equal", "log", "log1p", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul",
+        "maximum", "minimum", "multiply", "negative", "not_equal", "positive", "power", "rad2deg", "reciprocal",
+        "remainder", "rint", "sign", "sin", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc",
+    )
 }  # fmt: skip
 
 
@@ -296,30 +310,22 @@ def _axes(values: TensorArray, axis: Axis) -> tuple[int, ...]:
     return axis if isinstance(axis, tuple) else (axis,)
 
 
-def _sum(values: TensorArray, axis: Axis = None, *, keepdims: bool = False) -> TensorArray:
-    return TensorArray(torch.sum(values.tensor, dim=_axes(values, axis), keepdim=keepdims))
+def _reduction(
+    function: Callable[..., torch.Tensor], prepared: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor
+) -> Callable[..., TensorArray]:
+    def reduce(values: TensorArray, axis: Axis = None, *, keepdims: bool = False) -> TensorArray:
+        return TensorArray(function(prepared(values.tensor), dim=_axes(values, axis), keepdim=keepdims))
+
+    return reduce
 
 
-def _mean(values: TensorArray, axis: Axis = None, *, keepdims: bool = False) -> TensorArray:
-    tensor = values.tensor if values.tensor.is_floating_point() else values.tensor.double()
-    return TensorArray(torch.mean(tensor, dim=_axes(values, axis), keepdim=keepdims))
+def _fractions(values: torch.Tensor) -> torch.Tensor:
+    return values if values.is_floating_point() else values.double()
 
 
-def _max(values: TensorArray, axis: Axis = None, *, keepdims: bool = False) -> TensorArray:
-    return TensorArray(torch.amax(values.tensor, dim=_axes(values, axis), keepdim=keepdims))
-
-
-def _min(values: TensorArray, axis: Axis = None, *, keepdims: bool = False) -> TensorArray:
-    return TensorArray(torch.amin(values.tensor, dim=_axes(values, axis), keepdim=keepdims))
-
-
-def _any(values: TensorArray, axis: Axis = None, *, keepdims: bool = False) -> TensorArray:
-    return TensorArray(torch.any(values.tensor.bool(), dim=_axes(values, axis), keepdim=keepdims))
-
-
-def _all(values: TensorArray, axis: Axis = None, *, keepdims: bool = False) -> TensorArray:
-    return TensorArray(torch.all(values.tensor.bool(), dim=_axes(values, axis), keepdim=keepdims))
-
+_sum, _max, _min = _reduction(torch.sum), _reduction(torch.amax), _reduction(torch.amin)
+_mean = _reduction(torch.mean, _fractions)
+_any, _all = _reduction(torch.any, torch.Tensor.bool), _reduction(torch.all, torch.Tensor.bool)
 
 _REDUCTIONS: dict[np.ufunc, Callable[..., TensorArray]] = {
     np.add: _sum, np.maximum: _max, np.minimum: _min, np.logical_or: _any, np.logical_and: _all,
@@ -375,31 +381,24 @@ def _clip(values: object, low: Any = None, high: Any = None, out: TensorArray | 
     return out
 
 
-def _like(values: object, shape: int | tuple[int, ...] | None, dtype: DTypeLike | None) -> torch.Tensor:
-    assert isinstance(values, TensorArray)
-    size = values.shape if shape is None else (shape,) if isinstance(shape, int) else shape
-    kind = values.tensor.dtype if dtype is None else _torch_type(dtype)
-    return torch.zeros(size, dtype=kind, device=values.tensor.device)
+def _constant_like(number: int) -> Callable[..., TensorArray]:
+    def constant(
+        values: TensorArray, dtype: DTypeLike | None = None, *, shape: int | tuple[int, ...] | None = None
+    ) -> TensorArray:
+        size = values.shape if shape is None else (shape,) if isinstance(shape, int) else shape
+        kind = values.tensor.dtype if dtype is None else _torch_type(dtype)
+        return TensorArray(torch.full(size, number, dtype=kind, device=values.tensor.device))
+
+    return constant
 
 
-def _zeros_like(
-    values: object, dtype: DTypeLike | None = None, *, shape: int | tuple[int, ...] | None = None
-) -> TensorArray:
-    return TensorArray(_like(values, shape, dtype))
+_zeros_like, _ones_like = _constant_like(0), _constant_like(1)
 
 
-def _full_like(
-    values: object, fill_value: object, dtype: DTypeLike | None = None, *, shape: int | tuple[int, ...] | None = None
-) -> TensorArray:
-    result = TensorArray(_like(values, shape, dtype))
+def _full_like(values: TensorArray, fill_value: object, dtype: DTypeLike | None = None, **options: Any) -> TensorArray:
+    result = _zeros_like(values, dtype, **options)
     result[...] = fill_value
     return result
-
-
-def _ones_like(
-    values: object, dtype: DTypeLike | None = None, *, shape: int | tuple[int, ...] | None = None
-) -> TensorArray:
-    return _full_like(values, 1, dtype, shape=shape)
 
 
 def _take_along_axis(values: object, indices: object, axis: int) -> TensorArray:

@@ -45,7 +45,8 @@ class TensorBatch(Simulations):
 
     Attributes:
         device: the device of all tensors, PyTorch's.
-        sensors: sensor -> the newest reading, (num, ...), in the spec's types.
+        sensors: sensor -> the newest reading, (num, ...), in the spec's types. These arrays, `applied` and `broken` are
+            the same ones in every step, and change with it.
         applied: command -> what the actuators hold, (num, ...).
         broken: whether each simulation failed or lost contacts in its episode; bool, (num,). Its sensors keep the last
             reading before.
@@ -180,19 +181,20 @@ class TensorBatch(Simulations):
             tensor.copy_(_chosen(chosen, start, tensor))
         for name, tensor in self._models.items():
             tensor.copy_(_chosen(chosen, self._next[f"model.{name}"].reshape(tensor.shape), tensor))
-        if self._load is not None:
-            self._load.take_up()
         for kind, values in (("sensor", self.sensors), ("applied", self.applied)):
             for key, start in self._next.items():
                 group, _, name = key.partition(".")
-                if group == kind:
-                    now = values[name].tensor if name in values else start
-                    values[name] = TensorArray(_chosen(chosen, start, now).clone())
+                if group != kind:
+                    continue
+                if name in values:
+                    _write(values[name], _chosen(chosen, start, values[name].tensor))
+                else:
+                    values[name] = TensorArray(start.clone())
         self._overflow.copy_(_chosen(chosen, torch.zeros_like(self._overflow), self._overflow))
-        self.broken = TensorArray(_chosen(chosen, torch.zeros_like(self.broken.tensor), self.broken.tensor))
+        _write(self.broken, _chosen(chosen, torch.zeros_like(self.broken.tensor), self.broken.tensor))
 
     def step(self, commands: Mapping[str, TensorArray], moved: TensorArray) -> None:
-        """Apply the commands for one control period; `sensors`, `applied` and `broken` are new ones afterwards.
+        """Apply the commands for one control period.
 
         Args:
             commands: command -> values, (num, ...), all of them finite.
@@ -201,31 +203,62 @@ class TensorBatch(Simulations):
         Raises:
             EpisodeError: no episode was begun.
         """
+        before = self.command(commands)
+        self.advance()
+        self.keep(self.read(moved, before), commands, moved)
+
+    def command(self, commands: Mapping[str, TensorArray]) -> dict[str, TensorArray]:
+        """Give the actuators these commands, the first part of a step, and return the state before it.
+
+        Arguments and errors are those of `step`.
+        """
         if not self.sensors:
             raise EpisodeError("step before begin: no episode runs yet")
-        mask, before = moved.tensor, {name: tensor.clone() for name, tensor in self._state.items()}
+        before = {name: TensorArray(tensor.clone()) for name, tensor in self._state.items()}
         ctrl = self._state["ctrl"]
         for name, columns in self._columns.items():
             ctrl[:, columns] = commands[name].tensor.reshape(self._num, -1).to(ctrl.dtype)
         if self._load is not None:
+            self._load.take_up()  # of the models that the latest episodes drew
             qpos, qvel, held = (self.bind(name) for name in ("qpos", "qvel", "ctrl"))
             self._load.apply(qpos, qvel, held, None)
+        return before
+
+    def advance(self) -> None:
+        """Step the physics by one control period, the second part of a step."""
         self._device.advance_with_torch()
+        self._steps += 1
+
+    def read(self, moved: TensorArray, before: Mapping[str, TensorArray]) -> dict[str, Any]:
+        """Put back the robots that do not move, and return all sensors in new arrays: the third part of a step.
+
+        Args:
+            moved: as for `step`.
+            before: what `command` returned.
+        """
+        mask = moved.tensor
         for name, tensor in self._state.items():
-            tensor.copy_(_chosen(mask, tensor, before[name]))
+            tensor.copy_(_chosen(mask, tensor, before[name].tensor))
         bad = ~self._is_finite()
         lost = (self._overflow & ~self._harmless) != 0
-        self.broken = TensorArray(self.broken.tensor | ((bad | lost) & mask))
+        _write(self.broken, self.broken.tensor | ((bad | lost) & mask))
         current = mask & ~bad
         read: dict[str, Any] = self._read()
-        self.sensors = {
+        return {
             name: TensorArray(_chosen(current, value.tensor, self.sensors[name].tensor)) for name, value in read.items()
         }
-        self.applied = {
-            name: TensorArray(_chosen(mask, commands[name].tensor.to(held.tensor.dtype), held.tensor))
-            for name, held in self.applied.items()
-        }
-        self._steps += 1
+
+    def keep(self, sensors: Mapping[str, Any], commands: Mapping[str, TensorArray], moved: TensorArray) -> None:
+        """Take what `read` returned as the newest reading, and the commands as applied: the last part of a step."""
+        for name, value in sensors.items():
+            _write(self.sensors[name], value.tensor)
+        for name, held in self.applied.items():
+            _write(held, _chosen(moved.tensor, commands[name].tensor.to(held.tensor.dtype), held.tensor))
+
+    def memory(self) -> list[torch.Tensor]:
+        """Return the tensors that a step changes, apart from its commands."""
+        arrays = [*self.sensors.values(), *self.applied.values(), self.broken]
+        return [*self._state.values(), *self._models.values(), self._overflow, *(array.tensor for array in arrays)]
 
     def _is_finite(self) -> torch.Tensor:
         numbers = torch.cat([self._state["qpos"], self._state["qvel"]], dim=1)
@@ -241,6 +274,10 @@ def _chosen(mask: torch.Tensor | None, one: torch.Tensor, other: torch.Tensor) -
     if mask is None:
         return one
     return torch.where(mask.reshape(-1, *(1,) * (one.ndim - 1)), one, other)
+
+
+def _write(array: Any, values: torch.Tensor) -> None:
+    array.tensor.copy_(values)
 
 
 def _nominal(model: mujoco.MjModel, field: str) -> Any:

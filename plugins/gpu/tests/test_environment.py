@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from rlenv_robot.vector.env import VectorEnvironment
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra train)")
 
+from rlenv_gpu.environment import REFUSALS, Recorded, Recorder, for_tensors, tensors_in  # noqa: E402
 from rlenv_gpu.tensor_array import TensorArray  # noqa: E402
 
 needs_warp = pytest.mark.skipif(
@@ -94,17 +95,50 @@ def test_a_tasks_functions_take_what_is_on_a_device(name: str, settings: dict[st
         assert_same(flat.act(on_device({"v": vector})["v"], on_device(seen)), flat.act(vector, seen))
 
 
+def in_fixed_memory(memory: Callable[[], list[Any]]) -> Recorder:
+    """Return a recorder whose repetitions call the function and copy its results, as a CUDA graph leaves them."""
+
+    def record(function: Callable[[], Any]) -> tuple[Callable[[], object], Any]:
+        before = [tensor.clone() for tensor in memory()]
+        results = fixed(function())
+        for tensor, value in zip(memory(), before, strict=True):
+            tensor.copy_(value)
+
+        def repeat() -> None:
+            for target, value in zip(tensors_in(results), tensors_in(function()), strict=True):
+                target.copy_(value)
+
+        return repeat, results
+
+    return record
+
+
+def fixed(value: Any) -> Any:
+    """Return results whose tensors have memory of their own."""
+    if isinstance(value, TensorArray):
+        return value.copy()
+    if isinstance(value, Mapping):
+        return {name: fixed(part) for name, part in value.items()}
+    return type(value)(*map(fixed, value))
+
+
 @needs_warp
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["so101-reach", "go2-walk"])
-def test_episodes_are_those_of_the_batch_whose_tables_are_on_the_host(name: str) -> None:
-    """Both on Warp's CPU device, whose kernels are the same: 20 steps, three episodes each, refused actions."""
+@pytest.mark.parametrize("recorded", [False, True])
+def test_episodes_are_those_of_the_batch_whose_tables_are_on_the_host(name: str, recorded: bool) -> None:
+    """Both on Warp's CPU device, whose kernels are the same: 20 steps, three episodes each, refused actions.
+
+    Recorded, the parts of a step leave their results in the same memory in every step, as on a GPU.
+    """
     from rlenv_gpu import WarpBatch
-    from rlenv_gpu.environment import REFUSALS, for_tensors
 
     task, num, rng = make_task(name, steps=8), 4, np.random.default_rng(1)
     theirs = VectorEnvironment(WarpBatch(robot_model_of(task).make_sim_model(looks=False), num, "cpu"), task, seed=3)
     ours = rr.make_vector(task, num, seed=3, device="warp:cpu", arrays="torch")
+    if recorded:
+        for part in (ours._act, ours._judge):
+            part._record = in_fixed_memory(ours._memory)
     table, tensors = theirs.reset(), ours.reset()
     flat = flat_for(task)
     (field,) = task.action
@@ -136,6 +170,7 @@ def test_episodes_are_those_of_the_batch_whose_tables_are_on_the_host(name: str)
         if "final" in extra:
             assert_same(more["final"], extra["final"])
             assert list(more["final"]["index"]) == np.flatnonzero(host(more["final"].mask)).tolist()
+    assert (ours._act._repeat is not None) == (ours._judge._repeat is not None) == recorded
     for options in ({}, {}, {"seed": 5}, {}):
         assert_same(ours.reset(options)["observation"], theirs.reset(options)["observation"])
     ours.close()
@@ -160,3 +195,56 @@ def test_a_batch_that_is_malformed_is_refused_whole() -> None:
     assert (host(envs.step(good)[0]["frame_no"]) == 1).all()
     with pytest.raises(ValueError, match="arrays"):
         rr.make_vector("so101-reach", 2, arrays="torch")
+
+
+# -- Recordings ------------------------------------------------------------------------------------------------------
+
+
+class Counter:
+    """A function that adds a number to memory, and a recorder whose repetitions always add the number of that time."""
+
+    def __init__(self, pure: bool = True) -> None:
+        self.memory, self.pure, self.calls, self.repeats = torch.zeros(3), pure, 0, 0
+
+    def add(self) -> TensorArray:
+        self.calls += 1
+        self.memory += 1.0 if self.pure else float(self.calls)
+        return TensorArray(self.memory * 2)
+
+    def record(self, function: Callable[[], Any]) -> tuple[Callable[[], object], Any]:
+        number, result = 1.0 if self.pure else float(self.calls), TensorArray(torch.zeros(3))
+
+        def repeat() -> None:
+            self.repeats += 1
+            self.memory.add_(number)
+            result.tensor.copy_(self.memory * 2)
+
+        return repeat, result
+
+
+def test_a_recording_that_does_the_same_takes_the_place_of_calls() -> None:
+    counter = Counter()
+    recorded = Recorded(counter.add, lambda: [counter.memory], counter.record)
+    results = [recorded().tensor.tolist() for _ in range(6)]
+    assert results == [[2.0 * n] * 3 for n in range(1, 7)]
+    assert counter.calls == 3  # two before the recording, and one to compare it with
+    assert counter.repeats == 4
+
+
+def test_a_recording_of_a_function_that_is_not_pure_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    counter = Counter(pure=False)
+    recorded = Recorded(counter.add, lambda: [counter.memory], counter.record)
+    results = [recorded().tensor[0].item() for _ in range(5)]
+    assert results == [2.0 * total for total in (1, 3, 6, 10, 15)]
+    assert counter.repeats == 1
+    assert "not pure" in caplog.text
+
+
+def test_a_function_that_can_not_be_recorded_is_called(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(function: Callable[[], Any]) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    counter = Counter()
+    recorded = Recorded(counter.add, lambda: [counter.memory], refuse)
+    assert [recorded().tensor[0].item() for _ in range(4)] == [2.0, 4.0, 6.0, 8.0]
+    assert "not permitted" in caplog.text

@@ -39,7 +39,7 @@ def on_device(batch: TensorBatch, values: Any) -> TensorArray:
 
 
 def host(values: Any) -> np.ndarray:
-    array: np.ndarray = values.tensor.cpu().numpy()
+    array: np.ndarray = values.tensor.cpu().numpy().copy()
     return array
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -71,17 +72,23 @@ class SampleJournal:
         self._largest = max(self._least, 4 * self._size)
 
     def replay(self, pool: SamplePool) -> None:
-        """Bring an empty pool, and the counts of the run, to the state of the journal's last whole record."""
-        for head, rows in self._records():
-            self.progress = head.get("progress", self.progress)
-            if head["kind"] == "pool":
-                pool.restore(
-                    [] if rows is None else list(rows), head["newest"], head["confirmed"], PoolCounts(**head["counts"])
-                )
-            elif head["kind"] == "insert" and rows is not None:
-                pool.replay(list(rows), head["source"], head["first"])
-            elif head["kind"] == "confirm":
-                pool.confirm(head["number"])
+        """Bring an empty pool, and the counts of the run, to the state of the last whole record; cut off a torn one."""
+        with self.path.open("r+b") as file:
+            self._size = 0
+            for head, rows in _records(file):
+                self._size = file.tell()
+                self._apply(pool, head, rows)
+            file.truncate(self._size)
+
+    def _apply(self, pool: SamplePool, head: JsonDict, rows: np.ndarray | None) -> None:
+        self.progress = head.get("progress", self.progress)
+        if head["kind"] == "pool":
+            counts = PoolCounts(**head["counts"])
+            pool.restore([] if rows is None else list(rows), head["newest"], head["confirmed"], counts)
+        elif head["kind"] == "insert" and rows is not None:
+            pool.replay(list(rows), head["source"], head["first"])
+        elif head["kind"] == "confirm":
+            pool.confirm(head["number"])
 
     def delete(self) -> None:
         """Delete the file. Calling it twice is allowed."""
@@ -94,15 +101,15 @@ class SampleJournal:
             file.write(record)
         self._size += len(record)
 
-    def _records(self) -> Iterator[tuple[JsonDict, np.ndarray | None]]:
-        with self.path.open("rb") as file:
-            while (line := file.readline()).endswith(b"\n"):
-                head = json.loads(line)
-                size, content = int(head["bytes"]), file.read(int(head["bytes"]))
-                if len(content) < size:
-                    return
-                shaped = np.frombuffer(content, head["dtype"]).reshape(head["shape"]) if size else None
-                yield head, shaped
+
+def _records(file: BinaryIO) -> Iterator[tuple[JsonDict, np.ndarray | None]]:
+    """Yield the whole records of a journal; the file is then at the end of the record."""
+    while (line := file.readline()).endswith(b"\n"):
+        head = json.loads(line)
+        size, content = int(head["bytes"]), file.read(int(head["bytes"]))
+        if len(content) < size:
+            return
+        yield head, np.frombuffer(content, head["dtype"]).reshape(head["shape"]) if size else None
 
 
 def _record(head: Mapping[str, object], rows: np.ndarray | None) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hal import Field, RobotError, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from rlenv_robot.env import Environment
 from rlenv_robot.world import EnvDescription, TimeStep
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,31 +13,34 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlenv_kaiwu.journal import SampleJournal
+from rlenv_kaiwu.pools import JOURNAL, PoolProcess
 from rlenv_kaiwu.samples import SamplePool
+from rlenv_kaiwu.session import Budget
 from rlenv_kaiwu.settings import AppSettings
 
 SETTINGS = AppSettings(capacity=12, sampler="Fifo", train_batch_size=4, preload_ratio=0.1)
 
 
 class Pool:
-    """A pool with its journal, as the process of a distributed run keeps them."""
+    """The pool's process without Ray; after a kill another one is made."""
 
-    def __init__(self, path: Path, largest: int = 400) -> None:
-        self.pool, self.journal = SamplePool(SETTINGS), SampleJournal(path, largest)
-        if self.journal.is_begun:
-            self.journal.replay(self.pool)
+    def __init__(self, out: Path, runner: asyncio.Runner, largest: int = 400) -> None:
+        self._process, self._runner = PoolProcess(SETTINGS, 0, out, Budget()), runner
+        self.pool, self._process._journal._largest = self._process._pool, largest
+        self._process._journal._least = largest
 
     def insert(self, source: str, number: int, rows: np.ndarray) -> int:
-        taken = self.pool.insert(list(rows), source, number)
-        if taken:
-            self.journal.inserted(source, number, rows[:taken])
-        return taken
+        return self._runner.run(self._process.insert(source, number, rows))
 
-    def next_batch(self, confirmed: int) -> tuple[int, list[object]] | None:
-        if confirmed > self.pool.confirmed:
-            self.pool.confirm(confirmed)
-            self.journal.confirmed(confirmed, self.pool)
-        return self.pool.next_batch()
+    def next_batch(self, confirmed: int) -> tuple[int, Any] | None:
+        _, number, rows = self._runner.run(self._process.next_batch(confirmed, confirmed))
+        return None if rows is None else (number, rows)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
 
 
 def rows(source: int, first: int, count: int) -> np.ndarray:
@@ -44,20 +50,19 @@ def rows(source: int, first: int, count: int) -> np.ndarray:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(acts=st.lists(st.sampled_from(["one", "two", "learn", "kill", "kill after the batch"]), max_size=60))
 def test_every_sample_is_learned_once_and_in_order_however_often_the_pool_is_killed(
-    tmp_path: Path, acts: list[str]
+    tmp_path: Path, runner: asyncio.Runner, acts: list[str]
 ) -> None:
-    path = tmp_path / "journal"
-    path.unlink(missing_ok=True)
-    pool, sent, number, got = Pool(path), {"one": 0, "two": 0}, 0, list[tuple[int, int]]()
+    (tmp_path / JOURNAL).unlink(missing_ok=True)
+    pool, sent, number, got = Pool(tmp_path, runner), {"one": 0, "two": 0}, 0, list[tuple[int, int]]()
     for act in [*acts, *["learn"] * 40]:
         if act in sent:
             sent[act] += pool.insert(act, sent[act], rows(len(act) + (act == "two"), sent[act], 3))
         elif act == "kill":
-            pool = Pool(path)
+            pool = Pool(tmp_path, runner)
         else:
             batch = pool.next_batch(number)
             if act == "kill after the batch":
-                pool = Pool(path)
+                pool = Pool(tmp_path, runner)
             if batch is not None:
                 number = batch[0]
                 got += [(int(row[0]), int(row[1])) for row in batch[1]]
@@ -68,9 +73,9 @@ def test_every_sample_is_learned_once_and_in_order_however_often_the_pool_is_kil
         assert numbers == list(range(len(numbers)))
 
 
-def test_a_torn_end_is_left_out_and_the_file_does_not_grow_for_ever(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    pool, number = Pool(path), 0
+def test_a_torn_end_is_left_out_and_the_file_does_not_grow_for_ever(tmp_path: Path, runner: asyncio.Runner) -> None:
+    path = tmp_path / JOURNAL
+    pool, number = Pool(tmp_path, runner), 0
     for first in range(0, 3000, 4):
         assert pool.insert("one", first, rows(1, first, 4)) == 4
         batch = pool.next_batch(number)
@@ -81,9 +86,10 @@ def test_a_torn_end_is_left_out_and_the_file_does_not_grow_for_ever(tmp_path: Pa
     whole = path.read_bytes()
     for cut in range(1, 33):
         path.write_bytes(whole[:-cut])
-        again = Pool(path)
+        again = Pool(tmp_path, runner)
         assert again.pool.newest == {"one": 3000}, "the last samples were not answered, so they are sent again"
         assert again.insert("one", 3000, rows(1, 3000, 4)) == 4
+        assert Pool(tmp_path, runner).pool.newest == {"one": 3004}, "the torn record was cut off"
 
 
 def test_a_uniform_pool_keeps_its_samples(tmp_path: Path) -> None:

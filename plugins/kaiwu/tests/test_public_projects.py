@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from hal import Field, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from rlenv_kaiwu.env import Bridge
 from rlenv_kaiwu.project import open_project
 from rlenv_kaiwu.run import run_project

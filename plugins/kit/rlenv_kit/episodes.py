@@ -48,7 +48,7 @@ def episode_checks(probe: Probe) -> list[PlannedCheck]:
 
 
 def check_tables(probe: Probe, frame: Frame, before: Table, spec: Spec) -> None:
-    """Check both tables of a frame.
+    """Check Tables 1 and 3 of a frame: form, ranges, frame number and env_id.
 
     Args:
         probe: takes notes.
@@ -306,7 +306,7 @@ class _Episodes:
         probe.compare(first, probe.repeat(first), "after an abandoned episode")
 
     def _check_illegal_seeds(self) -> None:
-        """Check that what is no seed is refused where seeds matter and the description lists them."""
+        """Check that -1 and a word are refused as seeds where the description lists seeds."""
         probe = self._probe
         for seed in (-1, "one"):
             try:
@@ -395,7 +395,7 @@ class _Episodes:
 
 @contextmanager
 def _another_day() -> Iterator[None]:
-    """Let the process's time of day be some days later."""
+    """Set the process's time of day four days ahead, in the block."""
     real, real_ns, shift = time.time, time.time_ns, 4.2 * 86400
     with (
         mock.patch.object(time, "time", lambda: real() + shift),  # noqa: PT008  (it goes on)
@@ -449,7 +449,7 @@ def _alternating(spec: Spec, rng: np.random.Generator, step: int) -> Action:
 
 
 def _at_ends(spec: Spec, rng: np.random.Generator, side: int) -> Action:
-    """Return an action at one end of its ranges; what has no range, or a count beside it, as it is drawn."""
+    """Return an action at one end of its ranges; fields without a range, or with a count, are as drawn."""
     drawn = spec.sample(rng)
     counts = {field.counted_by for field in spec}
     free = {field.name for field in spec if field.is_text or field.counted_by or field.name in counts}
@@ -461,7 +461,7 @@ def _fixed(spec: Spec, rng: np.random.Generator, step: int) -> Action:
 
 
 def _end(bound: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """Return the bound, and where it is the end of the type, what was drawn."""
+    """Return the bound, or the drawn value where the bound is the end of the type."""
     if bound.dtype.kind != "f":
         return np.array(bound)
     limits = np.finfo(bound.dtype)

@@ -46,7 +46,7 @@ print(digest_of_walk({module!r}, {file!r}, {name!r}, {seed!r}, {steps!r}))
 
 
 def factory_of(env: StandardEnvironment) -> Factory | None:
-    """Return how to make another environment like this one, if its class tells: it takes no arguments, or a world."""
+    """Return a function that makes another environment like this one; None if its class needs arguments."""
     if _takes_nothing(type(env)):
         return type(env) if _alike(env, type(env)) else None
     world, kind = getattr(env, "world", None), cast("Callable[[object], StandardEnvironment]", type(env))
@@ -188,7 +188,7 @@ class _Instances:
 
     @check("leftovers", "nothing is left behind after close", "R1.4", "frames")
     def leftovers(self, probe: Probe) -> None:
-        """Open and close several instances, and look for what stays."""
+        """Open and close several instances, and look for threads, files and settings that stay."""
         if self._factory is None:
             raise NotTried("give a factory, such as module:function, in place of an environment that is made already")
         closed = [self._cycle()]  # the first one loads libraries, which stay
@@ -301,7 +301,7 @@ def process_state() -> dict[str, object]:
 
 
 def changed_state(before: dict[str, object]) -> str:
-    """Return what differs from an earlier `process_state`, in words; empty if nothing does."""
+    """Return the setting that differs from an earlier `process_state`, in words; empty if none does."""
     for name, value in process_state().items():
         if value != before.get(name, value):
             return f"{name} is {value}, it was {before[name]}"

@@ -44,7 +44,7 @@ _CODE = "import sys; sys.path[:0] = {path!r}; from rlenv_kit.judged import main;
 
 @dataclass
 class _Part:
-    """What has come of one part: robot, environment, batch or source."""
+    """Collect the messages about one part: robot, environment, batch or source."""
 
     name: str
     plan: list[Mapping[str, Any]] = field(default_factory=list)
@@ -93,7 +93,7 @@ def judge(
     time_limit_s: float = math.inf,
     may_go: Callable[[bool, list[str]], None] = lambda is_real, motion: None,
 ) -> list[Report]:
-    """Check what a name stands for, in a process of its own.
+    """Check the subject that a name stands for, in a process of its own.
 
     Args:
         name: as for `rlenv_kit.subject.subject_of`.
@@ -181,7 +181,7 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 class _Judged:
-    """The subject's process, as the judge sees it."""
+    """Watch the subject's process, and collect its results."""
 
     def __init__(
         self, name: str, child: subprocess.Popen[bytes], pipe: int, box: mmap.mmap, only: int, time_limit_s: float
@@ -262,7 +262,7 @@ class _Judged:
         self._problem = self._problem or f"{problem}; its process was killed, and nothing else has stopped the subject"
 
     def _receive(self) -> None:
-        """Take the messages that have come; notice that the process has ended."""
+        """Read the messages that have come, and find out whether the process has ended."""
         ended = self._child.poll() is not None  # before the look into the pipe, so that its last words count
         ready, _, _ = select.select([self._pipe], [], [], 0.0 if ended else _POLL_S)
         data = os.read(self._pipe, 1 << 16) if ready else b""
@@ -305,7 +305,7 @@ class _Judged:
             self._give_up(f"its process wrote what is no message into the judge's pipe: {line[:80]!r}")
 
     def _look_at_exit(self) -> None:
-        """Note a process that is killed on its way out; one that does not end leaves threads, which a check names."""
+        """Report a process that is killed after the last check; a check names the threads of one that does not end."""
         with suppress(subprocess.TimeoutExpired):
             code = self._child.wait(_GRACE_S)
             if code < 0 and not self._problem:
@@ -333,7 +333,7 @@ def _without_result(planned: Mapping[str, Any], problem: str, blamed: bool, how:
 
 
 class _Refused(Exception):
-    """The subject can't be checked; ``message`` is its process's word on it."""
+    """The subject can't be checked; its process says why in ``message``."""
 
     def __init__(self, message: Mapping[str, Any]) -> None:
         super().__init__()

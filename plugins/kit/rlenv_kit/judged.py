@@ -88,7 +88,7 @@ class _Messages:
 
 
 def serve(request: Mapping[str, Any], out: int, orders: int, box_file: int) -> None:
-    """Make the subject, wait for the judge's word, and check; then return.
+    """Make the subject, wait until the judge says that it may move, and check it.
 
     Args:
         request: arguments of `rlenv_kit.judge.judge`.
@@ -146,5 +146,5 @@ def _terminated(number: int, frame: FrameType | None) -> Never:
 
 
 def main() -> None:
-    """Check as the judge's arguments say."""
+    """Check the subject that the judge's arguments describe."""
     serve(json.loads(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -170,7 +170,7 @@ class _Ownership:
                     self._check_border(field, index, side)
 
     def _check_border(self, field: Field, index: tuple[int, ...], side: int) -> None:
-        """Check one border in the first frames of episodes, where a game's own rules may stand against it."""
+        """Check one border in the first frames of episodes; a game's own rules may refuse it in some of them."""
         first_error = None
         for steps in range(3):
             error = self._try(field, index, field.bounds[side][index], steps)

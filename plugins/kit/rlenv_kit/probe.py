@@ -198,7 +198,7 @@ class Probe:
         return table, reward
 
     def send(self, table: Table, action: object) -> tuple[Table, Table]:
-        """Answer a frame with an action."""
+        """Send the Table 2 that answers a Table 1 with an action."""
         return self.step({"env_id": self.env.env_id, "frame_no": table["frame_no"], "action": action})
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ class ConformanceItem(pytest.Item):
             )
 
     def reportinfo(self) -> tuple[str, None, str]:
-        """Return the name for pytest's lines."""
+        """Return the test's place and name, for pytest's report."""
         return "conformance", None, f"conformance of {self.name}"
 
 
@@ -60,7 +60,7 @@ def _findings(reports: Sequence[Report]) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options."""
+    """Declare the options ``--conformance`` and those that bound its checks."""
     group = parser.getgroup("conformance", "contracts of T/CCF 0002-2025")
     group.addoption(
         "--conformance", action="append", default=[], metavar="NAME",

@@ -146,7 +146,7 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """One line with the counts."""
+        """The numbers of passed, failed and other checks, and the duration, as a line."""
         counts = {word: sum(check.word == word for check in self.checks) for word in ("ok", "FAILED", "not tried")}
         text = f"{self.subject}: {counts['ok']} passed, {counts['FAILED']} failed, {counts['not tried']} not tried"
         text += f", {len(self.unreached)} not reached" if self.unreached else ""

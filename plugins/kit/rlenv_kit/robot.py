@@ -347,7 +347,7 @@ def _options(probe: RobotProbe) -> None:
 
 
 def _check_illegal_seeds(probe: RobotProbe) -> None:
-    """Check that what is no seed is refused by a robot that a seed changes; another one may ignore it."""
+    """Check that a robot which a seed changes refuses values that are no seeds; another robot may ignore them."""
     first, other = (copied(probe.reset_with({"seed": seed})) for seed in (probe.seed, probe.seed + 1))
     matters = bool(difference(first.sensors, other.sensors)) and probe.repeatable is not False and probe.simulated
     for seed in (-1, "one", 1.5):
@@ -365,7 +365,7 @@ def _check_illegal_seeds(probe: RobotProbe) -> None:
 
 @check("equal", "equal seeds and commands give equal states", "robot", "still")
 def _equal_seeds(probe: RobotProbe) -> None:
-    """Compare walks of one seed; the reset of the first comes from elsewhere, and may show it a little."""
+    """Compare walks of one seed; the first reset starts from another pose, so its walk may differ a little."""
     steps = None if probe.repeatable is False else 3 * probe.steps
     first, second, third = ([copied(state) for state in probe.walk(steps=steps)] for _ in range(3))
     try:

@@ -32,7 +32,7 @@ class _Sink:
         self.problem = ""
 
     def write(self, values: Mapping[str, ArrayLike], stamp_ns: int) -> int:
-        """Take a sample, and return its number."""
+        """Check a sample, keep its stamp, and return its number."""
         problem = ""
         if not isinstance(stamp_ns, int | np.integer) or isinstance(stamp_ns, bool):
             problem = f"the stamp of sample {len(self.stamps)} is {stamp_ns!r}, it must be whole nanoseconds"

@@ -86,7 +86,7 @@ def _plan(probe: SourceProbe) -> list[PlannedCheck]:
 
 
 class _Tables:
-    """Check the form of what comes, and who owns it."""
+    """Check the form of batches, trajectories and options, and who owns them."""
 
     def __init__(self, probe: SourceProbe) -> None:
         self._probe = probe
@@ -245,7 +245,7 @@ class _Tables:
 
 
 def _overwrite(value: Unchecked) -> None:
-    """Write into all arrays of a table that let themselves be written into."""
+    """Overwrite all writable arrays of a table."""
     if isinstance(value, Mapping):
         for item in value.values():
             _overwrite(item)
@@ -268,7 +268,7 @@ def _check_hidden(table: Unchecked) -> None:
 
 
 class _Facts:
-    """Check what a source says of its data."""
+    """Check actions and statistics against the data."""
 
     def __init__(self, probe: SourceProbe) -> None:
         self._probe = probe
@@ -379,7 +379,7 @@ _MOMENTS: Mapping[str, Callable[[np.ndarray], Unchecked]] = {
 
 
 def _figures(data: list[Trajectory]) -> dict[tuple[str, ...], np.ndarray]:
-    """Return what statistics may be of, under the names by which they may call it."""
+    """Return the values that statistics may describe, by the names that they may have there."""
     steps = [step for one in data for step in one.steps]
     figures: dict[tuple[str, ...], np.ndarray] = {
         ("episodes", "trajectories"): np.zeros(len(data)),

@@ -47,7 +47,7 @@ def certify(
     conformance: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Stop a served robot, and fall silent, many times in each state; return the certificate, not yet signed.
+    """Measure how soon a served robot stops in each state, and holds without commands; return a certificate.
 
     Args:
         address: of the server. Nobody else may move the robot meanwhile.
@@ -58,9 +58,9 @@ def certify(
         progress: called with the trials done and their number.
 
     Returns:
-        Plain data. ``stops`` maps a state to the `spread_ms` of the times from the call to the confirmation;
-        ``silences`` to that of the times from the last command's call until the state is ``holding``, which can be
-        the watchdog and two control periods. The robot is left stopped.
+        Plain data, not yet signed. ``stops`` maps a state to the `spread_ms` of the times from the call to the
+        confirmation; ``silences`` to that of the times from the last command's call until the state is ``holding``,
+        which can be the watchdog and two control periods. The robot is left stopped.
 
     Raises:
         ValueError: fewer than 1 trial, a profile or a report that can't be read, or a report on another robot.
@@ -97,7 +97,7 @@ def certify(
         "trials_of_each": trials,
         "stops": {kind: spread_ms(times) for kind, times in took.items()},
         "silences": {"running": spread_ms(silences)},
-        "server": {name: status.get(name) for name in ("real_time", "cadence", "stop", "datagrams") if name in status},
+        "server": {name: status.get(name) for name in ("real_time", "cadence", "stop", "repeated") if name in status},
         "profile_sha256": digest,
         "conformance": reports,
         "client": _machine(),
@@ -259,5 +259,5 @@ def verify(certificate: dict[str, Any]) -> str:
 
 
 def _signed(certificate: dict[str, Any]) -> bytes:
-    """Return the bytes that the signature covers: all but itself."""
+    """Return the bytes that the signature covers: the certificate without its signature."""
     return signing.canonical({name: value for name, value in certificate.items() if name != "signature"})

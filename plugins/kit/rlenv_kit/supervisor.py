@@ -276,7 +276,7 @@ class Supervisor:
     def run(
         self, plan: Sequence[PlannedCheck] | Callable[[], Sequence[PlannedCheck]], only: int | str = 0
     ) -> tuple[Check, ...]:
-        """Make the checks.
+        """Make the checks, stop and close the subject, and return the results.
 
         A call that lasts longer than its deadline ends the run: the subject is stopped and closed, and the call is the
         last finding. So do an exit (``sys.exit``, ``os._exit``), the time limit of the run, and an interruption, which
@@ -485,7 +485,7 @@ def _exits_are_raised() -> Iterator[None]:
 
 
 def _bounded(call: Callable[[], object]) -> None:
-    """Make a call on a thread of its own, and wait for it for a while only; its errors don't matter any more."""
+    """Make a call on a thread of its own, wait a short time for it, and ignore its errors."""
 
     def attempt() -> None:
         try:

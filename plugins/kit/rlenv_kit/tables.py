@@ -31,11 +31,11 @@ Noter = Callable[[str, str], None]
 
 
 def silent(clause: str, text: str) -> None:
-    """Drop a note."""
+    """Drop a remark: a `Noter` for callers that want none."""
 
 
 def check_observation(table: object, spec: Spec, note: Noter = silent) -> None:
-    """Check Table 1.
+    """Check the keys, types and ranges of Table 1.
 
     Args:
         table: as the environment returned it.

@@ -196,10 +196,10 @@ class StopWhileStepping(Arm):
             super().stop(reason)
 
 
-replaces(Arm, "stop", {
-    # stop returns, and takes effect half a second later.
-    "StopAsync -> stop": lambda self, reason: threading.Timer(0.5, super().stop, (reason,)).start(),
-})  # fmt: skip
+@fault("stop", "stop returns, and takes effect half a second later.")
+class StopAsync(Arm):
+    def stop(self, reason):
+        threading.Timer(0.5, super().stop, (reason,)).start()
 
 
 @fault("stop", "After a cleared stop, no other stop is latched.")

@@ -24,8 +24,13 @@ class RenderingMoves(Sleds):
         self.position = self.position + np.float32(0.01)
 
 
+@fault("render")
+class RenderingDraws(Sleds):
+    def render(self, options: Any = NOTHING) -> Any:
+        self.rng.normal()
+
+
 replaces(Sleds, "render", {
-    "RenderingDraws -> render": lambda self, options=NOTHING: self.rng.normal(),
     "RenderingReturns -> render": lambda self, options=NOTHING: np.zeros((4, 4, 3), np.uint8),
 })  # fmt: skip
 

@@ -66,8 +66,8 @@ def planters(faults: dict[str, Planted]) -> tuple[Callable[..., Callable[[type],
 
 
 def _changing(right: Callable[..., Any], change: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def method(self: Any, *arguments: Any) -> Any:
-        return change(self, right(self, *arguments))
+    def method(self: Any, *arguments: Any, **named: Any) -> Any:
+        return change(self, right(self, *arguments, **named))
 
     return method
 

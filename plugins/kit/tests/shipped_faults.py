@@ -433,7 +433,7 @@ class ResetNeedsEnd(Around):
         return table, reward
 
 
-@fault("render", "close hangs.")
+@fault("two instances", "close hangs.")
 class CloseHangs(Around):
     def close(self):
         self.env.close()

@@ -180,17 +180,37 @@ class WrapsLegs(Lander):
         return super().step(action)
 
 
-GAMES = {name: lambda name=name: Environment(Heaps(name))
-         for name in ("all", "strict", "short", "two", "gone", "player", "silent")}  # fmt: skip
-TALKS = {name: lambda name=name: Environment(Ferries(name))
-         for name in ("own", "swapped", "scaled", "nobody", "late", "kept")}  # fmt: skip
-LANDERS = {of.__name__: of for of in (Charged, FirstGoalStays, SeedsInRender, NoLastPicture, KeepsFile, WrapsLegs)}
+def _of(world: Callable[[str], World], fault: str) -> Callable[[], Environment]:
+    return lambda: Environment(world(fault))
 
 
-@pytest.mark.parametrize("made", [*GAMES.values(), *TALKS.values(), *LANDERS.values()], ids=[*GAMES, *TALKS, *LANDERS])
-def test_a_fault_gives_one_finding(made: Callable[[], Any]) -> None:
-    report = check_environment(lambda: made())
-    assert len(report.failures) == 1, report.lines(verbose=False)
+FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
+    **{name: (_of(Heaps, name), "masks") for name in ("all", "strict", "short", "two", "gone", "silent")},
+    "player": (_of(Heaps, "player"), "agents"),
+    **{name: (_of(Ferries, name), "messages") for name in ("own", "swapped", "scaled", "nobody", "late")},
+    "kept": (_of(Ferries, "kept"), "equal starts"),
+    "Charged": (Charged, "step extra"),
+    "FirstGoalStays": (FirstGoalStays, "two instances"),
+    "SeedsInRender": (SeedsInRender, "render"),
+    "NoLastPicture": (NoLastPicture, "render"),
+    "KeepsFile": (KeepsFile, "leftovers"),
+    "WrapsLegs": (WrapsLegs, "refusals"),
+}
+"""Fault -> the broken environment, and the key of the check that must see it."""
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_seen_by_its_check(name: str) -> None:
+    made, key = FAULTS[name]
+    (check,) = check_environment(lambda: made(), only=key).checks
+    assert (check.key, check.passed) == (key, False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["all", "nobody", "Charged"])
+def test_a_fault_gives_one_finding(name: str) -> None:
+    made, key = FAULTS[name]
+    assert [check.key for check in check_environment(lambda: made()).failures] == [key]
 
 
 @pytest.mark.parametrize("world", [Heaps, Ferries])
@@ -239,6 +259,10 @@ class StateStays(Diary):
         super().init({name: value for name, value in (options or {}).items() if name not in ("episode", "frame")})
 
 
-@pytest.mark.parametrize("made", [AllInEpisodeZero, NumbersByPlace, StateStays])
-def test_a_fault_of_source_data_is_found(made: Callable[[], Any]) -> None:
-    assert not check_source(made).passed
+@pytest.mark.parametrize(
+    ("made", "key"),
+    [(AllInEpisodeZero, "trajectories"), (NumbersByPlace, "trajectories"), (StateStays, "actions")],
+)
+def test_a_fault_of_source_data_is_found(made: Callable[[], Any], key: str) -> None:
+    (check,) = check_source(made, only=key).checks
+    assert (check.key, check.passed) == (key, False)

@@ -100,6 +100,10 @@ def _environment(made: Any, **options: Any) -> Report:
     return check_environment(lambda: made(), **options)  # so that no other process makes it
 
 
+def _repeatable(made: Any, **options: Any) -> Report:
+    return check_robot(made, repeatable=True, **options)
+
+
 def _slider(made: Any, **options: Any) -> Report:
     return check_environment(made(Slider()), **options)
 
@@ -122,10 +126,10 @@ CHECK_OF: dict[ModuleType, Check] = {
         lander_refusal_faults, lander_caller_faults, carts, shipped_faults,
     ), _environment),
     **dict.fromkeys((
-        robot_faults, cart_faults, gantry_state_faults, gantry_motion_faults, arm_faults, scara_faults, wheels_faults,
+        robot_faults, gantry_state_faults, gantry_motion_faults, arm_faults, scara_faults, wheels_faults,
     ), check_robot),
-    slider_faults: _slider, vector_faults: _sled_rows, rows_of_landers: _lander_rows, rows_of_carts: _cart_rows,
-    source_faults: check_source, diary: check_source,
+    cart_faults: _repeatable, slider_faults: _slider, source_faults: check_source, diary: check_source,
+    vector_faults: _sled_rows, rows_of_landers: _lander_rows, rows_of_carts: _cart_rows,
 }  # fmt: skip
 """Module of faults -> how they are checked."""
 
@@ -213,14 +217,14 @@ def test_a_fault_gives_one_finding_that_is_reproduced_alone(name: str) -> None:
     """Make all checks of a sample: others neither hide the fault nor accuse it a second time."""
     check, fault = FAULTS[name]
     report = check(fault.made, deadlines=_deadlines(name))
-    found = report.failures[0]
+    finding = report.failures[0]
     assert set(fault.keys) & set(_failed(report)), report.lines(verbose=False)
     assert len(report.failures) == 1 + (_bare(name) in TWO_FINDINGS), report.lines(verbose=False)
-    assert found.how or found.key in ("described", "spec stays"), "what was done"
-    (again,) = check(fault.made, deadlines=_deadlines(name), only=found.number).checks
-    assert (again.number, again.key, again.passed) == (found.number, found.key, False)
-    assert _without_reasons(again.how) == _without_reasons(found.how)
-    assert again.calls or not found.calls
+    assert finding.how or finding.key in ("described", "spec stays"), "what was done"
+    (again,) = check(fault.made, deadlines=_deadlines(name), only=finding.number).checks
+    assert (again.number, again.key, again.passed) == (finding.number, finding.key, False)
+    assert _without_reasons(again.how) == _without_reasons(finding.how)
+    assert again.calls or not finding.calls
 
 
 def _without_reasons(how: str) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hal import Field, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from rlenv_robot.adapters.flat import FlattenObservation
 

@@ -25,7 +25,8 @@ class ExcitationSettings:
         seconds: its length, from 10.
         speed: the fastest motion of a joint, as a share of the robot's limit on speed, 0 to 1.
         reach: the farthest motion from the middle pose, as a share of the way to the joint's end, 0 to 1.
-        lowest_hz, highest_hz: range of the sines' frequencies.
+        lowest_hz: lowest frequency of the sines.
+        highest_hz: highest frequency of the sines.
         sines: number of sines of each joint.
         clearance_m: distance that the parts keep from each other and from the table, metres. The arm lags behind and
             sags below its goals by several degrees, so leave room for that.

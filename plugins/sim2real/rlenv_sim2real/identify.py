@@ -64,7 +64,8 @@ class Estimate:
         kind: one of `KINDS`.
         joint: the joint's name; empty for a kind that all joints share.
         value: in the kind's unit.
-        low, high: its 95 % interval, given that the model holds; infinite where the data say nothing.
+        low: lower end of its 95 % interval, given that the model holds; infinite where the data say nothing.
+        high: upper end of that interval.
         nominal: the model's own number.
         resolved: whether the interval is narrow enough to use the value.
         at_bound: whether the value ended at the edge of what is allowed.

@@ -29,7 +29,9 @@ class ArmJoints:
         names: of the n joints, as in the MuJoCo model.
         commands: name of each command that is a pose -> its columns among the n joints.
         sensors: name of each command -> the sensor that measures it.
-        qpos, qvel, ctrl: of each joint, the index in ``qpos``, ``qvel`` and ``ctrl``; (n,) each.
+        qpos: of each joint, its index in ``qpos``, (n,).
+        qvel: of each joint, its index in ``qvel``, (n,).
+        ctrl: of each joint, its index in ``ctrl``, (n,).
     """
 
     names: tuple[str, ...]

@@ -46,7 +46,8 @@ class FollowedPair:
     """Two recorded columns, one of which follows the other.
 
     Attributes:
-        leader, follower: names of the columns in the rows.
+        leader: name of the leader's column in the rows.
+        follower: name of the follower's column in the rows.
         leads_row: how many rows a value of the leader stands behind the moment at which it was sent: 1 for an action,
             which stands in the row that it led to, else 0.
         field: description of the follower.
@@ -259,7 +260,8 @@ def _robust(
     """Return the coefficients of a regression with Huber's weights, the weights, and the first one's deviation.
 
     Args:
-        inputs, outputs: of the regression, (T, k) and (T,).
+        inputs: of the regression, (T, k).
+        outputs: of the regression, (T,).
         known: standard deviation with which each coefficient is known to be 0; infinite for an unknown one.
         block: number of frames that count as one observation when they are weighed against what is known.
     """

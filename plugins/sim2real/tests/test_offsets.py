@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hal import Field, SourceError, Spec
-from hal.frame_layout import FrameLayout
 from hal.robots.so101 import JOINTS, SO101
 from plugins.sim2real.tests.conftest import PERIOD_S, recorded_on, wandering
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from rlenv_sim2real.motion import RecordedMotion
 from rlenv_sim2real.offsets import find_offsets, pair_named, pairs_of

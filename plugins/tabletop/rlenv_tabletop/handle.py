@@ -229,7 +229,7 @@ class HandleTask:
         return round(_REST_S * SO101_CABINET.rate_hz)
 
     def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether the part was at its target, at rest, and let go of, in the mean."""
+        """Return whether, averaged over the last readings, the part was at its target, at rest, and let go of."""
         error, speed, clearance = (means[name] * scale for name, scale in self._figures.items())
         good: np.ndarray = (error <= self._tolerance) & (speed <= self._slowest) & (clearance >= self.clearance_m)
         return good

@@ -31,8 +31,8 @@ class Insert:
     """Take an upright peg, put it into a socket, and let go of it.
 
     The peg is 20 mm square and 50 mm high, the socket 20 mm deep, with a slope of 4 mm around its mouth; the robot's
-    reset draws where both are and how they are turned. An episode succeeds if over its last half second, in the mean,
-    the middle of the peg is within ``tolerance_m`` and the play of the socket of its place on the socket's ground, and
+    reset draws where both are and how they are turned. An episode succeeds if, averaged over its last half second, the
+    middle of the peg is at its place on the ground of the socket, to within ``tolerance_m`` plus the socket's play, and
     the finger tips are at least ``clearance_m`` from the middle of the peg.
 
     Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.25 exp(-d / 0.1 m) + 0.25 exp(-d / 0.01 m) +
@@ -151,7 +151,7 @@ class Insert:
         return round(_REST_S * SO101_PEG.rate_hz)
 
     def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether the peg was in the socket and let go of, in the mean, and still is on the table."""
+        """Return whether the peg, averaged over the last readings, was in the socket and let go of, and stays up."""
         inside = means["distance_mm"] <= self.tolerance_m * 1e3
         left = means["clearance_mm"] >= self.clearance_m * 1e3
         good: np.ndarray = inside & left & ~self.terminated(sensors, goal)

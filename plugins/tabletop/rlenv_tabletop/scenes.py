@@ -132,9 +132,12 @@ def _with_part(
         spec: of the robot. Its sensors beside the arm's are ``THING_position``, ``THING_yaw``, ``place``, and the rate
             of ``place`` under the name of the part.
         model: compiled, with the joints ``THING_x``, ``THING_y``, ``THING_yaw`` and that of the part.
-        thing, part: names of the clamped thing and of its part's joint.
+        thing: name of the clamped thing.
+        part: name of its part's joint.
         place: the sensor of the part's place along its joint.
-        area, turn, places: as for `FixtureScatter`.
+        area: as for `FixtureScatter`.
+        turn: as for `FixtureScatter`.
+        places: as for `FixtureScatter`.
     """
     first, moving = int(model.joint(f"{thing}_x").qposadr[0]), int(model.joint(part).qposadr[0])
     things: dict[str, Reader] = {

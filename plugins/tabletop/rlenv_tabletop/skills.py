@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from hal import Field, IllegalAction, Spec, Violation
-from hal.frame_layout import FrameLayout
 from hal.robots.so101 import CUBE_HALF, GRASP, LOW, SIDEWAYS, SO101, inverse_kinematics, steepest
+from recorder.frame_layout import FrameLayout
 from rlenv_robot.tables import ExtraInfo, Options
 from rlenv_robot.tasks.task import TaskWorld, task_world
 from rlenv_robot.tasks.text_hints import HasPlaces, HasTextHints, TextCommand, TextHints

@@ -83,7 +83,8 @@ class FilamentCamera:
     Args:
         sim_model: the robot to draw.
         name: the name of a camera of the MJCF.
-        width, height: the size of the images, pixels.
+        width: of the images, pixels.
+        height: of the images, pixels.
 
     Raises:
         RobotError: the model has no such camera, or something is `missing`.

@@ -29,7 +29,7 @@ class HasWorld(Protocol):
 
     @property
     def world(self) -> World:
-        """The world that it is about."""
+        """The environment's world."""
         ...
 
 

@@ -10,6 +10,7 @@ from real import MessageKind, RemoteRobot, Server
 from real.client.connection import Connection
 from real.control.limits import MaxAge
 from real.protocol import messages as wire
+from tests.real.relay import Relay
 
 
 def test_older_and_from_the_future_are_refused_and_counted():
@@ -94,45 +95,74 @@ def freeze_once(monkeypatch, name):
 
     original, pauses = getattr(RequestHandler, name), [0.3]
 
-    def frozen(handler):
+    def frozen(handler, *flags):
         time.sleep(pauses.pop() if pauses else 0.0)
-        original(handler)
+        original(handler, *flags)
 
     monkeypatch.setattr(RequestHandler, name, frozen)
 
 
-def test_a_network_thread_that_was_frozen_does_not_pass_old_commands_on(robot, target, monkeypatch):
-    """The stamp is the sender's: what waited in the server's own socket is as old."""
-    with Server(robot, watchdog_s=10, max_command_age_s=0.1, datagrams=False) as server:
+def test_a_command_that_waited_in_a_frozen_server_is_refused_and_sent_anew(robot, target, monkeypatch):
+    """The stamp is the sender's: what waited in the server's own socket is as old. The client wants the step still."""
+    with Server(robot, watchdog_s=10, max_command_age_s=0.1) as server:
         remote = RemoteRobot(server.address, step_timeout_s=5)
         remote.reset({})
+        remote.step(target(0.1, 0))
+        freeze_once(monkeypatch, "receive")
+        remote.step(target(0.9, 0))
+        assert server.about()["late_commands"] == 1
+        assert [round(float(first), 3) for first, _ in robot.commands].index(0.9) > 0
+        remote.close()
+
+
+def test_a_client_that_sends_no_copies_is_told_that_its_command_waited(robot, target, monkeypatch):
+    with Server(robot, watchdog_s=10, max_command_age_s=0.1) as server:
+        remote = RemoteRobot(server.address, step_timeout_s=5)
+        remote.reset({})
+        remote._connection.expect_loss(None)
         remote.step(target(0.1, 0))
         freeze_once(monkeypatch, "receive")
         with pytest.raises(CommandTooOld):
             remote.step(target(0.9, 0))
         monkeypatch.undo()
         remote.step(target(0.2, 0))
+        assert 0.9 not in {round(first, 3) for first, _ in robot.commands}
         remote.close()
 
 
-def test_of_the_copies_of_a_command_that_waited_in_a_frozen_server_a_young_one_counts(robot, target, monkeypatch):
-    with Server(robot, watchdog_s=10, max_command_age_s=0.1) as server:
-        remote = RemoteRobot(server.address, step_timeout_s=5)
+def test_a_network_that_is_always_late_is_reported(robot, target, monkeypatch):
+    """After one more try: a step must not be sent for ever."""
+    with Server(robot, watchdog_s=10, max_command_age_s=0.01) as server, Relay(server.address) as relay:
+        remote = RemoteRobot(relay.address, step_timeout_s=5, connect_timeout_s=20)
         remote.reset({})
-        remote.step(target(0.1, 0))
-        freeze_once(monkeypatch, "receive_datagram")
-        remote.step(target(0.9, 0))
-        assert server.about()["late_commands"] == 0
+        relay.delay_s = 0.2
+        with pytest.raises(CommandTooOld):
+            remote.step(target(0.9, 0))
+        assert server.about()["late_commands"] == 2
+        assert 0.9 not in {round(first, 3) for first, _ in robot.commands}
+        relay.delay_s = 0.0
+        remote.close()
+
+
+def test_a_command_that_was_long_on_its_way_gives_no_more_time(robot, target):
+    """Silence begins when it was sent; when it comes, its client may be gone."""
+    with Server(robot, watchdog_s=20, max_command_age_s=10) as server:
+        remote = RemoteRobot(server.address, connect_timeout_s=20, step_timeout_s=20)
+        remote.reset({})
+        remote.step(target(0.25, 0))
+        connection = remote._connection
+        connection._shift_ns, connection._shift_until_ns = connection._shift_ns - 5_000_000_000, 2**62
+        remote.step(target(0.5, 0))
+        assert server._loop._watchdog.silence_s > 4.9
         remote.close()
 
 
 def test_a_client_that_died_while_the_server_was_frozen_moves_nothing(robot, target, monkeypatch, until):
-    """Its newest copy is old by then."""
     with Server(robot, watchdog_s=10, max_command_age_s=0.1) as server:
         remote = RemoteRobot(server.address, step_timeout_s=0.1)
         remote.reset({})
         remote.step(target(0.1, 0))
-        freeze_once(monkeypatch, "receive_datagram")
+        freeze_once(monkeypatch, "receive")
         with pytest.raises(ConnectionLost):
             remote.step(target(0.9, 0))
         until(lambda: server.about()["late_commands"] == 1)

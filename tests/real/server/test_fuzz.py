@@ -35,7 +35,7 @@ def recorded(make_robot, target, monkeypatch):
         return heard[-1]
 
     monkeypatch.setattr(request_handler, "receive_frames", received)
-    with Server(make_robot(), datagrams=False) as server:
+    with Server(make_robot()) as server:
         remote = RemoteRobot(server.address)
         remote.reset({"seed": 1, "start": {"target": [0.1, 0.2]}})
         remote.step(target(0.5, 0))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from real import MessageKind, RemoteRobot, Server
 from real.protocol import messages as wire
+from real.protocol.handshake import load_keys
 from real.server.server import LARGEST_REQUEST
 
 
@@ -18,11 +19,18 @@ def server(robot):
 
 
 class Peer:
-    """A bare socket that sends what a test says."""
+    """A bare socket that sends what a test says.
 
-    def __init__(self, address):
+    Args:
+        address: of the server.
+        keys: folder of its keys, or None.
+    """
+
+    def __init__(self, address, keys=None):
         self.socket = zmq.Context.instance().socket(zmq.DEALER)
         self.socket.linger = 0
+        if keys is not None:
+            load_keys(keys).secure(self.socket)
         self.socket.connect(address)
 
     def say(self, *frames):
@@ -140,8 +148,11 @@ def test_a_sequence_is_executed_once(peer, robot):
     session = peer.hello().session
     assert peer.ask(MessageKind.RESET, session, 1, {"options": {}, "deadline_s": 5.0}).kind is MessageKind.READING
     row = robot.spec.commands.pack({"target": (0.5, 0)})
-    assert peer.ask(MessageKind.STEP, session, 2, None, [row]).kind is MessageKind.READING
-    for sequence in (2, 1, 0):
+    first = peer.ask(MessageKind.STEP, session, 2, None, [row])
+    assert first.kind is MessageKind.READING
+    other_row = robot.spec.commands.pack({"target": (-0.5, 0)})
+    assert peer.ask(MessageKind.STEP, session, 2, None, [other_row]) == first, "a copy is answered again"
+    for sequence in (1, 0):
         answer = peer.ask(MessageKind.STEP, session, sequence, None, [row])
         assert answer.kind is MessageKind.ERROR
         assert "not executed (again)" in answer.detail[2]

@@ -79,7 +79,7 @@ class HereServer:
     def start(self) -> str:
         self.driver = Driver()
         settings: dict[str, Any] = {"latch": self.folder / "latch", "watchdog_s": 60.0, "max_command_age_s": None}
-        self.server = Server(self.driver, datagrams=False, **settings).start()
+        self.server = Server(self.driver, **settings).start()
         return self.server.address
 
     def steps(self) -> int:
@@ -114,8 +114,7 @@ class Driver(LatchingPuppet):
             file.write(b"!")
         return super().step(command)
 
-with Server(Driver(step_s=0.0002), latch=sys.argv[1] + "/latch", watchdog_s=60.0, max_command_age_s=None,
-            datagrams=False) as server:
+with Server(Driver(step_s=0.0002), latch=sys.argv[1] + "/latch", watchdog_s=60.0, max_command_age_s=None) as server:
     print(server.address, flush=True)
     sys.stdin.read()
 """

@@ -22,7 +22,7 @@ class Race:
 
     def __init__(self) -> None:
         self.arm = LatchingPuppet(step_s=0.0002)
-        self.server = Server(self.arm, watchdog_s=60.0, max_command_age_s=None, datagrams=False).start()
+        self.server = Server(self.arm, watchdog_s=60.0, max_command_age_s=None).start()
         self.mover = PageClient(self.server.address)
         self.button = self.mover.stop_endpoint()
         self.mover.hello()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hal import Field, LogError, SourceError, Spec
-from hal.frame_layout import FrameLayout
 from recorder.figures.plot import FAULT, GOAL, MEASURED, PERSON, pick_lines, plot_episode
+from recorder.frame_layout import FrameLayout
 from recorder.table.load import build
 from recorder.table.table import Table
 

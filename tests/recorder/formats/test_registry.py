@@ -14,7 +14,7 @@ from recorder.table.load import build
 PLUG_IN = """
 import numpy as np
 from hal import Field, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.formats.registry import Format
 from recorder.formats.runs import rows_of, table_of
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal import Field, Image, LogError, SourceError, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.images.images import Images, _Cache
 from recorder.images.sources import ByTime, ImageIndex, Place
 from recorder.log.mcap_writer import McapWriter

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hal import Field, Image, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.writer import LogWriter
 from recorder.read.reader import LogReader
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hal import Field, LogError, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.mcap_writer import McapWriter
 from recorder.log.streams import Stream
 from recorder.log.writer import LogWriter

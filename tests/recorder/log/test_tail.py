@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import LogError
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log import tail as tails
 from recorder.log.tail import MOST_ABANDONED, Tail, TailMessage, read_tail, remove_tail
 from recorder.log.writer import LogWriter
@@ -150,7 +150,7 @@ KILLED = """
 import os, signal, sys
 import numpy as np
 from hal import Field, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.writer import LogWriter
 from tests.fakes import SLIDER_ACTION, SLIDER_OBSERVATION
 

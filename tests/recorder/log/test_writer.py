@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hal import Field, Image, LogError, Spec
 from hal.field import DTYPES
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.image_codec import decoded
 from recorder.log.mcap_writer import LogFile, McapWriter
 from recorder.log.writer import LogWriter, new_run

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hal import Field, SourceError, Spec, SpecMismatch
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.images.sources import ImageSources
 from recorder.table.combine import joined, subset
 from recorder.table.load import build

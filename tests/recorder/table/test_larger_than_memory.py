@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hal import Field, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.writer import LogWriter
 from recorder.read.reader import LogReader
 from recorder.read.recover import recover

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Field, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.table.sampler import Distribution, advantages, n_step, priorities, returns_to_go, td_priorities
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns

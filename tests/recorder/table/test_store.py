@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.labels import add_labels
 from recorder.table import load
 from recorder.table.load import load_runs

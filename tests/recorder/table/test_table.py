@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hal import Field, LogError, SourceError, Spec, SpecMismatch
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.rotation import Limits
 from recorder.log.writer import LogWriter
 from recorder.read.mcap_reader import McapReader

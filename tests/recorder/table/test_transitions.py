@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Field, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.table import transitions
 from recorder.table.table import StoredRows, Table
 from recorder.table.training_rows import TrainingRows

@@ -69,6 +69,7 @@ def test_the_defaults_of_a_reset_are_homings() -> None:
 @pytest.mark.parametrize(
     ("text", "key", "told"),
     [
+        ("[serve]\ndatagrams = false", "serve.datagrams", "is gone, remove it: steps go by ZeroMQ alone"),
         ("[robt]\nwhere='sim'", "robt", "is unknown; did you mean 'robot'? allowed are task, robot, reset"),
         (
             "[robot]\nwere='sim'",

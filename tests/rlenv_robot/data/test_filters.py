@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hal import Field, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.table import transitions
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions

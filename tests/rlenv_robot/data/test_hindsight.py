@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hal import SourceError
-from hal.frame_layout import FrameLayout
 from hal.robots.so101 import HIGH, LOW, SO101, forward_kinematics
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from rlenv_robot.source import SourceData
 from rlenv_robot.tasks.reach import Reach

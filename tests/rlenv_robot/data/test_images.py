@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hal import Field, Image, SourceError, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.mcap_writer import McapWriter
 from rlenv_robot.source import SourceData, open_source
 

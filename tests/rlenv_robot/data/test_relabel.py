@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from hal import Field, SourceError, Spec
-from hal.frame_layout import FrameLayout
 from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics
 from recorder.formats.runs import NO_REWARDS, table_of
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from rlenv_robot.data.relabel import relabelled
 from rlenv_robot.source import SourceData

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hal import Field, SourceError, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from rlenv_robot.config.plugins import PluginTable
 from rlenv_robot.data import statistics

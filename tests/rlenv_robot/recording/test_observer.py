@@ -11,7 +11,7 @@ import pytest
 
 import rlenv_robot
 from hal import ConnectionLost, Field, LogError, RobotState, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.table.load import build, load_runs
 from rlenv_robot.env import Environment
 from rlenv_robot.recording.observer import FrameObserver, record_to

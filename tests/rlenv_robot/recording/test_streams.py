@@ -13,7 +13,7 @@ import pytest
 
 import rlenv_robot as rr
 from hal import Automatic, Field, Guard, Homing, LogError, Robot, RobotState, SampleSink, Spec, StreamSpec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.read.reader import LogReader
 from rlenv_robot.recording.observer import FrameObserver
 from sim.robot import SimRobot

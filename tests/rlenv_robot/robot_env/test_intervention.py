@@ -12,7 +12,7 @@ import pytest
 
 import rlenv_robot as rr
 from hal import Guard, SpecError
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.table.load import load_runs
 from rlenv_kit import check_environment
 from rlenv_robot.env import Environment

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import sim.rendering.camera
 from hal import RobotError
 from hal.robots.so101 import HOME, SO101, forward_kinematics
 from sim.model import SimModel
-from sim.rendering.camera import Camera, Marker, available, film
+from sim.rendering.camera import Camera, Marker, available, film, open_camera
 from sim.robot import SimRobot
 from sim.robots.so101 import REST, so101
 
@@ -160,6 +161,27 @@ def test_without_opengl_the_error_names_the_packages(monkeypatch: pytest.MonkeyP
     reason = sim.rendering.camera.available()
     assert reason is not None
     assert "apt-get install" in reason
+
+
+def test_a_renderer_of_a_package_draws_fine_images_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its place is as an entry point's; without one the variable that names it says which plug-in has it."""
+    asked: list[bool] = []
+
+    class Point:
+        @staticmethod
+        def load() -> Any:
+            return lambda *arguments: asked.append(arguments[-1]) or nullcontext("its camera")
+
+    monkeypatch.setattr(sim.rendering.camera, "_declared", lambda: {"brush": Point})
+    for choice in ("", "brush"):
+        monkeypatch.setenv("RLENV_ROBOT_RENDERER", choice)
+        with open_camera(so101(), "view", 32, 24, fine=True) as eye:
+            assert eye == "its camera"  # type: ignore[comparison-overlap]
+    assert asked == [False, True]
+    monkeypatch.setattr(sim.rendering.camera, "_declared", dict)
+    monkeypatch.setenv("RLENV_ROBOT_RENDERER", "filament")
+    with pytest.raises(RobotError, match="rlenv_vision"):
+        open_camera(so101(), "view", 32, 24, fine=True)
 
 
 @pytest.mark.process

@@ -161,7 +161,8 @@ class Finding:
         kind: one of `ADVICE`.
         episode: the episode's index in the table; -1 for the whole data set.
         field: the field with its element, or the camera; may be empty.
-        first, last: frames of the episode, counted from 0; -1 if the problem is not at certain frames.
+        first: the first frame, counted from 0 in the episode; -1 if the problem is not at certain frames.
+        last: the last frame, likewise.
         message: the problem, with its numbers.
         advice: what to do about it.
     """

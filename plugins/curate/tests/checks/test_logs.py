@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hal import Field, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.writer import LogWriter
 from recorder.table.load import build
 from rlenv_curate.checks.logs import check_streams

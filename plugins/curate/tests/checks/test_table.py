@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hal import Field, Image, Spec
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from recorder.log.mcap_writer import McapWriter
 from recorder.table.load import build
 from recorder.table.table import Table

@@ -69,7 +69,8 @@ class Features:
     """The columns of a data set, by their use.
 
     Attributes:
-        observation, action: in the order of the description.
+        observation: its features, in the order of the description.
+        action: its features, in the order of the description.
         pictures: features of images that are fields of the observation, behind the others; also among ``videos``.
         reserved: the existing columns with a meaning of their own (``next.reward`` ...).
         videos: features that are images.

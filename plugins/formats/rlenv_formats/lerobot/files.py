@@ -36,7 +36,9 @@ class Entry:
     """The description of one episode.
 
     Attributes:
-        index, length, tasks: the episode's number, its number of frames, its tasks' texts.
+        index: the episode's number.
+        length: its number of frames.
+        tasks: the texts of its tasks.
         file: the file with its frames.
         ours: our own columns, which `rlenv_formats.lerobot.write` adds, by name; empty in others' data sets.
         first: the row of the file at which the episode begins, if the file holds all described episodes in order.
@@ -226,7 +228,8 @@ def place_values(index: int, chunk: int, file: int, size: int) -> JsonDict:
 
     Args:
         index: the episode's number.
-        chunk, file: of v3.0; for v2.1, the episode's chunk and number.
+        chunk: of v3.0; for v2.1, the episode's chunk.
+        file: of v3.0; for v2.1, the episode's number.
         size: episodes in a chunk of v2.1.
     """
     return {"chunk_index": chunk, "file_index": file, "episode_chunk": index // size, "episode_index": index}
@@ -372,7 +375,7 @@ def _distinct(entries: Sequence[Entry]) -> tuple[tuple[Entry, ...], list[str]]:
 
 
 def _chosen(root: Path, entries: tuple[Entry, ...], episodes: Sequence[int]) -> tuple[Entry, ...]:
-    wanted = set(episodes)
-    if unknown := wanted - {entry.index for entry in entries}:
+    chosen = set(episodes)
+    if unknown := chosen - {entry.index for entry in entries}:
         raise SourceError(f"{root} has no episode {min(unknown)}, it has {entries[0].index} to {entries[-1].index}")
-    return tuple(entry for entry in entries if entry.index in wanted)
+    return tuple(entry for entry in entries if entry.index in chosen)

@@ -220,7 +220,8 @@ class LeRobotVideos:
 
         Args:
             camera: one of `cameras`.
-            episode, frame: numbers from 0, as ``episode`` and ``frame_no`` of a row.
+            episode: number from 0, as ``episode`` of a row.
+            frame: number from 0, as ``frame_no`` of a row.
 
         Raises:
             SourceError: there is no such camera, episode or frame. A frame that a table has beyond those of the data

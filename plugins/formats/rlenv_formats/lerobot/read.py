@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hal import SourceError
-from hal.frame_layout import FrameLayout
 from hal.robots.so101_units import JointUnits
 from recorder.formats.registry import Format
 from recorder.formats.runs import EpisodeSpool, left_out
+from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
 from recorder.table.table import Table
 from rlenv_formats.lerobot import so101

@@ -103,7 +103,7 @@ def fill(rows: np.ndarray, state: np.ndarray, target: np.ndarray, units: JointUn
         units: of both.
     """
     observed, commands = {"joint_position": units.to_radians(state)}, {"joint_target": units.to_radians(target)}
-    found = sensors_from_joints(observed, commands, rows["stamp_ns"])
-    for name, value in found.items():
+    sensors = sensors_from_joints(observed, commands, rows["stamp_ns"])
+    for name, value in sensors.items():
         rows[f"sensor_{name}"] = value
-    rows["applied_joint_target"] = found["joint_goal"]
+    rows["applied_joint_target"] = sensors["joint_goal"]

@@ -38,7 +38,8 @@ class Shape:
     """The columns of the data set.
 
     Attributes:
-        observation, action: the specs of ``observation.state`` and ``action``, one vector each.
+        observation: the spec of ``observation.state``, one vector.
+        action: the spec of ``action``, one vector.
         fps: frames per second, a whole number.
         clock: whether time stamps are of the robot's clock; otherwise they count frames.
         extras: columns beyond the usual ones, name -> dtype.

@@ -126,11 +126,11 @@ def _listing(origin: _Origin, address: str) -> dict[str, Pointer]:
     if base.endswith(_FILES):
         return {"": pointer_of(base, asked(lambda: fs.info(base), address))}
     try:
-        found = asked(lambda: fs.find(f"{base}/" if web else base, detail=True), address)
+        files = asked(lambda: fs.find(f"{base}/" if web else base, detail=True), address)
     except Absent:
-        found = {}
+        files = {}
     below = {
-        name: about for name, about in found.items() if name.startswith(f"{base}/") and about.get("type") == "file"
+        name: about for name, about in files.items() if name.startswith(f"{base}/") and about.get("type") == "file"
     }
     if not below and not web:
         raise SourceError(f"{address}: nothing is there; check the spelling, and whether it is public")
@@ -294,10 +294,10 @@ def _complete(origin: _Origin, pointer: Pointer) -> Pointer:
     """Return a pointer with the size of the file, asking the server if it is unknown."""
     if pointer.size is not None:
         return pointer
-    known = pointer_of(pointer.place, asked(lambda: origin.fs.info(pointer.place), pointer.place))
-    if known.size is None:
+    complete = pointer_of(pointer.place, asked(lambda: origin.fs.info(pointer.place), pointer.place))
+    if complete.size is None:
         raise SourceError(f"{pointer.place}: the server does not say how large the file is; fetch it by another tool")
-    return known
+    return complete
 
 
 def _fetch(origin: _Origin, path: Path, pointer: Pointer) -> None:

@@ -54,7 +54,8 @@ def read_range(fs: Any, pointer: Pointer, start: int, stop: int) -> bytes:
     Args:
         fs: fsspec's file system.
         pointer: of the file.
-        start, stop: in bytes.
+        start: offset of the first byte.
+        stop: offset behind the last byte.
 
     Raises:
         SourceError: as `asked`.

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Field, SourceError, Spec
-from hal.frame_layout import FrameLayout
 from recorder.formats.images import Filming
+from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
 from rlenv_formats.lerobot import write as lerobot_write
 from rlenv_formats.lerobot.read import load_lerobot

@@ -12,7 +12,7 @@ import numpy as np
 
 from hal import Field, IllegalAction, RobotError, Spec, Violation
 from hal.field import JsonDict, JsonObject
-from hal.frame_layout import FrameLayout
+from recorder.frame_layout import FrameLayout
 from rlenv_language.text.grammar import FORMAT, Grammar, ParsedText
 from rlenv_language.text.template import Template
 from rlenv_robot.data.chats import TEXT, decode, encode

@@ -37,7 +37,8 @@ class ChunkFields(nn.Module):
         flat: the vectors, without images.
         size: D, number of elements of a vector with magnified differences.
         images: the image fields.
-        mean, std: of the K actions relative to the present goal, (K, A); set by `measure`.
+        mean: mean of the K actions relative to the present goal, (K, A); set by `measure`.
+        std: standard deviation, likewise.
     """
 
     LEAST = 0.01

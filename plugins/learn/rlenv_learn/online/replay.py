@@ -33,9 +33,10 @@ class Steps:
     """Steps of a policy that keeps each choice for some control periods.
 
     Attributes:
-        observation, next_observation: vectors before and after, (B, D).
+        observation: vectors before the step, (B, D).
         action: vectors, (B, A).
         reward: discounted sum over the control periods, (B,); scaled so that values lie between 0 and 1.
+        next_observation: vectors after the step, (B, D).
         discount: factor of the next value, (B,); 0 where the episode terminated.
     """
 

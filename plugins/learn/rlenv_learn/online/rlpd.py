@@ -25,7 +25,7 @@ from rlenv_robot.policies.flat import ScaledDifferences
 __all__ = ["Actor", "CriticEnsemble", "Improvement", "Rlpd", "RlpdSettings", "View", "load_arrays", "module_arrays"]
 
 Improvement = Literal["gradient", "filter"]
-"""How the actor learns from the critics. ``gradient``: by the gradient of their mean value (RLPD). ``filter``: by
+"""Ways of learning from the critics. ``gradient``: by the gradient of their mean value (RLPD). ``filter``: by
 imitating recorded steps whose actions the critics value more than the actor's own (CRR; Wang et al. 2020,
 arXiv:2006.15134), so that it never chooses actions far from recorded ones."""
 

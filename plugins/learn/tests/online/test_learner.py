@@ -59,6 +59,18 @@ def test_after_each_update_the_actor_imitates_demonstrations_so_many_times(
     assert set(drawn) <= demonstrations
 
 
+@pytest.mark.parametrize(("warm_up", "uses"), [(8, True), (9, False), (None, False)])
+def test_the_actor_learns_from_the_critics_after_so_many_choices_or_never(
+    warm_up: int | None, uses: bool, tmp_path: Path
+) -> None:
+    learner = Learner(tmp_path, Dial(), [], replace(SETTINGS, warm_up=warm_up, actor_every=1))
+    assert learner.uses_critics is (warm_up == 0)
+    _record(tmp_path / LOGS)
+    learner.read()
+    assert (learner.choices, learner.uses_critics) == (8, uses)
+    assert ("train/policy_loss" in learner.update(1)) is uses
+
+
 def test_a_new_learner_of_the_same_folder_goes_on(tmp_path: Path) -> None:
     folder, demos = tmp_path / "learning", [_record(tmp_path / "demos")]
     first = Learner(folder, Dial(), demos, SETTINGS)

@@ -154,7 +154,7 @@ def heading_to(place: np.ndarray) -> np.ndarray:
 
 
 def same_turn(now: np.ndarray, wanted: np.ndarray, period: float) -> np.ndarray:
-    """Return the roll nearest to the present one that is equal to the wanted one up to whole periods, rad.
+    """Return the roll that differs from the wanted one by whole periods and is nearest to the present one, rad.
 
     Args:
         now: the wrist's roll, shape (...).
@@ -209,7 +209,9 @@ def grasp_and_carry(
     """Return the next joint goals of one arm. Its gripper's goal is the phase: open, closing or closed.
 
     Args:
-        joint_goal, joint_position, joint_velocity: of the six joints, rad and rad/s, shape (..., 6).
+        joint_goal: of the six joints, rad, shape (..., 6).
+        joint_position: rad, likewise.
+        joint_velocity: rad/s, likewise.
         tips: the point between the finger tips, metres in the arm's base frame, shape (..., 3).
         thing: the middle of what is to be held, likewise.
         side: the angle about the vertical at which the fingers close, rad, shape (...).
@@ -260,7 +262,8 @@ def placed(joint_position: np.ndarray, thing: np.ndarray, target: np.ndarray) ->
 
     Args:
         joint_position: rad, shape (..., 6).
-        thing, target: middles, metres, shape (..., 3).
+        thing: middle of the thing, metres, shape (..., 3).
+        target: middle of the place where it shall be, likewise.
     """
     way = np.asarray(thing, np.float64) - target
     away, opened = np.hypot(way[..., 0], way[..., 1]), ramp(joint_position[..., 5], 0.2, 0.4)

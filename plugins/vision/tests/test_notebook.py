@@ -13,6 +13,10 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
+from rlenv_robot.config.plugins import PluginTable
+from rlenv_robot.rendering import notebook
+from rlenv_robot.rendering.notebook import RecordedEpisode
+from rlenv_vision.notebook import episode_html, source_html
 
 MOST_BYTES = 4_500_000
 
@@ -38,10 +42,10 @@ def well_formed(html: str) -> ElementTree.Element:
 
 def test_an_environment_shows_its_picture_and_its_fields() -> None:
     with rr.make("so101-reach") as env:
-        before = env._repr_html_()
+        before = env._repr_html_() or ""
         assert "reset first" in before
         env.reset({"seed": 7})
-        html = env._repr_html_()
+        html = env._repr_html_() or ""
     root = well_formed(html)
     text = "".join(root.itertext())
     for name in ("joint_target", "joint_position", "rad", env.env_id):
@@ -53,7 +57,7 @@ def test_an_environment_shows_its_picture_and_its_fields() -> None:
 
 def test_source_data_show_numbers_plots_and_episodes(runs: Path) -> None:
     data = rr.open_source(runs)
-    root = well_formed(data._repr_html_())
+    root = well_formed(data._repr_html_() or "")
     text = "".join(root.itertext())
     assert "so101-reach" in text
     assert "24" in text, "transitions"
@@ -65,7 +69,7 @@ def test_an_episode_shows_a_video_and_its_signals(runs: Path) -> None:
     episode = data.episode(1)
     assert len(episode) == 13
     assert repr(episode).startswith("<episode 1 of ")
-    html = episode._repr_html_()
+    html = episode._repr_html_() or ""
     root = well_formed(html)
     shown = [*root.iter("video"), *root.iter("img")]
     assert len(shown) == 1
@@ -81,12 +85,17 @@ def test_what_is_recorded_is_escaped_and_nan_is_left_out(runs: Path) -> None:
     rows = np.array(data.table.rows)
     rows["reward"][3] = np.nan
     infos = tuple({**info, "task": "<script>alert(1)</script>", "robot": "nobody"} for info in data.table.episodes)
-    from rlenv_robot.rendering.notebook import RecordedEpisode, source_html
-
     table = replace(data.table, rows=rows, episodes=infos)
-    for html in (source_html(table, 24), RecordedEpisode(table, 0)._repr_html_()):
+    for html in (source_html(table, 24), episode_html(RecordedEpisode(table, 0))):
         assert "<script>" not in html
         well_formed(html)
+
+
+def test_without_a_package_that_makes_html_jupyter_shows_text(monkeypatch: pytest.MonkeyPatch, runs: Path) -> None:
+    monkeypatch.setattr(notebook, "_views", lambda: PluginTable("view in a notebook", "tests.no_such_group", {}))
+    data = rr.open_source(runs)
+    with rr.make("so101-reach") as env:
+        assert env._repr_html_() is data._repr_html_() is data.episode(0)._repr_html_() is None
 
 
 @pytest.mark.process
@@ -105,9 +114,9 @@ def test_jupyter_shows_all_three(runs: Path) -> None:
         f"data = rr.open_source({str(runs)!r}); data",
         "data.episode(0)",
     ]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    NotebookClient(notebook, timeout=100, kernel_name="python3").execute()
-    shown = [cell.outputs[-1].data for cell in notebook.cells[1:]]
+    pages = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    NotebookClient(pages, timeout=100, kernel_name="python3").execute()
+    shown = [cell.outputs[-1].data for cell in pages.cells[1:]]
     assert all("text/html" in data for data in shown)
     assert "joint_target" in shown[0]["text/html"]
     assert "<video" in shown[2]["text/html"] or "<img" in shown[2]["text/html"]
