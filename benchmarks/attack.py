@@ -238,7 +238,7 @@ def questions_without_the_lease(target: Target) -> None:
 
 
 def forged_names(target: Target) -> None:
-    name = "x\n2026-01-01 00:00:00,000 WARNING hal.stops.latch: stop cleared\x1b[2J\u202e"
+    name = "x\n2026-01-01 00:00:00,000 WARNING hal.guarding.stop_latch: stop cleared\x1b[2J\u202e"
     message = wire.encode(MessageKind.HELLO, 0, 1, {**introduction(move=True), "name": name})
     flood(target, "rival", message, 1)
 

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hal.clock import ClockOffset, LoopTiming, OffsetEstimator, Rate, Watchdog
+from hal.drivers.added_sensor import AddedSensor, SensorReader, WithSensors
 from hal.errors import (
     CommandTooOld,
     ConnectionLost,
@@ -28,6 +29,7 @@ from hal.errors import (
 )
 from hal.field import Field
 from hal.guard import Guard
+from hal.guarding.stop_latch import check_clears
 from hal.homing import Homing, HomingSettings
 from hal.limits import Limits
 from hal.reset.command import Command
@@ -37,7 +39,6 @@ from hal.reset.record import ResetRecord, ResetState
 from hal.reset.terminal import Terminal
 from hal.robot import BatchState, CameraSpec, Image, Robot, RobotSpec, RobotState, SampleSink, StreamSpec
 from hal.spec import Spec
-from hal.stops.latch import check_clears
 from hal.wrapper import RobotWrapper, Streaming
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "VERDICTS",
+    "AddedSensor",
     "Answer",
     "Automatic",
     "BatchState",
@@ -86,6 +88,7 @@ __all__ = [
     "RobotStopped",
     "RobotWrapper",
     "SampleSink",
+    "SensorReader",
     "SourceError",
     "Spec",
     "SpecError",
@@ -100,6 +103,7 @@ __all__ = [
     "Watchdog",
     "WireError",
     "WithCameras",
+    "WithSensors",
     "check_clears",
 ]  # fmt: skip
 

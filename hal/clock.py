@@ -221,8 +221,10 @@ class OffsetEstimator:
         """Add one exchange; times in nanoseconds.
 
         Args:
-            t0, t3: the local clock when the request left and when the answer arrived.
-            t1, t2: the remote clock when the request arrived and when the answer left.
+            t0: the local clock when the request left.
+            t1: the remote clock when the request arrived.
+            t2: the remote clock when the answer left.
+            t3: the local clock when the answer arrived.
 
         An exchange that took more than a second, or whose times run backwards, is ignored.
         """

@@ -49,8 +49,9 @@ class Field:
         shape: the shape of one value, without leading (batch or time) axes; ``()`` is a scalar.
         dtype: the type of an element, one of `DTYPES`, or ``text``. A value is then a numpy array of texts, which a row
             holds as ``characters`` code points of 4 bytes each, zeros behind the text.
-        low, high: the inclusive range, one number for all elements or one for each; by default all finite values of
+        low: the lowest legal value, one number for all elements or one for each; by default the lowest finite value of
             the dtype.
+        high: the highest, likewise.
         unit: the SI symbol (``rad``, ``m/s``), or ``1`` for a number without a unit.
         meaning: one sentence that says which quantity the values are.
         elements: names of the elements along the last axis, or none.

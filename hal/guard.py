@@ -14,9 +14,9 @@ from hal.field import JsonObject
 from hal.guarding.command_limiter import CommandLimiter
 from hal.guarding.motion_check import ClearWay, MotionCheck
 from hal.guarding.reading_check import AppliedCheck, EffortCheck, FollowingError, RateCheck, ReadingCheck
+from hal.guarding.stop_latch import StopLatch
 from hal.limits import Limits
 from hal.robot import Robot, RobotSpec, RobotState
-from hal.stops.latch import StopLatch
 from hal.wrapper import RobotWrapper, inner_robots
 
 __all__ = ["Guard", "check_fresh", "guarded", "innermost_guard"]
@@ -321,7 +321,7 @@ class Guard(RobotWrapper):
             self._stop_driver_again()
 
     def watch_calls(self) -> None:
-        """Keep `called_s` from now on. A guard next to the motors of a robot does so from its beginning."""
+        """Record `called_s` from now on. A guard next to the motors of a real robot does so from the start."""
         self._watches = True
 
     def _watched_step(self, values: Mapping[str, np.ndarray]) -> RobotState:

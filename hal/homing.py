@@ -221,12 +221,12 @@ class Homing(RobotWrapper):
             # time is counted from the beginning: single steps by two clocks would count a pause between them twice.
             total_s = max((robot_state.stamp_ns - began_ns) / 1e9, now - began, gone_s)
             passed_s, gone_s = min(period, total_s - gone_s), total_s
-            there = self._error(robot_state, start) <= settings.tolerance and all(
+            arrived = self._error(robot_state, start) <= settings.tolerance and all(
                 np.array_equal(command[name], start[name]) for name in start
             )
-            if there != (progress.state is ResetState.REACHED):
-                progress.go(ResetState.REACHED if there else ResetState.HOMING)
-            if there and self._moved(since, robot_state) <= settings.still * settings.settle_s:
+            if arrived != (progress.state is ResetState.REACHED):
+                progress.go(ResetState.REACHED if arrived else ResetState.HOMING)
+            if arrived and self._moved(since, robot_state) <= settings.still * settings.settle_s:
                 still_s += passed_s
             else:
                 since, still_s = robot_state, 0.0

@@ -212,7 +212,7 @@ class RobotWrapper:
             cancel_reset(why)
 
     def end_episode(self, reason: str) -> None:
-        """Say that the episode is over in good order: no command will come before the next reset. Default: do nothing.
+        """Report that the episode ended in good order: no command will come before the next reset. Default: do nothing.
 
         The robot holds what was applied last, and nothing has to be cleared.
 
@@ -240,7 +240,7 @@ class RobotWrapper:
 
 
 def robot_that_steps(robot: Robot) -> Robot:
-    """Return the outermost robot that does more than passing `step` on: a loop saves the calls of the others."""
+    """Return the outermost robot whose `step` does more than call the next one, so that a loop skips the others."""
     while isinstance(robot, RobotWrapper) and type(robot).step is RobotWrapper.step:
         robot = robot._robot
     return robot
@@ -313,6 +313,6 @@ def streams_of(source: object) -> tuple[StreamSpec, ...]:
 
 
 def pass_on(source: object, sinks: Mapping[str, SampleSink]) -> None:
-    """Have a robot or a world hand its samples over, if it offers streams."""
+    """Pass the sinks on to a robot or a world, if it offers streams."""
     if isinstance(source, Streaming):
         source.stream_to(sinks)

@@ -318,7 +318,16 @@ def robot(
 
 
 def _with_image_sensors(real: Robot, model: RobotModel) -> Robot:
-    """Return a robot with the images of its cameras among its sensors, where the model asks for them."""
+    """Return a robot with the images of its cameras among its sensors, where the model asks for them.
+
+    Raises:
+        ValueError: the robot lacks a further sensor of the model.
+    """
+    missing = [sensor.name for sensor in model.sensors if sensor.name not in real.spec.sensors]
+    if missing:
+        raise ValueError(
+            f"the robot has no sensor {', '.join(missing)}: put hal.WithSensors around it, inside its guard"
+        )
     if all(sensor.name in real.spec.sensors for sensor in model.image_sensors):
         return real
     from hal.cameras.image_sensors import WithImageSensors
@@ -387,7 +396,7 @@ def make(
     world: World
     if isinstance(resolved, Task):
         settings = sim_settings(timing, randomise, profile if robot == "sim" else None)
-        task_robot = _robot(robot_model_of(resolved), robot, keys=keys, **settings)
+        task_robot = _robot(_model_of(resolved, profile), robot, keys=keys, **settings)
         world = _with_operator(RobotWorld(task_robot, resolved, mode, judge), operator)
     else:
         if judge is not None or operator is not None:
@@ -400,6 +409,14 @@ def make(
         plain, key = (None, None) if profile is None else (profile.to_dict(), profile.record.key or None)
         observer = record_to(Path(record), world, info, plain, key, behaviour)
     return Environment(world, env_id, observer, behaviour or Spec("behaviour"))
+
+
+def _model_of(task: Task, profile: Profile | None) -> RobotModel:
+    """Return the task's robot model, with the sensors that a profile adds to it."""
+    model = robot_model_of(task)
+    if profile is None or not profile.robot.sensors:
+        return model
+    return model.with_sensors(profile.robot.sensors, Path(profile.file).absolute().parent)
 
 
 def _with_operator(world: RobotWorld, operator: Operator | None) -> World:
@@ -478,7 +495,7 @@ def make_vector(
     resolved = _resolve(name, options)
     if not isinstance(resolved, Task):
         raise ValueError(f"{resolved.name!r} has no simulated robot, so it can't be batched; use make, once for each")
-    model = robot_model_of(resolved).make_sim_model(looks=bool(cameras))
+    model = _model_of(resolved, profile).make_sim_model(looks=bool(cameras))
     settings = sim_settings(timing, randomise, profile)
     if arrays not in ("numpy", "torch"):
         raise ValueError(f"arrays is {arrays!r}, allowed are 'numpy' and 'torch'")

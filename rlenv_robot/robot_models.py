@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Never, Protocol, TypeVar, cast, runtime_checka
 import numpy as np
 
 from hal import Robot, RobotSpec
+from hal.drivers.added_sensor import AddedSensor, WithSensors, with_sensor_fields
 from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
 from rlenv_robot.config.sim_settings import SimSettings
 from rlenv_robot.tables import Options
@@ -20,7 +21,7 @@ from rlenv_robot.tables import Options
 if TYPE_CHECKING:
     from hal.cameras.image_sensors import ImageSensor
     from hal.drivers.arm_table import ArmTable
-    from sim.model import SimModel
+    from sim.model import Reader, SimModel
 
 __all__ = [
     "ROBOT_FILES",
@@ -32,6 +33,7 @@ __all__ = [
     "find_robot_model",
     "is_robot_file",
     "load_robot_model",
+    "load_sensors",
     "make_driver",
     "register_robot",
     "robot_file_forms",
@@ -74,6 +76,7 @@ class RobotModel:
         arm: the table of the joints of an arm of servos, which ``calibrate`` and ``twin --bus`` take.
         image_sensors: cameras whose images are sensors too, beside those of ``spec``. Simulations draw them; on a real
             robot `hal.cameras.image_sensors.WithImageSensors` takes them from its cameras.
+        sensors: further sensors beside those of ``spec`` (`with_sensors`).
     """
 
     name: str
@@ -85,6 +88,12 @@ class RobotModel:
     sensors_from: str | SensorsFrom | None = None
     arm: str | ArmTable | None = None
     image_sensors: tuple[ImageSensor, ...] = ()
+    sensors: tuple[AddedSensor, ...] = ()
+
+    @classmethod
+    def from_name(cls, name: str) -> RobotModel:
+        """Return a registered robot model, such as ``so101``; raises as `find_robot_model` does."""
+        return find_robot_model(name)
 
     @classmethod
     def from_file(cls, path: str | Path, start_noise: float = 0.0) -> RobotModel:
@@ -120,18 +129,32 @@ class RobotModel:
         has_bodies = all(joint.body is not None for joint in arm.joints)
         return cls(arm.name, arm.spec, simulated if has_bodies else None, driver=partial(BusArm, arm=arm), arm=arm)
 
+    def with_sensors(self, sensors: Sequence[str | AddedSensor], folder: Path | None = None) -> RobotModel:
+        """Return the robot model with further sensors, wherever such a robot is: simulated, driven or served.
+
+        Args:
+            sensors: each a `hal.AddedSensor`, its place as ``module:name``, or a name that an installed package
+                declares (entry points ``rlenv_robot.sensors``).
+            folder: where modules may lie besides Python's own path, such as the folder of a profile.
+
+        Raises:
+            ValueError: an unknown name, or it is no sensor.
+        """
+        return replace(self, sensors=(*self.sensors, *load_sensors(sensors, folder)))
+
     def load_spec(self) -> RobotSpec:
-        """Return the robot's description.
+        """Return the robot's description, with the further sensors.
 
         Raises:
             ValueError: it is no `hal.RobotSpec`, can't be imported, or bears another name than the model.
+            SpecError: it has one of the further sensors already.
         """
         spec = load_object(self.spec)
         if not isinstance(spec, RobotSpec):
             raise ValueError(f"robot {self.name!r}: its spec is a {type(spec).__name__}, it must be a hal.RobotSpec")
         if spec.name != self.name:
             raise ValueError(f"robot {self.name!r}: its spec's name is {spec.name!r}; the two must be the same")
-        return spec
+        return with_sensor_fields(spec, self.sensors)
 
     def make_sim_model(self, looks: bool = True) -> SimModel:
         """Return the nominal simulation model, in which policies are trained.
@@ -145,9 +168,13 @@ class RobotModel:
         if self.simulated is None:
             raise ValueError(f"robot {self.name!r} has no simulation; use its driver or a server's address")
         model = load_object(self.simulated)(looks=looks or bool(self.image_sensors))
-        return self._with_images(cast("SimModel", model))
+        return self._with_sensors(cast("SimModel", model))
 
-    def _with_images(self, model: SimModel) -> SimModel:
+    def _with_sensors(self, model: SimModel) -> SimModel:
+        if self.sensors:
+            readers = {sensor.name: _simulated(sensor, model) for sensor in self.sensors}
+            spec = with_sensor_fields(model.spec, self.sensors)
+            model = replace(model, spec=spec, sensors={**model.sensors, **readers})
         if not self.image_sensors:
             return model
         from sim.rendering.image_sensors import with_image_sensors  # looks for OpenGL
@@ -164,13 +191,13 @@ class RobotModel:
         """
         if self.twin is None:
             raise ValueError(f"there is no twin of {self.name!r}, use 'sim'")
-        twin = self._with_images(cast("SimModel", load_object(self.twin)(seed)))
+        twin = self._with_sensors(cast("SimModel", load_object(self.twin)(seed)))
         if twin.spec.actuation is not None or self.simulated is None:
             return twin
         from hal.robot import Actuation
         from sim.randomize.actuation import configured_spec
 
-        nominal = configured_spec(self.make_sim_model(looks=False)).actuation or Actuation()
+        nominal = configured_spec(replace(self, sensors=()).make_sim_model(looks=False)).actuation or Actuation()
         return replace(twin, spec=replace(twin.spec, actuation=Actuation(nominal.gains)))
 
     def load_arm(self) -> ArmTable:
@@ -203,7 +230,7 @@ class RobotModel:
         """
         if self.driver is None:
             raise ValueError(f"robot {self.name!r} has no driver: name one, such as robot.driver = 'my_arm:Arm'")
-        spec, driver = self.load_spec(), make_driver(self.driver, options, folder)
+        spec, driver = replace(self, sensors=()).load_spec(), make_driver(self.driver, options, folder)
         theirs = driver.spec
         difference = spec.difference(replace(theirs, rate_hz=spec.rate_hz))  # its own loop may be faster
         if difference:
@@ -212,7 +239,7 @@ class RobotModel:
             raise ValueError(
                 f"the driver {_name_of(self.driver)} drives a {theirs.name!r}, expected {self.name!r}{details}"
             )
-        return driver
+        return WithSensors(driver, self.sensors) if self.sensors else driver
 
     def make_served_simulation(
         self,
@@ -279,6 +306,27 @@ def make_driver(
     return driver
 
 
+def load_sensors(sensors: Sequence[str | AddedSensor], folder: Path | None = None) -> tuple[AddedSensor, ...]:
+    """Return the sensors that names, places or objects stand for, as `RobotModel.with_sensors` takes them."""
+    return tuple(_sensor(sensor, folder) for sensor in sensors)
+
+
+def _sensor(source: str | AddedSensor, folder: Path | None) -> AddedSensor:
+    if isinstance(source, str) and ":" not in source and source not in _SENSORS:
+        raise unknown_name(source, "sensor", [*_SENSORS.names(), "module:name"])
+    sensor = _SENSORS.load(source) if isinstance(source, str) and ":" not in source else load_object(source, folder)
+    if not isinstance(sensor, AddedSensor):
+        raise ValueError(f"sensor {source!r} is a {type(sensor).__name__}, expected a hal.AddedSensor")
+    return sensor
+
+
+def _simulated(sensor: AddedSensor, model: SimModel) -> Reader:
+    source = sensor.simulated
+    if source is None:
+        raise ValueError(f"sensor {sensor.name!r} is not simulated: give simulated=, or use the robot's driver")
+    return cast("Reader", source(model.model) if callable(source) else source)
+
+
 def _name_of(source: object) -> str:
     return source if isinstance(source, str) else str(getattr(source, "__name__", "given"))
 
@@ -333,6 +381,8 @@ _DRIVERS = PluginTable(
     "rlenv_robot.drivers",
     {"feetech": "hal.drivers.bus_arm:BusArm", "servo-bus": "hal.drivers.bus_arm:BusArm"},
 )
+
+_SENSORS = PluginTable("sensor", "rlenv_robot.sensors", {})
 
 
 def register_robot(model: RobotModel) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 
 from hal.clock import Rate
 from hal.errors import EpisodeError, RobotError, RobotStopped
+from hal.guarding.stop_latch import check_clears
 from hal.robot import CameraSpec, Image, RobotSpec, RobotState, SampleSink, StreamSpec
 from hal.spec import Spec
-from hal.stops.latch import check_clears
 from sim.batch import SimBatch
 from sim.latency.delays import DelayModel
 from sim.model import SimModel

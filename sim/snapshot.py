@@ -16,6 +16,7 @@ from zipfile import BadZipFile
 import mujoco
 import numpy as np
 
+from hal.atomic_file import atomic_write
 from hal.errors import RobotError
 
 __all__ = ["FORMAT", "BatchSnapshot", "Groups", "Portable", "fitting", "physics_digest"]
@@ -197,9 +198,9 @@ def _write_file(path: str | Path, data: bytes) -> Path:
     """
     path = Path(path)
     try:
-        part = path.with_name(f"{path.name}.part")
-        part.write_bytes(data)
-        return part.replace(path)
+        with atomic_write(path) as part:
+            part.write_bytes(data)
+        return path
     except OSError as error:
         raise RobotError(f"{path}: the snapshot can't be written: {error.strerror}") from error
 

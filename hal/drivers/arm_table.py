@@ -64,8 +64,9 @@ class ArmJoint:
     Attributes:
         name: lower case with underscores.
         id: of its servo.
-        low, high: range, rad; where the joint has stops, their angles.
-        servo: name of the servo's model (`hal.drivers.servo_models.SERVOS`).
+        low: lower end of the range, rad; where the joint has stops, the angle of that stop.
+        high: upper end, likewise.
+        servo: name of the servo's model (`hal.drivers.servo_models.servo_models`).
         reversed: whether a positive angle lowers the servo's steps. A calibration by hand measures it where ``upper``
             is given.
         gear: turns of the servo for a turn of the joint.

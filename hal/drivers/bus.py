@@ -162,7 +162,7 @@ class BusCounts:
 
 
 @dataclass(slots=True)
-class _Found:
+class _SearchResult:
     """The answers among received bytes, and how much else there was."""
 
     replies: dict[int, Reply] = field(default_factory=dict)
@@ -355,8 +355,8 @@ class ServoBus:
             ConnectionLost: the line is gone.
         """
         with self._lock:
-            wanted = () if servo == self.codec.BROADCAST else (servo,)
-            return self._transact(self.codec.request(servo, instruction, params), wanted, 0).get(servo)
+            addressed = () if servo == self.codec.BROADCAST else (servo,)
+            return self._transact(self.codec.request(servo, instruction, params), addressed, 0).get(servo)
 
     def present(self, servo: int, address: int = 0) -> bool:
         """Return whether a servo answers.
@@ -437,18 +437,18 @@ class ServoBus:
 
     def _sort_out(self, data: bytes, servos: Sequence[int], count: int) -> dict[int, Reply]:
         """Return the answers among all received bytes, and count whatever else there is."""
-        found, counts = self._search(data, servos, count, final=True), self.counts
-        counts.noise += found.rejected
-        counts.stray += found.stray
-        counts.doubled += found.doubled
-        counts.echoed += found.echoed
-        replies = found.replies
+        result, counts = self._search(data, servos, count, final=True), self.counts
+        counts.noise += result.rejected
+        counts.stray += result.stray
+        counts.doubled += result.doubled
+        counts.echoed += result.echoed
+        replies = result.replies
         for servo, reply in list(replies.items()):
             if self.codec.may_be_spliced(servo, reply.alarm, reply.data) and not self._confirms(servo, reply.data):
                 del replies[servo]
                 counts.spliced += 1
         counts.missing += len(servos) - len(replies)
-        self._hear_noise(found.outside > 0)
+        self._hear_noise(result.outside > 0)
         return replies
 
     def _confirms(self, servo: int, data: bytes) -> bool:
@@ -462,32 +462,32 @@ class ServoBus:
         self._noise += (noisy - self._noise) * _NOISE_WEIGHT
         self._one_by_one = self._noise > (QUIET if self._one_by_one else NOISY)
 
-    def _search(self, data: bytes, servos: Sequence[int], count: int, *, final: bool) -> _Found:
+    def _search(self, data: bytes, servos: Sequence[int], count: int, *, final: bool) -> _SearchResult:
         """Find the answers to the present request among received bytes."""
         stamp_ns = self.port.now_ns()
-        found = _Found()
+        result = _SearchResult()
         if data.startswith(self._sent[-1]):
-            found.echoed, data = 1, data[len(self._sent[-1]) :]
+            result.echoed, data = 1, data[len(self._sent[-1]) :]
         scan = self.codec.scan(data, answers=True, longest=count + 16, final=final)
-        found.rejected, found.outside = scan.rejected, scan.outside
-        earlier = self._sent[: -1 if found.echoed else None]
+        result.rejected, result.outside = scan.rejected, scan.outside
+        earlier = self._sent[: -1 if result.echoed else None]
         echoes = [packet for request in earlier for packet in self.codec.scan(request, answers=True).packets]
         ambiguous: set[int] = set()
         for packet in scan.packets:
             servo, error, values = packet
             if echoes and packet in echoes:
-                found.echoed += 1
+                result.echoed += 1
                 echoes.remove(packet)  # one echo for each request: an equal answer after it is an answer
             elif servo not in servos or len(values) != count:
-                found.stray += 1
-            elif servo in found.replies or servo in ambiguous:
-                found.doubled += 1
-                if servo in found.replies and found.replies[servo].data != values:
+                result.stray += 1
+            elif servo in result.replies or servo in ambiguous:
+                result.doubled += 1
+                if servo in result.replies and result.replies[servo].data != values:
                     ambiguous.add(servo)  # two different answers: nothing says which one is right
-                    del found.replies[servo]
+                    del result.replies[servo]
             else:
-                found.replies[servo] = Reply(values, error, stamp_ns)
-        return found
+                result.replies[servo] = Reply(values, error, stamp_ns)
+        return result
 
     # -- answers that may still come -------------------------------------------------------------------------------
 

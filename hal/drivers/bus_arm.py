@@ -26,8 +26,8 @@ from hal.drivers.so101_arm import SO101_ARM
 from hal.drivers.torque import OFF, ON, damp, let_down, write_all
 from hal.errors import ConnectionLost, EpisodeError, Fault, RobotError, RobotStopped, StopReason
 from hal.field import JsonDict
+from hal.guarding.stop_latch import check_clears
 from hal.robot import CLOSE_S, RobotSpec, RobotState
-from hal.stops.latch import check_clears
 
 __all__ = ["BusArm"]
 
@@ -63,15 +63,17 @@ class BusArm:
     `close` lets the arm down by damping, a mode of the servo that needs no controller, and takes the torque away when
     it has come to rest, never before. After `hold_on_close` it leaves the servos as they are. The STS3215 has
     no watchdog: if the process is killed, every servo holds its last goal. A Dynamixel has one: it stops by itself
-    half a second after the last packet (`hal.drivers.dynamixel_x.WATCHDOG_S`).
+    half a second after the last packet.
 
     Args:
         port: of the adapter, best as ``/dev/serial/by-id/...``; or a `hal.drivers.bus.Port` that is open.
         calibration: the file of this arm, ours or LeRobot's, or a `Calibration`.
         arm: its table of joints, or the TOML file that holds it; by default the SO-101's.
         baud: bits a second; by default the table's.
-        p, i, d: gains of the position law of every servo; by default each joint's in the table. The SO-101's are
+        p: gain of the position law of every servo; by default each joint's in the table. The SO-101's gains are
             LeRobot's: 16, 0 and 32 in registers 21, 23 and 22.
+        i: integral gain, likewise.
+        d: differential gain, likewise.
         volts: of the supply, V, for the arm's manifest. If the servos measure a voltage that differs by more than a
             fifth, the arm is not switched on. None says nothing: a policy's voltage is then not compared.
         delay_s: from a goal on the bus to the first motion, seconds, where it was measured (``rlenv-robot identify``),
@@ -83,8 +85,10 @@ class BusArm:
         on_stop: what a stop does: ``hold`` the arm, or ``damp`` it, so that it sinks slowly.
         rate_hz: control periods a second; by default the table's.
         travel_tolerance_deg: most difference between the calibration's travel and the model's.
-        turnaround_s, latency_s: as for `hal.drivers.bus.BusSettings`.
-        now, sleep: the clock, seconds; by default the port's, which is this machine's but for a virtual arm.
+        turnaround_s: as for `hal.drivers.bus.BusSettings`.
+        latency_s: as for `hal.drivers.bus.BusSettings`.
+        now: the clock, seconds; by default the port's, which is this machine's but for a virtual arm.
+        sleep: waits on that clock, seconds.
 
     Raises:
         CalibrationError: the calibration can't be used.

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
+from hal.atomic_file import atomic_write
 from hal.drivers.arm_table import ArmTable
 from hal.drivers.so101_arm import SO101_ARM
 from hal.errors import RobotError
@@ -96,12 +96,12 @@ class Calibration:
         """Return a line for each joint whose swept travel differs from the model's by more than allowed."""
         lines = []
         for row, (name, joint) in zip(self.arm.joints, self.joints.items(), strict=True):
-            wanted = math.degrees(row.high - row.low)
+            model_travel = math.degrees(row.high - row.low)
             travel = math.degrees((joint.range_max - joint.range_min) * row.step_rad)
-            difference = travel - wanted
+            difference = travel - model_travel
             if not row.whole_turn and abs(difference) > tolerance_deg:
                 lines.append(
-                    f"{name}: the swept travel is {travel:.1f} degrees, the model's {wanted:.1f}; the zero "
+                    f"{name}: the swept travel is {travel:.1f} degrees, the model's {model_travel:.1f}; the zero "
                     f"may be wrong by {abs(difference) / 2:.1f} degrees. Sweep it again: rlenv-robot calibrate"
                 )
         return lines
@@ -170,9 +170,9 @@ def calibration_from_sweep(
     Args:
         name: of the joint.
         servo: its id.
-        first, last: the encoder at the joint's lower and at its upper end, without any homing offset and counted on
-            over a wrap: one may exceed the steps of a turn. ``first`` is above ``last`` where a positive angle lowers
-            the steps.
+        first: the encoder at the joint's lower end, without any homing offset and counted on over a wrap: it may
+            exceed the steps of a turn. It is above ``last`` where a positive angle lowers the steps.
+        last: the encoder at the joint's upper end, likewise.
         tolerance_deg: most difference of the travel from the model's.
         arm: its table of joints.
 
@@ -180,11 +180,11 @@ def calibration_from_sweep(
         CalibrationError: the travel differs by more, so that at least one end was not reached.
     """
     row = arm.joint(name)
-    travel, wanted = math.degrees(abs(last - first) * row.step_rad), math.degrees(row.high - row.low)
-    if abs(travel - wanted) > tolerance_deg:
+    travel, model_travel = math.degrees(abs(last - first) * row.step_rad), math.degrees(row.high - row.low)
+    if abs(travel - model_travel) > tolerance_deg:
         raise CalibrationError(
-            f"{name}: the swept travel is {travel:.1f} degrees, the model's {wanted:.1f}, allowed is a difference of "
-            f"{tolerance_deg:g}; move the joint gently to both of its stops, and to nothing else"
+            f"{name}: the swept travel is {travel:.1f} degrees, the model's {model_travel:.1f}, allowed is a "
+            f"difference of {tolerance_deg:g}; move the joint gently to both of its stops, and to nothing else"
         )
     sign = -1.0 if first > last else 1.0
     zero = (first + last) / 2 - sign * (row.low + row.high) / 2 / row.step_rad
@@ -248,9 +248,8 @@ def save_calibration(path: str | Path, calibration: Calibration, *, lerobot: boo
     file = Path(path).expanduser()
     file.parent.mkdir(parents=True, exist_ok=True)
     plain = calibration.to_lerobot() if lerobot else calibration.to_dict()
-    beside = file.with_name(f".{file.name}.new")
-    beside.write_text(json.dumps(plain, indent=4) + "\n", encoding="utf-8")
-    os.replace(beside, file)
+    with atomic_write(file) as part:
+        part.write_text(json.dumps(plain, indent=4) + "\n", encoding="utf-8")
 
 
 def portability_report(calibration: Calibration) -> list[str]:

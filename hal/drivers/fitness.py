@@ -154,8 +154,8 @@ def check_arm(
     settings = settings or FitnessSettings()
     ids = dict(zip(calibration.joints, calibration.ids, strict=True))
     facts, misfits = check_servos(bus, ids, calibration.arm, settings)
-    for name, found in facts.items():
-        misfits += _identity(name, found, calibration)
+    for name, reading in facts.items():
+        misfits += _identity(name, reading, calibration)
     if len(facts) == len(calibration.joints):
         misfits += _outside(facts, calibration, settings)
     misfits += _travel(calibration, settings)
@@ -180,8 +180,8 @@ def check_servos(
     facts: dict[str, ServoFacts] = {}
     misfits: list[Misfit] = []
     for name, servo in ids.items():
-        found = read_facts(bus, servo, arm.family)
-        if found is None:
+        reading = read_facts(bus, servo, arm.family)
+        if reading is None:
             misfits.append(
                 Misfit(
                     "missing",
@@ -191,11 +191,11 @@ def check_servos(
                 )
             )
         else:
-            facts[name] = found
-    for name, found in facts.items():
-        misfits += _model(name, ids[name], found, arm)
-        misfits += (Misfit(code, name, problem, cure) for code, problem, cure in arm.family.misfits(found.registers))
-        misfits += _state(name, found, arm.family, settings)
+            facts[name] = reading
+    for name, reading in facts.items():
+        misfits += _model(name, ids[name], reading, arm)
+        misfits += (Misfit(code, name, problem, cure) for code, problem, cure in arm.family.misfits(reading.registers))
+        misfits += _state(name, reading, arm.family, settings)
     misfits += _together(facts, arm)
     return facts, misfits
 
@@ -257,7 +257,7 @@ def _state(name: str, facts: ServoFacts, family: ServoFamily, settings: FitnessS
 def _together(facts: dict[str, ServoFacts], arm: ArmTable) -> Iterator[Misfit]:
     """Yield the models of servo that come with several firmwares."""
     for model in dict.fromkeys(joint.servo for joint in arm.joints):
-        firmwares = {name: found.firmware for name, found in facts.items() if arm.joint(name).servo == model}
+        firmwares = {name: reading.firmware for name, reading in facts.items() if arm.joint(name).servo == model}
         if len(set(firmwares.values())) > 1:
             listed = ", ".join(f"{name} {firmware}" for name, firmware in firmwares.items())
             yield Misfit(
@@ -269,9 +269,9 @@ def _together(facts: dict[str, ServoFacts], arm: ArmTable) -> Iterator[Misfit]:
 def _outside(facts: dict[str, ServoFacts], calibration: Calibration, settings: FitnessSettings) -> Iterator[Misfit]:
     family = calibration.arm.family
     margin = settings.outside_deg / 360 * family.steps
-    for name, found in facts.items():
+    for name, reading in facts.items():
         joint = calibration.joints[name]
-        position = found.position + whole_turns(joint, found.position, family)
+        position = reading.position + whole_turns(joint, reading.position, family)
         if not joint.range_min - margin <= position <= joint.range_max + margin:
             problem = f"it stands at step {position}, outside its range of {joint.range_min} to {joint.range_max}"
             yield Misfit("outside", name, problem, "Move it into its range by hand; if it is there, calibrate again")

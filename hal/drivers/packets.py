@@ -54,7 +54,7 @@ class Scan(NamedTuple):
 
 
 class Codec(Protocol):
-    """The functions of a protocol's module: `hal.drivers.feetech` and `hal.drivers.dynamixel` have them."""
+    """The functions of a protocol's module: `hal.drivers.feetech` and `rlenv_arms.dynamixel` have them."""
 
     BROADCAST: int
 

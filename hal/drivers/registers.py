@@ -16,7 +16,8 @@ class Register:
         address: of its first byte.
         size: bytes.
         default: content as delivered.
-        low, high: the smallest and the largest raw number that is accepted.
+        low: the smallest raw number that is accepted.
+        high: the largest.
         kept: whether it lies in EEPROM, so that it outlasts a power cut.
         read_only: whether the servo alone writes it.
         negative: how a negative number is written: with two's ``complement``, or as the number of the bit that makes

@@ -131,11 +131,11 @@ class SerialPort:
         """
         # The three calls of nearly every exchange stand here on their own: a method more for each of them takes a
         # quarter of the processor's time.
-        fd, wanted = self._open_fd(), min(least, 255)
+        fd, wake_at = self._open_fd(), min(least, 255)
         try:
             termios.tcflush(fd, termios.TCIFLUSH)
-            if wanted != self._least:
-                self._wake_at(fd, wanted)
+            if wake_at != self._least:
+                self._wake_at(fd, wake_at)
             sent = os.write(fd, request)
         except BlockingIOError:
             sent = 0
@@ -144,9 +144,9 @@ class SerialPort:
         if sent < len(request):
             self.send(request[sent:])
         if not self._poll.poll(timeout_s * 1e3):
-            return 0, self._wait(wanted, 0.0)
+            return 0, self._wait(wake_at, 0.0)
         data = self._read(fd)
-        return 0, data if len(data) >= wanted or not data else self._read_on(fd, data, wanted)
+        return 0, data if len(data) >= wake_at or not data else self._read_on(fd, data, wake_at)
 
     def _wake_at(self, fd: int, least: int) -> None:
         """Have the operating system wake this process once so many bytes have come.

@@ -143,6 +143,9 @@ class ServoModel:
             N m/(rad V); None where nobody has measured it.
         max_rate: fastest motion of the shaft, steps a second.
         volts: lowest and highest supply that a driver's setting may name, V.
+        law: place (``module:name``) of the `sim.robots.servo_motors.PositionLaw` with which it is simulated; empty
+            where there is none.
+        virtual: place of the function that makes a virtual one (`sim.servo_bus.arm.MakeServo`); empty likewise.
     """
 
     name: str
@@ -152,3 +155,5 @@ class ServoModel:
     stiffness: float | None
     max_rate: float
     volts: tuple[float, float]
+    law: str = ""
+    virtual: str = ""

@@ -215,8 +215,8 @@ class ServoSettings:
         Raises:
             ConnectionLost: the line is gone.
         """
-        known = {lost.joint for lost in self.lost}
-        lost = self._find(bus, {servo: reply for servo, reply in answers.items() if self._joints[servo] not in known})
+        joints = {lost.joint for lost in self.lost}
+        lost = self._find(bus, {servo: reply for servo, reply in answers.items() if self._joints[servo] not in joints})
         if not lost:
             return
         self.lost += lost
@@ -231,15 +231,15 @@ class ServoSettings:
         if not suspects:
             return ()
         answers = {**answers, **bus.sync_read(*self._family.state, suspects)}
-        found = []
+        losses = []
         for servo in suspects:
             differences = tuple(self._differences(servo, answers[servo].data))
             if any(difference.register == "torque_enable" for difference in differences):
                 self.limp |= {servo}
             if differences:
                 cause = self._cause(servo, differences, answers[servo].data)
-                found.append(SettingsLost(self._joints[servo], differences, cause))
-        return tuple(found)
+                losses.append(SettingsLost(self._joints[servo], differences, cause))
+        return tuple(losses)
 
     def _passes(self, servo: int, state: bytes) -> bool:
         before, after = self._around_goal

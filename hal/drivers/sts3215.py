@@ -195,8 +195,9 @@ class FeetechSts(ServoFamily):
 FEETECH_STS = FeetechSts()
 
 STS3215 = ServoModel(
-    "sts3215", FEETECH_STS, MODEL, {"p": 16, "i": 0, "d": 32}, stiffness=STIFFNESS, max_rate=3400, volts=(4.0, 14.0)
-)
+    "sts3215", FEETECH_STS, MODEL, {"p": 16, "i": 0, "d": 32}, stiffness=STIFFNESS, max_rate=3400, volts=(4.0, 14.0),
+    law="sim.robots.servo_motors:STS3215_LAW", virtual="sim.servo_bus.feetech_servo:make_servo",
+)  # fmt: skip
 """The servo of the SO-101, with the gains that LeRobot writes.
 
 The rate is the fastest change of the goal inside the servo (memory table, register 46).

@@ -36,15 +36,15 @@ def write_all(bus: ServoBus, address: int, data: Mapping[int, bytes], attempts: 
     Raises:
         ConnectionLost: the line is gone.
     """
-    wanted, count = dict(data), len(next(iter(data.values())))
+    remaining, count = dict(data), len(next(iter(data.values())))
     for _ in range(attempts):
-        bus.sync_write(address, wanted)
-        replies = bus.sync_read(address, count, list(wanted))
-        wanted = {servo: values for servo, values in wanted.items()
+        bus.sync_write(address, remaining)
+        replies = bus.sync_read(address, count, list(remaining))
+        remaining = {servo: values for servo, values in remaining.items()
                   if servo not in replies or replies[servo].data != values}  # fmt: skip
-        if not wanted:
+        if not remaining:
             break
-    return list(wanted)
+    return list(remaining)
 
 
 def damp(bus: ServoBus, servos: Sequence[int], family: ServoFamily) -> list[int]:

@@ -48,17 +48,17 @@ class CommandLimiter:
         return bool(self._led)
 
     def begin(self, applied: Mapping[str, np.ndarray]) -> None:
-        """Begin at rest, with what is applied now."""
+        """Start each led command at rest, at what is applied now."""
         for name, led in self._led.items():
             led.begin(applied[name])
 
     def rest(self) -> None:
-        """Go on from rest, since no command was given for a while."""
+        """Set each led command to rest, after a time without commands."""
         for led in self._led.values():
             led.profile.rest()
 
     def correct(self, applied: Mapping[str, np.ndarray]) -> None:
-        """Begin anew, at rest, where the robot applied something else than it was told, by more than one stride."""
+        """Restart each led command at rest from which the robot's applied one is more than a stride away."""
         for name, led in self._led.items():
             led.correct(applied[name])
 
@@ -67,11 +67,11 @@ class CommandLimiter:
         return {name: led.array(led.profile.brake_instead()) for name, led in self._led.items()}
 
     def braking_values(self, share: float) -> dict[str, np.ndarray]:
-        """Return the led commands on the way of braking from now on, at a share of its time."""
+        """Return the led commands after a share of the time that braking from now on takes."""
         return {name: led.shaped(led.profile.braking_positions(share)) for name, led in self._led.items()}
 
     def detour_values(self) -> dict[str, np.ndarray]:
-        """Return how much longer than straight the way of braking is, of led commands that turn round on it."""
+        """Return how much longer than a straight line the braking path is, of led commands that turn round on it."""
         detours = {name: led.profile.detours() for name, led in self._led.items()}
         return {name: self._led[name].shaped(values) for name, values in detours.items() if any(values)}
 
@@ -83,7 +83,8 @@ class CommandLimiter:
         """Return whether `apply` would change none of one robot's commands; False where that takes more to find out.
 
         Args:
-            commands, last: as for `apply`, without leading axes.
+            commands: as for `apply`, without leading axes.
+            last: as for `apply`, without leading axes.
         """
         if self._led:
             return False

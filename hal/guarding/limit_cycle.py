@@ -31,7 +31,7 @@ def joint_targets(fields: Iterable[Field]) -> list[Field]:
 
 
 def limit_cycle(commands: np.ndarray, period_s: float) -> np.ndarray:
-    """Return how far commands go to and fro: the amplitude of their oscillations at `SLOWEST_HZ` and above.
+    """Return the amplitude of the oscillations of commands at `SLOWEST_HZ` and above.
 
     A command that rises to a turning point and falls from it has turned by the shorter of the two ways. An oscillation
     at `SLOWEST_HZ` turns eight times a second, so the limit cycle is half of the way by which so many turns, or more,

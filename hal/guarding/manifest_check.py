@@ -35,7 +35,7 @@ _POSE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class ManifestDifference:
-    """One difference between the robot of a training and that of a deployment.
+    """One difference between the robot that a policy was trained on and the one that it is deployed on.
 
     Attributes:
         part: ``commands``, ``sensors``, ``rate``, ``home``, ``limits``, ``gains``, ``delays`` or ``name``.
@@ -60,12 +60,12 @@ class ManifestReport:
     @property
     def refusals(self) -> tuple[ManifestDifference, ...]:
         """The differences that refuse a deployment."""
-        return tuple(each for each in self.differences if each.refuses)
+        return tuple(difference for difference in self.differences if difference.refuses)
 
     @property
     def warnings(self) -> tuple[ManifestDifference, ...]:
-        """The differences that do not."""
-        return tuple(each for each in self.differences if not each.refuses)
+        """The differences that do not refuse a deployment."""
+        return tuple(difference for difference in self.differences if not difference.refuses)
 
 
 def compare_manifests(trained: RobotSpec, deployed: RobotSpec) -> ManifestReport:

@@ -35,12 +35,12 @@ class MotionCheck(Protocol):
 
     @property
     def resolution_m(self) -> float:
-        """The longest way by which two parts may come nearer to each other between two looks at them, metres."""
+        """The most by which two parts may approach each other between two checks, metres."""
         ...
 
     @property
     def levers_m(self) -> np.ndarray:
-        """By how much each distance may shrink while one number of a pose changes by 1, metres, shape (k, n)."""
+        """The most by which each distance shrinks while one number of a pose changes by 1, metres, shape (k, n)."""
         ...
 
     def pose(self, commands: Commands) -> np.ndarray:
@@ -48,7 +48,7 @@ class MotionCheck(Protocol):
         ...
 
     def clearances_m(self, pose: np.ndarray, numbers: np.ndarray | None = None) -> np.ndarray:
-        """Return by how much distances are longer than they have to be, metres; negative: too near.
+        """Return each distance less the required one, metres; negative where two parts are too near.
 
         A distance that is long enough may be given shorter than it is, but not below 0.
 
@@ -59,7 +59,7 @@ class MotionCheck(Protocol):
         ...
 
     def describe(self, number: int) -> str:
-        """Return which parts a distance is between, for a message."""
+        """Name the two parts of a distance, for a message."""
         ...
 
 

@@ -35,7 +35,9 @@ class ElementLimits(NamedTuple):
     """The limits of one element of a command, in its unit, seconds and powers of them; infinite where there is none.
 
     Attributes:
-        velocity, acceleration, jerk: above 0; velocity and acceleration are finite.
+        velocity: above 0 and finite.
+        acceleration: above 0 and finite.
+        jerk: above 0.
     """
 
     velocity: float
@@ -225,11 +227,11 @@ class MotionProfile:
         self.states = self._before = tuple(MotionState(position, *AT_REST) for position in positions)
 
     def rest(self) -> None:
-        """Go on from rest, where no command was given for a while."""
+        """Set each element to rest, after a time without commands."""
         self.begin([state.position for state in self.states])
 
     def correct(self, positions: Sequence[float], tolerances: Sequence[float]) -> None:
-        """Begin anew, at rest, each element whose command was not applied: it is farther away than its tolerance."""
+        """Restart each element at rest whose applied command is farther away than its tolerance."""
         self.states = tuple(
             state if abs(position - state.position) <= tolerance else MotionState(position, *AT_REST)
             for state, position, tolerance in zip(self.states, positions, tolerances, strict=True)
@@ -255,7 +257,7 @@ class MotionProfile:
         return self.advance([None] * len(self.states), self._seconds)
 
     def braking_positions(self, share: float) -> list[float]:
-        """Return the positions on the way that braking from now on takes, at a share of its time."""
+        """Return the positions after a share of the time that braking from now on takes."""
         if self._braking_from is not self.states:
             self._braking_from = self.states
             self._ways = [
@@ -267,17 +269,17 @@ class MotionProfile:
         return [_follow(state, way, 0.0, seconds).position for state, way in zip(self.states, self._ways, strict=True)]
 
     def detours(self) -> list[float]:
-        """Return by how much the way of braking from now on is longer, at most, than from its beginning to its end.
+        """Return the most by which each element's braking path is longer than a straight line to its end.
 
         An element turns round where its acceleration leads it beyond rest before the acceleration can end. It does so
         within the time |acceleration| / jerk, and its speed falls all the while.
         """
-        found = []
+        lengths = []
         for (_, velocity, acceleration), limits in zip(self.states, self._limits, strict=True):
             seconds = abs(acceleration) / limits.jerk
             turns = velocity * (velocity + 0.5 * acceleration * seconds) < 0.0
-            found.append(2.0 * abs(velocity) * seconds if turns else 0.0)
-        return found
+            lengths.append(2.0 * abs(velocity) * seconds if turns else 0.0)
+        return lengths
 
     def stop_positions(self) -> list[float]:
         """Return where each element stops if it brakes from now on."""

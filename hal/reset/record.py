@@ -151,19 +151,19 @@ class ResetProgress:
         self._on_event(state, detail)
 
     def answered(self, answer: Answer) -> None:
-        """Take an answer that says that the scene is ready."""
+        """Record the answer that the scene is ready."""
         self._answer = answer
         self.go(ResetState.READY, answer.by)
 
     def done(self, detail: str) -> ResetRecord:
-        """End the reset well: the robot is settled at its start."""
+        """Record that the reset succeeded: the robot is settled at its start."""
         self._leave(ResetState.SETTLED)
         self.record = self._record(Outcome.DONE, detail)
         self._on_event(ResetState.SETTLED, detail)
         return self.record
 
     def failed(self, error: BaseException) -> ResetRecord:
-        """End the reset with the error that made it fail."""
+        """Record that the reset failed, and its error."""
         outcome = self._outcome(error)
         self._leave(ResetState.FAILED)
         self.record = self._record(outcome, str(error) or type(error).__name__)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from hal.errors import DeadlineExceeded, ResetFailed
-from hal.reset.confirmation import Answer, ResetRequest, VerdictRequest
+from hal.reset.confirmation import VERDICTS, Answer, ResetRequest, VerdictRequest
 
 __all__ = ["Terminal"]
 
@@ -20,9 +20,8 @@ _POLL_S = 0.05
 """Time between two checks for a question's cancellation, seconds."""
 
 _READY = frozenset({"", "y", "yes", "ok", "ready"})
-_VERDICTS = {"s": "success", "f": "failure", "d": "discard",
-             "success": "success", "failure": "failure", "discard": "discard"}  # fmt: skip
-_KEYS = "s success, f failure, d discard"
+_VERDICTS = {word: verdict for verdict in VERDICTS for word in (verdict[0], verdict)}
+_KEYS = ", ".join(f"{verdict[0]} {verdict}" for verdict in VERDICTS)
 _CLOSED = "the terminal is closed, so nobody can answer there; use another signal"
 
 

@@ -17,11 +17,11 @@ import numpy as np
 from hal.clock import ClockOffset, OffsetEstimator
 from hal.errors import ConnectionLost, EpisodeError, RobotError, RobotStopped, SpecMismatch, StopReason, WireError
 from hal.guard import check_fresh
+from hal.guarding.stop_latch import StopLatch, gives_reason
 from hal.reset.confirmation import Answer
 from hal.reset.record import ResetRecord
 from hal.robot import RobotSpec, RobotState, SampleSink, StreamSpec, check_reset_options
 from hal.spec import Spec
-from hal.stops.latch import StopLatch, gives_reason
 from real.client.connection import ClientSettings, Connection, Delays, ServedManifest, server_spec
 from real.protocol.errors import stop_number
 from real.protocol.handshake import load_keys

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hal.errors import EpisodeError, RobotStopped, StopReason
+from hal.guarding.stop_latch import StopLatch
 from hal.homing import HomingSettings, towards
 from hal.robot import CLOSE_S, RobotSpec, RobotState
-from hal.stops.latch import StopLatch
 from hal.wrapper import RobotWrapper
 from real.control.lifecycle import Lifecycle
 from real.protocol.errors import stopped_by

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from hal.errors import EpisodeError, StopReason
-from hal.stops.latch import StopLatch
+from hal.guarding.stop_latch import StopLatch
 from real.protocol.text import printable
 
 __all__ = ["WAYS", "Lifecycle", "State", "Transition"]

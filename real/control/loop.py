@@ -18,8 +18,8 @@ from hal.clock import LoopTiming, Watchdog
 from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped, StaleReading, StopReason
 from hal.field import JsonObject
 from hal.guard import REFRESH_S, guarded, innermost_guard
+from hal.guarding.stop_file import StopFile
 from hal.robot import CLOSE_S, Robot, RobotSpec, RobotState, check_reset_options
-from hal.stops.file import StopFile
 from hal.wrapper import robot_that_steps
 from real.control.commands import Command, CommandQueue, Finish, Park, Quit, Reset, Step
 from real.control.driver import END_S, DriverStopper, DriverWatch, Stopped, WayHome, check_fallback, park, stop_faulty

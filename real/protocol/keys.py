@@ -15,6 +15,8 @@ from pathlib import Path
 import zmq
 from zmq.utils import z85
 
+from hal.atomic_file import atomic_write
+
 __all__ = [
     "Allowed", "Entry", "KeyPair", "Role", "allow", "last_seen", "load_pair", "load_server", "new_pair", "note_seen",
     "revoke",
@@ -102,7 +104,7 @@ def new_pair(folder: str | Path, server: str | None = None) -> KeyPair:
             f"{place / SECRET} exists; a new key would lock its owner out. Choose another folder"
         ) from None
     if server is not None:
-        _replace(place / SERVER, server + "\n")
+        _write_private(place / SERVER, server + "\n")
     return load_pair(place)
 
 
@@ -354,7 +356,7 @@ def _changing(folder: str | Path) -> Iterator[list[str]]:
         lines = _read_lines(path) if path.exists() else []
         _entries(lines, path)
         yield lines
-        _replace(path, "".join(f"{line}\n" for line in lines))
+        _write_private(path, "".join(f"{line}\n" for line in lines))
     finally:
         os.close(lock)
 
@@ -383,12 +385,10 @@ def _check_writers(*paths: Path) -> None:
             )
 
 
-def _replace(path: Path, text: str) -> None:
-    """Replace a file by another, whole or not at all, whoever reads it now."""
-    draft = path.with_suffix(f".{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    _write_new(draft, text)
-    draft.replace(path)
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that its owner alone can read."""
+    with atomic_write(path, mode=0o600) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def _write_new(path: Path, text: str) -> None:

@@ -13,9 +13,9 @@ import msgpack
 import zmq
 
 from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, RobotError, RobotStopped, WireError
+from hal.guarding.stop_latch import gives_reason
 from hal.reset.confirmation import Answer
 from hal.robot import RobotSpec, RobotState
-from hal.stops.latch import gives_reason
 from real.control.limits import RateLimiter
 from real.control.loop import ControlLoop
 from real.protocol import messages as wire

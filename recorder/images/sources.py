@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hal import LogError, SourceError
+from hal.atomic_file import atomic_write
 from recorder.json_data import JsonObject
 from recorder.log.image_codec import decode_bytes
 from recorder.log.ros2 import HEADER, read_compressed_image
@@ -163,15 +163,10 @@ def save(files: Mapping[int, Path], stamps: JsonObject, places: Mapping[str, np.
     about = json.dumps({"format": _FORMAT, "files": stamps, "cameras": list(places)}).encode()
     arrays = {f"camera{number}": rows for number, rows in enumerate(places.values())}
     path = folder / _NAME
-    part = path.with_name(f".pictures-{os.getpid()}.npz")
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(exist_ok=True)
-        with part.open("wb") as file:
+        with atomic_write(path) as part, part.open("wb") as file:
             np.savez(file, **{_ABOUT: np.frombuffer(about, np.uint8)}, **arrays)  # type: ignore[arg-type]
-        os.replace(part, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 # -- sources --------------------------------------------------------------------------------------------------------

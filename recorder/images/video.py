@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from hal import LogError, SourceError
+from hal.atomic_file import atomic_write
 from recorder.git_lfs import is_git_lfs_pointer
 from recorder.log.image_codec import opencv
 from recorder.read.addresses import fetched
@@ -56,16 +57,12 @@ def write_video(path: Path | str, frames: Iterable[np.ndarray], fps: float) -> i
         raise LogError(f"{path}: a video's name ends in .mp4")
     if not fps > 0:
         raise LogError(f"{path}: {fps} frames a second, expected more than 0")
-    part = path.with_name(f".{path.stem}.{os.getpid()}.part.mp4")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        count = _counted(part, frames, fps)
-        os.replace(part, path)
+        with atomic_write(path, suffix=".mp4") as part:
+            return _counted(part, frames, fps)
     except OSError as error:
         raise LogError(f"{path} can't be written: {error}") from error
-    finally:
-        part.unlink(missing_ok=True)
-    return count
 
 
 def _counted(path: Path, frames: Iterable[np.ndarray], fps: float) -> int:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hal import LogError
+from hal.atomic_file import atomic_write
 from recorder.log.signing import canonical, sign
 from recorder.names import CHAIN
 
@@ -182,9 +183,8 @@ def add_recovered(run: Path, files: Sequence[Path]) -> bool:
         for entry in entries:
             last = linked(entry, last["chain"])
             lines.append(canonical(last) + b"\n")
-        fresh = path.with_suffix(".new")
-        fresh.write_bytes(b"".join(lines))
-        os.replace(fresh, path)
+        with atomic_write(path) as part:
+            part.write_bytes(b"".join(lines))
         return True
     except FileNotFoundError:
         return True

@@ -10,15 +10,14 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hal import LogError
+from hal import VERDICTS, LogError
 from recorder.json_data import JsonDict, JsonObject, append_lines, read_lines
 from recorder.names import LABELS
 
-__all__ = ["KEYS", "VERDICTS", "add_labels", "is_success", "label_file", "labelled", "read_labels"]
+__all__ = ["KEYS", "add_labels", "is_success", "label_file", "labelled", "read_labels"]
 
 KEYS = ("verdict", "success", "source", "expert", "remark")
 """The keys of a label."""
-VERDICTS = ("success", "failure", "discard")
 
 _OVERRIDES = {"verdict": "success", "source": "expert"}
 """A label with the first key clears the recorded value of the second key, which would contradict it."""

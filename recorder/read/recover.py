@@ -18,6 +18,7 @@ from mcap.records import Channel, Schema
 from mcap.writer import CompressionType, IndexType, Writer
 
 from hal import LogError
+from hal.atomic_file import atomic_write
 from recorder.json_data import to_json
 from recorder.log.chain import add_recovered
 from recorder.log.ros2 import EPISODE, EVENT, HEADER, MessageType, message_type, read_note
@@ -154,15 +155,12 @@ def _torn(file: Path) -> bool:
 
 
 def _repair(file: Path, lost: Sequence[str], missing: Sequence[TailMessage], types: Mapping[str, MessageType]) -> None:
-    repaired = file.with_suffix(".repaired")
-    with repaired.open("wb") as stream:
-        _copy(file, stream, lost, missing, types)
-        stream.flush()
-        os.fsync(stream.fileno())
-    torn = file.with_name(file.name + TORN_SUFFIX)
-    torn.unlink(missing_ok=True)
-    os.link(file, torn)
-    os.replace(repaired, file)
+    with atomic_write(file) as repaired:
+        with repaired.open("wb") as stream:
+            _copy(file, stream, lost, missing, types)
+        torn = file.with_name(file.name + TORN_SUFFIX)
+        torn.unlink(missing_ok=True)
+        os.link(file, torn)
 
 
 def _copy(

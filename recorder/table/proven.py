@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hal import LogError
+from hal.atomic_file import atomic_write
 from recorder.names import CHAIN
 from recorder.read.verify import annotation_keys, verify_run
 
@@ -127,10 +128,8 @@ def save_proof(proof: Proof, run: Path, files: Mapping[int, Path]) -> bool:
         shutil.rmtree(proof.place, ignore_errors=True)
         return False
     plain = {"stamps": proof.stamps, "digest": proof.digest, "keys": list(proof.keys)}
-    fresh = proof.place / f".proof-{os.getpid()}"
-    with contextlib.suppress(OSError):  # without it the log is verified again
-        fresh.write_text(json.dumps(plain), encoding="utf-8")
-        os.replace(fresh, proof.place / _PROOF)
+    with contextlib.suppress(OSError), atomic_write(proof.place / _PROOF) as part:  # without it: verified again
+        part.write_text(json.dumps(plain), encoding="utf-8")
     _evict(proof.place)
     return True
 

@@ -14,6 +14,7 @@ run's own table stays what counts: a run whose files have other sizes or times t
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
@@ -27,6 +28,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from hal import RobotError
+from hal.atomic_file import atomic_write
 from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict, JsonObject
 from recorder.names import file_stamps, files_of
@@ -180,13 +182,9 @@ class TableCache:
             "layout": self.layout.to_dict(), "rows": self.rows, "tail": self.tail, "bounds": self.bounds,
             "episodes": self.episodes, "notes": self.notes, "scan": self.scan.to_dict(),
         }  # fmt: skip
-        fresh = folder / f".episodes-{os.getpid()}.json"
         body = json.dumps(index)
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(f"{_FORMAT} {zlib.crc32(body.encode())}\n{body}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, folder / "episodes.json")
+        with atomic_write(folder / "episodes.json") as part:
+            part.write_text(f"{_FORMAT} {zlib.crc32(body.encode())}\n{body}\n", encoding="utf-8")
 
     @property
     def _rows_a_sum(self) -> int:
@@ -253,9 +251,8 @@ def _renewed(folder: Path, files: Mapping[int, Path], layout: FrameLayout) -> Ta
         table.grow(files)
     else:
         (folder / "episodes.json").unlink(missing_ok=True)
-        fresh = folder / f".rows-{os.getpid()}.bin"
-        fresh.touch()
-        os.replace(fresh, folder / "rows.bin")  # a process that has the old file mapped keeps it
+        with atomic_write(folder / "rows.bin") as part:  # a process that has the old file mapped keeps it
+            part.touch()
         table = TableCache(layout, folder / "rows.bin")
         table.grow(files)
     table.save(folder, now)
@@ -384,10 +381,7 @@ class RunIndex:
             return
         runs = {name: run for name, run in self._runs.items() if name in self._seen}
         body = json.dumps({"layouts": {key: layout.to_dict() for key, layout in self._layouts.items()}, "runs": runs})
-        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        try:
-            fresh.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_text(f"{_INDEX_FORMAT} {zlib.crc32(body.encode())}\n{body}", encoding="utf-8")
-            os.replace(fresh, self._path)
-        except OSError:
-            fresh.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(self._path) as part:
+                part.write_text(f"{_INDEX_FORMAT} {zlib.crc32(body.encode())}\n{body}", encoding="utf-8")

@@ -7,7 +7,6 @@ in a file beside it, which repeats the sizes and times of the files of rows; it 
 from __future__ import annotations
 
 import contextlib
-import os
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hal.atomic_file import atomic_write
 from hal.spec import Spec
 from recorder.frame_layout import reward_field
 from recorder.read.npz import read_npz
@@ -364,14 +364,10 @@ def _stretches_of(table: Table) -> Stretches:
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
         pass  # whatever is wrong with the file, it can be made again
     stretches = Stretches.of(table)
-    part = stored.place.with_name(f".{stored.place.name}.{os.getpid()}.npz")
-    try:
+    with contextlib.suppress(OSError):
         stored.place.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(part, key=np.array(key), **stretches._asdict())
-        os.replace(part, stored.place)
-    except OSError:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+        with atomic_write(stored.place) as part, part.open("wb") as file:
+            np.savez(file, key=np.array(key), **stretches._asdict())
     return stretches
 
 

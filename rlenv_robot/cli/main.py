@@ -39,8 +39,6 @@ VERBS: dict[str, Verb | Group] = {
             "watch": Verb("rlenv_robot.cli.served:add_watch", "print each change of a served robot's state"),
             "keys": Verb("rlenv_robot.cli.keys", "make and list the keys of robots and clients"),
             "twin": Verb("rlenv_robot.cli.twin", "serve a virtual arm on a serial port"),
-            "ports": Verb("rlenv_robot.cli.ports", "list serial ports, and the servos that answer there"),
-            "calibrate": Verb("rlenv_robot.cli.calibrate", "relate an arm's steps to angles"),
         },
         "describe, watch, connect and calibrate robots",
         default="show",
@@ -70,6 +68,7 @@ FORMER_VERBS = (
 """Verbs of groups that were without a group in the version before; they may be given so in this version still."""
 
 _PLUGINS = {
+    "rlenv_arms": ("robot calibrate", "robot ports"),
     "rlenv_bridges": ("dev tables",),
     "rlenv_curate": ("data check", "data cut", "data merge", "data plot", "data timeline"),
     "rlenv_formats": ("data units",),

@@ -149,6 +149,8 @@ class RobotSection:
         driver: what makes the hal.Robot of the hardware: the name of a driver, such as feetech, or a class or function
             such as my_arm:Arm, whose module may lie beside the profile. Empty takes the robot model's own driver.
         options: the driver's keyword arguments.
+        sensors: sensors to add to those of its kind: names that installed packages declare (entry points
+            ``rlenv_robot.sensors``), or places such as my_sensor:FORCE, whose module may lie beside the profile.
         gains: the gains at which the figures of [randomise] were measured, such as p = 16 and volts = 7.4; a number, or
             a list of both ends (docs/sim-to-real.md, "The manifest").
         guard: the limits that the guard beside the motors applies.
@@ -159,6 +161,7 @@ class RobotSection:
     seed: int = 0
     driver: str = ""
     options: JsonDict = field(default_factory=dict)
+    sensors: list[Annotated[str, MinLen(1)]] = field(default_factory=list)
     gains: JsonDict = field(default_factory=dict)
     guard: GuardSection = field(default_factory=GuardSection)
 
@@ -177,7 +180,8 @@ class ResetSection:
 
     Attributes:
         signal: what confirms that the scene is ready: automatic, terminal, fixture, command, gpio, or a name that an
-            installed package declares (entry points ``rlenv_robot.reset_signals``).
+            installed package declares (entry points ``rlenv_robot.reset_signals``), or a place such as
+            my_button:Button, whose module may lie beside the profile.
         options: keyword arguments of such a package's signal.
         fixture: address of the fixture's socket, such as tcp://127.0.0.1:5556.
         command: the program and its arguments.
@@ -215,8 +219,8 @@ class ResetSection:
             "command": ("command", "program and arguments"),
             "gpio": ("gpio_chip", "the chip's device, such as '/dev/gpiochip0'"),
         }
-        if self.signal not in RESET_SIGNALS:
-            raise unknown_name(self.signal, "signal", RESET_SIGNALS.names())
+        if ":" not in self.signal and self.signal not in RESET_SIGNALS:
+            raise unknown_name(self.signal, "signal", [*RESET_SIGNALS.names(), "module:name"])
         key, text = needed.get(self.signal, ("signal", ""))
         if not getattr(self, key):
             raise ValueError(f"{key} is missing: signal is {self.signal!r}, so give {text}")

@@ -454,7 +454,7 @@ class RobotWorld:
             RobotError: no model of this robot is known.
         """
         try:
-            return robot_model_of(self.task)
+            return replace(robot_model_of(self.task), sensors=())  # which may have no simulation, and show nothing
         except ValueError as error:
             raise RobotError(f"a {self.robot.spec.name!r} can't be drawn: {error}") from error
 

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +14,6 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol, cast
 
 from hal import (
-    Automatic,
-    Fixture,
     Guard,
     Homing,
     HomingSettings,
@@ -24,9 +22,9 @@ from hal import (
     Robot,
     RobotSpec,
     SpecError,
-    Terminal,
 )
-from hal.reset.command import Command
+from hal.drivers.added_sensor import WithSensors
+from rlenv_robot.config.plugins import load_object
 from rlenv_robot.config.profile import (
     RESET_SIGNALS,
     GuardSection,
@@ -38,7 +36,15 @@ from rlenv_robot.config.profile import (
 )
 from rlenv_robot.config.sim_settings import sim_settings
 from rlenv_robot.registry import task
-from rlenv_robot.robot_models import RobotModel, is_robot_file, load_robot_model, make_driver, robot_names
+from rlenv_robot.robot_models import (
+    RobotModel,
+    build,
+    is_robot_file,
+    load_robot_model,
+    load_sensors,
+    make_driver,
+    robot_names,
+)
 from rlenv_robot.serving.stopper import clearing_hint
 from rlenv_robot.serving.supervision import Supervision
 
@@ -322,7 +328,11 @@ def _wrap(
     if wrap is not None:
         robot = wrap(robot)
     section = profile.reset
-    confirmation, settings = reset_confirmation(section), homing_settings(section)
+    try:
+        confirmation = reset_confirmation(section, Path(profile.file).absolute().parent)
+    except ValueError as error:
+        raise ProfileError(profile.file, "reset.signal", str(error)) from error
+    settings = homing_settings(section)
     return Homing(_guard(robot, profile), confirmation, settings, on_event, verdicts=section.verdicts)
 
 
@@ -350,7 +360,7 @@ def _motion_check(robot: Robot, profile: Profile) -> MotionCheck:
         hint = "register a RobotModel of that name with `simulated`, or leave out self_collision and the boxes"
         raise ProfileError(profile.file, key, f"no model of {robot.spec.name!r} is known; {hint}")
     try:
-        sim_model = _model(profile).make_sim_model(looks=False)
+        sim_model = replace(_model(profile), sensors=()).make_sim_model(looks=False)  # they have no shape
     except ValueError as error:
         raise ProfileError(profile.file, key, str(error)) from error
     if sim_model.spec.name != robot.spec.name or sim_model.spec.commands.digest != robot.spec.commands.digest:
@@ -373,6 +383,7 @@ def _hardware(profile: Profile, robot: Robot | None) -> tuple[Robot, RobotSpec]:
             raise TypeError(f"robot is {robot!r:.80}, expected a hal.Robot that is made already")
         if isinstance(robot, Guard | Homing):
             raise ValueError(f"robot is a {type(robot).__name__}: hand in the driver itself, it is wrapped here")
+        robot = _with_sensors(robot, profile)
         return robot, robot.spec
     section = profile.robot
     if section.where in ("twin", "sim"):
@@ -400,6 +411,7 @@ def _driver(profile: Profile) -> tuple[Robot, RobotSpec]:
             spec = model.load_spec()
         else:  # no model is registered for such a robot: its driver alone describes it
             driver = make_driver(section.driver, section.options, folder)
+            driver = _with_sensors(driver, profile)
             spec = driver.spec
     except ProfileError:
         raise
@@ -415,6 +427,15 @@ def _driver(profile: Profile) -> tuple[Robot, RobotSpec]:
     return driver, spec
 
 
+def _with_sensors(robot: Robot, profile: Profile) -> Robot:
+    """Return a robot that no model describes, with the sensors that the profile adds."""
+    names = profile.robot.sensors
+    try:
+        return WithSensors(robot, load_sensors(names, Path(profile.file).absolute().parent)) if names else robot
+    except (ValueError, SpecError) as error:
+        raise ProfileError(profile.file, "robot.sensors", str(error)) from error
+
+
 def _has_model(profile: Profile) -> bool:
     """Whether the profile's kind of robot is known apart from its driver."""
     kind = profile.robot.kind
@@ -428,10 +449,15 @@ def _check_kind(profile: Profile, spec: RobotSpec) -> None:
 
 
 def _model(profile: Profile) -> RobotModel:
+    section, folder = profile.robot, Path(profile.file).absolute().parent
     try:
-        return load_robot_model(profile.robot.kind)
+        model = load_robot_model(section.kind)
     except ValueError as error:
         raise ProfileError(profile.file, "robot.kind", str(error)) from error
+    try:
+        return model.with_sensors(section.sensors, folder)
+    except ValueError as error:
+        raise ProfileError(profile.file, "robot.sensors", str(error)) from error
 
 
 def _check_task(profile: Profile, spec: RobotSpec) -> None:
@@ -456,23 +482,37 @@ def _free_port_beside(address: str) -> str:
 # -- The profile's section [reset] ---------------------------------------------------------------------------
 
 
-def reset_confirmation(section: ResetSection) -> ResetConfirmation:
-    """Return the confirmation that a reset waits for; nothing is opened yet."""
-    if section.signal == "terminal":
-        return Terminal()
-    if section.signal == "fixture":
-        return Fixture(section.fixture)
-    if section.signal == "command":
-        return Command(section.command)
-    if section.signal == "gpio":
-        from hal.reset.fixture import Gpio
+_SIGNAL_KEYS: Mapping[str, Mapping[str, str]] = {
+    "automatic": {},
+    "terminal": {},
+    "fixture": {"address": "fixture"},
+    "command": {"argv": "command"},
+    "gpio": {
+        "chip": "gpio_chip", "line": "gpio_line", "active_low": "gpio_active_low", "debounce_s": "gpio_debounce_s",
+    },
+}  # fmt: skip
+"""Our signals -> their keyword arguments -> the keys of [reset] that hold them; other signals have ``options``."""
 
-        return Gpio(
-            section.gpio_chip, section.gpio_line, active_low=section.gpio_active_low, debounce_s=section.gpio_debounce_s
-        )
-    if section.signal == "automatic":
-        return Automatic()
-    return cast("Callable[..., ResetConfirmation]", RESET_SIGNALS.load(section.signal))(**section.options)
+
+def reset_confirmation(section: ResetSection, folder: Path | None = None) -> ResetConfirmation:
+    """Return the confirmation that a reset waits for; nothing is opened yet.
+
+    Args:
+        section: of the profile.
+        folder: where the module of a signal ``module:name`` may lie, such as the folder of the profile.
+
+    Raises:
+        ValueError: the signal can't be imported or made, or is none.
+    """
+    name = section.signal
+    factory = load_object(name, folder) if ":" in name else RESET_SIGNALS.load(name)
+    keys = _SIGNAL_KEYS.get(name)
+    options = section.options if keys is None else {word: getattr(section, key) for word, key in keys.items()}
+    confirmation = build(cast("Callable[..., ResetConfirmation]", factory), name, options)
+    missing = [member for member in ("ask", "judge", "close") if not hasattr(confirmation, member)]
+    if missing:
+        raise ValueError(f"the reset signal {name!r} has no {', '.join(missing)}: see hal.ResetConfirmation")
+    return confirmation
 
 
 def homing_settings(section: ResetSection) -> HomingSettings:

@@ -11,7 +11,7 @@ from hal.drivers.arm_table import ArmJoint, ArmTable
 from hal.errors import SpecError
 from hal.robot import Actuation, Range, elements_of
 from sim.model import Columns, SimModel
-from sim.robots.servo_motors import MOTORS, at_joint
+from sim.robots.servo_motors import at_joint, law_of
 
 __all__ = ["arm_mjcf", "arm_sim_model"]
 
@@ -81,7 +81,7 @@ def _add_joint(
     if shape is None:
         raise SpecError(f"joint {joint.name!r} has no body, so it can't be simulated: give its origin, axis, end ...")
     body: mujoco.MjsBody = parent.add_body(name=f"{joint.name}_body", pos=list(shape.origin))
-    law = MOTORS[joint.servo]
+    law = law_of(joint.model)
     motor = at_joint(law.motor, joint.gear)
     body.add_joint(
         name=joint.name, type=mujoco.mjtJoint.mjJNT_HINGE, axis=list(shape.axis), range=[joint.low, joint.high],
@@ -117,7 +117,7 @@ def arm_sim_model(arm: ArmTable) -> SimModel:
     velocities = tuple(int(model.joint(name).dofadr[0]) for name in arm.names)
     gains = {}
     for element, joint in zip(elements_of(arm.spec.commands), arm.joints, strict=True):
-        law = MOTORS[joint.servo]
+        law = law_of(joint.model)
         stiffness = law.stiffness(joint.register_values["p"], law.motor.volts)
         values = {"stiffness": stiffness, "volts": law.motor.volts, **joint.register_values}
         gains[element] = {name: Range.of(value) for name, value in values.items()}

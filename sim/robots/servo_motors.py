@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib import import_module
 
+from hal.drivers.servo_family import ServoModel
 from sim.robots.sts3215 import DUTY_PER_P, MAX_DUTY, STS3215, ServoMotor
 
-__all__ = ["MOTORS", "PositionLaw", "at_joint"]
-
-_XL330_M288 = ServoMotor(
-    torque_constant=0.3867, resistance=4.017, armature=0.00181, friction=0.0128, viscous=0.00366, volts=5.0
-)
-"""Rhoban, BAM, commit 1b5a1ce, XL330, model m1."""
-
-_GEARS = 77.5 / 288.4
-"""Ratio of the gears of the XL330-M077 to those of the M288, around the same motor (ROBOTIS e-Manual)."""
-
-_XL430_W250 = ServoMotor(torque_constant=1.88, resistance=15.0, armature=0.006, friction=0.03, viscous=0.02, volts=12.0)
-"""Torque constant and resistance follow from speed without load and stall torque at 12 V (ROBOTIS e-Manual: 61 rev/min,
-1.5 N m). Armature and friction are estimates between those of the XL330 and the STS3215: nobody has measured them."""
+__all__ = ["STS3215_LAW", "PositionLaw", "at_joint", "law_of", "load_place"]
 
 
 def at_joint(motor: ServoMotor, gear: float) -> ServoMotor:
@@ -56,13 +46,32 @@ class PositionLaw:
         return self.motor.torque_constant * volts * self.duty_per_p * p / self.motor.resistance
 
 
-MOTORS = {
-    "sts3215": PositionLaw(STS3215, DUTY_PER_P, MAX_DUTY),
-    "xl330-m288": PositionLaw(_XL330_M288, 4096 / 6.283185 / 256 / 885, 1.0),
-    "xl330-m077": PositionLaw(at_joint(_XL330_M288, _GEARS), 4096 / 6.283185 / 256 / 885, 1.0),
-    "xl430-w250": PositionLaw(_XL430_W250, 4096 / 6.283185 / 128 / 885, 1.0),
-}
-"""Name of the servo (`hal.drivers.servo_models.SERVOS`) -> its motor and law.
+STS3215_LAW = PositionLaw(STS3215, DUTY_PER_P, MAX_DUTY)
 
-A Dynamixel's duty is P / 128 for each step of error, in units of 1/885 (e-Manual); BAM found 256 on the XL330.
-"""
+
+def law_of(model: ServoModel) -> PositionLaw:
+    """Return the motor and the position law of a servo.
+
+    Raises:
+        ValueError: nobody has described them.
+    """
+    law = load_place(model.law, f"the servo {model.name!r} is not simulated, since it names no law")
+    assert isinstance(law, PositionLaw)
+    return law
+
+
+def load_place(place: str, problem: str) -> object:
+    """Return the object at ``module:name``.
+
+    Args:
+        place: as a `ServoModel` gives it.
+        problem: what to say where it is empty.
+
+    Raises:
+        ValueError: the place is empty.
+    """
+    if not place:
+        raise ValueError(problem)
+    module, _, name = place.partition(":")
+    loaded: object = getattr(import_module(module), name)
+    return loaded

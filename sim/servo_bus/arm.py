@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, cast
 
 import mujoco
 import numpy as np
 
-from hal.drivers.arm_table import ArmTable
+from hal.drivers.arm_table import ArmJoint, ArmTable
 from hal.drivers.calibration import nominal_calibration
-from hal.drivers.dynamixel_x import DYNAMIXEL_X
 from hal.drivers.so101_arm import SO101_ARM
 from sim.batch import write_no_log_file
 from sim.robots.arm import arm_mjcf
-from sim.robots.servo_motors import MOTORS, at_joint
+from sim.robots.servo_motors import at_joint, law_of, load_place
 from sim.robots.so101 import REST, so101_mjcf
 from sim.robots.sts3215 import ServoMotor
-from sim.servo_bus.dynamixel_servo import DynamixelServo
 from sim.servo_bus.feetech_servo import FeetechServo
 from sim.servo_bus.line import Servo
 
-__all__ = ["ArmServo", "ServoArm", "arm_servos", "so101_servos"]
+__all__ = ["ArmServo", "MakeServo", "ServoArm", "arm_servos", "so101_servos"]
 
 _MOST_CATCHING_UP_NS = 1_000_000_000
 _HAND_SPEED = 2.0
@@ -86,6 +84,14 @@ class ArmServo(Servo, Protocol):
         """Update temperature, alarms and measurements after some time."""
         ...
 
+    def attach(self) -> None:
+        """Take a shaft that something else moves from now on, from where it is."""
+        ...
+
+
+MakeServo: TypeAlias = Callable[[ArmJoint, float, dict[str, int]], ArmServo]
+"""Makes the virtual servo of a joint, from its row, the supply's voltage and contents of registers that are kept."""
+
 
 def arm_servos(
     arm: ArmTable,
@@ -93,7 +99,7 @@ def arm_servos(
     *,
     calibrated: bool = True,
     volts: float | None = None,
-) -> list[FeetechServo | DynamixelServo]:
+) -> list[ArmServo]:
     """Return the virtual servos of an arm.
 
     Args:
@@ -103,7 +109,7 @@ def arm_servos(
             zero; otherwise they are as delivered.
         volts: of the supply, V; by default each servo's nominal one.
     """
-    servos: list[FeetechServo | DynamixelServo] = []
+    servos: list[ArmServo] = []
     family, middle = arm.family, arm.family.steps // 2
     for index, (joint, row) in enumerate(zip(nominal_calibration(arm=arm).joints.values(), arm.joints, strict=True)):
         zero = middle if zeros is None else zeros[index]
@@ -113,12 +119,9 @@ def arm_servos(
                 **family.at_calibration, "homing_offset": family.offset_for(zero % family.steps, middle),
                 "min_position": joint.range_min, "max_position": joint.range_max,
             }  # fmt: skip
-        supply = MOTORS[row.servo].motor.volts if volts is None else volts
-        if family is DYNAMIXEL_X:
-            servos.append(DynamixelServo(row.id, row.model.number, supply, **settings))
-        else:
-            kept = {name: value for name, value in row.register_values.items() if family.table[name].kept}
-            servos.append(FeetechServo(row.id, (3, 10), supply, phase=12, **kept, **settings))
+        supply = law_of(row.model).motor.volts if volts is None else volts
+        make = cast("MakeServo", load_place(row.model.virtual, f"there is no virtual {row.servo}"))
+        servos.append(make(row, supply, settings))
     return servos
 
 
@@ -128,7 +131,9 @@ def so101_servos(
     """Return the six servos of an SO-101, ids 1 to 6.
 
     Args:
-        zeros, calibrated, volts: as for `arm_servos`.
+        zeros: as for `arm_servos`.
+        calibrated: as for `arm_servos`.
+        volts: as for `arm_servos`.
         p: content of register 21; LeRobot's is 16.
     """
     servos = []
@@ -157,7 +162,8 @@ class ServoArm:
         arm: the table of joints.
 
     Attributes:
-        model, data: MuJoCo's, for looking at.
+        model: of MuJoCo, to be read only.
+        data: its state, to be read only.
         hand: pose to which a person's hand takes the joints that have no torque, and in which it keeps them, rad,
             shape (n,); None: nobody touches the arm.
         time_ns: up to when the arm has moved.
@@ -165,7 +171,7 @@ class ServoArm:
 
     def __init__(
         self,
-        servos: Sequence[FeetechServo | DynamixelServo],
+        servos: Sequence[ArmServo],
         zeros: Sequence[int] | None = None,
         pose: Sequence[float] | None = None,
         motor: ServoMotor | None = None,
@@ -177,7 +183,7 @@ class ServoArm:
         write_no_log_file()
         self.arm, self.servos, self._supply_ohm = arm, tuple(servos), supply_ohm
         self._zeros = tuple(zeros) if zeros is not None else (arm.family.steps // 2,) * len(self.servos)
-        laws = [MOTORS[joint.servo] for joint in arm.joints]
+        laws = [law_of(joint.model) for joint in arm.joints]
         self._motors = [motor or law.motor for law in laws]  # at the servos' shafts
         self._laws = laws
         self._gears = [-joint.gear if joint.reversed else joint.gear for joint in arm.joints]
@@ -186,9 +192,6 @@ class ServoArm:
         self._qpos = [int(self.model.joint(name).qposadr[0]) for name in arm.names]
         self._dofs = [int(self.model.joint(name).dofadr[0]) for name in arm.names]
         self.data.qpos[self._qpos] = _rest(arm) if pose is None else pose
-        for servo in self.servos:
-            if isinstance(servo, DynamixelServo):
-                servo.has_load = True
         mujoco.mj_forward(self.model, self.data)
         self.time_ns = 0
         self.hand: np.ndarray | None = None
@@ -199,8 +202,7 @@ class ServoArm:
         self._steps = 0
         self._measure()
         for servo in self.servos:
-            if isinstance(servo, DynamixelServo):
-                servo.power_cycle()  # so that its goal is where its shaft is, and it counts turns from there
+            servo.attach()
 
     @property
     def joints(self) -> np.ndarray:

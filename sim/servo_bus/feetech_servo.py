@@ -7,10 +7,11 @@ an overload ends when ``torque_enable`` is written; an answer's error byte is re
 from __future__ import annotations
 
 from hal.drivers import feetech
+from hal.drivers.arm_table import ArmJoint
 from hal.drivers.sts3215 import BAUD_RATES, CURRENT_A, STEPS, TABLE
 from sim.robots.sts3215 import MAX_STEP_RATE
 
-__all__ = ["FeetechServo"]
+__all__ = ["FeetechServo", "make_servo"]
 
 _SIZE = 96
 _BY_ADDRESS = {register.address: (name, register) for name, register in TABLE.items()}
@@ -82,6 +83,9 @@ class FeetechServo:
         self._eeprom = (
             self._eeprom[: register.address] + register.pack(value) + self._eeprom[register.address + register.size :]
         )
+
+    def attach(self) -> None:
+        """Do nothing: without a load its shaft stays where it is too."""
 
     @property
     def servo_id(self) -> int:
@@ -264,3 +268,9 @@ class FeetechServo:
             self._eeprom = self._eeprom[:address] + data + self._eeprom[address + len(data) :]
         if name == "max_torque":
             self.set("torque_limit", self.get("max_torque"))
+
+
+def make_servo(row: ArmJoint, volts: float, settings: dict[str, int]) -> FeetechServo:
+    """Return the virtual servo of a joint, as `sim.servo_bus.arm.MakeServo` asks for."""
+    gains = {name: value for name, value in row.register_values.items() if TABLE[name].kept}
+    return FeetechServo(row.id, (3, 10), volts, phase=12, **gains, **settings)

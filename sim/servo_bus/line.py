@@ -10,14 +10,13 @@ from typing import Protocol
 
 import numpy as np
 
-from hal.drivers import dynamixel, feetech
+from hal.drivers import feetech
 from hal.drivers.packets import Codec
 from hal.errors import ConnectionLost
 
 __all__ = ["LineFaults", "Servo", "ServoLine", "VirtualPort"]
 
 _PING, _SYNC_READ, _SYNC_WRITE = feetech.PING, feetech.SYNC_READ, feetech.SYNC_WRITE  # the same in both protocols
-assert (dynamixel.PING, dynamixel.SYNC_READ, dynamixel.SYNC_WRITE) == (_PING, _SYNC_READ, _SYNC_WRITE)
 
 Arrivals = list[tuple[int, bytes]]
 """The time at which bytes arrive, nanoseconds, and the bytes."""

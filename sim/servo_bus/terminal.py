@@ -78,7 +78,7 @@ class ServoTerminal:
         return self.path
 
     def unplug(self) -> None:
-        """Remove the terminal: whoever has it open gets an error."""
+        """Remove the terminal: a program that has it open gets an error."""
         with self._lock:
             master, self._master, self.path = self._master, None, ""
             self._arriving.clear()

@@ -57,3 +57,27 @@ def test_a_fresh_reader_gets_through_the_page(folder: Path) -> None:
 def test_the_profile_names_the_driver(folder: Path) -> None:
     robot = load_profile("my_slide.toml").robot
     assert (robot.kind, robot.driver) == ("my-slide", "my_slide:Slide")
+
+
+def test_the_sensor_of_the_page_is_recorded(folder: Path) -> None:
+    (folder / "my_scale.py").write_text(next(block for block in blocks("python") if "AddedSensor" in block))
+    (folder / "scale.toml").write_text(next(block for block in blocks("toml") if "my_scale" in block))
+    assert (
+        main(
+            [
+                "run",
+                "so101-reach",
+                "--policy",
+                "random",
+                "--episodes",
+                "1",
+                "--profile",
+                "scale.toml",
+                "--record",
+                "runs",
+            ]
+        )
+        == 0
+    )
+    assert "grip_force" in load_runs("runs").layout.sensors.names
+    sys.modules.pop("my_scale", None)

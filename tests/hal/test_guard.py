@@ -307,7 +307,7 @@ def test_a_stop_is_latched_until_a_reset_says_why_it_may_go(guard: Guard, inner:
 def test_a_stop_is_told_once_however_many_guards_there_are(puppet: Any, caplog: Any, reason: str, level: str) -> None:
     guard = Guard(Homing(Guard(puppet()), Automatic()))
     guard.reset({})
-    with caplog.at_level(logging.DEBUG, "hal.stops.latch"):
+    with caplog.at_level(logging.DEBUG, "hal.guarding.stop_latch"):
         guard.stop(reason)
         guard.stop(StopReason("and another", orderly=True))
         told = [(record.levelname, record.getMessage()) for record in caplog.records]
@@ -315,7 +315,7 @@ def test_a_stop_is_told_once_however_many_guards_there_are(puppet: Any, caplog: 
         assert guard.stopped == StopReason.of(reason)
         caplog.clear()
         guard.reset({"clear_stop": "looked"})
-        assert len([record for record in caplog.records if record.name == "hal.stops.latch"]) == 1
+        assert len([record for record in caplog.records if record.name == "hal.guarding.stop_latch"]) == 1
 
 
 def test_a_stop_while_resetting_holds(puppet: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from hal import Automatic, Field, Guard, Homing, RobotSpec, Spec, Streaming, StreamSpec, WithCameras
+from hal import Automatic, Field, Guard, Homing, RobotSpec, Spec, Streaming, StreamSpec, WithCameras, WithSensors
 from hal.cameras.image_sensors import WithImageSensors
 from hal.wrapper import OPTIONAL_MEMBERS, RobotWrapper, inner_robots, pass_on, streams_of
 from real.client.cameras import RemoteCameras
@@ -70,6 +70,7 @@ WRAPPERS: dict[type[RobotWrapper], Callable[[Any], RobotWrapper]] = {
     BoundedRobot: lambda robot: BoundedRobot(robot, MotionBounds()),
     StampedDriver: StampedDriver,
     WithImageSensors: lambda robot: WithImageSensors(robot, ()),
+    WithSensors: lambda robot: WithSensors(robot, ()),
     VirtualTime: VirtualTime,
     WithCubeTags: lambda robot: WithCubeTags(
         robot, cast(TagDetector, Steady()), _with_cube(robot.spec), background=False

@@ -25,6 +25,8 @@ OWN = "fixed names of our own modules, or of packages that we depend on"
 INSTALLED = "entry points of installed packages"
 PLACES = {
     "hal/__init__.py": OWN,
+    "hal/drivers/servo_models.py": INSTALLED,
+    "sim/robots/servo_motors.py": "the place that a ServoModel gives, which is code of ours or of a package",
     "real/__init__.py": OWN,
     "recorder/formats/registry.py": INSTALLED,
     "recorder/read/addresses.py": INSTALLED,
@@ -37,7 +39,7 @@ PLACES = {
     "plugins/sim2real/rlenv_sim2real/cli/arm_log.py": ARGUMENT,
     "plugins/sim2real/rlenv_sim2real/cli/excite.py": ARGUMENT,
     "plugins/kaiwu/rlenv_kaiwu/cli/kaiwu.py": ARGUMENT,
-    "rlenv_robot/cli/calibrate.py": ARGUMENT,
+    "plugins/arms/rlenv_arms/cli/calibrate.py": ARGUMENT,
     "plugins/sim2real/rlenv_sim2real/cli/manifest.py": ARGUMENT,
     "rlenv_robot/cli/robot.py": ARGUMENT,
     "plugins/vision/rlenv_vision/cli.py": ARGUMENT,

@@ -6,6 +6,7 @@ import ast
 import importlib
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -65,6 +66,32 @@ def _unsafe(module: ast.Module) -> list[tuple[int, str]]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"eval", "exec"}:
             unsafe.append((node.lineno, node.func.id))
     return unsafe
+
+
+def test_files_are_replaced_by_their_one_owner() -> None:
+    owners = {"hal/atomic_file.py", "hal/guarding/stop_file.py"}  # the stop's file is allocated in advance
+    offenders = [
+        f"{shown(path)}:{line}: use hal.atomic_file"
+        for path in SOURCES
+        if shown(path) not in owners
+        for line in _replacements(tree(path))
+    ]
+    assert not offenders, listing(offenders)
+
+
+def _replacements(module: ast.Module) -> Iterator[int]:
+    """Yield the lines that rename a file or make a temporary one to be renamed; ``str.replace`` has two arguments."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            name, of = node.func.attr, getattr(node.func.value, "id", "")
+            single = len(node.args) == 1 and not node.keywords
+            if (
+                (of == "os" and name in {"replace", "rename", "renames"})
+                or (of == "shutil" and name == "move")
+                or name in {"NamedTemporaryFile", "mkstemp"}
+                or (single and name in {"replace", "rename"})
+            ):
+                yield node.lineno
 
 
 def test_all_is_complete() -> None:

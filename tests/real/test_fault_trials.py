@@ -305,8 +305,8 @@ def test_a_reset_that_is_refused(trials: int) -> None:
 
 KILLED = """
 import os, random, signal, sys, time
-from hal.stops.file import StopFile
-from hal.stops.latch import StopLatch
+from hal.guarding.stop_file import StopFile
+from hal.guarding.stop_latch import StopLatch
 
 folder, trials, lost = sys.argv[1], int(sys.argv[2]), []
 dice = random.Random(4)

@@ -19,7 +19,7 @@ from real.protocol.messages import encode, send_frames
 from real.protocol.text import LogFormatter
 from tests.fakes import Integrator, until
 
-EVIL = "x\r\n2026-01-01 00:00:00,000 WARNING hal.stops.latch: stop cleared\x1b[2J\x1b[1A\u202e\u2028\x85\x0b\x07\udcff"
+EVIL = "x\r\n2026-01-01 00:00:00,000 WARNING hal.guard: stop cleared\x1b[2J\x1b[1A\u202e\u2028\x85\x0b\x07\udcff"
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ (hal|real|rlenv_robot)[\w.]*: ")
 BAR = "  | "
 

@@ -17,15 +17,16 @@ from threading import Timer
 import numpy as np
 import pytest
 
-from hal.drivers import dynamixel, feetech
+from hal.drivers import feetech
 from hal.drivers.bus import BusSettings, ServoBus
 from hal.drivers.calibration import load_calibration
-from hal.drivers.dynamixel_x import TABLE
 from hal.drivers.serial_port import SerialPort
 from hal.robots.so101 import HIGH, JOINTS, LOW
 from hal.robots.so101_units import JointUnits
+from rlenv_arms import dynamixel
+from rlenv_arms.dynamixel_servo import DynamixelServo
+from rlenv_arms.dynamixel_x import TABLE
 from sim.servo_bus.arm import ServoArm, so101_servos
-from sim.servo_bus.dynamixel_servo import DynamixelServo
 from sim.servo_bus.line import ServoLine
 from sim.servo_bus.terminal import ServoTerminal
 

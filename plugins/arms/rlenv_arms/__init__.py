@@ -1,11 +1,12 @@
-"""Arms that are tables of joints: the Koch v1.1 of Dynamixels, and a gimbal of two Feetech servos."""
+"""Arms of servos: their ports, their calibration, and two arms that are tables: a Koch v1.1 and a gimbal."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hal.drivers.arm_table import load_arm
-from rlenv_robot.robot_models import RobotModel
+if TYPE_CHECKING:
+    from rlenv_robot.robot_models import RobotModel
 
 __all__ = ["gimbal", "koch"]
 
@@ -14,9 +15,16 @@ _FOLDER = Path(__file__).parent
 
 def gimbal() -> RobotModel:
     """Return the robot model of a pan and tilt head of two STS3215."""
-    return RobotModel.from_arm(load_arm(_FOLDER / "gimbal.arm.toml"))
+    return _model("gimbal.arm.toml")
 
 
 def koch() -> RobotModel:
     """Return the robot model of the follower arm Koch v1.1."""
-    return RobotModel.from_arm(load_arm(_FOLDER / "koch.arm.toml"))
+    return _model("koch.arm.toml")
+
+
+def _model(file: str) -> RobotModel:
+    from hal.drivers.arm_table import load_arm
+    from rlenv_robot.robot_models import RobotModel
+
+    return RobotModel.from_arm(load_arm(_FOLDER / file))

@@ -15,6 +15,7 @@ from hal.drivers.calibration import Calibration, nominal_calibration
 from rlenv_arms import gimbal, koch
 from sim.servo_bus.arm import ServoArm, arm_servos
 from sim.servo_bus.line import ServoLine, VirtualPort
+from tests.hal.drivers.conftest import virtual_arm  # noqa: F401
 
 TABLES = {"koch": koch().load_arm(), "gimbal": gimbal().load_arm()}
 ZEROS = (700, 3900, 2100, 1500, 3000, 4000)

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
-from hal.drivers.arm_table import ArmTable
+from hal.drivers.arm_table import ArmTable, load_arm
 from hal.drivers.bus import ServoRefused
-from hal.drivers.calibrate import check_same_arm, finish_calibration, set_zero, sweep_joint, write_calibration
 from hal.drivers.calibration import Calibration, CalibrationError, load_calibration, save_calibration
 from hal.drivers.fitness import UnfitArm, check_arm
-from hal.errors import RobotStopped
+from hal.errors import RobotStopped, SpecError
 from hal.robots.so101_units import JointCalibration
 from rlenv_arms import gimbal, koch
+from rlenv_arms.calibrate import check_same_arm, finish_calibration, set_zero, sweep_joint, write_calibration
 from rlenv_operate.urdf import urdf_robot
 from rlenv_robot.robot_models import find_robot_model
 
@@ -250,3 +250,14 @@ def test_lerobots_calibration_of_a_koch_is_read(tmp_path: Path) -> None:
     joints = {name: JointCalibration(index, 0, 10 * index, 1000, 3000) for index, name in enumerate(table.names, 1)}
     save_calibration(tmp_path / "koch.json", Calibration(joints, arm=table), lerobot=True)
     assert load_calibration(tmp_path / "koch.json", table).joints == joints
+
+
+def test_servos_of_two_families_share_no_bus(tmp_path: Path) -> None:
+    joints = "".join(
+        f'[[joints]]\nname = "{name}"\nid = {number}\nrange_deg = [-90, 90]\nservo = "{servo}"\n'
+        for number, (name, servo) in enumerate([("pan", "sts3215"), ("tilt", "xl330-m288")], 1)
+    )
+    file = tmp_path / "mixed.arm.toml"
+    file.write_text(f'name = "a"\n{joints}')
+    with pytest.raises(SpecError, match="can't share a bus"):
+        load_arm(file)

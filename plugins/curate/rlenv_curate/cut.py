@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hal import LogError, SpecMismatch
+from hal.atomic_file import atomic_write
 from recorder.frame_layout import FrameLayout, reward_field, used_field
 from recorder.json_data import JsonObject, from_json, to_json
 from recorder.log.chain import Chain
@@ -100,18 +99,10 @@ def copy_parts(parts: Sequence[Part], target: Path | str, report: Report = lambd
     _check(parts, readers)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        with atomic_write(target, folder=True) as part:
+            return _write(parts, readers, part, report)
     except OSError as error:
-        raise LogError(f"{target} can't be made: {error}; name another folder") from error
-    try:
-        copied = _write(parts, readers, fresh, report)
-        fresh.chmod(0o755)  # mkdtemp keeps others out
-        os.replace(fresh, target)
-    except OSError as error:
-        raise LogError(f"{target} can't be written: {error}") from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    return copied
+        raise LogError(f"{target} can't be written: {error}; name another folder") from error
 
 
 def _check(parts: Sequence[Part], readers: Sequence[LogReader]) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hal import SourceError
+from hal import SourceError, atomic_file
 
 __all__ = ["atomic_write"]
 
@@ -27,17 +25,9 @@ def atomic_write(path: Path | str, folder: bool) -> Iterator[Path]:
     path = Path(path)
     if path.exists() and not (folder and path.is_dir() and not any(path.iterdir())):
         raise SourceError(f"{path} is there already and is not overwritten; name another place, or move it away")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if folder:
-            part.mkdir()
-        yield part
-        os.replace(part, path)
+        with atomic_file.atomic_write(path, folder=folder) as part:
+            yield part
     except OSError as error:
         raise SourceError(f"{path} can't be written: {error}") from error
-    finally:
-        if part.is_dir():
-            shutil.rmtree(part, ignore_errors=True)
-        else:
-            part.unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from hal.atomic_file import atomic_write
 from hal.field import JsonDict
 from rlenv_kaiwu.samples import PoolCounts, SamplePool
 
@@ -62,12 +62,11 @@ class SampleJournal:
     def write(self, pool: SamplePool) -> None:
         """Write the journal anew, with the pool as it is now and the newest counts of the run."""
         rows = [np.asarray(row) for row in pool.contents()]
-        part = self.path.with_name(f".{self.path.name}.part")
         counts = asdict(pool.counts) | {"sampled": pool.counts.sampled - pool.in_hand}  # those are drawn again
         head = {"kind": "pool", "newest": pool.newest, "confirmed": pool.confirmed, "counts": counts,
                 "progress": self.progress}  # fmt: skip
-        part.write_bytes(_record(head, np.stack(rows) if rows else None))
-        os.replace(part, self.path)
+        with atomic_write(self.path) as part:
+            part.write_bytes(_record(head, np.stack(rows) if rows else None))
         self._size = self.path.stat().st_size
         self._largest = max(self._least, 4 * self._size)
 

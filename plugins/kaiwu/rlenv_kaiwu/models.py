@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import time
@@ -11,6 +10,8 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+from hal.atomic_file import atomic_write
 
 __all__ = ["ModelPool", "read_model", "zip_model"]
 
@@ -71,7 +72,7 @@ class ModelPool:
         """Write a model at once for all processes that `read` the pool, and delete the oldest if there are too many."""
         with self._locked():
             for name, content in files.items():
-                with _replacing(self.folder / Path(name).name) as path:
+                with atomic_write(self.folder / Path(name).name) as path:
                     path.write_bytes(content)
             self.prune(number)
 
@@ -106,17 +107,6 @@ class ModelPool:
                     path.unlink(missing_ok=True)
 
 
-@contextmanager
-def _replacing(target: Path) -> Iterator[Path]:
-    """Provide a temporary path that becomes the target, old or new, when the block ends without an error."""
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        yield part
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def _is_of(path: Path, number: int) -> bool:
     match = None if path.name.startswith(".") else _NUMBER.search(path.name)
     return match is not None and int(match[1]) == number
@@ -147,7 +137,7 @@ def zip_model(target: Path, project: Path, models: Mapping[str, bytes], about: M
         about: written as ``kaiwu_model.json``.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _replacing(target) as path, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with atomic_write(target) as path, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for source in _code(project):
             archive.write(source, source.relative_to(project).as_posix())
         for name, content in models.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hal import SourceError
+from hal.atomic_file import atomic_write
 from recorder.json_data import JsonDict
 from rlenv_sim2real.gap import EpisodeGap
 
@@ -112,9 +112,8 @@ def save_gaps(run: Path, gaps: Sequence[EpisodeGap]) -> Path:
     """
     file = run / GAP_FILE
     text = json.dumps({"episodes": [gap.to_dict() for gap in gaps]}, indent=1) + "\n"
-    part = file.with_name(f".{GAP_FILE}.{os.getpid()}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, file)
+    with atomic_write(file) as part:
+        part.write_text(text, encoding="utf-8")
     return file
 
 

@@ -12,7 +12,7 @@ from rlenv_robot.cli.output import counted
 __all__ = ["add_label", "add_recover", "run_label", "run_recover"]
 
 
-_VERDICTS = ("success", "failure", "discard")
+_VERDICTS = ("success", "failure", "discard")  # hal.VERDICTS, without the import that would slow the help down
 
 
 def add_label(parser: argparse.ArgumentParser) -> None:

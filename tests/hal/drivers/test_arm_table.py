@@ -63,10 +63,6 @@ def test_the_so101_is_a_table_with_its_own_description() -> None:
         ('name = "a"\n' + JOINT + 'servo = "mg996r"\n', "servo 'mg996r' is unknown"),
         ('name = "a"\n' + JOINT + JOINT, "two joints have the name 'pan'"),
         ('name = "a"\n' + JOINT + JOINT.replace("pan", "tilt"), "two joints have the servo id 1"),
-        (
-            'name = "a"\n' + JOINT + JOINT.replace("pan", "tilt").replace("= 1", "= 2") + 'servo = "xl330-m288"\n',
-            "can't share a bus",
-        ),
         ('name = "a"\n' + JOINT + "home_deg = 91\n", "home is 1.58825 rad, outside its range"),
         ('name = "a"\n' + JOINT + "gear = 3\n", "more than a turn of the servo"),
         ('name = "a"\n' + JOINT + "gains = {k = 1}\n", "gain 'k' is unknown"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from hal.drivers import dynamixel, feetech
+from hal.drivers import feetech
 from hal.drivers.bus import ServoBus, ServoRefused
 from hal.drivers.group_read import GroupRead
 from hal.errors import ConnectionLost, DeadlineExceeded
@@ -227,27 +227,6 @@ def test_a_wrong_baud_rate_is_silence() -> None:
     port = VirtualPort(ServoLine([FeetechServo(1)]), baud=115_200)
     assert not ServoBus(port, feetech).present(1)
     assert ServoBus(VirtualPort(ServoLine([FeetechServo(1)])), feetech).present(1)
-
-
-def test_dynamixels_take_the_same_transactions() -> None:
-    class Dynamixel(Memory):
-        def instruct(self, instruction: int, params: bytes) -> tuple[int, bytes] | None:
-            address = int.from_bytes(params[:2], "little")
-            if instruction == dynamixel.READ:
-                return self.read(address, int.from_bytes(params[2:4], "little"))
-            return self.write(address, params[2:]), b""
-
-    servos = [Dynamixel(servo) for servo in IDS]
-    bus = ServoBus(VirtualPort(ServoLine(servos, dynamixel, LineFaults(echo=True))), dynamixel)
-    bus.write(2, 116, b"\x01\x02\x03\x04")
-    bus.sync_write(100, {servo: bytes((servo,)) for servo in IDS})
-    assert bus.read(2, 116, 4).data == b"\x01\x02\x03\x04"
-    assert {servo: reply.data for servo, reply in bus.sync_read(100, 1, IDS).items()} == {
-        servo: bytes((servo,)) for servo in IDS
-    }
-    servos[0].alarm = 7
-    with pytest.raises(ServoRefused, match="access denied"):
-        bus.read(1, 116, 4)
 
 
 # -- Many transactions with every fault ----------------------------------------------------------------------------

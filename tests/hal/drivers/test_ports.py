@@ -1,4 +1,4 @@
-"""Serial ports as a machine's files show them, and the servos behind one."""
+"""Serial ports as a machine's files show them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hal.drivers.ports import find_wiggle, list_ports, scan_servos
-from hal.errors import ConnectionLost
-from sim.servo_bus.feetech_servo import FeetechServo
-from sim.servo_bus.line import ServoLine
-from sim.servo_bus.terminal import ServoTerminal
+from hal.drivers.ports import list_ports
 
 
 @pytest.fixture
@@ -68,44 +64,3 @@ def test_the_holder_of_a_port_is_named(machine: Path) -> None:
         holder.wait()
         assert holder.stdout is not None
         holder.stdout.close()
-
-
-def test_the_servos_behind_a_port_are_named() -> None:
-    servos = [FeetechServo(2), FeetechServo(5, firmware=(3, 9), volts=12.0, model=2825, max_voltage=140)]
-    with ServoTerminal(ServoLine(servos)) as terminal:
-        found = dict(scan_servos(terminal.path, highest=6))
-    assert found == {
-        2: "STS3215, firmware 3.10, at 7.4 V, takes 4 to 8 V",
-        5: "model 2825, firmware 3.9, at 12 V, takes 4 to 14 V",
-    }
-
-
-def test_the_port_of_an_arm_that_somebody_moves_is_found() -> None:
-    left, right = ([FeetechServo(servo) for servo in (1, 6)] for _ in range(2))
-    counts: dict[str, int] = {}
-    with ServoTerminal(ServoLine(left)) as one, ServoTerminal(ServoLine(right)) as other:
-        right[1].encoder = 4090.0  # it is moved over the end of the encoder's count
-
-        def move(seconds: float) -> None:
-            right[1].encoder = (right[1].encoder + 8) % 4096
-
-        paths = [one.path, other.path]
-        found = find_wiggle(paths, ready=counts.update, sleep=move)
-    assert found is not None
-    assert (found.port, found.servo) == (paths[1], 6)
-    assert found.degrees == pytest.approx(10, abs=3)
-    assert list(counts.values()) == [2, 2]
-    assert all(servo.kept_writes == 0 and servo.drive == "off" for servo in (*left, *right))
-
-
-def test_an_arm_that_nobody_moves_is_not_found() -> None:
-    clock = iter(range(1000))
-    with ServoTerminal(ServoLine([FeetechServo(1)])) as terminal:
-        assert (
-            find_wiggle([terminal.path], highest=1, longest_s=5, now=lambda: next(clock), sleep=lambda _: None) is None
-        )
-
-
-def test_a_missing_port_says_so() -> None:
-    with pytest.raises(ConnectionLost, match="no such device"):
-        scan_servos("/dev/ttyNONE")

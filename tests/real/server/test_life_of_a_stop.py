@@ -27,10 +27,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from hal import RobotState
 from hal.errors import StopReason
-from hal.stops import file as stop_file
-from hal.stops import latch as stop_latch
-from hal.stops.file import KeptStop, StopFile
-from hal.stops.latch import LatchState, StopLatch
+from hal.guarding import stop_file, stop_latch
+from hal.guarding.stop_file import KeptStop, StopFile
+from hal.guarding.stop_latch import LatchState, StopLatch
 from real import Server
 from real.server import request_handler
 from tests.fakes import AT_100_HZ, LatchingPuppet, until

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import rlenv_robot
+from hal.drivers.ports import PortInfo
 from plugins.kit.tests import subjects_that_end
 from rlenv_robot.cli import doctor
 from rlenv_robot.cli import main as cli
@@ -414,3 +415,16 @@ def test_a_table_on_a_terminal_is_drawn_and_takes_brackets_for_what_they_are(
     drawn = capsys.readouterr().out
     assert "[red]a" in drawn
     assert drawn != plain
+
+
+def test_the_doctor_reports_serial_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = PortInfo("/dev/ttyACM0", "/dev/serial/by-id/usb-1a86", "QinHeng, cdc_acm", True, (), ())
+    slow = PortInfo(
+        "/dev/ttyUSB0", "/dev/serial/by-id/usb-FTDI", "FTDI, ftdi_sio", True, (), ("each answer waits 16 ms",)
+    )
+    monkeypatch.setattr("hal.drivers.ports.list_ports", lambda: [quick, slow])
+    findings = [finding for finding in doctor.examine() if finding.subject == "serial port"]
+    assert [(finding.ok, finding.advice) for finding in findings] == [(True, ""), (None, "each answer waits 16 ms")]
+    monkeypatch.setattr("hal.drivers.ports.list_ports", list)
+    (none,) = [finding for finding in doctor.examine() if finding.subject == "serial ports"]
+    assert (none.ok, none.state) == (None, "none")

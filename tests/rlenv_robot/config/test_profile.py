@@ -83,7 +83,7 @@ def test_the_defaults_of_a_reset_are_homings() -> None:
         (
             "[reset]\nsignal = 'bell'",
             "reset.signal",
-            "'bell' is unknown. Known are automatic, command, fixture, gpio, terminal",
+            "'bell' is unknown. Known are automatic, command, fixture, gpio, terminal, module:name",
         ),
         ("[reset]\nvelocity = 'fast'", "reset.velocity", "is 'fast' (str), it must be a number"),
         ("[reset]\nvelocity = 0", "reset.velocity", "is 0, it must be above 0"),

@@ -17,7 +17,7 @@ from hal import Automatic, Fixture, Guard, Homing, HomingSettings, ProfileError,
 from hal.reset.command import Command
 from hal.reset.fixture import Gpio
 from hal.robots.so101 import SO101
-from rlenv_robot.config.profile import Profile, ResetSection, load_profile
+from rlenv_robot.config.profile import RESET_SIGNALS, Profile, ResetSection, load_profile
 from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.serving import build_robot, build_server, homing_settings, reset_confirmation, serve
 from sim.robot import SimRobot
@@ -244,6 +244,62 @@ def test_a_profile_names_who_resets_the_scene(tmp_path: Path, text: str, kind: t
     for name, value in holds.items():
         assert getattr(signal, name) == value
     signal.close()
+
+
+BUTTON = """
+from hal import Answer, Automatic
+
+class Button(Automatic):
+    def __init__(self, pin=0):
+        self.pin = pin
+
+    def ask(self, request):
+        return Answer("button", f"pin {self.pin}")
+"""
+
+
+@pytest.fixture
+def button(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A stranger's package with a reset signal: one module and one declaration, as an installer leaves them."""
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    info = tmp_path / "site" / "button_of_a_stranger-1.0.dist-info"
+    info.mkdir(parents=True)
+    (tmp_path / "site" / "button_of_a_stranger.py").write_text(BUTTON)
+    (tmp_path / "button_beside.py").write_text(BUTTON)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: button-of-a-stranger\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[rlenv_robot.reset_signals]\nbutton = button_of_a_stranger:Button\n")
+    monkeypatch.setattr(RESET_SIGNALS, "_declared", type(RESET_SIGNALS)("x", RESET_SIGNALS.group, {})._declared)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for module in ("button_of_a_stranger", "button_beside"):
+        sys.modules.pop(module, None)
+
+
+@pytest.mark.parametrize("signal", ["button", "button_beside:Button"])
+def test_a_strangers_signal_confirms_the_resets_of_a_served_robot(button: Path, signal: str) -> None:
+    profile = profile_of(button, f"[reset]\nsignal = '{signal}'\noptions = {{pin = 4}}\n[robot]\nwhere = 'twin'\n")
+    robot = build_robot(profile)
+    try:
+        robot.reset({})
+        record = robot.last_reset
+    finally:
+        robot.close()
+    assert (record.by, record.note) == ("button", "pin 4")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("signal = 'button'\noptions = {pan = 4}", "'pan' is unknown"),
+        ("signal = 'no_such_module:Button'", "can't be imported"),
+        ("signal = 'math:sqrt'\noptions = {x = 1}", "math:sqrt"),
+        ("signal = 'pathlib:Path'", "has no ask, judge, close"),
+        ("signal = 'bottun'", "did you mean 'button'"),
+    ],
+)
+def test_a_signal_that_can_not_be_made_is_one_line_with_file_and_key(button: Path, text: str, problem: str) -> None:
+    with pytest.raises(ProfileError, match=rf"reset.*{problem}"):
+        build_robot(profile_of(button, f"[reset]\n{text}\n[robot]\nwhere = 'twin'\n"))
 
 
 def test_how_it_moves_is_the_sections() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import threading
 from pathlib import Path
 
+from hal.atomic_file import atomic_write
 from recorder.read.addresses import BYTES
 
 __all__ = ["FetchCache", "default_folder"]
@@ -59,16 +59,11 @@ class FetchCache:
     def put(self, key: str, content: bytes) -> None:
         """Store an entry, which appears complete or, where nothing can be written, not at all."""
         path = self._path(key)
-        part = ""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            number, part = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-            with os.fdopen(number, "wb") as file:
-                file.write(hashlib.sha256(content).digest() + content)
-            os.replace(part, path)
+            with atomic_write(path, mode=0o600, sync=False) as part:  # its checksum shows an entry that was cut short
+                part.write_bytes(hashlib.sha256(content).digest() + content)
         except OSError:
-            with contextlib.suppress(OSError):
-                Path(part).unlink(missing_ok=True)
             return
         with self._lock:
             self._size = self._counted() if self._size < 0 else self._size + len(content) + _DIGEST

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hal import SourceError
+from hal.atomic_file import atomic_write, replace_file
 from recorder.json_data import JsonDict
 from recorder.read.addresses import BYTES, MARK
 from rlenv_formats.remote.cache import FetchCache, default_folder
@@ -194,19 +195,16 @@ def _text(pointer: Pointer) -> bytes:
 
 
 def _write_once(path: Path, content: bytes) -> None:
-    """Write a file that appears complete or not at all.
+    """Write a file that appears complete or not at all; nobody waits for the disk, as it can be fetched again.
 
     Raises:
         SourceError: nothing can be written there.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        os.replace(part, path)
+        with atomic_write(path, sync=False) as part:
+            part.write_bytes(content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
         raise SourceError(f"{path} can't be written ({error}); give another folder: cache=") from error
 
 
@@ -319,7 +317,7 @@ def _fetch(origin: _Origin, path: Path, pointer: Pointer) -> None:
             part.unlink()
             raise SourceError(f"{pointer.place} came with other bytes than its checksum says; run it again")
         _write_once(_sum_file(path), json.dumps([list(pointer), digest, size]).encode())
-        os.replace(part, path)
+        replace_file(part, path)
         _verified.add((str(path), path.stat().st_mtime_ns))
     except OSError as error:
         raise SourceError(f"{path} can't be written ({error}); give another folder: cache=") from error

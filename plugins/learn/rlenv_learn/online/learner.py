@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hal import RobotError, SourceError
+from hal.atomic_file import atomic_write
 from rlenv_learn.online.replay import LogFollower, Replay, Reward, held, steps_of, symmetric
 from rlenv_learn.online.rlpd import Rlpd, RlpdSettings, module_arrays
 from rlenv_robot.adapters.flat import flat_for
@@ -35,15 +35,10 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     Raises:
         RobotError: the file can't be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
+        with atomic_write(path) as part, part.open("wb") as file:
             np.savez(file, allow_pickle=False, **dict(arrays))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise RobotError(f"{path} can't be written: {error}") from error
 
 

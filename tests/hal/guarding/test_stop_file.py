@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from hal.errors import RobotError, RobotStopped, StopReason
-from hal.stops import file as stop_file
-from hal.stops import latch as stop_latch
-from hal.stops.file import KeptStop, StopFile
-from hal.stops.latch import StopLatch
+from hal.guarding import stop_file, stop_latch
+from hal.guarding.stop_file import KeptStop, StopFile
+from hal.guarding.stop_latch import StopLatch
 from tests.fakes import until
 
 
@@ -135,7 +134,7 @@ def test_numbers_rise_over_an_end_of_any_kind(tmp_path: Path) -> None:
 HOLDER = """
 import sys
 import threading
-from hal.stops.file import StopFile
+from hal.guarding.stop_file import StopFile
 file = StopFile(sys.argv[1], "arm")
 file.open()
 file.put(1, None)

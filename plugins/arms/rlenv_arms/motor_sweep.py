@@ -104,7 +104,7 @@ class MotorSweep:
         facts, misfits = check_servos(self._bus, self._ids, self._arm)
         if misfits:
             raise UnfitArm(misfits)
-        if any(found.torque for found in facts.values()):
+        if any(reading.torque for reading in facts.values()):
             self.end()
         for name in self._names:
             self._prepare(name, facts[name])
@@ -125,11 +125,11 @@ class MotorSweep:
         if abs(position - self._middle) * self._arm.joint(name).step_rad > math.radians(10):
             offset = family.offset_for(family.encoder(position, offset), self._middle)
         self._offsets[name] = offset
-        wanted = {
+        contents = {
             **family.at_calibration, "homing_offset": offset, "min_position": 0, "max_position": family.steps - 1,
             **self._arm.joint(name).register_values,
         }  # fmt: skip
-        changes = {key: value for key, value in wanted.items() if family.table[key].kept and registers[key] != value}
+        changes = {key: value for key, value in contents.items() if family.table[key].kept and registers[key] != value}
         if changes:
             family.write_kept(self._bus, servo, changes)
             self.eeprom_writes += len(changes)

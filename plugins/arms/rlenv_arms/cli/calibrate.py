@@ -104,8 +104,8 @@ def _at_the_arm(args: argparse.Namespace, arm: ArmTable) -> int:
 
 
 def _write(args: argparse.Namespace, bus: ServoBus, arm: ArmTable) -> int:
-    from hal.drivers.calibrate import write_calibration
     from hal.drivers.calibration import load_calibration
+    from rlenv_arms.calibrate import write_calibration
 
     print(f"{write_calibration(bus, load_calibration(args.file, arm))} registers written")
     return 0
@@ -117,18 +117,17 @@ def _verify(args: argparse.Namespace, bus: ServoBus, arm: ArmTable) -> int:
 
     settings = FitnessSettings(travel_tolerance_deg=args.tolerance_deg)
     facts, misfits = check_arm(bus, load_calibration(args.file, arm), settings)
-    for name, found in facts.items():
-        print(
-            f"{name}: firmware {found.firmware}, {found.volts:g} V, {found.temperature} degrees, step {found.position}"
-        )
+    for name, reading in facts.items():
+        measured = f"{reading.volts:g} V, {reading.temperature} degrees, step {reading.position}"
+        print(f"{name}: firmware {reading.firmware}, {measured}")
     for misfit in misfits:
         print(f"! {misfit}")
     return 1 if misfits else 0
 
 
 def _sweep(args: argparse.Namespace, bus: ServoBus, arm: ArmTable) -> int:
-    from hal.drivers.calibrate import SweepFile, check_same_arm, finish_calibration, write_calibration
     from hal.drivers.calibration import portability_report, save_calibration
+    from rlenv_arms.calibrate import SweepFile, check_same_arm, finish_calibration, write_calibration
 
     servos = arm.ids if args.ids is None else args.ids
     if len(servos) != len(arm.joints):
@@ -160,9 +159,9 @@ def _sweep_by_hand(
     bus: ServoBus, ids: dict[str, int], done: Mapping[str, tuple[int, int]], tolerance_deg: float, arm: ArmTable
 ) -> Iterator[Sweep]:
     from hal import RobotError
-    from hal.drivers.calibrate import check_same_arm, set_zero, sweep_joint
     from hal.drivers.calibration import calibration_from_sweep
     from hal.drivers.torque import let_down
+    from rlenv_arms.calibrate import check_same_arm, set_zero, sweep_joint
 
     print("the arm is let down, and its torque goes off: hold it")
     if not let_down(bus, tuple(ids.values()), arm.family, bus.port.sleep, _LET_DOWN_S):
@@ -185,9 +184,9 @@ def _sweep_by_hand(
 def _sweep_by_motor(
     bus: ServoBus, ids: dict[str, int], done: Mapping[str, tuple[int, int]], tolerance_deg: float, arm: ArmTable
 ) -> Iterator[Sweep]:
-    from hal.drivers.calibrate import check_same_arm
     from hal.drivers.calibration import calibration_from_sweep
-    from hal.drivers.motor_sweep import MotorSweep, sweep_plan
+    from rlenv_arms.calibrate import check_same_arm
+    from rlenv_arms.motor_sweep import MotorSweep, sweep_plan
 
     plan = sweep_plan(arm)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hal.drivers import dynamixel
-from sim.servo_bus.dynamixel_servo import DynamixelServo
+from rlenv_arms import dynamixel
+from rlenv_arms.dynamixel_servo import DynamixelServo
 
 
 def test_a_ping_tells_model_and_firmware() -> None:

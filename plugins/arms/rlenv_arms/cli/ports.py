@@ -36,7 +36,8 @@ Examples:
 
 def run(args: argparse.Namespace) -> int:
     """Print the ports, the servos of one, the one that somebody moves, or the cameras."""
-    from hal.drivers.ports import list_ports, scan_servos
+    from hal.drivers.ports import list_ports
+    from rlenv_arms.scan import scan_servos
 
     if args.pictures:
         return _take_pictures(Path(args.pictures))
@@ -62,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _identify(paths: list[str], baud: int, highest: int) -> int:
     """Ask for a joint to be moved by hand, and print its port and its name."""
-    from hal.drivers.ports import find_wiggle
     from hal.robots.so101 import JOINTS
+    from rlenv_arms.scan import find_wiggle
 
     if not paths:
         print("no port to watch: plug an adapter in, or end the programs that hold the ports")
@@ -74,12 +75,12 @@ def _identify(paths: list[str], baud: int, highest: int) -> int:
             print(f"{path}: {count} servos")
         print("move a joint of the arm that you look for by hand, by more than 10 degrees", flush=True)
 
-    found = find_wiggle(paths, baud=baud, highest=highest, ready=ready)
-    if found is None:
+    wiggle = find_wiggle(paths, baud=baud, highest=highest, ready=ready)
+    if wiggle is None:
         print("no joint moved; an arm that holds itself has to be let go first: rlenv-robot robot calibrate does so")
         return 1
-    joint = f", {JOINTS[found.servo - 1]} of an SO-101" if found.servo <= len(JOINTS) else ""
-    print(f"{found.port}: servo {found.servo}{joint}, moved by {found.degrees:.0f} degrees")
+    joint = f", {JOINTS[wiggle.servo - 1]} of an SO-101" if wiggle.servo <= len(JOINTS) else ""
+    print(f"{wiggle.port}: servo {wiggle.servo}{joint}, moved by {wiggle.degrees:.0f} degrees")
     return 0
 
 

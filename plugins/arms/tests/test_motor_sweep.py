@@ -9,12 +9,12 @@ import pytest
 
 from hal.drivers import feetech
 from hal.drivers.bus import ServoBus
-from hal.drivers.calibrate import finish_calibration, write_calibration
 from hal.drivers.calibration import Calibration, CalibrationError, calibration_from_sweep
 from hal.drivers.fitness import UnfitArm
-from hal.drivers.motor_sweep import MotorSweep, SweepSettings, sweep_plan
 from hal.drivers.so101_arm import SO101_ARM
 from hal.robots.so101 import JOINTS
+from rlenv_arms.calibrate import finish_calibration, write_calibration
+from rlenv_arms.motor_sweep import MotorSweep, SweepSettings, sweep_plan
 
 IDS = {name: index + 1 for index, name in enumerate(JOINTS)}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hal.drivers.dynamixel_x import DYNAMIXEL_X, TABLE
-from hal.drivers.servo_models import SERVOS, find_servo
+from hal.drivers.servo_models import find_servo, servo_models
+from rlenv_arms.dynamixel_x import DYNAMIXEL_X, TABLE
 
 
 def test_a_state_is_decoded_in_the_units_of_the_manual() -> None:
@@ -47,6 +47,6 @@ def test_settings_that_mislead_an_arm_are_named(changes: dict[str, int], code: s
 
 
 def test_servos_are_found_by_their_names() -> None:
-    assert {find_servo(name).number for name in SERVOS} == {777, 1060, 1190, 1200}
+    assert {find_servo(name).number for name in servo_models()} == {777, 1060, 1190, 1200}
     with pytest.raises(ValueError, match="unknown"):
         find_servo("xl320")

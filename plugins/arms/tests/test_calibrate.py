@@ -10,12 +10,12 @@ import pytest
 
 from hal.drivers import feetech
 from hal.drivers.bus import ServoBus
-from hal.drivers.calibrate import SweepFile, check_same_arm, finish_calibration, sweep_joint, write_calibration
 from hal.drivers.calibration import STEP_RAD, CalibrationError
 from hal.drivers.so101_arm import SO101_ARM
 from hal.drivers.sts3215 import FEETECH_STS
 from hal.drivers.torque import switch_off
 from hal.robots.so101 import HIGH, JOINTS, LOW
+from rlenv_arms.calibrate import SweepFile, check_same_arm, finish_calibration, sweep_joint, write_calibration
 from sim.robots.so101 import REST
 
 IDS = {name: index + 1 for index, name in enumerate(JOINTS)}

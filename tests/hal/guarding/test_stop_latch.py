@@ -11,7 +11,7 @@ import pytest
 
 from hal import Guard, Robot
 from hal.errors import EpisodeError, RobotStopped, StopReason
-from hal.stops.latch import StopLatch, check_clears, gives_reason
+from hal.guarding.stop_latch import StopLatch, check_clears, gives_reason
 from real import RemoteRobot, Server
 from rlenv_robot.registry import robot
 from tests.fakes import Integrator, Puppet
@@ -115,7 +115,7 @@ def test_a_stop_from_another_thread_is_not_kept_waiting_by_a_slow_log() -> None:
         def emit(self, record: logging.LogRecord) -> None:
             release.wait(10)
 
-    logger, handler = logging.getLogger("hal.stops.latch"), Slow()
+    logger, handler = logging.getLogger("hal.guarding.stop_latch"), Slow()
     logger.addHandler(handler)
     try:
         latch.stop("smoke")

@@ -1,4 +1,4 @@
-"""``rlenv-robot robot ports`` and the findings of ``doctor`` about serial ports."""
+"""``rlenv-robot robot ports``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hal.drivers.ports import PortInfo, Wiggle
-from rlenv_robot.cli import doctor
+from hal.drivers.ports import PortInfo
+from rlenv_arms.scan import Wiggle
 from rlenv_robot.cli.main import main
 
 SLOW = PortInfo("/dev/ttyUSB0", "/dev/serial/by-id/usb-FTDI", "FTDI, ftdi_sio", True, (), ("each answer waits 16 ms",))
@@ -36,7 +36,7 @@ def test_only_free_ports_are_watched_for_a_wiggle(
         assert paths == [QUICK.name]
         return found.pop(0)
 
-    monkeypatch.setattr("hal.drivers.ports.find_wiggle", find_wiggle)
+    monkeypatch.setattr("rlenv_arms.scan.find_wiggle", find_wiggle)
     assert main(["ports", "--wiggle"]) == 0
     assert "usb-1a86: servo 6, gripper of an SO-101, moved by 12 degrees" in capsys.readouterr().out
     assert main(["ports", "--wiggle"]) == 1
@@ -56,12 +56,3 @@ def test_every_camera_gives_a_picture(
     assert "holds no image" in capsys.readouterr().out
     monkeypatch.setattr("hal.cameras.sources.video_devices", list)
     assert main(["ports", "--pictures", str(tmp_path / "out")]) == 1
-
-
-def test_the_doctor_reports_serial_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hal.drivers.ports.list_ports", lambda: [QUICK, SLOW])
-    findings = [finding for finding in doctor.examine() if finding.subject == "serial port"]
-    assert [(finding.ok, finding.advice) for finding in findings] == [(True, ""), (None, "each answer waits 16 ms")]
-    monkeypatch.setattr("hal.drivers.ports.list_ports", list)
-    (none,) = [finding for finding in doctor.examine() if finding.subject == "serial ports"]
-    assert (none.ok, none.state) == (None, "none")

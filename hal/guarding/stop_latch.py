@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from hal.errors import EpisodeError, RobotError, RobotStopped, StopReason
-from hal.stops.file import StopFile
+from hal.guarding.stop_file import StopFile
 
 __all__ = ["Clearance", "LatchState", "StopLatch", "check_clears", "gives_reason"]
 

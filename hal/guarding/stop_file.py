@@ -108,15 +108,15 @@ class StopFile:
         Raises:
             RobotError: another server holds the file, or somebody else can change folder or file.
         """
-        kept = KeptStop(0, None)
+        stop = KeptStop(0, None)
         if self._thread is None:
             try:
-                kept = self._take()
+                stop = self._take()
             except OSError as error:
                 self._fail(error)
             self._thread = threading.Thread(target=self._run, name="rlenv-robot stop file", daemon=True)
             self._thread.start()
-        return kept
+        return stop
 
     def _take(self) -> KeptStop:
         """Open, check and lock the file; read it, and give it its full size.
@@ -131,7 +131,7 @@ class StopFile:
             is_new = self._open_in(folder)
         finally:
             os.close(folder)
-        kept = KeptStop(0, None) if is_new else self._read()
+        stop = KeptStop(0, None) if is_new else self._read()
         try:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(self._descriptor, 0, _SLOTS * _SLOT)
@@ -139,7 +139,7 @@ class StopFile:
                 _write_all(self._descriptor, bytes(_SLOTS * _SLOT), 0)
         except OSError as error:
             self._fail(error)
-        return kept
+        return stop
 
     def _open_in(self, folder: int) -> bool:
         """Open and lock the file in a folder; return whether it was made just now."""
@@ -213,7 +213,7 @@ class StopFile:
     # -- keep ------------------------------------------------------------------------------------------------
 
     def put(self, number: int, stop: StopReason | None) -> None:
-        """Have the newest stop's number written, and the latched stop or that none is. Returns at once; see `wait`."""
+        """Queue the newest stop's number and the latched stop, if any, for writing. Returns at once; see `wait`."""
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         if stop is None:
             before = self._newest

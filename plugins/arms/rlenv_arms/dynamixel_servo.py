@@ -6,17 +6,17 @@ by its watchdog goes on to its goal once that is cleared; a goal PWM of 0 shorts
 
 from __future__ import annotations
 
-from hal.drivers import dynamixel
-from hal.drivers.dynamixel_x import BAUD_RATES, EXTENDED_POSITION, FULL_DUTY, TABLE
-from sim.robots.servo_motors import MOTORS
+from hal.drivers.arm_table import ArmJoint
+from rlenv_arms import dynamixel
+from rlenv_arms.dynamixel_x import BAUD_RATES, EXTENDED_POSITION, FULL_DUTY, TABLE
+from sim.robots.servo_motors import PositionLaw, at_joint
+from sim.robots.sts3215 import ServoMotor
 
-__all__ = ["DynamixelServo"]
+__all__ = ["XL330_M077", "XL330_M288", "XL430_W250", "DynamixelServo", "make_servo"]
 
 _RAM = 64
 _SIZE = 800
 _FAIL, _UNKNOWN, _RANGE, _LENGTH, _ACCESS = 1, 2, 4, 5, 7
-_MODELS = {1200: "xl330-m288", 1190: "xl330-m077", 1060: "xl430-w250"}
-
 _OTHERS = {12: (1, 255), 13: (1, 2), 24: (4, 10), 38: (2, 1750), 44: (4, 445), 76: (2, 1600), 78: (2, 180)}
 """Registers that no driver of ours uses: address -> size and content."""
 
@@ -33,6 +33,26 @@ _SPEED_UNIT = 0.229 / 60 * _STEPS
 
 _AMBIENT_C, _HEAT_C_PER_J, _COOLING_S = 25.0, 0.03, 600.0
 """Case temperature: rise for each joule of loss, and time constant of cooling. A guess for a case of 18 g."""
+
+_XL330_M288 = ServoMotor(
+    torque_constant=0.3867, resistance=4.017, armature=0.00181, friction=0.0128, viscous=0.00366, volts=5.0
+)
+"""Rhoban, BAM, commit 1b5a1ce, XL330, model m1."""
+
+_GEARS = 77.5 / 288.4
+"""Ratio of the gears of the XL330-M077 to those of the M288, around the same motor (ROBOTIS e-Manual)."""
+
+_XL430_W250 = ServoMotor(torque_constant=1.88, resistance=15.0, armature=0.006, friction=0.03, viscous=0.02, volts=12.0)
+"""Torque constant and resistance follow from speed without load and stall torque at 12 V (ROBOTIS e-Manual: 61 rev/min,
+1.5 N m). Armature and friction are estimates between those of the XL330 and the STS3215: nobody has measured them."""
+
+XL330_M288 = PositionLaw(_XL330_M288, 4096 / 6.283185 / 256 / 885, 1.0)
+XL330_M077 = PositionLaw(at_joint(_XL330_M288, _GEARS), 4096 / 6.283185 / 256 / 885, 1.0)
+XL430_W250 = PositionLaw(_XL430_W250, 4096 / 6.283185 / 128 / 885, 1.0)
+"""A Dynamixel's duty is P / 128 for each step of error, in units of 1/885 (e-Manual); BAM found 256 on the XL330."""
+
+_LAWS = {1200: XL330_M288, 1190: XL330_M077, 1060: XL430_W250}
+"""Content of the register ``model`` -> motor and law."""
 
 
 class DynamixelServo:
@@ -57,7 +77,7 @@ class DynamixelServo:
     """
 
     def __init__(self, servo_id: int, model: int = 1200, volts: float | None = None, **settings: int) -> None:
-        self.law = MOTORS[_MODELS[model]]
+        self.law = _LAWS[model]
         self.memory = bytearray(_SIZE)
         self.turnaround_s = 0.0001
         self.encoder, self.speed, self.duty, self.current = _STEPS / 2, 0.0, 0.0, 0.0
@@ -88,6 +108,11 @@ class DynamixelServo:
         """Put a number into a register, whatever its rights and range."""
         register = TABLE[name]
         self.memory[register.address : register.address + register.size] = register.pack(value)
+
+    def attach(self) -> None:
+        """Take a shaft that something else moves from where it is: the goal is there, and turns count from there."""
+        self.has_load = True
+        self.power_cycle()
 
     @property
     def servo_id(self) -> int:
@@ -253,3 +278,8 @@ class DynamixelServo:
         if self.memory[64] and not self.has_load:
             self.memory[132:136] = self.memory[116:120]
         return self._alert
+
+
+def make_servo(row: ArmJoint, volts: float, settings: dict[str, int]) -> DynamixelServo:
+    """Return the virtual servo of a joint, as `sim.servo_bus.arm.MakeServo` asks for."""
+    return DynamixelServo(row.id, row.model.number, volts, **settings)

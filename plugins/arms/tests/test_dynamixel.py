@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hal.drivers import dynamixel
+from hal.drivers import feetech
+from hal.drivers.bus import ServoBus, ServoRefused
+from rlenv_arms import dynamixel
+from sim.servo_bus.line import LineFaults, ServoLine, VirtualPort
+from tests.hal.drivers.test_bus import IDS, Memory
 
 VECTORS = {
     "ping": (dynamixel.ping(1), "FF FF FD 00 01 03 00 01 19 4E"),
@@ -94,3 +98,30 @@ def test_answers_that_hold_nothing_else_are_found_at_once(ids: list[int], error:
     assert (dynamixel.answers(data, ids, len(values)) is None) == (b"\xff\xff\xfd" in bytes((error,)) + values)
     for at in range(len(data)):
         assert dynamixel.answers(data[:at] + bytes((data[at] ^ 4,)) + data[at + 1 :], ids, len(values)) is None
+
+
+def test_dynamixels_take_the_same_transactions() -> None:
+    class Dynamixel(Memory):
+        def instruct(self, instruction: int, params: bytes) -> tuple[int, bytes] | None:
+            address = int.from_bytes(params[:2], "little")
+            if instruction == dynamixel.READ:
+                return self.read(address, int.from_bytes(params[2:4], "little"))
+            return self.write(address, params[2:]), b""
+
+    servos = [Dynamixel(servo) for servo in IDS]
+    bus = ServoBus(VirtualPort(ServoLine(servos, dynamixel, LineFaults(echo=True))), dynamixel)
+    bus.write(2, 116, b"\x01\x02\x03\x04")
+    bus.sync_write(100, {servo: bytes((servo,)) for servo in IDS})
+    assert bus.read(2, 116, 4).data == b"\x01\x02\x03\x04"
+    assert {servo: reply.data for servo, reply in bus.sync_read(100, 1, IDS).items()} == {
+        servo: bytes((servo,)) for servo in IDS
+    }
+    servos[0].alarm = 7
+    with pytest.raises(ServoRefused, match="access denied"):
+        bus.read(1, 116, 4)
+
+
+def test_the_virtual_line_tells_the_instructions_of_both_protocols_apart_by_the_same_numbers() -> None:
+    assert (dynamixel.PING, dynamixel.SYNC_READ, dynamixel.SYNC_WRITE) == (
+        feetech.PING, feetech.SYNC_READ, feetech.SYNC_WRITE,
+    )  # fmt: skip

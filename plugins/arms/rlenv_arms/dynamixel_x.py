@@ -1,7 +1,7 @@
 """The control table of Dynamixel's X series with Protocol 2.0, as far as an arm needs it: XL330 and XL430.
 
 Source: ROBOTIS e-Manual, XL330-M288, XL330-M077 and XL430-W250. Numbers are little-endian, two's complement.
-Nothing here was tried on metal; `sim.servo_bus.dynamixel_servo` and the makers' SDK stand in.
+Nothing here was tried on metal; `rlenv_arms.dynamixel_servo` and the makers' SDK stand in.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hal.drivers import dynamixel
 from hal.drivers.registers import Feedback, Register
 from hal.drivers.servo_family import RegisterMisfit, ServoFamily, ServoModel
+from rlenv_arms import dynamixel
 
 if TYPE_CHECKING:
     from hal.drivers.bus import ServoBus
@@ -160,7 +160,7 @@ class DynamixelX(ServoFamily):
 
     def misfits(self, registers: Mapping[str, int]) -> Iterator[RegisterMisfit]:
         """Yield each setting with which the servo would not go where its goals say."""
-        wizard = "Set it with Dynamixel Wizard, or calibrate again: rlenv-robot calibrate writes it"
+        wizard = "Set it with Dynamixel Wizard, or calibrate again: rlenv-robot robot calibrate writes it"
         if registers["mode"] != EXTENDED_POSITION:
             problem = f"operating mode (11) is {registers['mode']}, wanted is {EXTENDED_POSITION}, extended position"
             yield RegisterMisfit("mode", problem, wizard)
@@ -210,20 +210,25 @@ def _rate(revolutions_per_minute: float) -> float:
     return revolutions_per_minute / 60 * STEPS
 
 
+_VIRTUAL = "rlenv_arms.dynamixel_servo:make_servo"
+
 XL330_M288 = ServoModel(
     "xl330-m288", DYNAMIXEL_X, 1200, {"p": 400, "i": 0, "d": 0},
     stiffness=_stiffness(0.3867, 4.017, 256), max_rate=_rate(123), volts=(3.5, 7.0),
+    law="rlenv_arms.dynamixel_servo:XL330_M288", virtual=_VIRTUAL,
 )  # fmt: skip
 """Torque constant, resistance and the divisor 256 of P: Rhoban's BAM, XL330, model m1; the e-Manual says 128. The rate
 is the speed without load at 6 V."""
 
 XL330_M077 = ServoModel(
-    "xl330-m077", DYNAMIXEL_X, 1190, {"p": 400, "i": 0, "d": 0}, stiffness=None, max_rate=_rate(456), volts=(3.5, 7.0)
-)
+    "xl330-m077", DYNAMIXEL_X, 1190, {"p": 400, "i": 0, "d": 0}, stiffness=None,
+    max_rate=_rate(456), volts=(3.5, 7.0), law="rlenv_arms.dynamixel_servo:XL330_M077", virtual=_VIRTUAL,
+)  # fmt: skip
 
 XL430_W250 = ServoModel(
     "xl430-w250", DYNAMIXEL_X, 1060, {"p": 640, "i": 0, "d": 4000},
     stiffness=_stiffness(1.88, 15.0, 128), max_rate=_rate(61), volts=(6.0, 14.0),
+    law="rlenv_arms.dynamixel_servo:XL430_W250", virtual=_VIRTUAL,
 )  # fmt: skip
 """Torque constant and resistance follow from the e-Manual's speed without load (61 rev/min) and stall torque (1.5 N m),
 both at 12 V; the divisor 128 of P is the e-Manual's. Nobody has measured this servo's law."""

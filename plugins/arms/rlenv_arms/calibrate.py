@@ -119,11 +119,11 @@ def write_calibration(bus: ServoBus, calibration: Calibration) -> int:
         if _read(bus, joint.id, "torque_enable", family):
             raise CalibrationError(f"{name}: its torque is on, and a change would move it; release the arm first")
     for joint in calibration.joints.values():
-        wanted = {
+        contents = {
             **family.at_calibration,
             "homing_offset": joint.homing_offset, "min_position": joint.range_min, "max_position": joint.range_max,
         }  # fmt: skip
-        changes = {key: value for key, value in wanted.items() if _read(bus, joint.id, key, family) != value}
+        changes = {key: value for key, value in contents.items() if _read(bus, joint.id, key, family) != value}
         if changes:
             family.write_kept(bus, joint.id, changes)
         written += len(changes)

@@ -1,1 +1,0 @@
-"""The latched stop, and the file in which it outlives the process."""

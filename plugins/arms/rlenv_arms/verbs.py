@@ -1,0 +1,10 @@
+"""The verbs of this plug-in: declared here, imported when they are asked for."""
+
+from rlenv_robot.cli.verbs import Verb
+
+__all__ = ["calibrate", "ports"]
+
+calibrate = Verb(
+    "rlenv_arms.cli.calibrate", "relate an arm's steps to angles, in our and LeRobot's files", group="robot"
+)
+ports = Verb("rlenv_arms.cli.ports", "list serial ports, and the servos that answer there", group="robot")
