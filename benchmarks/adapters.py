@@ -27,7 +27,7 @@ from fmpy.fmi2 import FMU2Slave
 
 from plugins.bridges.tests.test_from_fmu import DESCRIPTION, _packed
 from rlenv_bridges.from_fmu import from_fmu
-from rlenv_robot.adapters.from_gymnasium import from_gymnasium
+from rlenv_bridges.from_gymnasium import from_gymnasium
 
 Run = Callable[[int], None]
 

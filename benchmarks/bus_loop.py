@@ -48,7 +48,7 @@ LOOP_HZ, CONTROL_HZ = 200.0, 50.0
 def virtual_arm(folder: Path, bus: str) -> Iterator[tuple[str, str, int]]:
     """The port and the calibration of a virtual arm in a process of its own, and that process's number."""
     port, calibration = str(folder / "arm"), str(folder / "arm.json")
-    words = ["-m", "rlenv_robot", "twin", "so101", "--bus", "--link", port, "--calibration", calibration]
+    words = ["-m", "rlenv_robot", "robot", "twin", "so101", "--bus", "--link", port, "--calibration", calibration]
     if bus == "table":
         words = [str(Path(__file__).with_name("table_bus.py")), port, calibration]
     process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)

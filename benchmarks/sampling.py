@@ -86,7 +86,7 @@ def ours(data: SourceData) -> Iterator[tuple[str, Call]]:
 
 def loader(data: SourceData) -> Iterator[tuple[str, Call]]:
     """Batches of PyTorch's DataLoader in this process, plain and with chunks."""
-    from rlenv_robot.adapters.torch import make_loader
+    from rlenv_learn.torch_data import make_loader
 
     plain, chunks = (endless(make_loader(data, BATCH, options)) for options in (None, {"chunk": 16}))
     yield "ours, DataLoader", lambda: next(plain)

@@ -13,9 +13,9 @@ import torch
 from tianshou.utils.torch_utils import policy_within_training_step
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from rlenv_bridges.tianshou import to_replay_buffer
 from rlenv_learn.offline_agents import METHODS, offline_agent
 from rlenv_robot import FlatPolicy, LearningCurve, RobotError, flat_for, open_source, task
-from rlenv_robot.adapters.tianshou import to_replay_buffer
 
 
 def load(runs, name="so101-reach", goal=None, **reading):

@@ -7,8 +7,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 
 import rlenv_robot
+from rlenv_bridges.stable_baselines3 import to_stable_baselines3
 from rlenv_robot import FlatPolicy, LearningCurve, flat_for, task
-from rlenv_robot.adapters.stable_baselines3 import to_stable_baselines3
 from rlenv_robot.policies.deployment import robot_of_training
 
 

@@ -14,9 +14,9 @@ from tianshou.utils.torch_utils import policy_within_training_step
 from torch.distributions import Independent, Normal
 
 import rlenv_robot
+from rlenv_bridges.tianshou import to_tianshou
 from rlenv_robot import FlatPolicy, LearningCurve, flat_for, task
 from rlenv_robot.adapters.gymnasium import flat_spaces
-from rlenv_robot.adapters.tianshou import to_tianshou
 from rlenv_robot.policies.deployment import robot_of_training
 
 HORIZON = 60  # steps of each environment between updates

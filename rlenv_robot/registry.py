@@ -269,8 +269,8 @@ def robot(
             ``tcp://127.0.0.1:5555``; ``driver``, the model's own driver; a driver as ``module:factory``; or a robot of
             your own. Drivers are guarded here, and go home slowly at each reset without asking anyone; your own robot
             is guarded alone. A robot with people near it is better served (`rlenv_robot.serving`).
-        keys: for a server: the folder of this machine's keys (`rlenv-robot keys new`). A robot on another machine can't
-            be reached without.
+        keys: for a server: the folder of this machine's keys (`rlenv-robot robot keys new`). A robot on another
+            machine can't be reached without.
         take: for a server: what happens where another client holds the robot, see `real.RemoteRobot`.
         timing: of a simulation (``sim``): how late, coarse and lossy it is, see `sim.latency.DelayModel`.
         randomise: of a simulation (``sim``): what of its model each episode draws, see

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hal import Field, Spec
 from hal.field import JsonDict
 from rlenv_robot.env import Environment
-from rlenv_robot.source import SourceData
 from rlenv_robot.tables import RECORDED, step_extra_of
 from rlenv_robot.world import ACTION_MASK, masks_of
 
-__all__ = ["protocol_schema", "source_schema"]
+if TYPE_CHECKING:
+    from rlenv_robot.source import SourceData
+
+__all__ = ["plain_json", "protocol_schema", "source_schema"]
 
 _INT32 = {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
 _FLAG = {"type": "integer", "enum": [0, 1]}
@@ -55,7 +58,7 @@ def protocol_schema(env: Environment, name: str = "") -> JsonDict:
 
 
 def _messages(env: Environment) -> JsonDict:
-    """Return the schemas of what crosses a process border (`rlenv_robot.adapters.table_server`)."""
+    """Return the schemas of what crosses a process border (``rlenv_bridges.table_server``)."""
     options, extra = _named(env.description.reset_options, False), _step_extra(env)
     requests = [
         _object({"call": {"const": "describe"}}),
@@ -127,6 +130,24 @@ def source_schema(source: SourceData) -> JsonDict:
         },
         "$ref": "#/$defs/table_6",
     }
+
+
+def plain_json(value: Any) -> Any:
+    """Return a table as JSON can hold it.
+
+    Arrays become nested lists, numbers that are not finite become None, and what JSON can't hold (images, objects) is
+    left out.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return plain_json(value.tolist()) if value.dtype.kind in "biufU" else None
+    if isinstance(value, Mapping):
+        items = {str(key): plain_json(item) for key, item in value.items()}
+        return {key: item for key, item in items.items() if item is not None or value.get(key) is None}
+    if isinstance(value, list | tuple):
+        return [plain_json(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | None) else None
 
 
 def _object(properties: Mapping[str, Any], optional: tuple[str, ...] = ()) -> JsonDict:

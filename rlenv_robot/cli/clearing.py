@@ -12,7 +12,7 @@ def add_clearing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clear-stop", metavar="WHY", default="", help="clear a latched stop, saying what you found")
     parser.add_argument(
         "--stop-number", type=int, metavar="N",
-        help="the stop that you looked at, as `rlenv-robot status` shows it; a later one is not cleared",
+        help="the stop that you looked at, as `rlenv-robot robot status` shows it; a later one is not cleared",
     )  # fmt: skip
 
 

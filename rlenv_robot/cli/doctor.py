@@ -9,12 +9,14 @@ import platform
 import re
 import socket
 import sys
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple, cast
 
-from rlenv_robot.cli.machine import Finding, examine_machine
 from rlenv_robot.cli.output import print_table
+from rlenv_robot.config.plugins import PluginTable
 
 __all__ = ["Finding", "add", "examine", "run"]
 
@@ -32,6 +34,22 @@ _PORT = 5555
 _WORDS = {True: "ok", False: "MISSING", None: "note"}
 _SOFTWARE = re.compile("llvmpipe|softpipe|swrast|SwiftShader", re.IGNORECASE)
 """Renderers that need no GPU, and draw slowly."""
+
+
+class Finding(NamedTuple):
+    """The result of one examination.
+
+    Attributes:
+        subject: what was examined.
+        ok: False if something that is needed is missing, None if it is optional.
+        state: a version, or what is wrong.
+        advice: what to do; empty if there is nothing to do.
+    """
+
+    subject: str
+    ok: bool | None
+    state: str
+    advice: str = ""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +83,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def examine(record: Path | None = None, keys: Path | None = None) -> list[Finding]:
-    """Examine Python, packages, rendering, cameras, serial ports, and what `examine_machine` does.
+    """Examine Python, packages, rendering, cameras, serial ports, and what installed packages examine.
+
+    A package declares a function with the same arguments in the entry-point group ``rlenv_robot.examinations``.
 
     Args:
         record: a folder that runs are recorded into; None for the working directory.
@@ -82,9 +102,20 @@ def examine(record: Path | None = None, keys: Path | None = None) -> list[Findin
         _cameras(),
         *_serial_ports(),
         _port(),
-        *examine_machine(record=record, keys=keys),
+        *_further(record, keys),
         Finding("processors", True, str(os.cpu_count())),
     ]
+
+
+def _further(record: Path | None, keys: Path | None) -> Iterator[Finding]:
+    table = PluginTable("examination", "rlenv_robot.examinations", {})
+    for name in table.names():
+        try:
+            examination = cast("Callable[..., list[Finding]]", table.load(name))
+        except ValueError as error:
+            yield Finding(name, None, "not examined", str(error))
+        else:
+            yield from examination(record=record, keys=keys)
 
 
 def _python() -> Finding:

@@ -1,4 +1,4 @@
-"""``rlenv-robot keys``: make, list and allow the keys of robots and clients on different machines."""
+"""``rlenv-robot robot keys``: make, list and allow the keys of robots and clients on different machines."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot keys new robot-keys
-  rlenv-robot keys new client-keys --server KEY-OF-THE-CONTROLLER
-  rlenv-robot keys allow robot-keys KEY-OF-THE-CLIENT --role move --name desk
-  rlenv-robot keys allow robot-keys KEY-OF-A-GUEST --role watch --name guest --days 7
-  rlenv-robot keys list robot-keys
-  rlenv-robot keys revoke robot-keys guest
+  rlenv-robot robot keys new robot-keys
+  rlenv-robot robot keys new client-keys --server KEY-OF-THE-CONTROLLER
+  rlenv-robot robot keys allow robot-keys KEY-OF-THE-CLIENT --role move --name desk
+  rlenv-robot robot keys allow robot-keys KEY-OF-A-GUEST --role watch --name guest --days 7
+  rlenv-robot robot keys list robot-keys
+  rlenv-robot robot keys revoke robot-keys guest
 """
     acts = parser.add_subparsers(title="acts", metavar="ACT", dest="act", required=True)
     new = acts.add_parser("new", help="make a key pair, on the robot's controller or on a client")

@@ -6,43 +6,83 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 
+from rlenv_robot.cli.data import VERBS as DATA_VERBS
 from rlenv_robot.cli.output import one_line
-from rlenv_robot.cli.verbs import HelpFormatter, Verb, add_verbs, plugin_verbs
+from rlenv_robot.cli.verbs import Group, HelpFormatter, Verb, VerbAction, add_verbs, plugin_verbs
 
-__all__ = ["VERBS", "add_completion", "command_parser", "main"]
+__all__ = ["FORMER_VERBS", "SHELLS", "VERBS", "add_completion", "command_parser", "completion_script", "main"]
 
-VERBS = {
-    "demo": Verb("rlenv_robot.cli.demo", "the main job end to end: train, deploy, record, retrain, deploy"),
-    "train": Verb("rlenv_robot.cli.train", "train a policy in simulation"),
-    "serve": Verb("rlenv_robot.cli.serve", "serve a robot on the network"),
-    "stop": Verb("rlenv_robot.cli.served:add_stop", "stop a served robot"),
-    "status": Verb("rlenv_robot.cli.served:add_status", "show the state of a served robot"),
-    "watch": Verb("rlenv_robot.cli.served:add_watch", "print each change of a served robot's state"),
-    "profile": Verb("rlenv_robot.cli.profile", "check a profile, or write the JSON schema of profiles"),
-    "tables": Verb("rlenv_robot.cli.tables", "let a program in another language act in an environment"),
-    "robot": Verb("rlenv_robot.cli.robot", "describe a robot model, or write it as URDF"),
-    "twin": Verb("rlenv_robot.cli.twin", "serve a virtual arm on a serial port"),
-    "keys": Verb("rlenv_robot.cli.keys", "make and list the keys of robots and clients"),
+SHELLS = ("bash", "zsh", "fish")
+"""Shells for which `completion_script` writes one."""
+
+VERBS: dict[str, Verb | Group] = {
+    "demo": Verb(
+        "rlenv_robot.cli.demo", "the main job end to end: train, deploy, record, retrain, deploy", example="--seed 1"
+    ),
+    "train": Verb("rlenv_robot.cli.train", "train a policy in simulation", example="so101-reach --out policy.npz"),
     "run": Verb("rlenv_robot.cli.run", "run a trained policy"),
-    "manifest": Verb("rlenv_robot.cli.manifest", "show and compare the robot that a policy was trained on"),
-    "retrain": Verb("rlenv_robot.cli.train:add_retrain", "improve a policy from recorded runs"),
-    "replay": Verb("rlenv_robot.cli.replay", "show a recorded episode"),
-    "data": Verb("rlenv_robot.cli.data", "list, describe, check, cut, label and export recorded data"),
-    "new": Verb("rlenv_robot.cli.new", "write a robot, a task, a driver or a package to begin with"),
-    "completion": Verb("rlenv_robot.cli.main:add_completion", "print a script that completes words in a shell"),
+    "retrain": Verb(
+        "rlenv_robot.cli.train:add_retrain",
+        "improve a policy from recorded runs",
+        example="runs --policy policy.npz --out better.npz",
+    ),
+    "serve": Verb("rlenv_robot.cli.serve", "serve a robot on the network", example="launch/robot.toml --record runs"),
+    "stop": Verb("rlenv_robot.cli.served:add_stop", "stop a served robot"),
     "doctor": Verb("rlenv_robot.cli.doctor", "show what this machine has and what it lacks"),
+    "data": Group(DATA_VERBS, "list, describe, check, replay, cut, label and export recorded data", default="show"),
+    "robot": Group(
+        {
+            "show": Verb("rlenv_robot.cli.robot", "describe a robot model, or write it as URDF"),
+            "status": Verb("rlenv_robot.cli.served:add_status", "show the state of a served robot"),
+            "watch": Verb("rlenv_robot.cli.served:add_watch", "print each change of a served robot's state"),
+            "keys": Verb("rlenv_robot.cli.keys", "make and list the keys of robots and clients"),
+            "twin": Verb("rlenv_robot.cli.twin", "serve a virtual arm on a serial port"),
+        },
+        "describe, watch, connect and calibrate robots",
+        default="show",
+        names=True,
+    ),
+    "sim2real": Group({}, "bring a simulation nearer to a real robot"),
+    "operate": Group({}, "move a served robot by hand, and look at it"),
+    "dev": Group(
+        {
+            "profile": Verb(
+                "rlenv_robot.cli.profile",
+                "check a profile, or write the JSON schema of profiles",
+                example="launch/robot.toml",
+            ),
+            "completion": Verb("rlenv_robot.cli.main:add_completion", "print a script that completes words in a shell"),
+        },
+        "write projects, profiles and pages, and act from other languages",
+    ),
 }
 """The core's verbs, in the order of the help. Packages declare further ones (`plugin_verbs`)."""
 
+FORMER_VERBS = (
+    "replay", "status", "watch", "keys", "twin", "camera", "ports", "calibrate", "certify", "manifest", "excite", "gap",
+    "regress", "identify", "offsets", "validity", "teleop", "latency", "view", "console", "tokens", "new", "profile",
+    "completion", "protocol", "tables", "kaiwu",
+)  # fmt: skip
+"""Verbs of groups that were without a group in the version before; they may be given so in this version still."""
+
 _PLUGINS = {
-    "rlenv_arms": ("calibrate", "ports"),
-    "rlenv_kit": ("check", "protocol", "certify"),
-    "rlenv_operate": ("teleop", "latency", "view", "console", "tokens"),
-    "rlenv_sim2real": ("excite", "gap", "regress", "identify", "offsets", "validity"),
-    "rlenv_kaiwu": ("kaiwu",),
-    "rlenv_vision": ("camera",),
-}
+    "rlenv_arms": ("robot calibrate", "robot ports"),
+    "rlenv_bridges": ("dev tables",),
+    "rlenv_curate": ("data check", "data cut", "data merge", "data plot", "data timeline"),
+    "rlenv_formats": ("data units",),
+    "rlenv_kaiwu": ("dev kaiwu",),
+    "rlenv_kit": ("check", "dev protocol", "robot certify", "dev new"),
+    "rlenv_operate": (
+        "operate", "operate teleop", "operate latency", "operate view", "operate console", "operate tokens",
+    ),
+    "rlenv_sim2real": (
+        "sim2real", "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",
+        "sim2real offsets", "sim2real validity",
+    ),
+    "rlenv_vision": ("robot camera",),
+}  # fmt: skip
 """The plug-ins of this repository, and the verbs that each brings; for the message where one is not installed."""
 
 
@@ -86,9 +126,8 @@ def _is_mendable(error: Exception) -> bool:
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     words = sys.argv[1:] if argv is None else argv
     verb = words[0] if words else None
-    for package, verbs in _PLUGINS.items():
-        if verb in verbs and verb not in plugin_verbs():
-            raise ValueError(f"the verb {verb!r} is in the plug-in {package}, which is not installed here")
+    if verb not in VERBS or isinstance(VERBS[verb], Group):
+        _check_installed(words)
     try:
         return command_parser(verb).parse_args(argv)
     except SystemExit:
@@ -96,19 +135,58 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
         raise
 
 
+def _check_installed(words: Sequence[str]) -> None:
+    """Refuse a verb of one of this repository's plug-ins that is not installed."""
+    given = {words[0], " ".join(words[:2])} if words else set()
+    for package, verbs in _PLUGINS.items():
+        for verb in verbs:
+            word = verb.split()[-1]
+            if (verb in given or word in given & set(FORMER_VERBS)) and find_spec(package) is None:
+                raise ValueError(f"the verb {word!r} is in the plug-in {package}, which is not installed here")
+
+
 def add_completion(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``completion``."""
-    from rlenv_robot.cli import completion
+    parser.description = "Print a script that completes verbs, options and their values in a shell."
+    parser.epilog = """
+The script knows the verbs of this version; write it again after an update. Examples:
 
-    completion.add(parser)
+  rlenv-robot dev completion bash > ~/.local/share/bash-completion/completions/rlenv-robot
+  rlenv-robot dev completion zsh > ~/.rlenv-robot.zsh; echo source ~/.rlenv-robot.zsh >> ~/.zshrc
+  rlenv-robot dev completion fish > ~/.config/fish/completions/rlenv-robot.fish
+"""
+    parser.add_argument("shell", choices=SHELLS)
     parser.set_defaults(run=_completion)
 
 
 def _completion(args: argparse.Namespace) -> int:
-    from rlenv_robot.cli.completion import script
-
-    print(script(command_parser(), args.shell), end="")
+    print(completion_script(command_parser(), args.shell))
     return 0
+
+
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """Return the script for a shell, one of `SHELLS`, that completes what a parser takes."""
+    import shtab
+
+    _declare_all(parser)
+    completion: str = shtab.complete(parser, shell)
+    return completion
+
+
+def _declare_all(parser: argparse.ArgumentParser) -> None:
+    """Complete every verb's parser, and say where a path may stand, as shtab reads it."""
+    import shtab
+
+    for action in parser._actions:
+        if isinstance(action, VerbAction):
+            action.choices = {name: action.parser_of(name) for name in action.verbs}
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                _declare_all(inner)
+        elif action.choices is not None:
+            action.choices = list(action.choices)  # shtab takes a mapping for verbs
+        elif action.nargs != 0:
+            vars(action)["complete"] = shtab.FILE
 
 
 def command_parser(verb: str | None = None) -> argparse.ArgumentParser:
@@ -120,12 +198,31 @@ def command_parser(verb: str | None = None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rlenv-robot",
         description="One environment for a simulated robot, the real one, and the logs of both.",
-        epilog="rlenv-robot VERB --help explains a verb.",
+        epilog="rlenv-robot VERB --help explains a verb. Begin with: rlenv-robot demo",
         formatter_class=HelpFormatter,
     )
     parser.add_argument("--version", action=_Version)
-    add_verbs(parser, VERBS if verb in VERBS else {**VERBS, **plugin_verbs()})
+    verbs = VERBS if isinstance(VERBS.get(verb or ""), Verb) else _all_verbs()
+    add_verbs(parser, verbs, former=FORMER_VERBS)
     return parser
+
+
+def _all_verbs() -> dict[str, Verb | Group]:
+    """Return the core's verbs and those of installed packages, without groups that have no verb."""
+    verbs = {
+        name: verb._replace(verbs=dict(verb.verbs)) if isinstance(verb, Group) else verb for name, verb in VERBS.items()
+    }
+    data = verbs["data"]
+    if isinstance(data, Group):
+        data.verbs.update(plugin_verbs("rlenv_robot.data_verbs"))
+    for name, verb in plugin_verbs().items():
+        if not verb.group:
+            verbs[name] = verb
+            continue
+        group = verbs.setdefault(verb.group, Group({}, f"verbs of {verb.group}"))
+        if isinstance(group, Group):
+            group.verbs[name] = verb
+    return {name: verb for name, verb in verbs.items() if isinstance(verb, Verb) or verb.verbs}
 
 
 class _Version(argparse.Action):

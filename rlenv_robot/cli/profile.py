@@ -1,4 +1,4 @@
-"""``rlenv-robot profile``: check a profile, or write the JSON schema of profiles for editors."""
+"""``rlenv-robot dev profile``: check a profile, or write the JSON schema of profiles for editors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rlenv-robot replay``: show a recorded episode again: as a video, a plot or images, or in a window."""
+"""``rlenv-robot data replay``: show a recorded episode again: as a video, a plot or images, or in a window."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot replay runs --montage --video episode.mp4
-  rlenv-robot replay runs --episode 3 --plot episode.png
+  rlenv-robot data replay runs --montage --video episode.mp4
+  rlenv-robot data replay runs --episode 3 --plot episode.png
 """
     parser.add_argument("run_folder", metavar="RUN", help="a run, a folder of runs, or a LeRobot data set")
     parser.add_argument("--episode", type=int, default=-1, help="its number; negative from the end (default: -1)")

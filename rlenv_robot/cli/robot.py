@@ -23,9 +23,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 Examples:
 
   rlenv-robot robot                            # list the robots that are known
-  rlenv-robot robot so101
-  rlenv-robot robot so101 --urdf so101-urdf    # so101-urdf/so101.urdf and so101-urdf/meshes/
-  rlenv-robot robot my_arm.xml --urdf my-arm --mesh-prefix package://my_arm_description/meshes/
+  rlenv-robot robot show so101
+  rlenv-robot robot show so101 --urdf so101-urdf    # so101-urdf/so101.urdf and so101-urdf/meshes/
+  rlenv-robot robot show my_arm.xml --urdf my-arm --mesh-prefix package://my_arm_description/meshes/
 """
     parser.add_argument("robot", nargs="?", help="a name, module:name, or a MuJoCo model (.xml); without it, list all")
     parser.add_argument("--urdf", metavar="FOLDER", help="write the URDF and its meshes there; nothing is overwritten")

@@ -1,4 +1,4 @@
-"""``rlenv-robot serve`` and ``camera``: serve a robot, or images of a simulated one, until a signal."""
+"""``rlenv-robot serve``: serve a robot until a signal."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
 
 from rlenv_robot.cli.output import drop_unwritable_output, say
 from rlenv_robot.config.plugins import PluginTable
+from rlenv_robot.config.section_options import add_settings, given_settings
+from rlenv_robot.config.serve_section import ServeSection
 
 if TYPE_CHECKING:
     from real.server.server import Server
-    from rlenv_robot.config.profile import Profile, ServeSection
+    from rlenv_robot.config.profile import Profile
 
     _Beside = Callable[[Server], AbstractContextManager[object]]
     _Command = tuple[str, Sequence[str]]
@@ -38,7 +40,10 @@ class ServeCompanion(Protocol):
         ...
 
     def commands(self, args: argparse.Namespace, profile: Profile) -> Iterable[tuple[str, Sequence[str]]]:
-        """Yield each verb to run, and its arguments after the server's address, without ``--keys``, ``--telemetry``."""
+        """Yield each verb to run, such as ``operate view``, and its arguments after the server's address.
+
+        ``--keys`` and ``--telemetry`` are added to them.
+        """
         ...
 
 
@@ -48,31 +53,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Serve the robot of a profile on the network. Runs on the robot's controller until Ctrl-C or SIGTERM."
     )
     parser.add_argument("profile", nargs="?", help="TOML file; without one, a twin of the SO-101 on loopback")
-    parser.add_argument("--address", help="the endpoint to bind, in place of serve.address; port * is any free one")
-    parser.add_argument(
-        "--keys",
-        metavar="FOLDER",
-        help="encrypt, and admit the clients that `rlenv-robot keys allow` named",
-    )
-    parser.add_argument(
-        "--latch", metavar="FOLDER", help="keep a stop there, so that the robot stays stopped after a crash and restart"
-    )
-    parser.add_argument("--telemetry", metavar="ADDRESS", help="publish the robot's state there, for watchers")
-    parser.add_argument("--telemetry-hz", type=float, help="messages of telemetry a second")
-    parser.add_argument("--pictures", metavar="ADDRESS", help="the endpoint of the cameras' images")
-    parser.add_argument("--loop-hz", type=float, help="rate of the robot's own loop; 0 is its control rate")
-    parser.add_argument("--max-command-age-s", type=float, metavar="SECONDS", help="refuse commands sent longer ago")
-    parser.add_argument(
-        "--lower-s",
-        type=float,
-        metavar="SECONDS",
-        help="at the end, go home slowly for at most so long; 0 stops the robot where it is",
-    )
-    parser.add_argument("--priority", type=int, help="for the real-time scheduler, 1 to 99; 0 does not ask for it")
-    parser.add_argument("--record", metavar="FOLDER", help="keep a log of every tick there, on this machine")
-    parser.add_argument("--record-mib", type=int, metavar="MIB", help="greatest size of one run of that log")
-    parser.add_argument("--record-required", action="store_true", default=None,
-                        help="refuse resets while that log can't be written")  # fmt: skip
+    add_settings(parser, ServeSection)
     for companion in companions():
         companion.add(parser)
     parser.add_argument(
@@ -94,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     profile = load_profile(args.profile) if args.profile else Profile(robot=RobotSection(where="twin"))
-    profile = replace(profile, serve=_with_flags(profile.serve, args))
+    profile = replace(profile, serve=_with_options(profile.serve, args))
     clients: _Beside = nullcontext
     commands = [command for companion in companions() for command in companion.commands(args, profile)]
     if commands:
@@ -121,7 +102,7 @@ def _with_clients(profile: Profile, commands: Sequence[_Command], keys: str | No
     if section.keys and not keys:
         raise ValueError(
             "the server has keys, and the console and live views are more clients: make them keys "
-            "(`rlenv-robot keys new`), allow them, and give their folder as --console-keys"
+            "(`rlenv-robot robot keys new`), allow them, and give their folder as --console-keys"
         )
     options = ["--keys", keys] if keys else []
     if not section.telemetry:
@@ -140,7 +121,7 @@ def _with_clients(profile: Profile, commands: Sequence[_Command], keys: str | No
 @contextmanager
 def _client(server: Server, verb: str, arguments: Sequence[str]) -> Iterator[None]:
     """Run a client of a server in a process of its own, which leaves the loop's thread alone with Python's lock."""
-    command = [sys.executable, "-m", "rlenv_robot", verb, server.address, *arguments]
+    command = [sys.executable, "-m", "rlenv_robot", *verb.split(), server.address, *arguments]
     process = subprocess.Popen([*command, "--telemetry", server.telemetry])
     try:
         yield
@@ -153,12 +134,15 @@ def _client(server: Server, verb: str, arguments: Sequence[str]) -> Iterator[Non
             process.wait()
 
 
-def _with_flags(section: ServeSection, args: argparse.Namespace) -> ServeSection:
-    """Return the profile's settings, with those that flags give in their place."""
-    flags = {setting.name: getattr(args, setting.name, None) for setting in fields(section)}
-    changed = replace(section, **{name: value for name, value in flags.items() if value is not None})
-    if changed.record_mib < 0:
-        raise ValueError(f"--record-mib is {changed.record_mib}, it must be 0 or above")
-    if changed.lower_s < 0:
-        raise ValueError(f"--lower-s is {changed.lower_s:g}, it must be 0 or above")
-    return changed
+def _with_options(section: ServeSection, args: argparse.Namespace) -> ServeSection:
+    """Return the profile's settings, with those that options give in their place."""
+    from hal import ProfileError
+    from rlenv_robot.config.validation import validate
+
+    given = given_settings(args, ServeSection)
+    try:
+        validate(ServeSection, given, "options")
+    except ProfileError as error:
+        problem = str(error).partition(f"{error.key}: ")[2]
+        raise ValueError(f"--{error.key.replace('_', '-')} {problem}") from None
+    return replace(section, **given)

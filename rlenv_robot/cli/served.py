@@ -62,8 +62,8 @@ def add_status(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot status
-  rlenv-robot status tcp://192.168.1.7:5555 --keys client-keys --json
+  rlenv-robot robot status
+  rlenv-robot robot status tcp://192.168.1.7:5555 --keys client-keys --json
 """
     _add_place(parser)
     parser.add_argument("--json", action="store_true", help="print all that the server tells, for programs")
@@ -150,8 +150,8 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot watch
-  rlenv-robot watch tcp://192.168.1.7:5555 --keys watcher-keys --period 0.1
+  rlenv-robot robot watch
+  rlenv-robot robot watch tcp://192.168.1.7:5555 --keys watcher-keys --period 0.1
 """
     _add_place(parser)
     parser.add_argument("--period", type=float, default=0.5, help="seconds between two looks (default: 0.5)")

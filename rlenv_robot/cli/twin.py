@@ -1,4 +1,4 @@
-"""``rlenv-robot twin``: serve a virtual arm on a serial port, whose servos answer byte for byte."""
+"""``rlenv-robot robot twin``: serve a virtual arm on a serial port, whose servos answer byte for byte."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ degrees; let-go.
 
 Examples:
 
-  rlenv-robot twin so101 --bus --link /tmp/arm --calibration arm.json
-  rlenv-robot twin so101 --bus --lose 0.01 --corrupt 0.01
-  rlenv-robot twin so101 --bus --link /tmp/leader --calibration leader.json      # then type: hand 0 -30 30 30 -87 0
+  rlenv-robot robot twin so101 --bus --link /tmp/arm --calibration arm.json
+  rlenv-robot robot twin so101 --bus --lose 0.01 --corrupt 0.01
+  rlenv-robot robot twin so101 --bus --link /tmp/leader --calibration leader.json  # then type: hand 0 -30 30 30 -87 0
 """
     parser.add_argument("robot", help="so101, another robot with a table of joints, or such a table (.arm.toml)")
     parser.add_argument("--bus", action="store_true", required=True, help="on a serial bus")
@@ -144,7 +144,7 @@ def obey(words: list[str], arm: ServoArm, terminal: ServoTerminal) -> str:
             case [share, value] if share in _SHARES:
                 setattr(faults, share, float(value))
             case _:
-                return f"unknown: {' '.join(words)}; see rlenv-robot twin --help"
+                return f"unknown: {' '.join(words)}; see rlenv-robot robot twin --help"
     except ValueError as error:
         return f"{' '.join(words)}: {error}"
     return f"done: {' '.join(words)}"

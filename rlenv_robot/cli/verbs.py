@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from rlenv_robot.config.plugins import PluginTable
 
-__all__ = ["HelpFormatter", "Verb", "VerbAction", "add_verbs", "plugin_verbs"]
-
-
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+__all__ = ["Group", "HelpFormatter", "Verb", "VerbAction", "add_verbs", "plugin_verbs"]
 
 
 class Verb(NamedTuple):
@@ -26,10 +23,30 @@ class Verb(NamedTuple):
             arguments and sets the default of ``run``: the function that carries out the verb and returns the exit code.
             Empty for a verb that can't be used; the summary then says why.
         summary: a few words, in the imperative.
+        group: the first word of a verb of two words, such as ``operate`` of ``operate teleop``; empty for one word.
+        example: the words after the verb in the example that its help ends with; empty where its module has examples.
     """
 
     declaration: str
     summary: str
+    group: str = ""
+    example: str = ""
+
+
+class Group(NamedTuple):
+    """Verbs under a common first word.
+
+    Attributes:
+        verbs: the second words.
+        summary: a few words, in the imperative.
+        default: the verb that a path in the second word's place means; None allows verbs alone.
+        names: whether any other word, and none, means the default too.
+    """
+
+    verbs: dict[str, Verb]
+    summary: str
+    default: str | None = None
+    names: bool = False
 
 
 def plugin_verbs(group: str = "rlenv_robot.verbs") -> dict[str, Verb]:
@@ -58,9 +75,10 @@ def _declared(table: PluginTable, name: str) -> Verb:
 
 def add_verbs(
     parser: argparse.ArgumentParser,
-    verbs: Mapping[str, Verb],
+    verbs: Mapping[str, Verb | Group],
     default: str | None = None,
-    absent: Mapping[str, str] = _NOTHING,
+    names: bool = False,
+    former: Sequence[str] = (),
 ) -> None:
     """Give a parser its verbs. No verb's module is imported before the verb is parsed.
 
@@ -68,11 +86,20 @@ def add_verbs(
         parser: of the command, or of a verb that has verbs of its own.
         verbs: by their names, in the order of the help.
         default: the verb that a path in a verb's place means; None allows verbs alone.
-        absent: verb -> the package that brings it, for verbs of packages that are not installed. They need a default.
+        names: whether any other word means the default too, and no word at all.
+        former: verbs of the groups that may still be given without their group.
     """
-    action = parser.add_subparsers(title="verbs", metavar="VERB", required=True, action=VerbAction)
+    action = parser.add_subparsers(title="verbs", metavar="VERB", required=not names, action=VerbAction)
     assert isinstance(action, VerbAction)
-    action.declare(verbs, default, absent)
+    action.declare(verbs, default, names, former)
+    if names and default is not None:
+        parser.set_defaults(run=lambda _: _run_default(action, default))
+
+
+def _run_default(action: VerbAction, verb: str) -> int:
+    args = action.parser_of(verb).parse_args([])
+    code: int = args.run(args)
+    return code
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -96,33 +123,50 @@ class HelpFormatter(argparse.HelpFormatter):
 class VerbAction(argparse._SubParsersAction):
     """The verbs of a parser, each completed with its arguments when it is parsed."""
 
-    def declare(self, verbs: Mapping[str, Verb], default: str | None, absent: Mapping[str, str]) -> None:
-        """Give every verb its line in the help, and an empty parser; `add_verbs` has the arguments."""
-        self._verbs, self._default, self._absent = verbs, default, absent
-        self._parsers = {
-            name: self.add_parser(name, help=verb.summary, formatter_class=HelpFormatter)
-            for name, verb in verbs.items()
-        }
-        if default is not None:
-            # argparse refuses what is not among the choices before it asks this action.
-            self.choices = None  # type: ignore[assignment]
+    def declare(
+        self, verbs: Mapping[str, Verb | Group], default: str | None, names: bool, former: Sequence[str]
+    ) -> None:
+        """Give every verb its line in the help, and an empty parser; `add_verbs` explains the arguments."""
+        self._default, self._names = default, names
+        self._verbs: dict[str, Verb | Group] = dict(verbs)
+        for name, verb in verbs.items():
+            self.add_parser(name, help=verb.summary, formatter_class=HelpFormatter)
+        self._new_names: dict[str, str] = {}
+        for group, definition in verbs.items():
+            inner = definition.verbs if isinstance(definition, Group) else {}
+            for name in inner.keys() & set(former):
+                self._verbs[name], self._new_names[name] = inner[name], f"{group} {name}"
+                self.add_parser(name, prog=f"{self._prog_prefix} {group} {name}", formatter_class=HelpFormatter)
+        # argparse refuses what is not among the choices before it asks this action.
+        self.choices = None  # type: ignore[assignment]
 
     @property
-    def has_default(self) -> bool:
-        """Whether a path in a verb's place means a verb."""
-        return self._default is not None
+    def verbs(self) -> list[str]:
+        """The names of the verbs, without former names."""
+        return [name for name in self._verbs if name not in self._new_names]
 
-    def complete(self, verb: str) -> argparse.ArgumentParser:
-        """Import a verb, and return its parser with its arguments.
+    def parser_of(self, verb: str) -> argparse.ArgumentParser:
+        """Return the parser of a verb, which is imported to declare its arguments.
 
         Raises:
             ValueError: the package that declares the verb can't be imported.
         """
-        parser: argparse.ArgumentParser = self._parsers[verb]
-        if not self._verbs[verb].declaration:
-            raise ValueError(self._verbs[verb].summary)
-        module, _, function = self._verbs[verb].declaration.partition(":")
+        parser: argparse.ArgumentParser = self._name_parser_map[verb]
+        definition = self._verbs[verb]
+        if isinstance(definition, Group):
+            parser.description = f"{definition.summary[0].upper()}{definition.summary[1:]}."
+            parser.epilog = f"{parser.prog} VERB --help explains a verb, with examples."
+            if definition.default is not None:
+                word = "NAME" if definition.names else "PATH"
+                parser.epilog += f" {parser.prog} {word} is short for {parser.prog} {definition.default} {word}."
+            add_verbs(parser, definition.verbs, definition.default, definition.names)
+            return parser
+        if not definition.declaration:
+            raise ValueError(definition.summary)
+        module, _, function = definition.declaration.partition(":")
         getattr(import_module(module), function or "add")(parser)
+        if definition.example:
+            parser.epilog = f"Example:\n\n  {parser.prog} {definition.example}"
         return parser
 
     def __call__(
@@ -134,15 +178,29 @@ class VerbAction(argparse._SubParsersAction):
     ) -> None:
         """Complete the verb's parser, then let it parse what follows the verb."""
         words = [str(word) for word in values or ()]
-        if self._default is not None and words[0] not in self._verbs:
-            if words[0] in self._absent:
-                package = self._absent[words[0]]
-                raise ValueError(f"the verb {words[0]!r} is in the plug-in {package}, which is not installed here")
-            if not _is_path(words[0]):
-                parser.error(f"{words[0]!r} is neither a verb nor a path; verbs are {', '.join(self._verbs)}")
+        if words[0] not in self._verbs:
+            near = self._near(words[0])
+            if self._default is None or not (_is_path(words[0]) or (self._names and not near)):
+                what = "is neither a verb nor a path" if self._default is not None else "is no verb"
+                hint = f", did you mean {near!r}?" if near else ";"
+                parser.error(f"{words[0]!r} {what}{hint} verbs are {', '.join(self.verbs)}")
             words = [self._default, *words]
-        self.complete(words[0])
+        elif words[0] in self._new_names and sys.stderr.isatty():
+            new = self._new_names[words[0]]
+            print(f"{self._prog_prefix}: {words[0]!r} is {new!r} now; the short form goes with the next version",
+                  file=sys.stderr)  # fmt: skip
+        self.parser_of(words[0])
         super().__call__(parser, namespace, words, option_string)
+
+    def _near(self, word: str) -> str:
+        """Return the verb that a mistyped word most likely means, with its group; empty if there is none."""
+        import difflib
+
+        names = {name: self._new_names.get(name, name) for name in self._verbs}
+        for group, definition in self._verbs.items():
+            if isinstance(definition, Group):
+                names |= {name: f"{group} {name}" for name in definition.verbs if name not in names}
+        return next((names[name] for name in difflib.get_close_matches(word, names, 1, 0.7)), "")
 
 
 def _is_path(word: str) -> bool:

@@ -75,6 +75,7 @@ class PluginTable:
 
         Raises:
             KeyError: the name is unknown.
+            ModuleNotFoundError: the entry point names the extra that brings the missing module.
             ValueError: a package's object can't be imported, or two packages declare the name.
         """
         if name in self._builtin:
@@ -88,6 +89,10 @@ class PluginTable:
         try:
             loaded: object = points[0].load()
         except Exception as error:  # whatever a stranger's module raises
+            if isinstance(error, ModuleNotFoundError) and points[0].extras:
+                extra = f"{_package(points[0]).split(' ')[0]}[{','.join(points[0].extras)}]"
+                message = f"{self.kind} {name!r} needs {error.name}: pip install {extra!r}"
+                raise ModuleNotFoundError(message, name=error.name) from error
             raise ValueError(
                 f"{self.kind} {name!r} is in the package {_package(points[0])} ({points[0].value}), which can't be "
                 f"imported: {type(error).__name__}: {error}. Repair or uninstall that package"

@@ -20,7 +20,6 @@ import dataclasses
 import difflib
 import inspect
 import json
-import re
 import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -30,6 +29,7 @@ from annotated_types import Interval
 
 from hal import ProfileError
 from recorder.json_data import JsonDict
+from rlenv_robot.config.section_options import attribute_texts
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -153,7 +153,7 @@ def json_schema(kind: type) -> JsonDict:
 def describe_schema(schema: JsonDict, kind: type) -> None:
     """Put the docstring of a dataclass, and of each of its attributes, into its schema."""
     schema["description"] = (inspect.getdoc(kind) or "").partition("\n")[0]
-    texts = _attributes(kind)
+    texts = attribute_texts(kind)
     for name, part in schema["properties"].items():
         part.pop("title", None)
         if name in texts:
@@ -168,15 +168,3 @@ def _dataclasses_in(kind: object) -> Iterator[type]:
     else:
         for part in typing.get_args(kind):
             yield from _dataclasses_in(part)
-
-
-def _attributes(kind: type) -> dict[str, str]:
-    """Return the section ``Attributes:`` of a docstring: name -> text."""
-    section = (inspect.getdoc(kind) or "").partition("Attributes:\n")[2].partition("\n\n")[0]
-    texts = {}
-    for entry in re.split(r"\n(?=    \w)", "\n" + section):
-        names, _, text = entry.strip().partition(":")
-        for name in names.split(","):
-            if name.strip():
-                texts[name.strip()] = " ".join(text.split())
-    return texts

@@ -495,7 +495,8 @@ def _judged(table: Table, numbers: np.ndarray, least: float) -> list[tuple[int, 
     if not decided:
         raise SourceError(
             f"sample_pairs by person: nobody prefers one of two of the {len(numbers)} episodes"
-            f"{f' by at least {least:g}' if least else ''}; let people compare them at `rlenv-robot console --runs`"
+            f"{f' by at least {least:g}' if least else ''}; let people compare them at "
+            "`rlenv-robot operate console --runs`"
         )
     return decided
 

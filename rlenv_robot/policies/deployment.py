@@ -124,7 +124,7 @@ def check_deployment(policy: object, deployed: RobotSpec | None, accept: Collect
     if policy.robot is None:
         return [
             "note: the policy's file does not say on which robot it was trained, so gains, delays, rate and default "
-            f"pose are not compared; `rlenv-robot manifest FILE --write {deployed.name}` adds what you know"
+            f"pose are not compared; `rlenv-robot sim2real manifest FILE --write {deployed.name}` adds what you know"
         ]
     report = compare_manifests(policy.robot, deployed)
     refused = [each for each in report.refusals if each.part not in accept]

@@ -18,7 +18,6 @@ from rlenv_kit import EnvironmentContract, check_environment
 from rlenv_kit.supervisor import Deadlines
 from rlenv_robot import Environment
 from rlenv_robot.robot_env.core import RobotWorld
-from rlenv_robot.robot_env.turn_based import one_at_a_time
 from rlenv_robot.tasks.reach import Reach
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
@@ -48,7 +47,9 @@ ENVIRONMENTS: dict[str, Callable[[], AbstractContextManager[Environment]]] = {
     "so101-reach, twin": lambda: nullcontext(rlenv_robot.make("so101-reach", robot=SimRobot(so101_twin()))),
     "so101-reach, remote": _remote,
     "so101-pair-lift, messages": lambda: nullcontext(rlenv_robot.make("so101-pair-lift", message_size=3)),
-    "so101-pair-lift, one at a time": lambda: nullcontext(one_at_a_time(rlenv_robot.make("so101-pair-lift"))),
+    "so101-pair-lift, one at a time": lambda: nullcontext(
+        rlenv_robot.one_at_a_time(rlenv_robot.make("so101-pair-lift"))
+    ),
     "go 5x5": lambda: nullcontext(rlenv_robot.make("go", size=5)),
 }  # fmt: skip
 """Every registered environment, and some in other modes, on other robots or of other sizes."""

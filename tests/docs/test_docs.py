@@ -225,8 +225,8 @@ def test_command_lines_are_understood(page: Path) -> None:
 def _verb_of(parser: argparse.ArgumentParser, word: str) -> argparse.ArgumentParser | None:
     """Return the parser of a verb with its options, or None if the command has no such verb."""
     for action in parser._actions:
-        if isinstance(action, VerbAction) and word in action._parsers:
-            return action.complete(word)
+        if isinstance(action, VerbAction) and word in action._name_parser_map:
+            return action.parser_of(word)
     return None
 
 

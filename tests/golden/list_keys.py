@@ -96,7 +96,7 @@ def _walk(parser: argparse.ArgumentParser, name: str, told: dict[str, Any]) -> N
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for verb, below in action._name_parser_map.items():
-                _walk(action.complete(verb) if isinstance(action, VerbAction) else below, f"{name} {verb}", told)
+                _walk(action.parser_of(verb) if isinstance(action, VerbAction) else below, f"{name} {verb}", told)
         elif action.option_strings:
             named[", ".join(action.option_strings)] = _argument(action)
         else:

@@ -40,7 +40,7 @@ PLACES = {
     "plugins/sim2real/rlenv_sim2real/cli/excite.py": ARGUMENT,
     "plugins/kaiwu/rlenv_kaiwu/cli/kaiwu.py": ARGUMENT,
     "plugins/arms/rlenv_arms/cli/calibrate.py": ARGUMENT,
-    "rlenv_robot/cli/manifest.py": ARGUMENT,
+    "plugins/sim2real/rlenv_sim2real/cli/manifest.py": ARGUMENT,
     "rlenv_robot/cli/robot.py": ARGUMENT,
     "plugins/vision/rlenv_vision/cli.py": ARGUMENT,
     "rlenv_robot/cli/twin.py": ARGUMENT,

@@ -25,7 +25,11 @@ def documented() -> set[str]:
 
 
 def exported(module: str) -> list[str]:
-    """Return the ``__all__`` of a module, read without importing the module: some need extras."""
+    """Return the public names of a module, read without importing the module: some need extras."""
+    stub = modules()[module].with_suffix(".pyi")
+    if stub.exists():
+        imports = [node for node in tree(stub).body if isinstance(node, ast.ImportFrom)]
+        return [alias.name for node in imports for alias in node.names]
     for node in tree(modules()[module]).body:
         if isinstance(node, ast.Assign) and [getattr(target, "id", "") for target in node.targets] == ["__all__"]:
             return list(ast.literal_eval(node.value))

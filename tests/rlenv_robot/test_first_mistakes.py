@@ -91,9 +91,18 @@ def test_an_action_alone_is_refused_with_what_was_expected() -> None:
         assert "env_id" in obs["extra_info"]["error"]["message"]
 
 
-@pytest.mark.parametrize(("name", "extra"), [("to_gymnasium", "gym"), ("to_pettingzoo", "agents")])
-def test_a_name_that_needs_an_extra_names_it(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = f"rlenv_robot.adapters.{name.removeprefix('to_')}"
+@pytest.mark.parametrize(
+    ("name", "module", "extra"),
+    [
+        ("to_gymnasium", "rlenv_robot.adapters.gymnasium", "gym"),
+        ("to_pettingzoo", "rlenv_bridges.pettingzoo", "agents"),
+        ("from_gymnasium", "rlenv_bridges.from_gymnasium", "gym"),
+    ],
+)
+def test_a_name_that_needs_an_extra_names_it(
+    name: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(module.partition(".")[0], reason="the plug-in is not installed")
     monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "gymnasium", None)  # as if it were not installed
     monkeypatch.delitem(vars(rr), name, raising=False)

@@ -34,8 +34,7 @@ def _python(code: str, *paths: Path) -> subprocess.CompletedProcess[str]:
 def test_everything_that_is_promised_is_there() -> None:
     assert rlenv_robot.__all__ == sorted(rlenv_robot.__all__)
     assert len(set(rlenv_robot.__all__)) == len(rlenv_robot.__all__)
-    modules = rlenv_robot._PLUGIN_MODULES
-    missing = {name for module, names in modules.items() if not find_spec(module.partition(".")[0]) for name in names}
+    missing = {name for name, module in rlenv_robot._MODULE_OF.items() if not find_spec(module.partition(".")[0])}
     for name in rlenv_robot.__all__:
         assert name in dir(rlenv_robot)
         if name in missing:
@@ -80,3 +79,12 @@ print(sorted({name.partition(".")[0] for name in sys.modules} | {name for name i
 def test_make_stays_a_function_whatever_is_imported_first() -> None:
     done = _python("import rlenv_robot.registry, rlenv_robot.vector.env; print(callable(rlenv_robot.make))")
     assert done.stdout.strip() == "True", done.stderr
+
+
+def test_a_name_of_a_missing_plugin_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(vars(rlenv_robot), "check_robot", raising=False)
+    monkeypatch.setattr(rlenv_robot, "_plugin_names", tuple)
+    with pytest.raises(
+        ModuleNotFoundError, match=r"rlenv_robot\.check_robot is in the plug-in rlenv_kit, which is not"
+    ):
+        _ = rlenv_robot.check_robot

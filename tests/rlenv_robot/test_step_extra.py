@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import rlenv_robot as rr
 from hal import Field, IllegalAction, Spec, SpecError
 from hal.robots.so101 import SO101
+from rlenv_bridges.table_server import TableServer
 from rlenv_kit.protocol_page import protocol_document, protocol_html
 from rlenv_robot.adapters.json_schema import protocol_schema
-from rlenv_robot.adapters.table_server import TableServer
 from rlenv_robot.tables import StepExtra
 from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.tasks.task import Arrays

@@ -19,10 +19,10 @@ from hal import Field, RobotSpec, RobotState, Spec
 from real.protocol.rows import RobotStateCodec, RowCodec
 from recorder.formats.registry import writable_format
 from recorder.table.load import build
+from rlenv_bridges.from_gymnasium import from_gymnasium
+from rlenv_bridges.table_server import TableServer
 from rlenv_kit.protocol_page import protocol_document
-from rlenv_robot.adapters.from_gymnasium import from_gymnasium
 from rlenv_robot.adapters.json_schema import protocol_schema
-from rlenv_robot.adapters.table_server import TableServer
 from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.vector.env import VectorEnvironment
 from sim.batch import SimBatch

@@ -15,7 +15,7 @@ import rlenv_robot as rr
 from hal import Spec
 from hal.robots.so101 import SO101
 from real import RemoteRobot
-from rlenv_robot.robot_env.turn_based import one_at_a_time
+from rlenv_bridges.turn_based import one_at_a_time
 from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.tasks.task import Arrays

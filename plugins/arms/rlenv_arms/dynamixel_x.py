@@ -160,7 +160,7 @@ class DynamixelX(ServoFamily):
 
     def misfits(self, registers: Mapping[str, int]) -> Iterator[RegisterMisfit]:
         """Yield each setting with which the servo would not go where its goals say."""
-        wizard = "Set it with Dynamixel Wizard, or calibrate again: rlenv-robot calibrate writes it"
+        wizard = "Set it with Dynamixel Wizard, or calibrate again: rlenv-robot robot calibrate writes it"
         if registers["mode"] != EXTENDED_POSITION:
             problem = f"operating mode (11) is {registers['mode']}, wanted is {EXTENDED_POSITION}, extended position"
             yield RegisterMisfit("mode", problem, wizard)

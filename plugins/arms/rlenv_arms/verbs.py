@@ -4,5 +4,7 @@ from rlenv_robot.cli.verbs import Verb
 
 __all__ = ["calibrate", "ports"]
 
-calibrate = Verb("rlenv_arms.cli.calibrate", "relate an arm's steps to angles, in our and LeRobot's files")
-ports = Verb("rlenv_arms.cli.ports", "list serial ports, and the servos that answer there")
+calibrate = Verb(
+    "rlenv_arms.cli.calibrate", "relate an arm's steps to angles, in our and LeRobot's files", group="robot"
+)
+ports = Verb("rlenv_arms.cli.ports", "list serial ports, and the servos that answer there", group="robot")

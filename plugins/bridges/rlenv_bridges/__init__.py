@@ -1,1 +1,1 @@
-"""Exchange environments and data with d3rlpy, FMUs and tables of numbers."""
+"""Exchange environments and data with libraries of learning, FMUs, tables of numbers and other languages."""

@@ -9,7 +9,7 @@ from hal import SourceError
 from recorder.formats.runs import Run
 from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
-from rlenv_robot.adapters.columns import joined, runs_for
+from rlenv_bridges.columns import joined, runs_for
 from rlenv_robot.source import SourceData
 
 __all__ = ["to_mdp_dataset"]

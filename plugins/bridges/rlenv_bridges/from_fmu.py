@@ -11,7 +11,7 @@ from fmpy import extract, instantiate_fmu, read_model_description
 from fmpy.model_description import ScalarVariable
 
 from hal import Field, RobotError, SourceError, Spec
-from rlenv_robot.adapters.from_gymnasium import field_name
+from rlenv_bridges.from_gymnasium import field_name
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import Options, check_options
 from rlenv_robot.world import EnvDescription, TimeStep, World

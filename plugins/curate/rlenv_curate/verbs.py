@@ -4,8 +4,12 @@ from rlenv_robot.cli.verbs import Verb
 
 __all__ = ["check", "cut", "merge", "plot", "timeline"]
 
-check = Verb("rlenv_curate.cli.check", "find gaps, frozen sensors, clipped actions, ...")
+check = Verb("rlenv_curate.cli.check", "find gaps, frozen sensors, clipped actions, ...", example="runs")
 cut = Verb("rlenv_curate.cli.edit:add_cut", "copy some episodes, or a span of time, into a new run")
-merge = Verb("rlenv_curate.cli.edit:add_merge", "copy several runs into one new run")
-plot = Verb("rlenv_curate.cli.plot", "plot episodes")
-timeline = Verb("rlenv_curate.cli.timeline", "put a client's run and its controller's on one clock")
+merge = Verb(
+    "rlenv_curate.cli.edit:add_merge", "copy several runs into one new run", example="morning afternoon --to merged"
+)
+plot = Verb("rlenv_curate.cli.plot", "plot episodes", example="runs --out returns.png")
+timeline = Verb(
+    "rlenv_curate.cli.timeline", "put a client's run and its controller's on one clock", example="runs controller-runs"
+)

@@ -4,4 +4,9 @@ from rlenv_robot.cli.verbs import Verb
 
 __all__ = ["kaiwu"]
 
-kaiwu = Verb("rlenv_kaiwu.cli.kaiwu", "run, test and write projects of Tencent's Kaiwu framework")
+kaiwu = Verb(
+    "rlenv_kaiwu.cli.kaiwu",
+    "run, test and write projects of Tencent's Kaiwu framework",
+    group="dev",
+    example="new my-project",
+)

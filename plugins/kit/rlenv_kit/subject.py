@@ -234,10 +234,9 @@ def _registered(
 def _foreign(name: str, made: Any, factory: Callable[[], Any]) -> Subject:
     """Return an environment of Gymnasium or PettingZoo as ours."""
     if hasattr(made, "observation_space") and hasattr(made, "reset") and hasattr(made, "step"):
-        from rlenv_robot.adapters.from_gymnasium import from_gymnasium
-        from rlenv_robot.adapters.from_pettingzoo import from_pettingzoo
+        import rlenv_robot as rr
 
-        adapt = from_pettingzoo if hasattr(made, "possible_agents") else from_gymnasium
+        adapt = rr.from_pettingzoo if hasattr(made, "possible_agents") else rr.from_gymnasium
         made.close()
         return Subject(name, lambda: adapt(factory()))
     raise TypeError(

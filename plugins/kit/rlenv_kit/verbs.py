@@ -2,8 +2,14 @@
 
 from rlenv_robot.cli.verbs import Verb
 
-__all__ = ["certify", "check", "protocol"]
+__all__ = ["certify", "check", "new", "protocol"]
 
-check = Verb("rlenv_kit.cli.check", "test an environment against its contract")
-protocol = Verb("rlenv_kit.cli.check:add_protocol", "describe an environment")
-certify = Verb("rlenv_kit.cli.certify", "measure how a served robot stops, as a signed certificate")
+check = Verb("rlenv_kit.cli.check", "test an environment against its contract", example="so101-reach")
+protocol = Verb(
+    "rlenv_kit.cli.check:add_protocol",
+    "describe an environment",
+    group="dev",
+    example="so101-reach --out so101-reach.md",
+)
+certify = Verb("rlenv_kit.cli.certify", "measure how a served robot stops, as a signed certificate", group="robot")
+new = Verb("rlenv_kit.cli.new", "write a robot, a task, a driver or a package to begin with", group="dev")

@@ -39,7 +39,7 @@ def _seen(report: Report, clean: Callable[[], Report]) -> bool:
 
 
 def _gymnasium_report(make: Callable[[], Any]) -> Report:
-    from rlenv_robot.adapters.from_gymnasium import from_gymnasium
+    from rlenv_bridges.from_gymnasium import from_gymnasium
 
     return check_environment(lambda: from_gymnasium(make()), name="theirs")
 
@@ -197,7 +197,7 @@ def test_what_pettingzoo_sees_of_agents_at_once_is_seen(fault: str) -> None:
     pytest.importorskip("pettingzoo", reason="needs PettingZoo: the extra agents")
     from pettingzoo.test import parallel_api_test
 
-    from rlenv_robot.adapters.from_pettingzoo import from_pettingzoo
+    from rlenv_bridges.from_pettingzoo import from_pettingzoo
 
     assert _sees(lambda: parallel_api_test(AT_ONCE[fault](), 30)), "their checker sees nothing"
     assert _seen(check_environment(lambda: from_pettingzoo(AT_ONCE[fault]()), name="theirs"), _clean_report_at_once)
@@ -205,7 +205,7 @@ def test_what_pettingzoo_sees_of_agents_at_once_is_seen(fault: str) -> None:
 
 @functools.cache
 def _clean_report_at_once() -> Report:
-    from rlenv_robot.adapters.from_pettingzoo import from_pettingzoo
+    from rlenv_bridges.from_pettingzoo import from_pettingzoo
 
     return check_environment(lambda: from_pettingzoo(_sledge()()), name="theirs")
 
@@ -214,7 +214,7 @@ def test_the_sledge_is_good_for_both() -> None:
     pytest.importorskip("pettingzoo", reason="needs PettingZoo: the extra agents")
     from pettingzoo.test import parallel_api_test
 
-    from rlenv_robot.adapters.from_pettingzoo import from_pettingzoo
+    from rlenv_bridges.from_pettingzoo import from_pettingzoo
 
     assert not _sees(lambda: parallel_api_test(_sledge()(), 30))
     check_environment(lambda: from_pettingzoo(_sledge()())).raise_if_failed()
@@ -327,7 +327,7 @@ def test_what_pettingzoo_sees_of_agents_in_turn_is_seen(fault: str) -> None:
     pytest.importorskip("pettingzoo", reason="needs PettingZoo: the extra agents")
     from pettingzoo.test import api_test
 
-    from rlenv_robot.adapters.from_pettingzoo import from_pettingzoo
+    from rlenv_bridges.from_pettingzoo import from_pettingzoo
 
     assert _sees(lambda: api_test(IN_TURN[fault](), 30, verbose_progress=False)), "their checker sees nothing"
     assert _seen(check_environment(lambda: from_pettingzoo(IN_TURN[fault]()), name="theirs"), _clean_report_in_turn)
@@ -335,7 +335,7 @@ def test_what_pettingzoo_sees_of_agents_in_turn_is_seen(fault: str) -> None:
 
 @functools.cache
 def _clean_report_in_turn() -> Report:
-    from rlenv_robot.adapters.from_pettingzoo import from_pettingzoo
+    from rlenv_bridges.from_pettingzoo import from_pettingzoo
 
     return check_environment(lambda: from_pettingzoo(_nim()()), name="theirs")
 
@@ -344,7 +344,7 @@ def test_nim_is_good_for_both() -> None:
     pytest.importorskip("pettingzoo", reason="needs PettingZoo: the extra agents")
     from pettingzoo.test import api_test
 
-    from rlenv_robot.adapters.from_pettingzoo import from_pettingzoo
+    from rlenv_bridges.from_pettingzoo import from_pettingzoo
 
     assert not _sees(lambda: api_test(_nim()(), 30, verbose_progress=False))
     check_environment(lambda: from_pettingzoo(_nim()())).raise_if_failed()
@@ -352,7 +352,7 @@ def test_nim_is_good_for_both() -> None:
 
 def test_an_action_that_the_mask_forbids_is_refused() -> None:
     pytest.importorskip("pettingzoo", reason="needs PettingZoo: the extra agents")
-    from rlenv_robot.adapters.from_pettingzoo import from_pettingzoo
+    from rlenv_bridges.from_pettingzoo import from_pettingzoo
 
     masked = _after_reset(lambda env: env.infos.update(p_0={"action_mask": np.array([0, 1, 1], np.int8)}))
     with from_pettingzoo(masked()) as env:

@@ -18,7 +18,7 @@ import pytest
 import rlenv_robot
 from hal import Field, Spec
 from rlenv_kit.protocol_page import protocol_document
-from rlenv_robot.adapters.table_server import plain_json
+from rlenv_robot.adapters.json_schema import plain_json
 from rlenv_robot.cli import main as cli
 from rlenv_robot.env import Environment
 

@@ -124,7 +124,7 @@ def test_what_is_no_environment_is_named() -> None:
 @pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1", "Pendulum-v1"])
 def test_gymnasiums_own_environments_are_not_accused(name: str) -> None:
     gymnasium = pytest.importorskip("gymnasium", reason="needs Gymnasium: the extra gym")
-    from rlenv_robot.adapters.from_gymnasium import from_gymnasium
+    from rlenv_bridges.from_gymnasium import from_gymnasium
 
     check_environment(lambda: from_gymnasium(gymnasium.make(name)), name=name).raise_if_failed()
 
@@ -200,7 +200,7 @@ def test_what_gymnasiums_checker_sees_is_seen(fault: str) -> None:
 
     from gymnasium.utils.env_checker import check_env
 
-    from rlenv_robot.adapters.from_gymnasium import from_gymnasium
+    from rlenv_bridges.from_gymnasium import from_gymnasium
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -217,7 +217,7 @@ def test_the_point_is_a_good_environment_for_both() -> None:
     pytest.importorskip("gymnasium", reason="needs Gymnasium: the extra gym")
     from gymnasium.utils.env_checker import check_env
 
-    from rlenv_robot.adapters.from_gymnasium import from_gymnasium
+    from rlenv_bridges.from_gymnasium import from_gymnasium
 
     check_env(_point()(), skip_render_check=True)
     check_environment(lambda: from_gymnasium(_point()())).raise_if_failed()

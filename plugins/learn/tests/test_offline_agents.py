@@ -15,8 +15,8 @@ pytest.importorskip("tianshou", reason="tianshou is not installed")
 
 from tianshou.utils.torch_utils import policy_within_training_step  # noqa: E402
 
+from rlenv_bridges.tianshou import to_replay_buffer  # noqa: E402
 from rlenv_learn.offline_agents import METHODS, offline_agent  # noqa: E402
-from rlenv_robot.adapters.tianshou import to_replay_buffer  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 FLAT = FlattenObservation(

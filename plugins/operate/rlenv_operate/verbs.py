@@ -4,8 +4,14 @@ from rlenv_robot.cli.verbs import Verb
 
 __all__ = ["console", "latency", "teleop", "tokens", "view"]
 
-teleop = Verb("rlenv_operate.cli.teleop", "move a robot with a leader arm, a gamepad or keys, and record it")
-latency = Verb("rlenv_operate.cli.latency", "measure the time from a person's input to the robot's motion")
-view = Verb("rlenv_operate.cli.view", "show a served robot in Foxglove, Lichtblick or Rerun")
-console = Verb("rlenv_operate.cli.console", "serve the operator's page of a served robot")
-tokens = Verb("rlenv_operate.cli.console:add_tokens", "make and revoke the tokens of that page's visitors")
+teleop = Verb(
+    "rlenv_operate.cli.teleop", "move a robot with a leader arm, a gamepad or keys, and record it", group="operate"
+)
+latency = Verb(
+    "rlenv_operate.cli.latency", "measure the time from a person's input to the robot's motion", group="operate"
+)
+view = Verb("rlenv_operate.cli.view", "show a served robot in Foxglove, Lichtblick or Rerun", group="operate")
+console = Verb("rlenv_operate.cli.console", "serve the operator's page of a served robot", group="operate")
+tokens = Verb(
+    "rlenv_operate.cli.console:add_tokens", "make and revoke the tokens of that page's visitors", group="operate"
+)

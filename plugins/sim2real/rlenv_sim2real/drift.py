@@ -60,7 +60,8 @@ class Drift:
         change, allowed = math.degrees(self.offset - self.usual), math.degrees(self.allowed)
         return (
             f"drift: {self.joint} stands {change:+.1f} deg beside its own history of {self.episodes} episodes (allowed "
-            f"{allowed:.1f}); look for a slipped horn, a load, or another calibration: rlenv-robot calibrate --verify"
+            f"{allowed:.1f}); look for a slipped horn, a load, or another calibration: "
+            "rlenv-robot robot calibrate --verify"
         )
 
     def to_dict(self) -> JsonDict:

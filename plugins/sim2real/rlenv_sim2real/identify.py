@@ -356,7 +356,7 @@ def _weak(estimates: Sequence[Estimate]) -> list[str]:
         elif not estimate.resolved:
             warnings.append(
                 f"{estimate.name} can't be told from these data: between {estimate.low:.3g} and {estimate.high:.3g} "
-                f"{KINDS[estimate.kind].unit}; record more, faster and with turns (rlenv-robot excite)"
+                f"{KINDS[estimate.kind].unit}; record more, faster and with turns (rlenv-robot sim2real excite)"
             )
     return warnings
 
@@ -471,7 +471,8 @@ def profile_text(
         timing.append(f"backlash = {{{plays}}}")
     episodes = ", ".join(map(str, identification.episodes))
     parts = [
-        f"# Servos identified from {origin}, episodes {episodes}. rlenv-robot gap --model FILE says how well they fit.",
+        f"# Servos identified from {origin}, episodes {episodes}. "
+        "rlenv-robot sim2real gap --model FILE says how well they fit.",
         f'\n[robot]\nkind = "{identification.robot}"\nwhere = "sim"',
     ]
     parts += [_gains_text(sim_model, gains)] if "stiffness" in changed else []

@@ -133,7 +133,7 @@ def module_text(replayed: Replayed, figures: Figures, bounds: Bounds) -> str:
         for episode, joints in figures.items()
     )
     return (
-        '"""The simulation stays as near to a recorded run as it was. Written by `rlenv-robot regress`."""\n\n'
+        '"""The simulation stays as near to a recorded run as it was. Written by `rlenv-robot sim2real regress`."""\n\n'
         "from pathlib import Path\n\n"
         "import pytest\n\n"
         "from rlenv_sim2real.regression import Bounds, Replayed, differences, measure\n\n"

@@ -1,4 +1,4 @@
-"""``rlenv-robot camera``: serve images of a simulated robot."""
+"""``rlenv-robot robot camera``: serve images of a simulated robot."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot camera so101
-  rlenv-robot camera so101 --view wrist --watch tcp://127.0.0.1:5556
+  rlenv-robot robot camera so101
+  rlenv-robot robot camera so101 --view wrist --watch tcp://127.0.0.1:5556
 """
     words = "the robot in the image: a name such as so101 (a wrong one lists all), or a MuJoCo model (.xml)"
     parser.add_argument("robot", help=words)

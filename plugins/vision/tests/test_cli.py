@@ -1,4 +1,4 @@
-"""A virtual camera's images, and ``rlenv-robot camera``."""
+"""A virtual camera's images, and ``rlenv-robot robot camera``."""
 
 from __future__ import annotations
 

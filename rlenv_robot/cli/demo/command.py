@@ -242,18 +242,8 @@ def write_robot_profile(settings: DemoSettings, fixture: str) -> Path:
 def virtual_arm(settings: DemoSettings, name: str) -> ServingProcess:
     """Return the process of a virtual arm behind the serial port ``arm`` in the folder, not yet started."""
     port, calibration = (str(settings.folder.resolve() / file) for file in ("arm", "arm.json"))
-    words = (
-        "rlenv_robot",
-        "twin",
-        "so101",
-        "--bus",
-        "--link",
-        port,
-        "--calibration",
-        calibration,
-        "--seed",
-        str(settings.seed),
-    )
+    options = ("--link", port, "--calibration", calibration, "--seed", str(settings.seed))
+    words = ("rlenv_robot", "robot", "twin", "so101", "--bus", *options)
     return ServingProcess(words, r"^virtual so101 at (\S+):", settings.folder / f"{name}-arm.log")
 
 

@@ -69,7 +69,7 @@ def virtual_arm(seed: int = 0) -> BusArm:
     """Return the driver of a real SO-101 on a bus of virtual servos, in the bus's own time.
 
     Args:
-        seed: draws where each encoder's zero is; 0: all at 2048, as for ``rlenv-robot twin``.
+        seed: draws where each encoder's zero is; 0: all at 2048, as for ``rlenv-robot robot twin``.
     """
     zeros = [2048] * 6 if not seed else np.random.default_rng(seed).integers(0, 4096, 6).tolist()
     servos = so101_servos(zeros)

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from rlenv_robot.cli.completion import SHELLS, script
-from rlenv_robot.cli.main import VERBS, command_parser
+from rlenv_robot.cli.main import SHELLS, VERBS, command_parser, completion_script
+from rlenv_robot.cli.verbs import Group
 
 LINES = {
     "rlenv-robot da": ["data"],
     "rlenv-robot data veri": ["verify"],
     "rlenv-robot data verify --sig": ["--sign"],
     "rlenv-robot data check --units ": ["degrees", "percent"],
-    "rlenv-robot keys allow --role ": ["move", "operate", "stop", "watch"],
+    "rlenv-robot robot keys allow --role ": ["move", "operate", "stop", "watch"],
     "rlenv-robot data verify recor": ["recorded"],
 }
 
@@ -29,7 +29,7 @@ def written(shell: str, folder: Path) -> Path:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     path = folder / f"completion.{shell}"
-    path.write_text(script(command_parser(), shell))
+    path.write_text(completion_script(command_parser(), shell))
     (folder / "recorded").mkdir()
     return path
 
@@ -40,8 +40,9 @@ def answer(*command: str, folder: Path) -> str:
 
 def test_every_verb_is_in_every_script() -> None:
     for shell in SHELLS:
-        text = script(command_parser(), shell)
-        assert all(verb in text for verb in VERBS)
+        text = completion_script(command_parser(), shell)
+        assert all(verb in text for verb, entry in VERBS.items() if not isinstance(entry, Group) or entry.verbs)
+        assert all(verb in text for entry in VERBS.values() if isinstance(entry, Group) for verb in entry.verbs)
 
 
 @pytest.mark.process
@@ -50,7 +51,7 @@ def test_bash_completes(tmp_path: Path) -> None:
     for line, expected in LINES.items():
         words = line.split(" ")
         quoted = " ".join(f"'{word}'" for word in words)
-        code = f"source {path}; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _rlenv_robot; "
+        code = f"source {path}; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _shtab_rlenv_robot; "
         code += 'printf "%s\\n" "${COMPREPLY[@]}"'
         replies = answer("bash", "-c", code, folder=tmp_path).split()
         assert sorted(set(replies) - {path.name}) == expected or set(expected) <= set(replies), line

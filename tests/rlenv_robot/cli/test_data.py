@@ -87,7 +87,7 @@ def test_a_path_in_place_of_a_verb_is_shown(runs: Path, capsys: Captured) -> Non
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("shwo",), "'shwo' is neither a verb nor a path; verbs are ls, show, label"),
+        (("shwo",), "'shwo' is neither a verb nor a path, did you mean 'show'? verbs are ls, show, replay, label"),
         (("ls", "{}/nothing"), "does not exist"),
         (("ls", "{}/empty"), "holds no runs (folders with a log.mcap)"),
         (("label", "{}/a", "0"), "give --verdict"),

@@ -101,7 +101,7 @@ def test_with_real_time_the_arm_and_its_server_are_those_of_a_real_one(tmp_path:
     settings = DemoSettings(tmp_path, real_time=True)
     served = serving(settings, tmp_path / "robot.toml", tmp_path / "log").words
     assert served == ("rlenv_robot", "serve", str(tmp_path / "robot.toml"), "--address", "tcp://127.0.0.1:*")
-    assert virtual_arm(settings, "before").words[:4] == ("rlenv_robot", "twin", "so101", "--bus")
+    assert virtual_arm(settings, "before").words[:5] == ("rlenv_robot", "robot", "twin", "so101", "--bus")
     assert settings.place.endswith("in real time")
 
 

@@ -1,4 +1,4 @@
-"""``rlenv-robot keys``, and a robot reached with what it makes."""
+"""``rlenv-robot robot keys``, and a robot reached with what it makes."""
 
 import re
 

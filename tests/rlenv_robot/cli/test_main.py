@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,13 +16,27 @@ import pytest
 import rlenv_robot
 from hal.drivers.ports import PortInfo
 from plugins.kit.tests import subjects_that_end
-from rlenv_robot.cli import data, doctor
+from rlenv_robot.cli import doctor
 from rlenv_robot.cli import main as cli
 from rlenv_robot.cli.output import print_table
-from rlenv_robot.cli.verbs import plugin_verbs
+from rlenv_robot.cli.verbs import Group, Verb, plugin_verbs
 
-VERBS = {**cli.VERBS, **plugin_verbs()}
-VERB_MODULES = [verb for name, verb in {**VERBS, **data.all_verbs()}.items() if name not in ("data", "completion")]
+
+def _all_verbs() -> dict[str, Verb]:
+    """Return every verb by its words; those that are known by one word alone too are in `cli.FORMER_VERBS`."""
+    verbs: dict[str, Verb] = {}
+    for word, entry in cli.VERBS.items():
+        if isinstance(entry, Group):
+            verbs |= {f"{word} {name}": verb for name, verb in entry.verbs.items()}
+        else:
+            verbs[word] = entry
+    verbs |= {f"data {name}": verb for name, verb in plugin_verbs("rlenv_robot.data_verbs").items()}
+    return verbs | {f"{verb.group} {name}".strip(): verb for name, verb in plugin_verbs().items()}
+
+
+VERBS = _all_verbs()
+FIRST_WORDS = sorted({words.split()[0] for words in VERBS})
+VERB_MODULES = [verb for words, verb in VERBS.items() if words != "dev completion"]
 Captured = pytest.CaptureFixture[str]
 
 
@@ -53,8 +68,18 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_help_names_every_verb(capsys: Captured) -> None:
     assert _run("--help") == 0
     told = capsys.readouterr().out
-    for verb in VERBS:
-        assert f"\n    {verb} " in told
+    listed = told.partition("VERB\n")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"^    (\w+) ", listed, re.MULTILINE)) == FIRST_WORDS
+    assert len(FIRST_WORDS) <= 13
+
+
+@pytest.mark.parametrize("group", [word for word in FIRST_WORDS if word not in VERBS])
+def test_help_of_a_group_names_its_verbs(group: str, capsys: Captured) -> None:
+    assert _run(group, "--help") == 0
+    told = capsys.readouterr().out
+    for words in VERBS:
+        if words.startswith(f"{group} "):
+            assert f"\n    {words.split()[1]} " in told
 
 
 @pytest.mark.process
@@ -82,21 +107,22 @@ def test_no_verb_s_help_imports_more_than_its_arguments() -> None:
     """One process asks every verb for its help; all that they import together is the command line itself."""
     code = """
 import sys
-from rlenv_robot.cli.data import all_verbs
-from rlenv_robot.cli.main import VERBS, main
-from rlenv_robot.cli.verbs import plugin_verbs
-for words in [*([verb] for verb in {**VERBS, **plugin_verbs()}), *(["data", verb] for verb in all_verbs())]:
+from rlenv_robot.cli.main import main
+for words in sys.argv[1:]:
     before = set(sys.modules)
     try:
-        main([*words, "--help"])
+        main([*words.split(), "--help"])
     except SystemExit:
-        print(" ".join(words), *sorted(set(sys.modules) - before), file=sys.stderr)
+        print(words, *sorted(set(sys.modules) - before), file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, *VERBS], capture_output=True, text=True, timeout=60)
     heavy = {"numpy", "hal", "sim", "real", "recorder", "mujoco", "zmq", "pydantic", "mcap", "rich", "cv2"}
-    light = ("rlenv_robot.cli", "rlenv_robot.config.import_check", "rlenv_robot.config.plugins")
+    light = (
+        "rlenv_robot.cli", "rlenv_robot.config.import_check", "rlenv_robot.config.plugins",
+        "rlenv_robot.config.section_options", "rlenv_robot.config.serve_section",
+    )  # fmt: skip
     lines = done.stderr.splitlines()
-    assert len(lines) == len(VERBS) + len(data.all_verbs()), done.stderr
+    assert len(lines) == len(VERBS), done.stderr
     for line in lines:
         imported = set(line.split())
         ours = {name for name in imported if name.startswith("rlenv_robot.") and not name.startswith(light)}
@@ -106,8 +132,44 @@ for words in [*([verb] for verb in {**VERBS, **plugin_verbs()}), *(["data", verb
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself(verb: str, capsys: Captured) -> None:
+    assert _run(*verb.split(), "--help") == 0
+    told = capsys.readouterr().out
+    assert f"usage: rlenv-robot {verb}" in told
+    assert f"\n  rlenv-robot {verb}" in told, "it has an example"
+    if VERBS[verb].example:
+        cli.command_parser().parse_args([*verb.split(), *VERBS[verb].example.split()])
+
+
+@pytest.mark.parametrize("verb", cli.FORMER_VERBS)
+def test_a_verb_of_a_group_is_still_known_without_it(verb: str, capsys: Captured) -> None:
+    (words,) = [words for words in VERBS if words.endswith(f" {verb}")]
     assert _run(verb, "--help") == 0
-    assert f"usage: rlenv-robot {verb}" in capsys.readouterr().out
+    assert f"usage: rlenv-robot {words} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("sevre",), "'sevre' is no verb, did you mean 'serve'? verbs are demo, "),
+        (("telop",), "did you mean 'operate teleop'?"),
+        (("excit",), "did you mean 'sim2real excite'?"),
+        (("robot", "statsu"), "did you mean 'status'?"),
+        (("dev", "nonsense"), "'nonsense' is no verb; verbs are profile, completion, "),
+    ],
+)
+def test_a_mistyped_verb_is_told_the_nearest(words: tuple[str, ...], told: str, capsys: Captured) -> None:
+    assert _run(*words) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_robots_name_is_short_for_its_description(capsys: Captured) -> None:
+    assert _run("robot", "so101") == 0
+    described = capsys.readouterr().out
+    assert described.startswith("so101, 30 Hz:")
+    assert _run("robot", "show", "so101") == 0
+    assert capsys.readouterr().out == described
+    assert _run("robot") == 0
+    assert "so101\n" in capsys.readouterr().out
 
 
 def test_the_version(capsys: Captured) -> None:

@@ -98,8 +98,8 @@ def test_flags_go_before_the_profile(capsys, tmp_path):
     (tmp_path / "lab.toml").write_text(SETTINGS)
     for flags, told in (
         (["--loop-hz", "100"], "can't be run at 100 Hz: its physics has 240 steps a second"),
-        (["--max-command-age-s", "-1"], "max_command_age_s is -1.0, it must be above 0"),
-        (["--lower-s", "-1"], "--lower-s is -1, it must be 0 or above"),
+        (["--max-command-age-s", "-1"], "--max-command-age-s is -1.0, it must be above 0"),
+        (["--lower-s", "-1"], "--lower-s is -1.0, it must be 0 or above"),
     ):
         assert main(["serve", str(tmp_path / "lab.toml"), *flags]) != 0
         assert told in capsys.readouterr().err

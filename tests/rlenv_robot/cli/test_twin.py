@@ -1,4 +1,4 @@
-"""``rlenv-robot twin``, ``calibrate`` and ``ports``: a virtual arm as a process, and the whole chain to its physics."""
+"""``robot twin``, ``robot calibrate`` and ``robot ports``: a virtual arm as a process, and the chain to its physics."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_reading_profiles_is_what_imports_the_validator() -> None:
 def test_the_schema_in_the_docs_is_the_profiles() -> None:
     stored = json.loads(SCHEMA.read_text(encoding="utf-8"))
     current = json.loads(json.dumps(profile_schema()))
-    assert stored == current, "run: rlenv-robot profile --schema docs/profile.schema.json"
+    assert stored == current, "run: rlenv-robot dev profile --schema docs/profile.schema.json"
 
 
 def test_the_schema_knows_every_key_with_a_description() -> None:

@@ -1,4 +1,4 @@
-"""``rlenv-robot calibrate``: relate an arm's steps to angles, and read, write, convert and verify such files."""
+"""``rlenv-robot robot calibrate``: relate an arm's steps to angles, and read, write, convert and verify such files."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot calibrate arm.json --port /dev/serial/by-id/usb-1a86_USB_Single_Serial-if00
-  rlenv-robot calibrate arm.json --motor --port /dev/serial/by-id/usb-1a86_USB_Single_Serial-if00
-  rlenv-robot calibrate arm.json --from-lerobot ~/.cache/huggingface/lerobot/calibration/robots/so_follower/me.json
-  rlenv-robot calibrate arm.json --verify --port /dev/ttyACM0
-  rlenv-robot calibrate gimbal.json --arm gimbal.arm.toml --port /dev/ttyACM0
+  rlenv-robot robot calibrate arm.json --port /dev/serial/by-id/usb-1a86_USB_Single_Serial-if00
+  rlenv-robot robot calibrate arm.json --motor --port /dev/serial/by-id/usb-1a86_USB_Single_Serial-if00
+  rlenv-robot robot calibrate arm.json --from-lerobot ~/.cache/huggingface/lerobot/calibration/robots/so/me.json
+  rlenv-robot robot calibrate arm.json --verify --port /dev/ttyACM0
+  rlenv-robot robot calibrate gimbal.json --arm gimbal.arm.toml --port /dev/ttyACM0
 """
     parser.add_argument("file", help="the calibration, in our format; --report and the like read LeRobot's too")
     parser.add_argument("--arm", default="so101", metavar="ROBOT",
@@ -92,7 +92,7 @@ def _at_the_arm(args: argparse.Namespace, arm: ArmTable) -> int:
     from hal.drivers.simulated_port import open_port
 
     if not args.port:
-        raise ValueError("give --port, the arm's adapter; rlenv-robot ports lists those that there are")
+        raise ValueError("give --port, the arm's adapter; rlenv-robot robot ports lists those that there are")
     port = open_port(args.port, arm.baud if args.baud is None else args.baud)
     bus = ServoBus(port, arm.family.codec, BusSettings(latency_s=0.1))
     try:

@@ -1,4 +1,4 @@
-"""``rlenv-robot ports``: list serial ports, the servos that answer there, and the cameras."""
+"""``rlenv-robot robot ports``: list serial ports, the servos that answer there, and the cameras."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot ports
-  rlenv-robot ports /dev/serial/by-id/usb-1a86_USB_Single_Serial-if00
-  rlenv-robot ports --wiggle
-  rlenv-robot ports --pictures /tmp/cameras
+  rlenv-robot robot ports
+  rlenv-robot robot ports /dev/serial/by-id/usb-1a86_USB_Single_Serial-if00
+  rlenv-robot robot ports --wiggle
+  rlenv-robot robot ports --pictures /tmp/cameras
 """
     parser.add_argument("port", nargs="?", help="ask this port for its servos; nothing moves")
     parser.add_argument("--baud", type=int, default=1_000_000, help="bits a second (default: 1000000)")
@@ -77,7 +77,7 @@ def _identify(paths: list[str], baud: int, highest: int) -> int:
 
     wiggle = find_wiggle(paths, baud=baud, highest=highest, ready=ready)
     if wiggle is None:
-        print("no joint moved; an arm that holds itself has to be let go first: rlenv-robot calibrate does so")
+        print("no joint moved; an arm that holds itself has to be let go first: rlenv-robot robot calibrate does so")
         return 1
     joint = f", {JOINTS[wiggle.servo - 1]} of an SO-101" if wiggle.servo <= len(JOINTS) else ""
     print(f"{wiggle.port}: servo {wiggle.servo}{joint}, moved by {wiggle.degrees:.0f} degrees")

@@ -1,4 +1,4 @@
-"""``rlenv-robot calibrate`` at a virtual arm behind a serial port."""
+"""``rlenv-robot robot calibrate`` at a virtual arm behind a serial port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rlenv-robot ports``."""
+"""``rlenv-robot robot ports``."""
 
 from __future__ import annotations
 

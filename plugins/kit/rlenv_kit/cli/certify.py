@@ -1,4 +1,4 @@
-"""``rlenv-robot certify``: measure how a served robot stops, and write it as a signed certificate."""
+"""``rlenv-robot robot certify``: measure how a served robot stops, and write it as a signed certificate."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot certify tcp://127.0.0.1:5555 --trials 1000 --key lab.key --out stopping.json
+  rlenv-robot robot certify tcp://127.0.0.1:5555 --trials 1000 --key lab.key --out stopping.json
   rlenv-robot check so101-reach --robot tcp://127.0.0.1:5555 --report check.json
-  rlenv-robot certify tcp://127.0.0.1:5555 --conformance check.json --key lab.key
-  rlenv-robot certify --verify stopping.json
+  rlenv-robot robot certify tcp://127.0.0.1:5555 --conformance check.json --key lab.key
+  rlenv-robot robot certify --verify stopping.json
 """
     parser.add_argument(
         "address", nargs="?", default="tcp://127.0.0.1:5555", help="of the server (default: %(default)s)"

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from rlenv_learn.imitation.demonstrations import INTENDED
+from rlenv_learn.torch_data import TransitionDataset
 from rlenv_robot.adapters.flat import FlattenObservation
-from rlenv_robot.adapters.torch import TransitionDataset
 from rlenv_robot.source import SourceData
 
 __all__ = ["Demonstrations", "clone", "demonstrated"]

@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 from recorder.json_data import JsonDict
 from rlenv_learn.imitation.chunk_network import ChunkFields
 from rlenv_learn.imitation.demonstrations import INTENDED
-from rlenv_robot.adapters.torch import TransitionDataset
+from rlenv_learn.torch_data import TransitionDataset
 from rlenv_robot.source import SourceData
 
 _MEMORY = 0.995

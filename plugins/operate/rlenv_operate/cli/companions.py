@@ -33,7 +33,7 @@ class ConsoleCompanion:
         folder = profile.serve.record or profile.record.folder
         if folder:
             arguments += ["--acts", str(Path(folder) / "acts.jsonl")]
-        yield "console", arguments
+        yield "operate console", arguments
 
 
 class LiveViews:
@@ -48,4 +48,4 @@ class LiveViews:
         for option in ("foxglove", "rerun"):
             value = getattr(args, option)
             if value is not None:
-                yield "view", [f"--{option}", value]
+                yield "operate view", [f"--{option}", value]

@@ -1,4 +1,4 @@
-"""``rlenv-robot console`` and ``tokens``: the operator's page, and the tokens of its visitors."""
+"""``rlenv-robot operate console`` and ``tokens``: the operator's page, and the tokens of its visitors."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 Examples:
 
   rlenv-robot serve --telemetry 'tcp://127.0.0.1:*'         # in another terminal
-  rlenv-robot console
-  rlenv-robot console tcp://192.168.1.7:5555 --keys client-keys --task so101-reach --record runs
-  rlenv-robot console tcp://192.168.1.7:5555 --keys client-keys --profile robot.toml
-  rlenv-robot console --host 0.0.0.0 --name arm.lab --tokens tokens --certificate cert.pem --private-key key.pem
+  rlenv-robot operate console
+  rlenv-robot operate console tcp://192.168.1.7:5555 --keys client-keys --task so101-reach --record runs
+  rlenv-robot operate console tcp://192.168.1.7:5555 --keys client-keys --profile robot.toml
+  rlenv-robot operate console --host 0.0.0.0 --name arm.lab --tokens tokens --certificate cert.pem --private-key key.pem
 """
     parser.add_argument(
         "address", nargs="?", default="tcp://127.0.0.1:5555", help="of the robot's server (default: %(default)s)"
@@ -42,7 +42,7 @@ Examples:
     parser.add_argument(
         "--tokens",
         metavar="FOLDER",
-        help="of `rlenv-robot tokens new`; without it, one token is made and printed",
+        help="of `rlenv-robot operate tokens new`; without it, one token is made and printed",
     )
     parser.add_argument(
         "--name",
@@ -133,10 +133,10 @@ def add_tokens(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot tokens new tokens --name ann --role operate
-  rlenv-robot tokens new tokens --name guest --role watch --days 7
-  rlenv-robot tokens list tokens
-  rlenv-robot tokens revoke tokens guest
+  rlenv-robot operate tokens new tokens --name ann --role operate
+  rlenv-robot operate tokens new tokens --name guest --role watch --days 7
+  rlenv-robot operate tokens list tokens
+  rlenv-robot operate tokens revoke tokens guest
 """
     acts = parser.add_subparsers(title="acts", metavar="ACT", dest="act", required=True)
     new = acts.add_parser("new", help="make a token and print it; only its digest is kept")

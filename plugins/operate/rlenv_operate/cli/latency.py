@@ -1,4 +1,4 @@
-"""``rlenv-robot latency``: measure the time from a person's input to the goal and to the robot's motion."""
+"""``rlenv-robot operate latency``: measure the time from a person's input to the goal and to the robot's motion."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot latency leader
-  rlenv-robot latency page --robot sim --trials 300 --json
-  rlenv-robot latency keyboard --robot arm.toml
-  rlenv-robot latency gamepad --source /dev/input/event7 --robot arm.toml --trials 20
+  rlenv-robot operate latency leader
+  rlenv-robot operate latency page --robot sim --trials 300 --json
+  rlenv-robot operate latency keyboard --robot arm.toml
+  rlenv-robot operate latency gamepad --source /dev/input/event7 --robot arm.toml --trials 20
 """
     parser.add_argument("device", choices=("keyboard", "gamepad", "leader", "page"), help="the input")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""``rlenv-robot teleop``: move a served robot with a leader arm, a gamepad or keys, and record demonstrations."""
+"""``rlenv-robot operate teleop``: move a served robot with a leader arm, a gamepad or keys, and record it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot teleop --leader leader.toml --record runs
-  rlenv-robot teleop tcp://192.168.1.7:5555 --keys client-keys --leader leader.toml --task so101-reach --record runs
-  rlenv-robot teleop twin --gamepad any
-  rlenv-robot teleop                                          # keys q to u and a to j jog the joints
+  rlenv-robot operate teleop --leader leader.toml --record runs
+  rlenv-robot operate teleop tcp://192.168.1.7:5555 --keys client-keys --leader leader.toml --record runs
+  rlenv-robot operate teleop twin --gamepad any
+  rlenv-robot operate teleop                                          # keys q to u and a to j jog the joints
 
-To try it on two virtual arms, serve both with `rlenv-robot twin so101 --bus --link PATH --calibration FILE`;
+To try it on two virtual arms, serve both with `rlenv-robot robot twin so101 --bus --link PATH --calibration FILE`;
 docs/teleop.md shows their profiles.
 """
     parser.add_argument(

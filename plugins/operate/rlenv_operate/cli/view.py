@@ -1,4 +1,4 @@
-"""``rlenv-robot view``: show a served robot in Foxglove, Lichtblick or Rerun."""
+"""``rlenv-robot operate view``: show a served robot in Foxglove, Lichtblick or Rerun."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 Examples:
 
   rlenv-robot serve --foxglove                        # server and view at once, on this machine
-  rlenv-robot view --foxglove                         # beside a server that has telemetry
-  rlenv-robot view tcp://192.168.1.7:5555 --keys client-keys --foxglove
-  rlenv-robot view --foxglove 0.0.0.0:8765 --tokens tokens --certificate cert.pem --private-key key.pem
-  rerun &  rlenv-robot view --rerun                   # Rerun's viewer; needs the extra `rerun`
-  rlenv-robot view --rerun session.rrd                # into a file
+  rlenv-robot operate view --foxglove                         # beside a server that has telemetry
+  rlenv-robot operate view tcp://192.168.1.7:5555 --keys client-keys --foxglove
+  rlenv-robot operate view --foxglove 0.0.0.0:8765 --tokens tokens --certificate cert.pem --private-key key.pem
+  rerun &  rlenv-robot operate view --rerun                   # Rerun's viewer; needs the extra `rerun`
+  rlenv-robot operate view --rerun session.rrd                # into a file
 """
     parser.add_argument(
         "address", nargs="?", default="tcp://127.0.0.1:5555", help="of the robot's server (default: %(default)s)"
@@ -47,7 +47,7 @@ Examples:
     parser.add_argument(
         "--tokens",
         metavar="FOLDER",
-        help="of `rlenv-robot tokens new`, for Foxglove; without it, one token is made and printed",
+        help="of `rlenv-robot operate tokens new`, for Foxglove; without it, one token is made and printed",
     )
     parser.add_argument("--certificate", metavar="FILE", help="for TLS (PEM); needed beyond this machine")
     parser.add_argument("--private-key", metavar="FILE", help="of the certificate (PEM)")
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     from rlenv_robot.serving.robot_server import TerminationSignals
 
     if args.foxglove is None and args.rerun is None:
-        raise ValueError("name a viewer: --foxglove or --rerun (`rlenv-robot view --help` has examples)")
+        raise ValueError("name a viewer: --foxglove or --rerun (`rlenv-robot operate view --help` has examples)")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     with ExitStack() as ends:
         signals = ends.enter_context(TerminationSignals())

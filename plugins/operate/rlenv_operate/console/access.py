@@ -44,9 +44,9 @@ class Visitor:
 class Tokens:
     """The tokens of a console: a list in a folder, or one token that lives as long as the process.
 
-    The list is that of `rlenv-robot keys`, with the SHA-256 of each token in the place of a key: the folder shows no
-    token. The list is looked at for each message, so an edit, a revocation or a token's end counts at the next one. Its
-    methods may be called from any thread.
+    The list is that of `rlenv-robot robot keys`, with the SHA-256 of each token in the place of a key, so the folder
+    shows no token. The list is looked at for each message, so an edit, a revocation or a token's end counts at the next
+    one. Its methods may be called from any thread.
 
     Args:
         folder: of the list; None makes one token of the role ``operate``, which `own` has.
@@ -72,7 +72,7 @@ class Tokens:
             if not list(self._allowed):
                 raise ValueError(
                     f"no token is on the list of {folder}, so nobody could log in; make one with "
-                    f"`rlenv-robot tokens new {folder} --name NAME --role ROLE`"
+                    f"`rlenv-robot operate tokens new {folder} --name NAME --role ROLE`"
                 )
 
     def admit(self, token: str) -> Visitor | None:

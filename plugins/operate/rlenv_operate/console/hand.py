@@ -8,8 +8,8 @@ import numpy as np
 
 from hal import RobotSpec
 from hal.robots.so101 import CONVENTION, GRASP, HIGH, LOW, forward_kinematics, inverse_kinematics
+from rlenv_operate.episode import bounded_velocity
 from rlenv_robot.robot_env.intervention import ActionBlender
-from rlenv_robot.robot_env.teleoperation import bounded_velocity
 from rlenv_robot.tasks.task import Arrays
 
 __all__ = ["HAND", "HandFollower"]

@@ -23,17 +23,17 @@ from rlenv_operate.console.access import Visitor
 from rlenv_operate.console.hand import HandFollower
 from rlenv_operate.console.messages import Drive
 from rlenv_operate.console.questions import QuestionBox
-from rlenv_robot.env import Environment, Observer
-from rlenv_robot.registry import robot, task
-from rlenv_robot.robot_env.core import RobotWorld
-from rlenv_robot.robot_env.intervention import ActionBlender
-from rlenv_robot.robot_env.teleoperation import (
+from rlenv_operate.episode import (
     FREE_STEPS,
     GivenVerdict,
     bounded_velocity,
     expert_recorder,
     teleop_world,
 )
+from rlenv_robot.env import Environment, Observer
+from rlenv_robot.registry import robot, task
+from rlenv_robot.robot_env.core import RobotWorld
+from rlenv_robot.robot_env.intervention import ActionBlender
 from rlenv_robot.robot_models import robot_model_of
 from rlenv_robot.tables import ActionTable, ObservationTable, Options
 from rlenv_robot.tasks.free import Free
@@ -221,8 +221,8 @@ class Mover:
         self._holds, self._waiting = 0, False
         self.on_change: Callable[[], None] = lambda: None
         self._closing, self._look = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rlenv-robot console mover", daemon=True)
-        self._guard = threading.Thread(target=self._watch_owner, name="rlenv-robot console rights", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rlenv-robot operate console mover", daemon=True)
+        self._guard = threading.Thread(target=self._watch_owner, name="rlenv-robot operate console rights", daemon=True)
 
     # -- from the page ------------------------------------------------------------------------------------
 

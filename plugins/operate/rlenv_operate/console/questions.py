@@ -220,7 +220,7 @@ class FixtureSocket:
             raise ValueError(f"can't listen at {address}: {error}") from None
         self.address: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._asked: tuple[list[bytes], Question] | None = None
-        self._thread = threading.Thread(target=self._run, name="rlenv-robot console fixture", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rlenv-robot operate console fixture", daemon=True)
 
     def start(self) -> None:
         """Begin to answer."""

@@ -156,7 +156,7 @@ class ConsoleSettings:
         if self.tokens is None:
             raise ValueError(
                 f"the console is to listen at {self.host}, where other machines reach it: give a folder of tokens "
-                "(--tokens FOLDER; `rlenv-robot tokens new FOLDER --name NAME --role ROLE` makes one)"
+                "(--tokens FOLDER; `rlenv-robot operate tokens new FOLDER --name NAME --role ROLE` makes one)"
             )
 
     @property
@@ -224,9 +224,9 @@ class ConsoleServer:
         self._described: tuple[object, Scene | None] = (None, None)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._files = {path: _File(name, kind) for path, (name, kind) in _FILES.items()}
-        self._ordinary = ThreadPoolExecutor(16, "rlenv-robot console act")
-        self._replayer = ThreadPoolExecutor(1, "rlenv-robot console replay")
-        self._stops = ThreadPoolExecutor(8, "rlenv-robot console stop")
+        self._ordinary = ThreadPoolExecutor(16, "rlenv-robot operate console act")
+        self._replayer = ThreadPoolExecutor(1, "rlenv-robot operate console replay")
+        self._stops = ThreadPoolExecutor(8, "rlenv-robot operate console stop")
         self._strangers = Strangers()
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
@@ -237,7 +237,7 @@ class ConsoleServer:
                 proxy_headers=False, ssl_certfile=settings.certificate, ssl_keyfile=settings.private_key,
             )
         )  # fmt: skip
-        self._thread = threading.Thread(target=self._run, name="rlenv-robot console", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rlenv-robot operate console", daemon=True)
 
     @property
     def url(self) -> str:

@@ -51,7 +51,7 @@ def check_exposure(host: str, *, tls: bool, tokens: bool) -> None:
     if not tokens:
         raise ValueError(
             f"the live view is to listen at {host}, where other machines reach it: give a folder of tokens "
-            "(--tokens FOLDER; `rlenv-robot tokens new FOLDER --name NAME --role watch` makes one)"
+            "(--tokens FOLDER; `rlenv-robot operate tokens new FOLDER --name NAME --role watch` makes one)"
         )
 
 

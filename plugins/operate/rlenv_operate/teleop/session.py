@@ -13,6 +13,14 @@ import numpy as np
 
 from hal import Answer, DeadlineExceeded, Robot, RobotSpec
 from real import RemoteRobot
+from rlenv_operate.episode import (
+    FREE_STEPS,
+    GivenVerdict,
+    TeleopEpisode,
+    bounded_velocity,
+    expert_recorder,
+    teleop_world,
+)
 from rlenv_operate.teleop.gamepad import Gamepad, find_gamepads
 from rlenv_operate.teleop.leader import Leader, LeaderDriver, LeaderReader
 from rlenv_operate.teleop.terminal import KeyClutch, TeleopKeys
@@ -21,14 +29,6 @@ from rlenv_robot.env import Environment
 from rlenv_robot.registry import robot, task
 from rlenv_robot.robot_env.intervention import Operator
 from rlenv_robot.robot_env.keyboard import TAKE, Keyboard
-from rlenv_robot.robot_env.teleoperation import (
-    FREE_STEPS,
-    GivenVerdict,
-    TeleopEpisode,
-    bounded_velocity,
-    expert_recorder,
-    teleop_world,
-)
 from rlenv_robot.robot_models import find_robot_model, make_driver, robot_model_of
 from rlenv_robot.tasks.free import Free
 from rlenv_robot.tasks.task import Task

@@ -57,7 +57,7 @@ def test_a_console_beside_a_server_begins_and_ends_with_it() -> None:
         assert url is not None
         assert "#token=" in line
         with urlopen(url[0], timeout=20) as page:
-            assert b"rlenv-robot console" in page.read()
+            assert b"rlenv-robot operate console" in page.read()
         server.send_signal(signal.SIGTERM)
         assert server.wait(30) == 0
         with pytest.raises(OSError, match="refused"):

@@ -1,4 +1,4 @@
-"""``rlenv-robot teleop`` and ``latency``: a leader on a virtual bus moves a served robot, and Ctrl-C holds it."""
+"""``operate teleop`` and ``operate latency``: a leader on a virtual bus moves a served robot, and Ctrl-C holds it."""
 
 from __future__ import annotations
 

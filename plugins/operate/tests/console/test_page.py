@@ -240,7 +240,7 @@ def test_a_page_of_another_origin_reaches_nothing(browser: Any, console: Any, to
     frame = f"<iframe src='http://127.0.0.1:{console.port}/'></iframe>"
     page.set_content(frame)
     page.wait_for_timeout(500)
-    assert all("rlenv-robot console" not in frame.content() for frame in page.frames[1:])
+    assert all("rlenv-robot operate console" not in frame.content() for frame in page.frames[1:])
     page.close()
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from hal import ConnectionLost, RobotState, SpecError
 from hal.robots.so101 import SO101
+from rlenv_operate.episode import TeleopEpisode
 from rlenv_operate.teleop.leader import MAX_AGE_NS, Leader, LeaderReader
 from rlenv_robot.env import Environment
 from rlenv_robot.robot_env.core import RobotWorld
-from rlenv_robot.robot_env.teleoperation import TeleopEpisode
 from rlenv_robot.tasks.free import Free
 from tests.fakes import TWO_JOINTS, until
 

@@ -1,4 +1,4 @@
-"""``rlenv-robot excite``: record a motion from which an arm's servos can be identified."""
+"""``rlenv-robot sim2real excite``: record a motion from which an arm's servos can be identified."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
         "Design a motion of all joints at once, made of sines, within the robot's limits, clear of the robot itself "
-        "and of the table; show its bounds; and with --robot carry it out and record it, for rlenv-robot identify."
+        "and of the table; show its bounds; and with --robot carry it out and record it, for `sim2real identify`."
     )
     parser.epilog = """
 The motion is checked for the goals, by the simulation model of the robot. It knows nothing else that stands around the
@@ -29,9 +29,9 @@ arm. Keep a hand on the stop.
 
 Examples:
 
-  rlenv-robot excite so101
-  rlenv-robot excite so101 --robot twin --record runs
-  rlenv-robot excite so101 --robot tcp://10.0.0.7:5555 --keys keys --record runs --speed 0.3
+  rlenv-robot sim2real excite so101
+  rlenv-robot sim2real excite so101 --robot twin --record runs
+  rlenv-robot sim2real excite so101 --robot tcp://10.0.0.7:5555 --keys keys --record runs --speed 0.3
 """
     parser.add_argument("name", help="the robot model, such as so101")
     parser.add_argument("--robot", help="sim, twin (in real time), a server's address, or module:factory of a driver; "

@@ -1,4 +1,4 @@
-"""``rlenv-robot gap``: measure how far a simulation is from a recorded arm."""
+"""``rlenv-robot sim2real gap``: measure how far a simulation is from a recorded arm."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot gap runs/2026-11-21-0001
-  rlenv-robot gap so101-pick-place --units percent --frames 0:40-344 --plot gap.png
-  rlenv-robot gap runs --model identified.toml --json
+  rlenv-robot sim2real gap runs/2026-11-21-0001
+  rlenv-robot sim2real gap so101-pick-place --units percent --frames 0:40-344 --plot gap.png
+  rlenv-robot sim2real gap runs --model identified.toml --json
 
 Exit code 0: measured. 1: a joint has drifted from the arm's own history, the gaps kept beside the other runs in the
 folder. 2: the data can't be read.

@@ -1,4 +1,4 @@
-"""``rlenv-robot identify``: fit the servos of a simulated arm to recordings of a real one."""
+"""``rlenv-robot sim2real identify``: fit the servos of a simulated arm to recordings of a real one."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot identify runs/excite --output arm.toml
-  rlenv-robot identify so101-pick-place --units percent --fit 0 --judge 1 --frames 0:40-344 --leave-out gripper
-  rlenv-robot identify so101-pick-place --units percent --fit 0 --judge 1 --leave-out gripper --friction auto
-  rlenv-robot identify runs/excite runs/today --kinds stiffness,damping,friction,offset,armature,delay,payload
+  rlenv-robot sim2real identify runs/excite --output arm.toml
+  rlenv-robot sim2real identify so101-pick-place --units percent --fit 0 --judge 1 --frames 0:40-344 --leave-out gripper
+  rlenv-robot sim2real identify so101-pick-place --units percent --fit 0 --judge 1 --leave-out gripper --friction auto
+  rlenv-robot sim2real identify runs/excite runs/today --kinds stiffness,damping,friction,offset,armature,delay,payload
 
 Exit code 0: fitted. 1: on the episodes that judge, the fit is no better than the nominal simulation. 2: the data can't
 be read. Look at the warnings: what the data can't tell is not in the profile's figures either.

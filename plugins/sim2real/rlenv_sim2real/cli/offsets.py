@@ -1,4 +1,4 @@
-"""``rlenv-robot offsets``: find constant offsets between goals and measurements, or between two arms."""
+"""``rlenv-robot sim2real offsets``: find constant offsets between goals and measurements, or between two arms."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Find joints that stand constantly beside what they follow: a measurement beside its goal, or a follower arm "
         "beside its leader. Lag, friction and, with a model of the arm, gravity's sag are taken out first. An offset "
         "that goals and measurements share, as after a wrong calibration, is in no log: compare the arm itself "
-        "(rlenv-robot calibrate --verify)."
+        "(rlenv-robot robot calibrate --verify)."
     )
     parser.epilog = """
 Examples:
 
-  rlenv-robot offsets runs/2026-11-21-0001
-  rlenv-robot offsets so101-pick-place --units percent
-  rlenv-robot offsets my-set --pair observation_leader observation_follower --limit 3
+  rlenv-robot sim2real offsets runs/2026-11-21-0001
+  rlenv-robot sim2real offsets so101-pick-place --units percent
+  rlenv-robot sim2real offsets my-set --pair observation_leader observation_follower --limit 3
 
 Exit code 0: no alarm. 1: an offset is certainly beyond the limit. 2: the data can't be read.
 """
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         _print(offsets if args.all else alarms)
         print(f"{len(alarms)} of {len(offsets)} offsets are beyond their limit")
         if alarms:
-            print("compare the two calibrations, and the arm with its own: rlenv-robot calibrate --verify")
+            print("compare the two calibrations, and the arm with its own: rlenv-robot robot calibrate --verify")
     return 1 if alarms else 0
 
 

@@ -1,4 +1,4 @@
-"""``rlenv-robot regress``: write a test that keeps a simulation as near to a recorded run as it is."""
+"""``rlenv-robot sim2real regress``: write a test that keeps a simulation as near to a recorded run as it is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot regress runs/2026-11-21_03-24-37 --model arm.toml
+  rlenv-robot sim2real regress runs/2026-11-21_03-24-37 --model arm.toml
   pytest test_2026_11_21_03_24_37.py
 
 The module reads the run at its present place, relative to the module.

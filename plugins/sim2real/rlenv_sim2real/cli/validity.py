@@ -1,4 +1,4 @@
-"""``rlenv-robot validity``: judge whether scores in simulation tell how policies do on the robot."""
+"""``rlenv-robot sim2real validity``: judge whether scores in simulation tell how policies do on the robot."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot validity so101-reach early.npz late.npz best.onnx --robot twin
-  rlenv-robot validity so101-reach *.npz --robot tcp://127.0.0.1:5555 --episodes 10 --score return
-  rlenv-robot validity --scores scores.json
+  rlenv-robot sim2real validity so101-reach early.npz late.npz best.onnx --robot twin
+  rlenv-robot sim2real validity so101-reach *.npz --robot tcp://127.0.0.1:5555 --episodes 10 --score return
+  rlenv-robot sim2real validity --scores scores.json
 
 scores.json: {"early": {"simulated": [0, 1, 0], "real": [0, 0, 1]}, "late": {...}}, one number for each episode, or one
 number for all of them.

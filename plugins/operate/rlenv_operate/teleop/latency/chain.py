@@ -1,4 +1,4 @@
-"""The way from a device to a served robot, with stamps at the driver: `rlenv-robot latency` measures along it."""
+"""The way from a device to a served robot, with stamps at the driver: measured by `rlenv-robot operate latency`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hal.drivers.bus import Port
 from hal.drivers.sts3215 import TABLE
 from hal.wrapper import RobotWrapper
 from real import Server
+from rlenv_operate.episode import TeleopEpisode
 from rlenv_operate.teleop.latency.trials import TrialWatch
 from rlenv_robot.env import Environment
 from rlenv_robot.registry import robot
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_env.intervention import Operator
-from rlenv_robot.robot_env.teleoperation import TeleopEpisode
 from rlenv_robot.tasks.free import Free
 
 __all__ = ["Client", "EpisodeClient", "ServedChain", "StampedDriver", "StampedPort", "pose_of"]
@@ -171,7 +171,9 @@ class EpisodeClient:
         episode = TeleopEpisode(env, moved.spec, self._device, self._velocity)
         episode.begin()
         self._engage()
-        self._thread = threading.Thread(target=self._run, args=(episode,), name="rlenv-robot latency", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(episode,), name="rlenv-robot operate latency", daemon=True
+        )
         self._thread.start()
 
     def _run(self, episode: TeleopEpisode) -> None:

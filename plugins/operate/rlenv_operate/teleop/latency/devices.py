@@ -90,7 +90,7 @@ def measure_latency(settings: LatencySettings, say: Callable[[str], None] = lamb
     """Serve a robot, move it with a device, and return the times from input to goal and to motion.
 
     Robot, server, client and device run in this process; a leader, a gamepad and a keyboard reach the robot as in
-    ``rlenv-robot teleop``, the page as in ``rlenv-robot console``.
+    ``rlenv-robot operate teleop``, the page as in ``rlenv-robot operate console``.
 
     Args:
         settings: all of them.
@@ -159,7 +159,7 @@ def _on_bus(path: Path, options: JsonDict) -> StampedDriver:
 
 
 class _VirtualArm:
-    """A virtual SO-101 on a pseudo-terminal, in a process of its own (``rlenv-robot twin``): its physics delay nothing.
+    """A virtual SO-101 on a pseudo-terminal, in a process of its own (``rlenv-robot robot twin``), without delay.
 
     Args:
         folder: for the terminal's name.
@@ -170,7 +170,7 @@ class _VirtualArm:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "arm"
-        command = [sys.executable, "-m", "rlenv_robot", "twin", "so101", "--bus", "--link", str(self.path)]
+        command = [sys.executable, "-m", "rlenv_robot", "robot", "twin", "so101", "--bus", "--link", str(self.path)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if not self._said():
             raise RobotError("the virtual arm did not start")
@@ -390,7 +390,7 @@ class _Page(_Stamped):
         if not message["ok"]:
             raise RobotError(message["text"])
         self._send = lambda: web.send(json.dumps({"t": "drive", "engaged": True, "axes": [self._axis]}))
-        thread = threading.Thread(target=self._run, name="rlenv-robot latency page", daemon=True)
+        thread = threading.Thread(target=self._run, name="rlenv-robot operate latency page", daemon=True)
         thread.start()
         self._ends.callback(thread.join)
         self._ends.callback(self._over.set)

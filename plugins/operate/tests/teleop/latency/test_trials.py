@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal import RobotState
+from rlenv_operate.episode import TeleopEpisode
 from rlenv_operate.teleop.latency.chain import StampedDriver, pose_of
 from rlenv_operate.teleop.latency.trials import Trial, TrialWatch, measure, summarise
 from rlenv_robot.env import Environment
 from rlenv_robot.robot_env.core import RobotWorld
-from rlenv_robot.robot_env.teleoperation import TeleopEpisode
 from rlenv_robot.robot_models import RobotModel
 from rlenv_robot.tasks.free import Free
 from rlenv_robot.tasks.task import Arrays

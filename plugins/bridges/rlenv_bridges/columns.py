@@ -12,12 +12,7 @@ from recorder.formats.runs import Run, flat, runs_of, single_reward
 from recorder.table.table import Table
 from rlenv_robot.source import SourceData
 
-__all__ = ["joined", "runs_for", "table_in"]
-
-
-def table_in(source: SourceData | Table) -> Table:
-    """Return the table of recorded data, or the table itself."""
-    return source.table if isinstance(source, SourceData) else source
+__all__ = ["joined", "runs_for"]
 
 
 def runs_for(source: SourceData | Table, what: str) -> tuple[Table, list[Run]]:
@@ -26,7 +21,7 @@ def runs_for(source: SourceData | Table, what: str) -> tuple[Table, list[Run]]:
     Raises:
         SourceError: there is no step, several agents are rewarded one by one, or a reward is NaN or infinite.
     """
-    table = table_in(source)
+    table = source.table if isinstance(source, SourceData) else source
     single_reward(table, what)
     runs, _ = runs_of(table)
     if not runs:

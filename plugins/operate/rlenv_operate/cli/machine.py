@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
-from typing import NamedTuple
 
-__all__ = ["Finding", "System", "examine_machine"]
+from rlenv_robot.cli.doctor import Finding
+
+__all__ = ["System", "examine_machine"]
 
 _CAP_IPC_LOCK, _CAP_SYS_NICE = 14, 23
 """Bits of ``CapEff`` in ``/proc/self/status`` (linux/capability.h)."""
@@ -31,22 +32,6 @@ _DISK_BYTES, _SHARED_BYTES = 2 << 30, 64 << 20
 _DDS_BUFFER_BYTES = 2 << 20
 _DDS_DOMAINS = 232
 """Highest number of a DDS domain whose ports exist (DDSI-RTPS 2.5, 9.6.2)."""
-
-
-class Finding(NamedTuple):
-    """The result of one examination.
-
-    Attributes:
-        subject: what was examined.
-        ok: False if something that is needed is missing, None if it is optional.
-        state: a version, or what is wrong.
-        advice: what to do; empty if there is nothing to do.
-    """
-
-    subject: str
-    ok: bool | None
-    state: str
-    advice: str = ""
 
 
 def _clock_state() -> int | None:
@@ -271,7 +256,7 @@ def _keys(folder: Path) -> Iterator[Finding]:
     now_s = time.time()
     ended = [entry.name for entry in entries if entry.expired(now_s) is not None]
     if ended:
-        advice = f"rlenv-robot keys allow {folder} KEY --role ROLE --name {ended[0]}"
+        advice = f"rlenv-robot robot keys allow {folder} KEY --role ROLE --name {ended[0]}"
         yield Finding("keys", None, f"the rights of {', '.join(ended)} have ended", advice)
     else:
         yield Finding("keys", True, f"{folder}, {len(entries)} clients allowed")

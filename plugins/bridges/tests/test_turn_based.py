@@ -14,12 +14,12 @@ from recorder.figures.plot import pick_lines
 from recorder.frame_layout import FrameLayout
 from recorder.read.reader import LogReader
 from recorder.table.load import load_runs
+from rlenv_bridges.turn_based import OneAtATime, one_at_a_time
 from rlenv_curate.checks.table import check_table
 from rlenv_kit import check_environment
 from rlenv_robot.cli.main import main
 from rlenv_robot.env import Environment
 from rlenv_robot.registry import task
-from rlenv_robot.robot_env.turn_based import OneAtATime, one_at_a_time
 from rlenv_robot.tasks.agents import Agent, messages, observed_fields
 from rlenv_robot.world import EnvDescription, TimeStep
 

@@ -1,4 +1,4 @@
-"""``rlenv-robot new`` writes skeletons that pass their own tests and equal the pages' examples."""
+"""``rlenv-robot dev new`` writes skeletons that pass their own tests and equal the pages' examples."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rlenv_kit.cli.new import SKELETONS, write
 from rlenv_robot.cli.main import main
-from rlenv_robot.cli.new import SKELETONS, write
 
 ROOT = Path(__file__).resolve().parents[3]
 

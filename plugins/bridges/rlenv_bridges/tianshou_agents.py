@@ -10,8 +10,8 @@ from gymnasium import spaces
 from pettingzoo.utils.wrappers import BaseWrapper
 from tianshou.env import PettingZooEnv
 
+from rlenv_bridges.pettingzoo import to_pettingzoo_aec
 from rlenv_robot.adapters.gymnasium import FieldSpace
-from rlenv_robot.adapters.pettingzoo import to_pettingzoo_aec
 from rlenv_robot.env import Environment
 
 __all__ = ["VectorAgents", "to_tianshou_agents"]
@@ -23,7 +23,7 @@ class VectorAgents(BaseWrapper[str, object, object]):
     An observation is every field of the agent's own, in C order, divided by half its range where both sides are finite.
     An action of several fields is one vector in [-1, 1]; a whole number stays one, and the rules' ``action_mask`` comes
     with the observation, as Tianshou's manager wants it. It wraps an environment that
-    `rlenv_robot.adapters.pettingzoo.to_pettingzoo_aec` returned.
+    `rlenv_bridges.pettingzoo.to_pettingzoo_aec` returned.
     """
 
     def observation_space(self, agent: str) -> spaces.Space:

@@ -19,14 +19,14 @@ with warnings.catch_warnings():
     tianshou = pytest.importorskip("tianshou", reason="tianshou is not installed")
     from tianshou.data import Collector, VectorReplayBuffer
 
-    from rlenv_robot.adapters.tianshou import TianshouVectorEnv, to_tianshou
+    from rlenv_bridges.tianshou import TianshouVectorEnv, to_tianshou
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 NUM = 4
 
 
 def buffer_of(table: Table, **options: Any) -> Any:
-    from rlenv_robot.adapters.tianshou import to_replay_buffer
+    from rlenv_bridges.tianshou import to_replay_buffer
 
     return to_replay_buffer(table, **options)
 

@@ -1,4 +1,4 @@
-"""``rlenv-robot manifest``: show, write and compare the robot that a policy was trained on."""
+"""``rlenv-robot sim2real manifest``: show, write and compare the robot that a policy was trained on."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot manifest reach.npz
-  rlenv-robot manifest reach.npz --robot tcp://10.0.0.7:5555 --keys my-keys
-  rlenv-robot manifest old.npz --write so101 --profile trained_with.toml
+  rlenv-robot sim2real manifest reach.npz
+  rlenv-robot sim2real manifest reach.npz --robot tcp://10.0.0.7:5555 --keys my-keys
+  rlenv-robot sim2real manifest old.npz --write so101 --profile trained_with.toml
 
 Exit code 0: shown, written, or nothing refuses. 1: `rlenv-robot run` would refuse the policy on this robot.
 """
@@ -56,8 +56,9 @@ def run(args: argparse.Namespace) -> int:
     trained = policy.robot if isinstance(policy, TrainedPolicy) else None
     if trained is None:
         raise RobotError(
-            f"{args.policy}: has no manifest; `rlenv-robot manifest {args.policy} --write ROBOT --profile FILE` adds "
-            "that of the simulation it was trained in"
+            f"{args.policy}: has no manifest; "
+            f"`rlenv-robot sim2real manifest {args.policy} --write ROBOT --profile FILE` adds that "
+            "of the simulation it was trained in"
         )
     if args.robot is None:
         _show(trained, args.json)

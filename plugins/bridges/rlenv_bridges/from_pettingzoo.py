@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from hal import IllegalAction, Spec, Violation
 from recorder.frame_layout import FrameLayout
-from rlenv_robot.adapters.from_gymnasium import (
+from rlenv_bridges.from_gymnasium import (
     Foreign,
     ForeignWorld,
     SpaceFields,

@@ -15,7 +15,8 @@ import pytest
 import zmq
 
 import rlenv_robot as rr
-from rlenv_robot.adapters.table_server import LARGEST_REQUEST, TableServer, plain_json
+from rlenv_bridges.table_server import LARGEST_REQUEST, TableServer
+from rlenv_robot.adapters.json_schema import plain_json
 from tests.real.test_other_language import MISSING
 
 pytestmark = pytest.mark.requirement("R4.1", "R4.2", "R2")

@@ -1,6 +1,6 @@
 """Serve an environment's tables as JSON over a process border, so that an agent in another language can act (R4.1).
 
-The messages are on the environment's protocol page (``rlenv-robot protocol NAME``), and as JSON Schema on it
+The messages are on the environment's protocol page (``rlenv-robot dev protocol NAME``), and as JSON Schema on it
 (``--format json``).
 """
 
@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import zmq
 
 from hal.field import JsonDict
-from rlenv_robot.adapters.json_schema import protocol_schema
+from rlenv_robot.adapters.json_schema import plain_json, protocol_schema
 from rlenv_robot.env import Environment
 
-__all__ = ["CALLS", "LARGEST_REQUEST", "TableServer", "plain_json"]
+__all__ = ["CALLS", "LARGEST_REQUEST", "TableServer"]
 
 LARGEST_REQUEST = 1 << 20
 """Largest request in bytes; a longer one ends its connection before it takes memory."""
@@ -120,21 +118,3 @@ def _read(request: bytes) -> Mapping[str, Any]:
         if key != "call" and key not in allowed:
             raise ValueError(f"{key!r} is unknown, {plain['call']} takes {', '.join(allowed) or 'nothing'}")
     return plain
-
-
-def plain_json(value: Any) -> Any:
-    """Return a table as JSON can hold it.
-
-    Arrays become nested lists, numbers that are not finite become None, and what JSON can't hold (images, objects) is
-    left out.
-    """
-    if isinstance(value, np.ndarray | np.generic):
-        return plain_json(value.tolist()) if value.dtype.kind in "biufU" else None
-    if isinstance(value, Mapping):
-        items = {str(key): plain_json(item) for key, item in value.items()}
-        return {key: item for key, item in items.items() if item is not None or value.get(key) is None}
-    if isinstance(value, list | tuple):
-        return [plain_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, str | int | float | None) else None

@@ -20,7 +20,7 @@ from rlenv_robot.source import SourceData, open_source
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from rlenv_robot.adapters.torch import Normalizer, TransitionDataset, make_loader  # noqa: E402
+from rlenv_learn.torch_data import Normalizer, TransitionDataset, make_loader  # noqa: E402
 
 
 def test_every_transition_value_by_value(table: Table) -> None:
@@ -128,7 +128,7 @@ def test_a_pickled_dataset_opens_its_data_again(filmed: Path) -> None:
 WORKERS = """
 import sys
 import torch
-from rlenv_robot.adapters.torch import make_loader
+from rlenv_learn.torch_data import make_loader
 from rlenv_robot.source import open_source
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ class JointEnv(ParallelEnv[str, dict[str, np.ndarray], object]):
 class TurnsEnv(AECEnv[str, dict[str, np.ndarray], object]):
     """Agents act in turn: PettingZoo's AEC interface.
 
-    For a `rlenv_robot.world.TurnBasedWorld`: Go, and `rlenv_robot.robot_env.turn_based.OneAtATime`. Where the world
+    For a `rlenv_robot.world.TurnBasedWorld`: Go, and `rlenv_bridges.turn_based.OneAtATime`. Where the world
     knows which moves its rules allow (``legal``), the ``info`` of the agent whose turn it is has an ``action_mask``.
     An illegal action is answered as the standard says: it is the same agent's turn again, and ``info["error"]`` says
     why.
@@ -280,7 +280,7 @@ def to_pettingzoo_aec(env: Environment, *, normalise: bool = True, render_mode: 
     """Adapt an environment to PettingZoo's turn-based (AEC) interface.
 
     Players in turn get a `TurnsEnv`; agents that act at once get PettingZoo's own conversion of a `JointEnv`, which
-    collects the actions of all, as `rlenv_robot.robot_env.turn_based.OneAtATime` does.
+    collects the actions of all, as `rlenv_bridges.turn_based.OneAtATime` does.
     """
     if isinstance(env.world, TurnBasedWorld):
         return TurnsEnv(env, normalise, render_mode)

@@ -17,8 +17,8 @@ from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, see
 from pettingzoo.utils.conversions import turn_based_aec_to_parallel
 
 import rlenv_robot as rr
-from rlenv_robot.adapters.pettingzoo import JointEnv, TurnsEnv, to_pettingzoo, to_pettingzoo_aec
-from rlenv_robot.robot_env.turn_based import one_at_a_time
+from rlenv_bridges.pettingzoo import JointEnv, TurnsEnv, to_pettingzoo, to_pettingzoo_aec
+from rlenv_bridges.turn_based import one_at_a_time
 
 pytestmark = [
     pytest.mark.requirement("R6.3"),

@@ -36,7 +36,7 @@ with warnings.catch_warnings():
     from tianshou.utils.torch_utils import policy_within_training_step
     from torch.distributions import Independent, Normal
 
-    from rlenv_robot.adapters.tianshou import to_replay_buffer, to_tianshou
+    from rlenv_bridges.tianshou import to_replay_buffer, to_tianshou
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 OPTIM = AdamOptimizerFactory(lr=1e-3)
@@ -161,7 +161,7 @@ def _dqn(observed: int, actions: Any) -> Any:
 
 def test_the_policy_manager_plays_go_with_two_policies_and_a_mask() -> None:
     pytest.importorskip("pettingzoo")
-    from rlenv_robot.adapters.tianshou_agents import to_tianshou_agents
+    from rlenv_bridges.tianshou_agents import to_tianshou_agents
 
     torch.manual_seed(0)
     env = to_tianshou_agents(rr.make("go", size=5))
@@ -188,7 +188,7 @@ def test_the_policy_manager_plays_go_with_two_policies_and_a_mask() -> None:
 
 def test_the_policy_manager_moves_both_arms() -> None:
     pytest.importorskip("pettingzoo")
-    from rlenv_robot.adapters.tianshou_agents import to_tianshou_agents
+    from rlenv_bridges.tianshou_agents import to_tianshou_agents
 
     env = to_tianshou_agents(rr.make("so101-pair-lift"))
     obs, _ = env.reset(seed=0)

@@ -1,4 +1,4 @@
-"""``rlenv-robot new``: write a robot, a task, a driver or a whole package to begin with."""
+"""``rlenv-robot dev new``: write a robot, a task, a driver or a whole package to begin with."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot new project soft-gripper
-  rlenv-robot new task stack-cups --out lab
-  rlenv-robot new driver lab-arm
+  rlenv-robot dev new project soft-gripper
+  rlenv-robot dev new task stack-cups --out lab
+  rlenv-robot dev new driver lab-arm
 """
     parser.add_argument("kind", choices=SKELETONS)
     parser.add_argument("name", help="in lower case, such as soft-gripper; its module is soft_gripper")

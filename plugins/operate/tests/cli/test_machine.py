@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from real.protocol import keys
-from rlenv_robot.cli.machine import Finding, System, examine_machine
+from rlenv_operate.cli.machine import System, examine_machine
+from rlenv_robot.cli.doctor import Finding
 
 ROOT_CAPABILITIES = "CapEff:\t000001ffffffffff\n"
 

@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from recorder.json_data import JsonDict
 from recorder.table.table import Table
-from rlenv_robot.adapters.columns import table_in
 from rlenv_robot.data.options import FILTERS
 from rlenv_robot.data.sampling import Shuffle
 from rlenv_robot.source import SourceData, open_source
@@ -55,8 +54,8 @@ class TransitionDataset(Dataset["Tensors"]):
     """
 
     def __init__(self, source: SourceData | Table, options: Options | None = None) -> None:
-        table = table_in(source)
-        self._source = source if isinstance(source, SourceData) else SourceData(table)
+        self._source = source if isinstance(source, SourceData) else SourceData(source)
+        table = self._source.table
         self._options = None if options is None else dict(options)
         filters, self._wider = _divided(self._options or {})
         self._positions = self._source.positions(filters) if filters else None

@@ -11,7 +11,7 @@ from tianshou.env import BaseVectorEnv
 from recorder.formats.runs import Run
 from recorder.frame_layout import FrameLayout
 from recorder.table.table import Table
-from rlenv_robot.adapters.columns import joined, runs_for
+from rlenv_bridges.columns import joined, runs_for
 from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.adapters.gymnasium import GymnasiumVectorEnv, OutOfRange
 from rlenv_robot.source import SourceData
