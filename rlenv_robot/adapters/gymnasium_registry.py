@@ -13,6 +13,7 @@ from contextlib import suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from itertools import chain
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -84,10 +85,12 @@ def register_envs() -> None:
 
     Tasks that are registered later follow by themselves. Calling it again is allowed. Tasks of several agents are left
     to `rlenv_robot.to_pettingzoo`, which Gymnasium's interface can't express: making one of them raises an error that
-    says so.
+    says so. Tasks of plug-ins that are not installed are registered too: making one raises an error that names the
+    plug-in.
     """
     from gymnasium.envs import registration
 
+    from rlenv_robot.config.plugin_names import PLUGINS, missing_plugins
     from rlenv_robot.registry import environment_names, on_register
 
     def add(name: str) -> None:
@@ -100,7 +103,8 @@ def register_envs() -> None:
                 kwargs={"name": name},
             )
 
-    for name in environment_names():
+    missing = (PLUGINS[package].get("rlenv_robot.tasks", ()) for package in missing_plugins())
+    for name in [*environment_names(), *chain.from_iterable(missing)]:
         add(name)
     on_register(add, key=_HERE)
 

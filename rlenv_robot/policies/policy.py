@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 import numpy as np
 
 from hal import RobotError, Spec, SpecMismatch
+from hal.errors import missing_plugin
 from rlenv_robot.config.plugins import PluginTable
 
 if TYPE_CHECKING:
@@ -115,9 +116,8 @@ def load_policy(path: str | Path) -> SavedPolicy:
     ``suffix = "module:function"``. Such a function takes the path and returns a `SavedPolicy`.
 
     Raises:
-        RobotError: the file is missing or not a policy, its suffix is unknown, or LeRobot or the plug-in for its
-        policies
-            is not installed.
+        RobotError: the file is missing or not a policy, its suffix is unknown, or LeRobot or the plug-in
+            for its policies is not installed.
         ValueError: the package that loads such files can't be imported.
     """
     suffix = Path(path).suffix.removeprefix(".")
@@ -126,10 +126,7 @@ def load_policy(path: str | Path) -> SavedPolicy:
     elif Path(path).is_dir():
         kind = "folder"
         if kind not in _LOADERS:
-            raise RobotError(
-                f"{path}: folders that LeRobot saved are loaded by the plug-in {_FOLDER_PLUGIN}, which is not "
-                "installed here"
-            )
+            raise RobotError(f"{path}: folders that LeRobot saved are loaded by {missing_plugin(_FOLDER_PLUGIN)}")
     else:
         known = ", ".join(f".{name}" for name in _LOADERS.names() if name != "folder")
         raise RobotError(f"{path}: a policy is a file that ends in {known}, or a folder that LeRobot saved")

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from hal.errors import missing_plugin
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hal", "sim", "real", "recorder", "rlenv_robot")
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "conftest.py", "docs", "launch", "benchmarks", "tests")
@@ -59,14 +61,13 @@ def test_the_command_has_the_core_s_verbs_and_names_the_plug_in_of_another(core:
     assert "\n    check " not in told
     absent = (
         (["check"], "rlenv_kit"), (["console"], "rlenv_operate"), (["gap"], "rlenv_sim2real"),
+        (["operate"], "rlenv_operate"), (["sim2real"], "rlenv_sim2real"),
         (["data", "check"], "rlenv_curate"), (["data", "units"], "rlenv_formats"),
     )  # fmt: skip
     for words, plugin in absent:
         verb, done = words[-1], core("-m", "rlenv_robot", *words)
         assert done.returncode == 2
-        assert done.stderr.strip() == (
-            f"rlenv-robot: the verb {verb!r} is in the plug-in {plugin}, which is not installed here"
-        )
+        assert done.stderr.strip() == f"rlenv-robot: the verb {verb!r} is in {missing_plugin(plugin)}"
 
 
 def test_names_of_plug_ins_are_not_offered(core: Callable) -> None:
@@ -84,8 +85,8 @@ except rr.RobotError as error:
 """
     done = core("-c", code)
     assert done.stdout.splitlines() == [
-        "rlenv_robot.check_environment is in the plug-in rlenv_kit, which is not installed here",
-        ".: folders that LeRobot saved are loaded by the plug-in rlenv_learn, which is not installed here",
+        f"rlenv_robot.check_environment is in {missing_plugin('rlenv_kit')}",
+        f".: folders that LeRobot saved are loaded by {missing_plugin('rlenv_learn')}",
     ], done.stderr
 
 
