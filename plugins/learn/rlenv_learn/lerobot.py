@@ -62,7 +62,7 @@ class LeRobotPolicy:
         self.reset()
 
     def check(self, observation: Spec, action: Spec) -> None:
-        """Refuse specs of observations or actions that differ from the policy's, or a missing camera.
+        """Check that observation and action have the policy's specs, and that no camera is missing.
 
         Raises:
             SpecMismatch: the specs differ; the error lists every difference.
@@ -84,11 +84,11 @@ class LeRobotPolicy:
             raise SpecMismatch(f"{self.path} was trained by LeRobot on other data", problems)
 
     def reset(self) -> None:
-        """Discard planned actions, at the beginning of an episode."""
+        """Discard the planned actions at the beginning of an episode."""
         self._model.reset()
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action by the names of the action spec, clipped to its bounds, for any leading axes."""
+        """Return the action by field, clipped to its bounds, for observations with any leading axes."""
         import torch
 
         first = self._trained[0]
