@@ -205,7 +205,7 @@ class SweepFile:
     """The sweeps of a calibration under way, so that an interrupted one goes on where it was.
 
     Args:
-        path: of the calibration; the sweeps lie beside it until it is finished.
+        path: path of the calibration; the sweeps lie beside it until it is finished.
         port: name of the arm's adapter; sweeps at another one are not taken up.
         arm: its table of joints.
     """

@@ -24,7 +24,7 @@ def scan_servos(path: str | Path, baud: int = 1_000_000, highest: int = 20) -> l
     """Return the servos that answer at a port, Feetech's or Dynamixels, as (id, what it is).
 
     Args:
-        path: of the port.
+        path: path of the port.
         baud: bits a second.
         highest: the highest id to ask.
 

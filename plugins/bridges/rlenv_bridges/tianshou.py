@@ -42,7 +42,7 @@ def to_replay_buffer(
         best: only this share of the episodes, at least one: those of the highest return.
         alpha: makes a `PrioritizedReplayBuffer` with this exponent; all priorities start alike.
         beta: its importance exponent.
-        seed: of what the buffer draws; by default Tianshou's own, the same for every buffer.
+        seed: seed of what the buffer draws; by default Tianshou's own, the same for every buffer.
         stack: observations that a sample holds, the newest last; an episode's first one stands for those before it.
 
     Returns:

@@ -95,7 +95,7 @@ class TensorEnvironment(BatchEnvironment):
     Args:
         batch: the robots.
         task: what they do. Its functions get `rlenv_gpu.tensor_array.TensorArray`.
-        seed: of all randomness; None draws one.
+        seed: seed of all randomness; None draws one.
         mode: as `RobotWorld`'s.
         streams: as for `VectorEnvironment`.
 
@@ -356,7 +356,7 @@ class Recorded:
         record: makes a recording, as `record_graph` does; None calls the function in every call.
 
     Attributes:
-        result: of the latest call.
+        result: result of the latest call.
     """
 
     _WARM = 2  # calls before the recording, which fill caches of constants and the libraries' own memory

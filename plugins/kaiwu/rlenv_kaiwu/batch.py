@@ -90,7 +90,7 @@ class Go2Batch:
 
     Args:
         counter: counts steps.
-        seed: of the episodes, where ``usr_conf`` gives none.
+        seed: seed of the episodes, where ``usr_conf`` gives none.
         num_envs: robots, where ``usr_conf`` does not say.
         most_envs: the most robots, whatever ``usr_conf`` says; None sets no limit.
         threads: as for `rlenv_robot.make_vector`.

@@ -45,7 +45,7 @@ class DistributedOutcome(Outcome):
     Attributes:
         learned: samples in all batches that the learner has confirmed.
         left: samples in the pool at the end, kept for ``resume``.
-        counts: of the sample pool.
+        counts: counts of the sample pool.
         started: role -> how often a process of that role was started; one more than planned for each that was killed.
     """
 
@@ -337,7 +337,7 @@ def run_distributed(
         budget: ends the run.
         resume: go on from the newest model and the samples that were left.
         seed: workflow i draws its episodes from ``seed + i``.
-        address: of a Ray cluster; None starts Ray on this machine.
+        address: address of a Ray cluster; None starts Ray on this machine.
         pool_name: a name under which the pool's process can be found in Ray, to watch the run.
         environments_apart: whether each environment has a process of its own; otherwise it runs in its workflow's,
             where a step is faster.

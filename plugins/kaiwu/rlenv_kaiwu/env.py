@@ -142,8 +142,9 @@ class KaiwuEnv:
         style: the year of the project.
         bridge: translates observations and actions.
         counter: counts steps and episodes.
-        seed: of the first episode, where ``usr_conf`` gives none. Later episodes continue from it, until ``usr_conf``
-            gives another one; the same seed again, as in a file that is read once, begins no earlier episode anew.
+        seed: seed of the first episode, where ``usr_conf`` gives none. Later episodes continue from it, until
+            ``usr_conf`` gives another one; the same seed again, as in a file that is read once, begins no earlier
+            episode anew.
 
     Raises:
         ValueError: an unknown style.

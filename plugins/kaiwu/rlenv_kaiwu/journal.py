@@ -27,7 +27,7 @@ class SampleJournal:
     the workflow that sent it sends it again. Numbers only: nothing of the file is ever executed.
 
     Args:
-        path: of the file.
+        path: path of the file.
         largest: bytes after which it is written anew; at least four times as many as the samples that are needed.
 
     Attributes:

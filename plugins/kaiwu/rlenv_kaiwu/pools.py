@@ -64,8 +64,8 @@ class PoolProcess:
     those that the pool holds.
 
     Args:
-        settings: of the project.
-        seed: of draws.
+        settings: settings of the project.
+        seed: seed of draws.
         out: the folder of the run.
         budget: ends the run.
     """
@@ -203,7 +203,7 @@ def settle(settings: AppSettings, out: Path, resume: bool) -> None:
     """Make the folder of a run ready for its pool: keep the samples that an earlier run left, or delete them.
 
     Args:
-        settings: of the project.
+        settings: settings of the project.
         out: the folder of the run.
         resume: whether to keep them. All are kept, even where a batch in hand makes them more than the capacity.
     """

@@ -34,7 +34,7 @@ class Project:
         algorithm: the chosen one.
         algorithms: algorithm -> the places of its agent and its workflow, as ``package.module.name``.
         style: the year whose shapes the project expects.
-        settings: of ``conf/configure_app.toml``.
+        settings: settings of ``conf/configure_app.toml``.
         app: the same as written, for ``CONFIG``.
         environment: the environment that the project itself names for rlenv-robot; empty where it names none.
     """

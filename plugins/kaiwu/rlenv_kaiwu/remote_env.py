@@ -33,7 +33,7 @@ class EnvironmentProcess:
         make: makes the project's view of it.
         out: the folder of the run.
         pool: the `rlenv_kaiwu.pools.PoolProcess` that counts started processes.
-        seed: of the first episode.
+        seed: seed of the first episode.
         number: of the environment.
     """
 

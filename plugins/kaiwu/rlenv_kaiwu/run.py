@@ -156,7 +156,7 @@ def run_project(
         through_pool: whether ``learn`` sends its samples to a sample pool with the rules of ``configure_app.toml``, as
             a distributed run does, rather than training on them at once.
         resume: whether to go on from the newest model in ``out``.
-        seed: of the first episode.
+        seed: seed of the first episode.
 
     Raises:
         ValueError: the project can't be read or imported, or there is no model to resume from.

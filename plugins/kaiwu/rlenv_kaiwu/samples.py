@@ -47,8 +47,8 @@ class SamplePool:
     of ``reverb_samples_per_insert`` times those taken in.
 
     Args:
-        settings: of the project.
-        seed: of uniform draws.
+        settings: settings of the project.
+        seed: seed of uniform draws.
     """
 
     def __init__(self, settings: AppSettings, seed: int = 0) -> None:

@@ -119,7 +119,7 @@ class LocalRun(Run):
 
     Args:
         style: the project's year, which says what a decorated ``predict`` returns.
-        settings: of the project.
+        settings: settings of the project.
         codec: makes rows of samples.
         out: the folder of models, logs and metrics.
         project: the project's directory, which every model's zip holds.
@@ -128,7 +128,7 @@ class LocalRun(Run):
         budget: ends the run.
         through_pool: whether ``learn`` sends samples to the pool.
         train_step: calls of ``learn`` in earlier runs that this one goes on from.
-        seed: of the pool and of random models.
+        seed: seed of the pool and of random models.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class AppSettings:
     """The settings of ``[app]`` that change how a project is run.
 
     Attributes:
-        capacity: of the sample pool, samples (``replay_buffer_capacity``).
+        capacity: capacity of the sample pool, samples (``replay_buffer_capacity``).
         preload_ratio: as the project writes it: up to 1 the share of the capacity that must be there before the
             learner begins; above 1 (projects before 2025) the capacity is divided by it.
         remover: ``Fifo`` or ``Lifo``, the sample that makes room in a full pool (``reverb_remover``).

@@ -35,7 +35,7 @@ class GemEnv:
 
     Args:
         name: as for `rlenv_robot.make`, or an environment, owned from now on.
-        seed: of the first reset that names none.
+        seed: seed of the first reset that names none.
         rules: for texts that are no legal action, or its settings by name.
         template: as for `rlenv_language.text.view.TextWorld`.
         options: those of `rlenv_robot.make`, such as ``record``, and the task's own settings.

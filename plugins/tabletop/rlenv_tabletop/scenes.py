@@ -129,8 +129,8 @@ def _with_part(
     """Return the model of the arm before a clamped thing with one moving part, both of which a reset places.
 
     Args:
-        spec: of the robot. Its sensors beside the arm's are ``THING_position``, ``THING_yaw``, ``place``, and the rate
-            of ``place`` under the name of the part.
+        spec: spec of the robot. Its sensors beside the arm's are ``THING_position``, ``THING_yaw``, ``place``, and the
+            rate of ``place`` under the name of the part.
         model: compiled, with the joints ``THING_x``, ``THING_y``, ``THING_yaw`` and that of the part.
         thing: name of the clamped thing.
         part: name of its part's joint.

@@ -61,8 +61,8 @@ def open_filament(sim_model: SimModel, name: str, width: int, height: int, chose
     Args:
         sim_model: the robot to draw.
         name: the name of a camera of the MJCF.
-        width: of the images, pixels.
-        height: of the images, pixels.
+        width: width of the images, pixels.
+        height: height of the images, pixels.
         chosen: whether to draw in software too.
 
     Raises:
@@ -83,8 +83,8 @@ class FilamentCamera:
     Args:
         sim_model: the robot to draw.
         name: the name of a camera of the MJCF.
-        width: of the images, pixels.
-        height: of the images, pixels.
+        width: width of the images, pixels.
+        height: height of the images, pixels.
 
     Raises:
         RobotError: the model has no such camera, or something is `missing`.

@@ -58,7 +58,7 @@ class CubeTags:
         edge_m: length of the cube's edges, metres.
         tag_m: length of a marker's black square, metres.
         ids: the number of the marker on each face.
-        family: of the markers, OpenCV's name without ``DICT_``, such as ``4X4_50`` or ``APRILTAG_36h11``.
+        family: family of the markers, OpenCV's name without ``DICT_``, such as ``4X4_50`` or ``APRILTAG_36h11``.
 
     Raises:
         ValueError: a marker does not fit on a face, or there are not six different ids.

@@ -50,7 +50,7 @@ class Follower:
     """Follow a served robot by its telemetry, on a thread of its own.
 
     Args:
-        source: of the telemetry; it is closed with the follower.
+        source: source of the telemetry; it is closed with the follower.
 
     Attributes:
         sensors: the newest values; empty before the first message.

@@ -53,7 +53,7 @@ def read_range(fs: Any, pointer: Pointer, start: int, stop: int) -> bytes:
 
     Args:
         fs: fsspec's file system.
-        pointer: of the file.
+        pointer: pointer to the file.
         start: offset of the first byte.
         stop: offset after the last byte.
 

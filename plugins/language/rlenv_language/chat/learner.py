@@ -57,7 +57,7 @@ class LearnerSettings:
         value_weight: weight of the value loss.
         entropy_weight: weight of the entropy.
         group: episodes from each seed in a batch.
-        seed: of the weights and all draws.
+        seed: seed of the weights and all draws.
     """
 
     method: Literal["ppo", "rloo"] = "ppo"
@@ -155,7 +155,7 @@ class ChatLearner:
 
     Args:
         tokenizer: a tokenizer of the package ``tokenizers`` with the marks of ChatML.
-        settings: of model and training; None for the defaults.
+        settings: settings of model and training; None for the defaults.
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: LearnerSettings | None = None) -> None:

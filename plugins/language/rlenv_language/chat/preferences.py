@@ -53,7 +53,7 @@ def preferences(
             ``person`` (preferences given at the console, which are stored beside the logs).
         priority: ``controversy`` draws disputed pairs more often: those with similar returns, or, by person, those on
             which people disagree. Empty draws uniformly.
-        seed: of the draws.
+        seed: seed of the draws.
         same_start: whether to pair only chats with the same messages up to the agent's first answer.
 
     Raises:
@@ -120,7 +120,7 @@ def write_preferences(pairs: Sequence[Preference], path: str | Path) -> int:
 
     Args:
         pairs: the pairs.
-        path: of the file (``.jsonl``), which is overwritten.
+        path: path of the file (``.jsonl``), which is overwritten.
 
     Returns:
         The number of lines.

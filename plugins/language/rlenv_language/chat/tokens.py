@@ -63,7 +63,7 @@ def render(messages: Sequence[Message], prompt: bool = False) -> tuple[str, list
     """Return a chat as one text, and the agent's messages as spans of characters, each with its end mark.
 
     Args:
-        messages: of the chat.
+        messages: messages of the chat.
         prompt: whether to append the beginning of the agent's next message.
     """
     text, spans = "", []
@@ -112,7 +112,7 @@ def write_rl(transcripts: Sequence[Transcript], tokenizer: Tokenizer, path: str 
     Args:
         transcripts: the episodes.
         tokenizer: as for `tokenize`.
-        path: of the file (``.jsonl``), which is overwritten.
+        path: path of the file (``.jsonl``), which is overwritten.
 
     Returns:
         The number of lines.

@@ -78,7 +78,7 @@ def write_sft(
 
     Args:
         transcripts: to write.
-        path: of the file (``.jsonl``), which is overwritten.
+        path: path of the file (``.jsonl``), which is overwritten.
         keep: returns whether to write a chat; None writes all.
 
     Returns:

@@ -50,7 +50,7 @@ class Grammar:
     and words may be in upper or lower case. The first pair of tags counts.
 
     Args:
-        spec: of the action.
+        spec: spec of the action.
         commands: see `TextCommand`; none for a single one, ``command``, that gives every field.
         names: field -> a word for each of its values, from the lowest on.
         tag: the name of the tags: ``<answer>...</answer>``.

@@ -36,7 +36,7 @@ class Template:
     """Write observations of a spec.
 
     Args:
-        spec: of the observation.
+        spec: spec of the observation.
         text: with places for values: ``{field}``, or ``{field.element}`` where the field names its elements; None for
             a line a field: name, elements, unit.
         units: field -> the unit in which it is written, see `UNITS`; by default its own.

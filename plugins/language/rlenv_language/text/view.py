@@ -104,7 +104,7 @@ class TextWorld(WorldWrapper):
         hints: in place of the world's own.
 
     Attributes:
-        grammar: of the actions.
+        grammar: grammar of the actions.
         rules: as given.
 
     Raises:

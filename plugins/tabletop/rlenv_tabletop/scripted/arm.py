@@ -89,11 +89,11 @@ def toward(
         goal: of the joints now, rad, shape (..., 5).
         coming: `coming_position` of the joints, rad, shape (..., 5).
         place: metres in the base frame, shape (..., 3).
-        roll: of the wrist, rad, shape (...).
+        roll: roll of the wrist, rad, shape (...).
         tool: `hal.robots.so101.TIP`, the middle of the closed fingers, or ``GRASP``, the middle of the open ones.
         step: the farthest that the joint with the longest way moves, rad, shape (...) or a number; the others keep
             pace.
-        pitch: of the gripper below the horizontal, rad, shape (...); by default as steep as the arm can.
+        pitch: pitch of the gripper below the horizontal, rad, shape (...); by default as steep as the arm can.
         lead: the farthest that a goal may be from where its joint is going, rad, shape (...) or a number.
 
     Returns:

@@ -67,7 +67,7 @@ def grasp_move_and_leave(
         done: from 0 to 1, shape (...): how surely the handle is where it shall be.
         normal: the direction from which the fingers come and to which they leave, unit vectors, shape (..., 3).
         turn: by how much the handle's pitch changes on the leg, rad, shape (...).
-        pitch: of the gripper where it comes and leaves, as for `rlenv_tabletop.scripted.toward`.
+        pitch: pitch of the gripper where it comes and leaves, as for `rlenv_tabletop.scripted.toward`.
         leave_m: distance to which the open fingers leave the handle, metres.
 
     Returns:
