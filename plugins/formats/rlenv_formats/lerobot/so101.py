@@ -87,7 +87,7 @@ def declare_units(root: Path, unit: str, calibration: Path | None) -> JointUnits
 
 
 def in_range(units: JointUnits, *values: np.ndarray) -> bool:
-    """Return whether values are plausible in a unit: percentages lie within -100 to 100, plus `MARGIN`."""
+    """Return whether values are plausible: within the range of their unit (percent or degrees), widened by `MARGIN`."""
     arm = 360.0 if units.unit == "degrees" else 100.0
     low, high = np.array([-arm] * 5 + [0.0]) - MARGIN, np.array([arm] * 5 + [100.0]) + MARGIN
     return all(bool(((value >= low) & (value <= high)).all()) for value in values)
