@@ -96,8 +96,7 @@ class MatchedFrames(NamedTuple):
 
 
 def clocks_of(client: Path | str) -> Clocks:
-    """Read the clocks of a recorded run from its stream ``clock``, or otherwise from the beginning and end of its
-    episodes.
+    """Read the clocks of a recorded run from its stream ``clock``, or else from the ends of its episodes.
 
     Raises:
         LogError: the run has no second clock, because its robot was not on the network.

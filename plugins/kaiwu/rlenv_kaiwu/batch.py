@@ -70,8 +70,7 @@ Answer = tuple[int, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, tupl
 
 
 class Go2Batch:
-    """A batch of Go2 that walk on flat ground or on a course, with the track's ``reset(usr_conf)`` and
-    ``step(actions)``.
+    """A batch of Go2 on flat ground or on a course, with the track's ``reset(usr_conf)`` and ``step(actions)``.
 
     The policy's observation has 301 numbers: angular velocity (times 0.25), the gravity vector, the three commands,
     joint angles minus the stance, joint velocities (times 0.05), the last action, and a height scan of 16 by 16 points

@@ -78,9 +78,7 @@ class Bridge:
         return dict(reward) if isinstance(reward, Mapping) else float(reward)
 
     def action(self, act: object) -> Mapping[str, object]:
-        """Return the action by field. For several agents, ``act`` is a list in their order or a dictionary by their
-        names.
-        """
+        """Return the action by field. For several agents, ``act`` is a list in their order or a dictionary by name."""
         if not self._agents:
             return _by_field(act, self._action)
         if isinstance(act, Sequence) and not isinstance(act, str):

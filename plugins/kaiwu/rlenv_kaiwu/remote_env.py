@@ -49,9 +49,7 @@ class EnvironmentProcess:
         return tuple(self._view.agents)
 
     def call(self, method: str, *arguments: object) -> tuple[object, tuple[int, int, int]]:
-        """Call a method of the view, and return its result with the steps, refused steps and episodes since the last
-        call.
-        """
+        """Call a method of the view; return its result, and steps, refused steps and episodes since the last call."""
         answer, counter = getattr(self._view, method)(*arguments), self._counter
         counts = counter.steps, counter.refusals, counter.episodes
         counter.steps = counter.refusals = counter.episodes = 0

@@ -81,8 +81,7 @@ class LeRobotFiles:
         return np.array([entry.index for entry in self.entries], np.int64)
 
     def episodes(self, columns: Sequence[str]) -> Iterator[tuple[Entry, ArrowTable | SourceError]]:
-        """Yield each episode with its rows (a pyarrow table of the existing columns), or with the error from reading
-        it.
+        """Yield each episode with a pyarrow table of its existing columns, or with the error from reading it.
 
         If a file's episodes follow one another, as LeRobot writes them, only the row groups with described episodes are
         read, each once, and few rows are in memory at a time. Any other file is read as a whole.

@@ -133,9 +133,7 @@ class CachedEnv:
         return self._first[seed]
 
     def step(self, seed: int, texts: tuple[str, ...]) -> tuple[str, float, bool, bool, bool]:
-        """Return observation, reward, terminated, truncated and success after the last of the texts given in an
-        episode.
-        """
+        """Return observation, reward, terminated, truncated and success after the last of an episode's texts."""
         key = (seed, texts)
         if key not in self._cache:
             if self._at != (seed, texts[:-1]):

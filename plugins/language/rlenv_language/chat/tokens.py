@@ -33,9 +33,7 @@ class _Encoding(Protocol):
 
 
 class Tokenizer(Protocol):
-    """A tokenizer of the package ``tokenizers``, such as the ``backend_tokenizer`` of a fast ``transformers``
-    tokenizer.
-    """
+    """A tokenizer of the package ``tokenizers``, such as ``backend_tokenizer`` of a fast ``transformers`` one."""
 
     def encode(self, sequence: str, *, add_special_tokens: bool = True) -> Any:
         """Return an encoding with ``ids`` and ``offsets`` in characters."""

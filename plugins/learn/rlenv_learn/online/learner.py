@@ -172,9 +172,7 @@ class Learner:
 
     @property
     def uses_critics(self) -> bool:
-        """Whether the warm-up is over (`RlpdSettings.warm_up`), so that the actor learns from the critics and not by
-        imitation alone.
-        """
+        """Whether the actor learns from the critics, as after `RlpdSettings.warm_up`, and not by imitation alone."""
         return self.settings.warm_up is not None and self.choices >= self.settings.warm_up
 
     def policy(self) -> FlatPolicy:

@@ -85,9 +85,7 @@ class LearnerProcess:
 
 
 def over_with_parent() -> Callable[[], bool]:
-    """Return a function that tells whether this process should end: after SIGTERM or Ctrl-C, or when its parent
-    ends.
-    """
+    """Return a function that tells whether this process should end: after SIGTERM, Ctrl-C or its parent's end."""
     parent, ended = os.getppid(), [False]
 
     def end(*_: object) -> None:
