@@ -210,8 +210,7 @@ def grasp_and_carry(
     open_rad: float = _OPEN,
     descent: tuple[float, float] = (0.004, 6.0),
 ) -> np.ndarray:
-    """Return the next joint goals to grasp and carry an object. The gripper's goal is the phase: open, closing or
-    closed.
+    """Return the next joint goals to grasp and carry an object; the gripper's goal is the phase.
 
     Args:
         joint_goal: goals of the six joints, rad, shape (..., 6).
