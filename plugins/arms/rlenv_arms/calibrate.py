@@ -86,7 +86,7 @@ def set_zero(
         turned()
         way = (_encoder(bus, servo, family) - zero + family.steps // 2) % family.steps - family.steps // 2
         if abs(way) * joint.step_rad < math.radians(10):
-            raise CalibrationError(f"{joint.name}: it was turned by less than 10 degrees from zero; turn it farther")
+            raise CalibrationError(f"{joint.name}: it was turned less than 10 degrees from zero; turn it farther")
         is_reversed = way < 0
     sign = -1 if is_reversed else 1
     first, last = (zero + sign * round(angle / joint.step_rad) for angle in (joint.low, joint.high))

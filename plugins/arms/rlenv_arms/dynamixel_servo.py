@@ -263,8 +263,7 @@ class DynamixelServo:
         return self._alert, bytes(self.memory[address : address + count])
 
     def write(self, address: int, data: bytes) -> int:
-        """Write registers, and return the error byte. EEPROM needs torque off, and goals a watchdog that has not acted.
-        """
+        """Write registers, and return the error byte. EEPROM needs torque off, goals a watchdog that has not acted."""
         self._silent_s = 0.0
         end = address + len(data)
         if not data or end > _SIZE:

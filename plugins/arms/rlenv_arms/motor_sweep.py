@@ -220,7 +220,7 @@ class MotorSweep:
             self._move(name, float(self._goals[index]) + max(min(left, stride), -stride))
             if left == 0.0 and abs(self._angle(name) - angle) < 0.3:
                 return
-        raise CalibrationError(f"{name}: it does not come back to where it began; look what is in its way")
+        raise CalibrationError(f"{name}: it does not return to where it started; check what blocks it")
 
     def _move(self, name: str, goal: float) -> None:
         for joint, value in {name: goal, **self._plan.followers(name, goal)}.items():
@@ -244,7 +244,7 @@ class MotorSweep:
             if measured.temperature >= self._settings.max_temperature or measured.alarms:
                 alarms = ", ".join(self._family.alarm_names(measured.alarms)) or "none"
                 raise CalibrationError(
-                    f"{joint}: {measured.temperature} degrees, alarms: {alarms}; let it cool, and look what loads it"
+                    f"{joint}: {measured.temperature} degrees, alarms: {alarms}; let it cool, and check what loads it"
                 )
 
     # -- measurements ----------------------------------------------------------------------------------------------

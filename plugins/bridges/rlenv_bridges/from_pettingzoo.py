@@ -116,7 +116,7 @@ class PettingZooWorld(ForeignWorld):
         for agent in self._env.agents:
             for name, leaves in (("observation_space", self._observed[agent]), ("action_space", self._acting[agent])):
                 if getattr(self._env, name)(agent) is not leaves.space:
-                    raise TypeError(f"{name}({agent!r}) is another object at each call, expected one and the same")
+                    raise TypeError(f"{name}({agent!r}) returns another object at each call, expected the same")
 
     def _timestep(
         self, observations: Mapping[str, Foreign], rewards: Mapping[str, float], terminated: bool, truncated: bool,
@@ -218,7 +218,7 @@ class TurnsWorld(ForeignWorld):
         if answer is not None:
             raise TypeError(f"step gave {answer!r:.80}, expected nothing: observations come from observe and last")
         if action is None and mover in self._env.agents:
-            raise TypeError(f"agent {mover!r} is over and still in agents after its last step")
+            raise TypeError(f"agent {mover!r} has ended but is still in agents after its last step")
         if set(self._env.agents) - set(live):
             raise TypeError(f"agents has {sorted(set(self._env.agents) - set(live))}, which were not in the episode")
         self._check_parts()
@@ -238,7 +238,7 @@ class TurnsWorld(ForeignWorld):
             raise TypeError(f"agents has {agent!r}, possible_agents has {', '.join(map(str, self.players))}")
         for name, parts in (("observation_space", self._observed), ("action_space", self._acting)):
             if getattr(self._env, name)(agent) is not parts[agent].space:
-                raise TypeError(f"{name}({agent!r}) is another object at each call, expected one and the same")
+                raise TypeError(f"{name}({agent!r}) returns another object at each call, expected the same")
 
     def _check_parts(self) -> None:
         live = list(self._env.agents)

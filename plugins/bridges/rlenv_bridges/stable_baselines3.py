@@ -39,7 +39,7 @@ class StableBaselinesVecEnv(VecEnv):
 
     def __init__(self, envs: VectorEnvironment, flat: FlattenObservation, out_of_range: OutOfRange = "refuse") -> None:
         if envs.autoreset != "same_step":
-            raise ValueError(f"autoreset is {envs.autoreset!r}: Stable-Baselines3 wants 'same_step'")
+            raise ValueError(f"autoreset is {envs.autoreset!r}: Stable-Baselines3 needs 'same_step'")
         self.envs = GymnasiumVectorEnv(envs, flat, out_of_range=out_of_range)
         self.render_mode = None
         super().__init__(envs.num_envs, self.envs.single_observation_space, self.envs.single_action_space)

@@ -145,5 +145,5 @@ def _parquet(path: Path) -> dict[str, np.ndarray]:
     try:
         table = parquet.read_table(path)
     except ArrowException as error:
-        raise SourceError(f"{path} is no Parquet: {error}") from error
+        raise SourceError(f"{path} is not a Parquet file: {error}") from error
     return {name: table[name].to_numpy() for name in table.column_names}

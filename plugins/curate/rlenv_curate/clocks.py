@@ -129,7 +129,7 @@ def match_frames(client: Path | str, controller: Path | str) -> MatchedFrames:
     """
     controller_log = LogReader(controller)
     if "order" not in controller_log.streams:
-        raise LogError(f"{controller} is no controller's own log (rlenv-robot serve --record): no stream 'order'")
+        raise LogError(f"{controller} is not a controller's log (rlenv-robot serve --record): no stream 'order'")
     stamps, orders = LogReader(client).frames()["stamp_ns"], controller_log.samples("order")
     orders = orders[(orders["reading_ns"] > 0) & (orders["sent_ns"] > 0)]
     _, rows, matches = np.intersect1d(stamps, orders["reading_ns"], return_indices=True)

@@ -97,7 +97,7 @@ def model_return(
         following = _checked(model(state, action), state, "model")
         earned = np.asarray(reward(state, action, following), float)
         if earned.shape != total.shape:
-            raise SourceError(f"reward returned shape {earned.shape}, expected {total.shape}, one a start")
+            raise SourceError(f"reward returned shape {earned.shape}, expected {total.shape}, one per start")
         total += discount**k * earned
         state = following
     return {

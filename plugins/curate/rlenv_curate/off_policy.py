@@ -131,7 +131,7 @@ def _log_probabilities(transitions: Transitions, positions: np.ndarray, policy: 
     if answer.shape != positions.shape or np.isnan(answer).any() or (answer == np.inf).any():
         raise SourceError(
             f"log_probability of the policy returned shape {answer.shape} with {np.isnan(answer).sum()} NaN, "
-            f"expected {positions.shape} numbers below infinity, one a step"
+            f"expected {positions.shape} numbers below infinity, one per step"
         )
     return answer
 

@@ -182,7 +182,7 @@ def pixels_of_message(message: Any, rgb: bool, where: str) -> np.ndarray:
     if hasattr(message, "format"):
         pixels = None if "compressedDepth" in message.format else decode_bytes(memoryview(message.data), rgb)
         if pixels is None:
-            raise SourceError(f"{where}: {len(message.data)} bytes of {message.format!r:.60} are no JPEG or PNG")
+            raise SourceError(f"{where}: {len(message.data)} bytes of {message.format!r:.60} are not a JPEG or PNG")
         return pixels
     return _raw_pixels(message, rgb, where)
 
@@ -207,7 +207,7 @@ def _raw_pixels(message: Any, rgb: bool, where: str) -> np.ndarray:
         pairs = np.ascontiguousarray(_grid(message, 2, where).reshape(height, width, 2))
         return np.asarray(cv2.cvtColor(pairs, getattr(cv2, f"COLOR_YUV2{to}_{_YUV[encoding]}")))
     allowed = ", ".join((*_PLAIN, "mono16", *_BAYER, *_YUV))
-    raise SourceError(f"{where} is encoded as {encoding!r:.40}, which is no image of 8 bits; allowed are {allowed}")
+    raise SourceError(f"{where} is encoded as {encoding!r:.40}, which is not an image of 8 bits; allowed are {allowed}")
 
 
 def _grid(message: Any, size: int, where: str) -> np.ndarray:

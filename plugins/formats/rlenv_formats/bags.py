@@ -157,7 +157,7 @@ def _cameras(section: Any, where: str) -> dict[str, str]:
         raise SourceError(f"{where}: images is {section!r:.60}, expected [images.<camera>] with a topic")
     for camera, about in section.items():
         if not isinstance(about, dict) or list(about) != ["topic"] or not isinstance(about["topic"], str):
-            raise SourceError(f"{where}: images.{camera} is {about!r:.60}, expected a topic alone")
+            raise SourceError(f"{where}: images.{camera} is {about!r:.60}, expected only a topic")
         if camera != field_name(camera):
             raise SourceError(
                 f"{where}: images.{camera}: name the camera in small letters, such as {field_name(camera)}"

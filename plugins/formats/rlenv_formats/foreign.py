@@ -64,7 +64,7 @@ def read_text(path: Path, most: int = _TEXT_BYTES) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"{path} is no text ({error}); fetch it again") from error
+        raise SourceError(f"{path} is not text ({error}); fetch it again") from error
 
 
 def read_mapping(path: Path, text: str | None = None) -> JsonDict:

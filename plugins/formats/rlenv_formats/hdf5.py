@@ -154,15 +154,15 @@ def read_strings(group: Hdf5Group, name: str) -> list[str]:
     where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
     data = member(group, name)
     if data is None or not hasattr(data, "dtype") or data.dtype.kind not in "SO" or data.ndim != 1:
-        raise SourceError(f"{where} is no list of texts")
+        raise SourceError(f"{where} is not a list of strings")
     if data.dtype.kind == "O":
         texts = _in_a_child(data, None, where)
         if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
-            raise SourceError(f"{where} is no list of texts")
+            raise SourceError(f"{where} is not a list of strings")
         return texts
     values = _checked(data, where)[()].tolist()
     if not all(isinstance(one, bytes) for one in values):
-        raise SourceError(f"{where} is no list of texts")
+        raise SourceError(f"{where} is not a list of strings")
     return [one.decode(errors="replace") for one in values]
 
 
@@ -282,7 +282,7 @@ def read_json(group: Hdf5Group, name: str) -> JsonDict | None:
     except SourceError:
         raise
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise SourceError(f"{where} is no mapping in JSON: {error}") from error
+        raise SourceError(f"{where} is not a JSON mapping: {error}") from error
 
 
 def as_field(name: str, value: Any, meaning: str) -> Field:

@@ -161,7 +161,7 @@ def _table(file: Path, columns: list[str]) -> ArrowTable:
     try:
         return csv.read_csv(file)
     except (arrow.ArrowException, OSError, ValueError) as error:
-        raise SourceError(f"{file} is no CSV file: {error}") from error
+        raise SourceError(f"{file} is not a CSV file: {error}") from error
 
 
 def _table_reader(file: Path, table: ArrowTable) -> _Read:

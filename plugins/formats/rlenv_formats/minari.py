@@ -309,7 +309,7 @@ def _described(root: Path) -> tuple[Path, JsonDict]:
     """
     folder = _data_folder(root)
     if folder is None:
-        raise SourceError(f"{root} is no Minari data set: data/{META} is missing")
+        raise SourceError(f"{root} is not a Minari data set: data/{META} is missing")
     meta = read_mapping(folder / META)
     formats = ("hdf5", *FORMATS)
     if meta.get("data_format", "hdf5") not in formats:

@@ -221,11 +221,11 @@ def _demos(file: Hdf5Group) -> dict[str, Hdf5Group]:
     """
     data = member(file, "data")
     if not hasattr(data, "keys"):
-        raise SourceError(f"{file.filename} is no robomimic data set: it has no group data")
+        raise SourceError(f"{file.filename} is not a robomimic data set: it has no group data")
     matches = [match for match in map(_DEMO.fullmatch, data) if match]
     names = [match[0] for match in sorted(matches, key=lambda match: int(match[1]))]
     if not names:
-        raise SourceError(f"{file.filename} is no robomimic data set: data has no demo_0, demo_1, ...")
+        raise SourceError(f"{file.filename} is not a robomimic data set: data has no demo_0, demo_1, ...")
     return {name: member(data, name) for name in names}
 
 

@@ -146,7 +146,7 @@ def pixels_of(image: np.ndarray | bytes, rgb: bool, where: str) -> np.ndarray:
     if isinstance(image, bytes) or image.ndim == 1:
         decoded = decode_bytes(image if isinstance(image, bytes) else image.tobytes(), rgb)
         if decoded is None:
-            raise SourceError(f"{where}: {len(image)} bytes are no image")
+            raise SourceError(f"{where}: {len(image)} bytes are not an image")
         return decoded
     if image.dtype != np.uint8 or not is_image_shape(image.shape):
         raise SourceError(f"{where} is {image.dtype} of shape {image.shape}, expected an image of bytes")

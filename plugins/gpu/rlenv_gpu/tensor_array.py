@@ -135,7 +135,7 @@ class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
         return _all(self, axis, keepdims=keepdims)
 
     def __bool__(self) -> NoReturn:
-        _refuse("a decision of Python, such as `if`, `and`, `or`, `not`; use numpy.where, &, | and ~ instead")
+        _refuse("a Python condition, such as `if`, `and`, `or`, `not`; use numpy.where, &, | and ~ instead")
 
     def __float__(self) -> NoReturn:
         _refuse("float(); keep it an array")
@@ -168,7 +168,7 @@ class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
             return TensorArray(result)
         (target,) = out
         if not isinstance(target, TensorArray):
-            _refuse(f"an array of NumPy's that numpy.{ufunc.__name__} shall write into")
+            _refuse(f"a NumPy array as the output of numpy.{ufunc.__name__}")
         target.tensor.copy_(result)
         return target
 
@@ -253,7 +253,7 @@ def _index(key: object, device: torch.device) -> Any:
         return tuple(_index(each, device) for each in itertools.chain(*chosen))
     if isinstance(key, TensorArray):
         if key.tensor.dtype == torch.bool:
-            _refuse("an index that is a mask, as the number of its elements is unknown; use numpy.where")
+            _refuse("indexing by a mask, since the number of its elements is unknown; use numpy.where")
         return key.tensor.long()
     if isinstance(key, np.ndarray | list):
         return _index(np.nonzero(key), device) if _is_mask(key) else _operand(key, np.dtype(np.int64), device)

@@ -169,7 +169,7 @@ class Go2Batch:
             settings["push_every_s"] = _number(conf, "domain_rand.push_interval_s", 15.0)
         options = {key.removeprefix(f"{_OWN}."): value for key, value in conf.items() if key.startswith(f"{_OWN}.")}
         for name in options.keys() & set(_FIXED):
-            raise ValueError(f"usr_conf: {_OWN}.{name} can't be set, as the layout of the observations decides it")
+            raise ValueError(f"usr_conf: {_OWN}.{name} can't be set, since the layout of the observations fixes it")
         return {name: value for name, value in (settings | options).items() if name not in _FIXED}
 
     def _randomise(self, conf: Mapping[str, object]) -> dict[str, object] | None:

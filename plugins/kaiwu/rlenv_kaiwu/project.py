@@ -106,7 +106,7 @@ def open_project(
     """
     path = Path(folder).absolute()
     if not path.is_dir():
-        raise ValueError(f"{folder} is no directory; a Kaiwu project has conf/ and a folder for each agent")
+        raise ValueError(f"{folder} is not a directory; a Kaiwu project has conf/ and a folder for each agent")
     algorithms, found_style = _algorithms(path)
     manifest = _manifest(path)
     section = manifest.get("rlenv_robot", {})
@@ -135,7 +135,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{file} is no JSON: {error}") from error
+        raise ValueError(f"{file} is not JSON: {error}") from error
     return manifest if isinstance(manifest, dict) else {}
 
 
@@ -156,7 +156,7 @@ def _algorithms(folder: Path) -> tuple[dict[str, tuple[str, str]], Style]:
     }  # fmt: skip
     if not places:
         raise ValueError(
-            f"{folder} is no Kaiwu project: it has neither conf/algo_conf_*.toml nor a folder with agent.py and "
+            f"{folder} is not a Kaiwu project: it has neither conf/algo_conf_*.toml nor a folder with agent.py and "
             "workflow/train_workflow.py; rlenv-robot dev kaiwu new writes one"
         )
     return places, "document"

@@ -198,7 +198,7 @@ def check_settings(section: Mapping[str, object], file: str) -> AppSettings:
         elif key in _ONLY:
             if value not in _ONLY[key]:
                 allowed = " or ".join(map(repr, _ONLY[key]))
-                raise ValueError(f"{file}: app.{key} is {value!r}, a project runs here with {allowed} alone")
+                raise ValueError(f"{file}: app.{key} is {value!r}, only {allowed} is supported here")
         elif key in HONOURED:
             name, parse = HONOURED[key]
             values[name] = _parsed(parse, value, f"{file}: app.{key}")

@@ -143,7 +143,7 @@ class GemWorld(World):
         try:
             observation = {TEXT: encode(text, self.observation[TEXT])}
         except ValueError as error:
-            raise RobotError(f"{self.name}: {error}; give observation_size=... more") from None
+            raise RobotError(f"{self.name}: {error}; increase observation_size") from None
         # Gem's environments may say both; here a time step that the task ended is not truncated.
         return TimeStep(observation, reward, terminated, truncated and not terminated, extra)
 

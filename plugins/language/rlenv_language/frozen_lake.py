@@ -129,7 +129,7 @@ class FrozenLake(World):
             board[0, 0], board[-1, -1] = ICE, GOAL
             if shortest_way(board) is not None:
                 return board
-        raise ValueError(f"no lake with a way to its goal came in {_MOST_DRAWS} draws: ice = {self.ice} is too little")
+        raise ValueError(f"found no lake with a way to its goal in {_MOST_DRAWS} draws: ice = {self.ice} is too little")
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
         """Move the player."""

@@ -54,7 +54,7 @@ class GemEnv:
         **options: Any,
     ) -> None:
         if isinstance(name, Environment) and options:
-            raise ValueError(f"the environment is made already, so it takes no settings ({', '.join(options)})")
+            raise ValueError(f"the environment exists already, so it takes no settings ({', '.join(options)})")
         self._given = {"name": name, "seed": seed, "rules": rules, "template": template, **options}
         record, info = options.pop("record", None), options.pop("info", None)
         env = name if isinstance(name, Environment) else make(name, **options)
@@ -134,7 +134,7 @@ class GemEnv:
             RobotError: replaying the texts led to another state.
         """
         if isinstance(self._given["name"], Environment):
-            raise ValueError("spawn makes another environment by its name, and this one was handed in ready made")
+            raise ValueError("spawn makes another environment by its name, and this one was passed in ready-made")
         twin = GemEnv(**{**self._given, **changes})
         if not same_state or self._table is None:
             return twin

@@ -196,7 +196,7 @@ class Sokoban(World):
                 self._floor, self._targets, self._state = floor, goal, state
                 return
         raise ValueError(
-            f"no room of {self.rows} by {self.columns} with {self.boxes} boxes came in {_MOST_DRAWS} draws"
+            f"found no room of {self.rows} by {self.columns} with {self.boxes} boxes in {_MOST_DRAWS} draws"
         )
 
     def _carve(self, rng: np.random.Generator) -> frozenset[Cell]:

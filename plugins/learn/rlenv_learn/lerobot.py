@@ -43,7 +43,7 @@ class LeRobotPolicy:
         folder = Path(path)
         missing = [name for name in (_CONFIG, _WEIGHTS) if not (folder / name).is_file()]
         if missing:
-            raise RobotError(f"{path}: is no policy of LeRobot: it has no {' and no '.join(missing)}")
+            raise RobotError(f"{path} is not a LeRobot policy: it has no {' and no '.join(missing)}")
         config = _read(folder / _CONFIG)
         features = _description(folder)
         self._vectors = {name: _spec(features, name, self.path) for name in _STATES if name in features}
@@ -133,8 +133,8 @@ def _description(folder: Path) -> JsonDict:
         if place.is_file():
             return dict(_read(place).get("features", {}))
     raise RobotError(
-        f"{folder}: what its numbers mean is unknown: copy meta/info.json of the data set on which it was trained into "
-        f"this folder (looked for {', '.join(map(str, places))})"
+        f"{folder}: the meaning of its numbers is unknown: copy meta/info.json of its training data into this folder "
+        f"(looked for {', '.join(map(str, places))})"
     )
 
 

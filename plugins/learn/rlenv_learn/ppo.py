@@ -152,8 +152,7 @@ class _Vectors:
     """The conversion of a table's observations to the vectors of policy and critic.
 
     Args:
-        flat: the policy's vectors.
-        state: the task's privileged state, which only the critic gets.
+        envs: environments of the task.
         settings: whether differences are magnified, and the scales of the state.
         device: device of the tensors.
     """

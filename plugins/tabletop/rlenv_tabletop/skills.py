@@ -87,7 +87,7 @@ class SkillWorld(WorldWrapper):
         inner = task_world(world)
         sensors = world.layout.sensors
         if inner is None or not {"cube_position", "cube_positions"} & set(sensors.names):
-            raise ValueError(f"{world.name!r} has no arm with cubes, whose skills could be used")
+            raise ValueError(f"{world.name!r} has no arm with cubes, which skills need")
         if world.action.names not in (("joint_target",), ("arm_target",)):
             raise ValueError(f"{world.name!r} has the action {', '.join(world.action.names)}, expected joint_target")
         self._inner: TaskWorld = inner

@@ -78,8 +78,7 @@ class CubeTags:
 
     @cached_property
     def corners_m(self) -> Mapping[int, np.ndarray]:
-        """Marker id -> corners in the cube's frame, metres, (4, 3): upper left, upper right, lower right, lower left.
-        """
+        """Marker id -> corners in the cube's frame, m, (4, 3): upper left, upper right, lower right, lower left."""
         square = np.array([(-1, 1), (1, 1), (1, -1), (-1, -1)]) * self.tag_m / 2
         placed = np.concatenate([square, np.full((4, 1), self.edge_m / 2)], axis=1)
         return {number: placed @ face.T for number, face in zip(self.ids, FACES, strict=True)}

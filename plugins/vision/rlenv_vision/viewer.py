@@ -59,7 +59,7 @@ def view(env: HasWorld) -> Viewer:
     world = env.world.unwrapped if isinstance(env.world, WorldWrapper) else env.world
     if not isinstance(world, MeasuredRobot):
         raise RobotError(
-            f"a {type(world).__name__} is no robot that MuJoCo's viewer could show; "
+            f"a {type(world).__name__} is not a robot that MuJoCo's viewer can show; "
             'env.render({"mode": "window"}) shows any environment that has a picture'
         )
     return Viewer(world)

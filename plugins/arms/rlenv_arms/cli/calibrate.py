@@ -93,7 +93,7 @@ def _at_the_arm(args: argparse.Namespace, arm: ArmTable) -> int:
     from hal.drivers.simulated_port import open_port
 
     if not args.port:
-        raise ValueError("give --port, the arm's adapter; rlenv-robot robot ports lists those that there are")
+        raise ValueError("give --port, the arm's adapter; rlenv-robot robot ports lists the ports")
     port = open_port(args.port, arm.baud if args.baud is None else args.baud)
     bus = ServoBus(port, arm.family.codec, BusSettings(latency_s=0.1))
     try:
@@ -132,7 +132,7 @@ def _sweep(args: argparse.Namespace, bus: ServoBus, arm: ArmTable) -> int:
 
     servos = arm.ids if args.ids is None else args.ids
     if len(servos) != len(arm.joints):
-        raise ValueError(f"--ids has {len(servos)} numbers, wanted are {len(arm.joints)}: {', '.join(arm.names)}")
+        raise ValueError(f"--ids has {len(servos)} numbers, expected {len(arm.joints)}: {', '.join(arm.names)}")
     ids = dict(zip(arm.names, servos, strict=True))
     file = SweepFile(args.file, args.port, arm)
     sweeps = {} if args.restart else file.load()

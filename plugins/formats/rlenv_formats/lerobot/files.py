@@ -250,7 +250,7 @@ def open_files(
     """
     path = root / "meta" / "info.json"
     if not path.is_file():
-        raise SourceError(f"{root} is no LeRobot data set: {path} is missing")
+        raise SourceError(f"{root} is not a LeRobot data set: {path} is missing")
     info = read_mapping(path)
     _check_info(path, info)
     info["features"] = _renamed(path, info["features"], columns or {})

@@ -88,7 +88,7 @@ class LeRobotImages(ImageSource):
         data = self._embedded.stored(name, episode, frame)
         pixels = decode_bytes(data, rgb)
         if pixels is None:
-            raise SourceError(f"{name}, frame {frame} of episode {episode}: {len(data)} bytes are no image")
+            raise SourceError(f"{name}, frame {frame} of episode {episode}: {len(data)} bytes are not an image")
         return pixels
 
     def fill(self, rows: np.ndarray, feature: Feature) -> None:

@@ -113,7 +113,7 @@ def _file_system(address: str, options: JsonDict) -> tuple[Any, str]:
             f"{address} needs fsspec{f' and {package}' if package else ''} ({error}): pip install 'rlenv-robot[remote]'"
         ) from None
     except ValueError as error:
-        raise SourceError(f"{address} is no address that can be read: {error}; allowed are hf, s3, https") from error
+        raise SourceError(f"{address} can't be read as an address: {error}; allowed are hf, s3, https") from error
     return fs, str(base)
 
 
@@ -316,7 +316,7 @@ def _fetch(origin: _Origin, path: Path, pointer: Pointer) -> None:
         digest = _digest(part)
         if (expected := _expected(pointer)) is not None and expected != digest:
             part.unlink()
-            raise SourceError(f"{pointer.place} came with other bytes than its checksum says; run it again")
+            raise SourceError(f"{pointer.place} does not match its checksum; run the command again")
         _write_once(_sum_file(path), json.dumps([list(pointer), digest, size]).encode())
         replace_file(part, path)
         _verified.add((str(path), path.stat().st_mtime_ns))

@@ -93,8 +93,8 @@ def asked(ask: Callable[[], _Answer], place: str, where: str = "") -> _Answer:
             _raise_if_final(error, place)
             if attempt == _ATTEMPTS - 1:
                 raise SourceError(
-                    f"{place}: the connection was cut{where}, {_ATTEMPTS} times ({error!r:.200}); what came is kept, "
-                    "run it again"
+                    f"{place}: the connection was cut{where}, {_ATTEMPTS} times ({error!r:.200}); "
+                    "the received bytes are kept, run the command again"
                 ) from error
             time.sleep(_PAUSE_S * 2**attempt)
     raise AssertionError  # the last attempt returned or raised

@@ -71,7 +71,7 @@ def preferences(
         better, worse, controversy = better[alike], worse[alike], controversy[alike]
     if not len(better):
         raise SourceError(
-            f"nobody prefers one of two of {len(chats)} chats; let people compare them at `rlenv-robot operate console`"
+            f"no preference compares two of the {len(chats)} chats; let people do so at `rlenv-robot operate console`"
             if by == "person"
             else f"no two of the {len(chats)} chats {'with the same start ' * same_start}differ in their {by}, so none "
             "is preferred"

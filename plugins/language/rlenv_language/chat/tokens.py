@@ -95,9 +95,7 @@ def tokenize(transcript: Transcript, tokenizer: Tokenizer) -> TokenEpisode:
             raise ValueError(f"turn {number}: a token lies across the border of the message: {text[start:stop]!r:.80}")
         last = np.flatnonzero(inside)[-1]
         if begins[last] != stop - len(END):
-            raise ValueError(
-                f"turn {number}: {END} is no token of its own: give it to the tokenizer as a special token"
-            )
+            raise ValueError(f"turn {number}: {END} is not a single token: add it to the tokenizer as a special token")
         turns[inside] = number
         rewards[last] = reward
     return TokenEpisode(ids, turns >= 0, rewards, turns, transcript.terminated)

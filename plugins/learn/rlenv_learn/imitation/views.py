@@ -113,7 +113,7 @@ def collect_views(
     task, batch, rng = envs.task, envs.batch, np.random.default_rng(seed)
     images = [field for field in task.observation if field.name.endswith("_image")]
     if not images or not isinstance(batch, SimBatch):
-        raise SpecError(f"views of {task.name!r} need images among its observations, and a simulation on the host")
+        raise SpecError(f"views of {task.name!r} need image observations and a simulation on the CPU")
     qpos, target = batch.open_batch.bind("qpos"), landmarks.target.name
     offset, target_error = np.zeros((envs.num_envs, flat.action_size)), np.zeros((envs.num_envs, 3))
     parts: dict[str, list[np.ndarray]] = {}

@@ -54,7 +54,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise RobotError(f"{path} can't be read ({error}); remove it, and the learner begins anew") from error
+        raise RobotError(f"{path} can't be read ({error}); remove it to restart the learner from scratch") from error
 
 
 class WeightsFile:

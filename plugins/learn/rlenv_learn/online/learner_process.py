@@ -60,7 +60,7 @@ class LearnerProcess:
             if self._errors >= _MOST_ERRORS:
                 raise RobotError(
                     f"the learner has ended with an error {_MOST_ERRORS} times; it printed the reason. What was "
-                    "recorded is in its folder: mend the cause, and begin again there"
+                    "recorded is in its folder: fix the cause, and restart it there"
                 )
             _log.warning("the learner ended with code %d; it is started again and goes on from its folder", code)
         self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)

@@ -105,7 +105,7 @@ class RlpdSettings:
             if value < 1:
                 raise ValueError(f"{name} is {value}, it must be at least 1")
         if self.subset > self.critics:
-            raise ValueError(f"subset is {self.subset}, it must be at most the {self.critics} critics")
+            raise ValueError(f"subset is {self.subset}, it must be at most critics, {self.critics}")
         if self.batch < 2 or self.batch % 2:
             raise ValueError(f"batch is {self.batch}, it must be an even number from 2, for two halves")
         if not 0 < self.average <= 1:
