@@ -79,9 +79,9 @@ class Copied:
 def copy_parts(parts: Sequence[Part], target: Path | str, report: Report = lambda done, total: None) -> Copied:
     """Copy parts of runs into a new run, whose folder appears complete or not at all.
 
-    Episodes are numbered anew, in order; ``copied_from`` in an episode's info names the old run. Rows, images and
-    events keep their bytes and times. An episode that lost its beginning starts like any other: frame 0, no action, no
-    reward. An episode that lost its end has the end ``cut``. Labels become part of the infos.
+    Episodes are renumbered in order; ``copied_from`` in an episode's info names the old run. Rows, images and events
+    keep their bytes and times. An episode that lost its beginning starts like any other: frame 0, no action, no reward.
+    An episode that lost its end has the end ``cut``. Labels become part of the infos.
 
     Args:
         parts: the parts to copy, at least one; all runs must have the same layout.

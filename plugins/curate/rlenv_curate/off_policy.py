@@ -30,12 +30,12 @@ def off_policy(
 
     With ``rho[e, t]`` the product of the probability ratios up to step t of episode e of E:
 
-    * per-decision: ``sum_t discount**t * mean_e(rho[e, t] * r[e, t])``, unbiased, of high variance; * self-normalised:
-    ``sum_t discount**t * sum_e(rho[e, t] * r[e, t]) / sum_e rho[e, t]``, biased towards the recorded policy, of low
-    variance. A finished episode continues with its last ratio and reward 0; * doubly robust (Jiang and Li 2016; Thomas
-    and Brunskill 2016, equation 10), with a model of the policy's values: ``mean_e sum_t discount**t * (rho[e, t] *
-    (r[e, t] - Q[e, t]) + rho[e, t-1] * V[e, t])``; unbiased for any model, and of lower variance the better the model
-    is.
+    * per-decision: ``sum_t discount**t * mean_e(rho[e, t] * r[e, t])``, unbiased, of high variance;
+    * self-normalised: ``sum_t discount**t * sum_e(rho[e, t] * r[e, t]) / sum_e rho[e, t]``, biased towards the
+      recorded policy, of low variance. A finished episode continues with its last ratio and reward 0;
+    * doubly robust (Jiang and Li 2016; Thomas and Brunskill 2016, equation 10), with a model of the policy's values:
+      ``mean_e sum_t discount**t * (rho[e, t] * (r[e, t] - Q[e, t]) + rho[e, t-1] * V[e, t])``; unbiased for any
+      model, and of lower variance the better the model is.
 
     Args:
         transitions: the transitions of all episodes.
@@ -184,7 +184,7 @@ _CONVERGED = 1e-6
 
 @dataclass(frozen=True)
 class LinearQ:
-    """``Q(s, a) = features(s, a) @ weights``.
+    """A linear action-value function, ``Q(s, a) = features(s, a) @ weights``.
 
     Attributes:
         features: see `Features`.

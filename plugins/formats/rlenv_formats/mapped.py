@@ -2,10 +2,12 @@
 
 A mapping names the columns, or the data sets of an HDF5 file, that stand for::
 
-    observation.<name> a column, or a list of columns that are put side by side; at least one action, action.<name>
-    likewise; ``action`` alone becomes the action ``target`` reward, terminated, truncated one column each; optional
-    time seconds, rising within an episode; optional episode a column with the episode's number or name; in HDF5 the
-    groups of episodes, such as ``data/*``. Without it each file is an episode.
+    observation.<name>   a column, or a list of columns side by side; at least one observation is required
+    action, action.<name>   the same for actions; ``action`` alone becomes the action ``target``
+    reward, terminated, truncated   one column each; optional
+    time                 seconds, increasing within an episode; optional
+    episode              a column with the episode's number or name; in HDF5 the groups of episodes, such as ``data/*``.
+                         Without it each file is an episode.
 
 With a robot, columns named after its fields must have its units, signs and zeros. Values far beyond a field's range are
 refused, since they usually have another unit.

@@ -71,7 +71,7 @@ class ColumnWriter:
         self._arrow, self._file, self._columns = arrow, file, columns
 
     def write(self, values: JsonObject) -> None:
-        """Append rows.
+        """Append rows to the file as one row group.
 
         Args:
             values: name -> (N, ...) for every column; for a column of images, N encoded images.

@@ -122,7 +122,7 @@ class WarpDevice:
     def model_tensor(self, field: str) -> Any:
         """Return a field of the model as a tensor (num, ...), with separate values for each simulation.
 
-        Call it before the first `advance`, since later calls of `advance` may replay a recording.
+        Call it before the first `advance`, which may be recorded.
 
         Raises:
             SpecError: MuJoCo Warp allows only one value of the field for all simulations.

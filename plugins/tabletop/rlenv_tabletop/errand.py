@@ -177,7 +177,7 @@ class Errand(TableScene):
         return result
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """Return the share of the errand's cubes in their places, by name, shape: the leading axes."""
+        """Return the share of the errand's cubes that are in their places."""
         named, placed, _ = self._judge(sensors, goal)
         return {"placed_share": placed.sum(axis=-1) / np.maximum(named.sum(axis=-1), 1)}
 

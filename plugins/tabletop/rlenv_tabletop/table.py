@@ -181,7 +181,7 @@ class CubesTask(TableScene):
         return f"{self.name.replace('-', '_')}_{part}"
 
     def _places(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return where the middle of each cube shall be, metres, shape (..., N, 3)."""
+        """Return the target of each cube's middle, metres, shape (..., N, 3)."""
         raise NotImplementedError
 
     def _placed(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:

@@ -43,7 +43,7 @@ class ShownEnvironment(Protocol):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether an observer sees the frames."""
+        """Whether an observer records the frames."""
         ...
 
 

@@ -348,9 +348,9 @@ class ChatLearner:
         Args:
             ids: tokens of episodes, (B, L).
             agent_mask: mask of the agent's tokens among all but the first, (B, L - 1).
-            old_log_prob: log-probabilities under the policy that played the episodes, likewise.
-            advantages: likewise.
-            targets: targets of the values, likewise.
+            old_log_prob: log-probabilities under the policy that played the episodes, of the same shape.
+            advantages: advantages, of the same shape.
+            targets: value targets, of the same shape.
 
         Returns:
             The divergence from the policy that played the episodes, estimated as the mean of r - 1 - log r (Schulman

@@ -101,7 +101,7 @@ def grasp_move_and_leave(
 
 
 def _settled(error: np.ndarray, joint_goal: np.ndarray) -> np.ndarray:
-    """Return how surely a part is where it shall be, 0 to 1, shape (...).
+    """Return the confidence that a part is at its target, 0 to 1, shape (...).
 
     An open gripper is content with more than a closed one, so that a part which moves a little as it is let go of is
     left all the same.
