@@ -1,7 +1,8 @@
 """Learn on an arm from demonstrations and corrections: an actor with the robot, and a learner beside it.
 
 `python launch/train_rlpd.py --demos demos --folder pick --robot tcp://10.0.0.7:5555 --keys keys` (extras: train, onnx).
-HG-DAgger (Kelly et al. 2019): RLPD's critics are trained too, but the actor never learns from them (docs/trainers.md).
+The method is HG-DAgger (Kelly et al. 2019): RLPD's critics are also trained, but the actor never learns from them
+(docs/trainers.md).
 """
 
 import argparse
@@ -34,7 +35,7 @@ SETTINGS = RlpdSettings(hold=1, view="gripper", average=0.005, noise=0.15, ratio
 
 
 def train(name="so101-pick-place", steps=54_000, seed=0, quiet=False):
-    """A policy after so many simulated steps, by scripted demonstrations and corrections, and how it came about."""
+    """Train in simulation with scripted demonstrations and corrections; return policy and learning curve."""
     torch.set_num_threads(1)
     rule = {"rewards": "sparse", **RULES.get(name, {}), **QUICK.get(name, {})}
     task, test = rlenv_robot.task(name, **rule), twin_vector(name, EPISODES, ARM, **rule | TRIAL.get(name, {}))

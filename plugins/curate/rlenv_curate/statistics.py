@@ -1,4 +1,4 @@
-"""Further kinds of `SourceData.statistics`: coverage, off-policy evaluation, and models of the dynamics."""
+"""Further kinds of `SourceData.statistics`: coverage, off-policy evaluation and dynamics models."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ __all__ = ["COVERAGE", "FITTED_Q", "MODEL_ERROR", "MODEL_RETURN", "OFF_POLICY", 
 
 
 _AT_LIMIT = 1e-3
-"""An action this near to a limit, in parts of the range, is at it."""
+"""Share of the range within which an action counts as at a limit."""
 
 
 def coverage(transitions: Transitions, part: np.ndarray, bins: int) -> JsonDict:
-    """Describe which part of the legal range the actions cover, element by element.
+    """Measure how much of the legal range the actions cover, element by element.
 
     Args:
-        transitions: all of them.
-        part: positions of those that count.
-        bins: of equal width, into which the range is cut.
+        transitions: the transitions of all episodes.
+        part: positions of the transitions that count.
+        bins: number of bins of equal width that divide the range.
 
     Returns:
-        ``actions``: field -> lists, one number an element in C order: ``low`` and ``high`` of the range (that of the
-        data where the field's own is open), ``covered``, the share of bins with an action in them; ``entropy`` of
-        the bins over that of an even spread, 0 to 1; ``at_limit``, the share of actions at either end of a closed
-        range (NaN for open ones). ``distinct``: how many different actions there are.
+        ``actions``: field -> lists with one number per element, in C order: ``low`` and ``high`` of the range (of the
+            data, if the field's range is open); ``covered``, the share of bins with an action; ``entropy`` of the bins
+            divided by that of a uniform distribution, 0 to 1; ``at_limit``, the share of actions at either end of a
+            closed range (NaN for an open one). ``distinct``: number of different actions.
     """
     rows, spec = transitions.next_rows(part), transitions.table.layout.action
     packed = spec.rows(len(rows))

@@ -97,7 +97,7 @@ def test_two_processes_with_different_clocks(tmp_path: Path, capsys: pytest.Capt
     # a busy machine leaves gaps
     assert main(["data", "check", str(client), "--ignore", "gap,rate"]) == 0
     assert main(["data", "timeline", str(client), str(client)]) != 0
-    assert "is no controller's own log" in capsys.readouterr().err
+    assert "is not a controller's log" in capsys.readouterr().err
 
 
 def estimated(drift_ppm: float, rng: np.random.Generator, seconds: int = 300) -> tuple[np.ndarray, ...]:

@@ -17,11 +17,11 @@ _JOINTS, _GOALS = "joint_position", "joint_goal"
 
 
 class GripperView(nn.Module):
-    """A layer without weights that rotates ``flat``'s vector about the arm's first axis until the arm points ahead.
+    """A layer without weights that rotates an observation vector about the arm's first axis until the arm points ahead.
 
     Table, gravity and arm are symmetric under rotations of ``shoulder_pan``. This joint's angle and goal are therefore
-    left out, and positions are relative to the arm, so that a policy learned at one heading holds at all. Such relative
-    observations are part of SERL (Luo et al. 2024, arXiv:2401.16013). The output has, in this order:
+    left out, and positions are relative to the arm, so that a policy learned at one heading works at every heading.
+    Such relative observations are part of SERL (Luo et al. 2024, arXiv:2401.16013). The output has, in this order:
 
     - fields that are not positions, unchanged, without the first joint's angle and goal;
     - positions relative to the arm's first axis, rotated;
