@@ -1,6 +1,6 @@
 """Serve an environment's tables as JSON over a process border, so that an agent in another language can act (R4.1).
 
-The messages are on the environment's protocol page (``rlenv-robot dev protocol NAME``), and as JSON Schema on it
+The messages are on the environment's protocol page (``rlenv-robot protocol NAME``), and as JSON Schema on it
 (``--format json``).
 """
 
