@@ -68,8 +68,8 @@ class ClientSettings:
         reset_timeout_s: longest reset, seconds, including the wait for a person; then the server stops the robot.
         take: what happens where another client holds the robot: ``no`` refuses, ``ask`` asks that client, ``force``
             takes the robot, which needs the role ``operate`` where there are keys.
-        keys: folder of this client's keys, as `rlenv-robot keys new` makes it. A server without keys, or with others
-            than the folder's ``server.key``, is then refused. None: no keys.
+        keys: folder of this client's keys, as `rlenv-robot robot keys new` makes it. A server without keys, or with
+            others than the folder's ``server.key``, is then refused. None: no keys.
 
     Raises:
         ValueError: a value is not allowed; the message names the setting, the value and what is allowed.

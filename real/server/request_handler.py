@@ -255,7 +255,7 @@ class RequestHandler:
             if entry is None:
                 raise ConnectionLost(f"this key {self._authenticator.refusal(self._key)}")
             if (why := role_refusal(kind, entry.role)) is not None:
-                raise ConnectionLost(f"{entry.name} {why}. `rlenv-robot keys allow` on the server changes it")
+                raise ConnectionLost(f"{entry.name} {why}. `rlenv-robot robot keys allow` on the server changes it")
         if ACCESS[kind].owner is Owner.HOLDER:
             resumes = message.kind is MessageKind.HELLO
             self._lease.check(detail_value(message, "replaces", int) if resumes else message.session, self._key)

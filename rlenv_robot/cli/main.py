@@ -55,7 +55,7 @@ VERBS: dict[str, Verb | Group] = {
             ),
             "completion": Verb("rlenv_robot.cli.main:add_completion", "print a script that completes words in a shell"),
         },
-        "write projects, profiles and pages, and act from other languages",
+        "write new projects, check profiles, and act from other languages",
     ),
 }
 """The core's verbs, in the order of the help. Packages declare further ones (`plugin_verbs`)."""
@@ -63,7 +63,7 @@ VERBS: dict[str, Verb | Group] = {
 FORMER_VERBS = (
     "replay", "status", "watch", "keys", "twin", "camera", "ports", "calibrate", "certify", "manifest", "excite", "gap",
     "regress", "identify", "offsets", "validity", "teleop", "latency", "view", "console", "tokens", "new", "profile",
-    "completion", "protocol", "tables", "kaiwu",
+    "completion", "tables",
 )  # fmt: skip
 """Verbs of groups that were without a group in the version before; they may be given so in this version still."""
 
@@ -72,8 +72,8 @@ _PLUGINS = {
     "rlenv_bridges": ("dev tables",),
     "rlenv_curate": ("data check", "data cut", "data merge", "data plot", "data timeline"),
     "rlenv_formats": ("data units",),
-    "rlenv_kaiwu": ("dev kaiwu",),
-    "rlenv_kit": ("check", "dev protocol", "robot certify", "dev new"),
+    "rlenv_kaiwu": ("kaiwu",),
+    "rlenv_kit": ("check", "protocol", "robot certify", "dev new"),
     "rlenv_operate": (
         "operate", "operate teleop", "operate latency", "operate view", "operate console", "operate tokens",
     ),

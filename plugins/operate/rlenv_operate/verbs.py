@@ -13,5 +13,5 @@ latency = Verb(
 view = Verb("rlenv_operate.cli.view", "show a served robot in Foxglove, Lichtblick or Rerun", group="operate")
 console = Verb("rlenv_operate.cli.console", "serve the operator's page of a served robot", group="operate")
 tokens = Verb(
-    "rlenv_operate.cli.console:add_tokens", "make and revoke the tokens of that page's visitors", group="operate"
+    "rlenv_operate.cli.console:add_tokens", "make and revoke the tokens of the console's visitors", group="operate"
 )

@@ -42,12 +42,12 @@ def test_an_unconfirmed_stop_is_an_error_that_names_the_button(server: Server, c
 def test_status_names_state_reason_and_client(server: Server, capsys: Captured) -> None:
     mover = RemoteRobot(server.address)
     mover.reset({})
-    assert main(["status", server.address]) == 0
+    assert main(["robot", "status", server.address]) == 0
     told = capsys.readouterr().out
     assert "ready" in told
     assert server.about()["holder"] in told
     mover.stop("the test")
-    assert main(["status", server.address, "--json"]) == 0
+    assert main(["robot", "status", server.address, "--json"]) == 0
     status = json.loads(capsys.readouterr().out)
     assert (status["state"], status["why"]) == ("stopped", "the test")
     mover.close()
@@ -75,5 +75,5 @@ def test_watch_prints_changes_alone() -> None:
 
 @pytest.mark.parametrize("period", ["nan", "0", "inf"])
 def test_watch_refuses_a_period_without_end(period: str, capsys: Captured) -> None:
-    assert main(["watch", "--period", period]) == 2
+    assert main(["robot", "watch", "--period", period]) == 2
     assert "--period" in capsys.readouterr().err

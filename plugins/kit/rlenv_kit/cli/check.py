@@ -162,7 +162,7 @@ def _show(report: Report, verbose: bool, calls: bool) -> None:
             say(f"  {line}")
 
 
-# -- rlenv-robot dev protocol ------------------------------------------------------------------------------------
+# -- rlenv-robot protocol ------------------------------------------------------------------------------------
 
 
 def add_protocol(parser: argparse.ArgumentParser) -> None:
