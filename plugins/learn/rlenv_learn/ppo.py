@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from rlenv_learn.imitation.cloning import Demonstrations, clone
+from rlenv_learn.policies.flat import ScaledDifferences
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.flat import ScaledDifferences
 from rlenv_robot.policies.network import Activation, NetworkPolicy
 from rlenv_robot.tasks.agents import mean_reward
 from rlenv_robot.tasks.task import Task
@@ -85,7 +85,7 @@ class PpoSettings:
         nominal_share: share of the updates, at the beginning, that are made on the nominal robot, before robots are
             drawn.
         magnified: whether policy and critic also get the differences in the vector magnified
-            (`rlenv_robot.policies.flat.ScaledDifferences`), as for a grasp that depends on millimetres.
+            (`rlenv_learn.policies.flat.ScaledDifferences`), as for a grasp that depends on millimetres.
         episode: length of training episodes, control periods; 0 for the task's. Evaluation episodes have the task's.
         imitation: settings that hold with demonstrations in addition.
     """

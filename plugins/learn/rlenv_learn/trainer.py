@@ -166,8 +166,8 @@ def save_network(policy: NetworkPolicy, out: Path, about: JsonObject) -> None:
     import torch
     from torch import nn
 
+    from rlenv_learn.policies.flat import FlatPolicy, ScaledDifferences
     from rlenv_robot.adapters.flat import FlattenObservation
-    from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
 
     if not isinstance(policy.vectors, FlattenObservation):
         raise RobotError(f"{out}: a policy of {type(policy.vectors).__name__} has no ONNX graph; write .npz")

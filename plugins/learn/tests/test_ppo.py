@@ -18,8 +18,8 @@ from tests.fakes import LEVER_MJCF
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from rlenv_learn.imitation.cloning import Demonstrations  # noqa: E402
+from rlenv_learn.policies.flat import FlatPolicy  # noqa: E402
 from rlenv_learn.ppo import ImitationSettings, PpoLearner, PpoSettings, improve_by_ppo, ppo_settings  # noqa: E402
-from rlenv_robot.policies.flat import FlatPolicy  # noqa: E402
 
 
 @pytest.mark.slow

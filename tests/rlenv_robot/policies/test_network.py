@@ -43,7 +43,7 @@ def test_it_computes_dense_layers_with_tanh_between(name: str) -> None:
 
 def test_a_second_look_and_relu_compute_and_save_as_pytorch_does(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
+    from rlenv_learn.policies.flat import FlatPolicy, ScaledDifferences
 
     flat, obs = flat_for(task("so101-push")), observations("so101-push", 7)
     closer = ScaledDifferences(flat)

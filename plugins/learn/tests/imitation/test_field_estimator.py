@@ -24,8 +24,8 @@ from rlenv_learn.imitation.field_estimator import (  # noqa: E402
     learn_position,
 )
 from rlenv_learn.imitation.views import Landmarks  # noqa: E402
-from rlenv_robot.policies.flat import FlatPolicy  # noqa: E402
-from rlenv_robot.policies.onnx import OnnxPolicy  # noqa: E402
+from rlenv_learn.policies.flat import FlatPolicy  # noqa: E402
+from rlenv_learn.policies.onnx import OnnxPolicy  # noqa: E402
 
 SIZE = 48, 32
 CAMERAS = {"overhead": SIZE, "view": SIZE}
