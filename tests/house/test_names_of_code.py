@@ -43,7 +43,7 @@ PLACES = {
     "plugins/sim2real/rlenv_sim2real/cli/manifest.py": ARGUMENT,
     "rlenv_robot/cli/robot.py": ARGUMENT,
     "plugins/vision/rlenv_vision/cli.py": ARGUMENT,
-    "rlenv_robot/cli/twin.py": ARGUMENT,
+    "plugins/arms/rlenv_arms/cli/twin.py": ARGUMENT,
     "rlenv_robot/cli/verbs.py": OWN,
     "rlenv_robot/config/plugins.py": "the functions themselves",
     "plugins/kit/rlenv_kit/instances.py": ARGUMENT,

@@ -17,7 +17,6 @@ VERBS = {
     "recover": Verb(
         "rlenv_robot.cli.data.edit:add_recover", "repair a torn log, and report what was lost", example="runs"
     ),
-    "verify": Verb("rlenv_robot.cli.data.verify", "show that runs are as they were recorded, and sign them"),
 }
 """The core's verbs of ``data``, in the order of the help. Packages declare further ones."""
 
