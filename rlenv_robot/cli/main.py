@@ -36,7 +36,6 @@ VERBS: dict[str, Verb | Group] = {
             "show": Verb("rlenv_robot.cli.robot", "describe a robot model, or write it as URDF"),
             "status": Verb("rlenv_robot.cli.served:add_status", "show the state of a served robot"),
             "watch": Verb("rlenv_robot.cli.served:add_watch", "print each change of a served robot's state"),
-            "keys": Verb("rlenv_robot.cli.keys", "make and list the keys of robots and clients"),
         },
         "describe, watch, connect and calibrate robots",
         default="show",
@@ -73,7 +72,8 @@ _PLUGINS = {
     "rlenv_kaiwu": ("dev kaiwu",),
     "rlenv_kit": ("check", "dev protocol", "robot certify", "dev new"),
     "rlenv_operate": (
-        "doctor", "operate", "operate teleop", "operate latency", "operate view", "operate console", "operate tokens",
+        "doctor", "robot keys", "operate", "operate teleop", "operate latency", "operate view", "operate console",
+        "operate tokens",
     ),
     "rlenv_sim2real": (
         "sim2real", "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",

@@ -2,7 +2,7 @@
 
 from rlenv_robot.cli.verbs import Verb
 
-__all__ = ["console", "doctor", "latency", "teleop", "tokens", "view"]
+__all__ = ["console", "doctor", "keys", "latency", "teleop", "tokens", "view"]
 
 teleop = Verb(
     "rlenv_operate.cli.teleop", "move a robot with a leader arm, a gamepad or keys, and record it", group="operate"
@@ -16,3 +16,4 @@ tokens = Verb(
     "rlenv_operate.cli.console:add_tokens", "make and revoke the tokens of that page's visitors", group="operate"
 )
 doctor = Verb("rlenv_operate.cli.doctor", "show what this machine has and what it lacks")
+keys = Verb("rlenv_operate.cli.keys", "make and list the keys of robots and clients", group="robot")

@@ -10,7 +10,7 @@ import pytest
 
 import rlenv_robot as rr
 from hal import Field, SpecError
-from rlenv_robot.tasks.images import with_images
+from rlenv_vision.image_task import with_images
 from sim.rendering.camera import available
 from sim.rendering.projection import pinhole_camera, project_points
 from sim.robots.so101 import so101_cube
