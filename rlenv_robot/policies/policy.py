@@ -103,6 +103,8 @@ _LOADERS = PluginTable(
     },
 )
 """Functions that load a policy, by the suffix of its file without the dot, or ``folder`` for folders."""
+_SEARCHED = PluginTable("kind of searched policy", "rlenv_robot.searched_policies", {})
+"""Functions that load further kinds of ``.npz``, by the ``kind`` of the file's header."""
 _PLUGIN = "rlenv_learn"
 _IN_PLUGIN = {"folder": "folders that LeRobot saved", "onnx": "ONNX files"}
 """The kinds of our plug-in, for the message where it is not installed."""
@@ -135,13 +137,16 @@ def load_searched(path: str | Path) -> SearchedPolicy:
     """Load a network or a feedback policy that `rlenv-robot train` wrote as ``.npz``.
 
     Raises:
-        RobotError: the file is missing, damaged, or another file.
+        RobotError: the file is missing, damaged, or another file, or the plug-in for networks is not installed.
     """
     from rlenv_robot.policies.feedback import FeedbackPolicy, load_arrays
-    from rlenv_robot.policies.network import NetworkPolicy
 
     kind = load_arrays(path)[0].get("kind")
-    return NetworkPolicy.load(path) if kind == "network" else FeedbackPolicy.load(path)
+    if kind in _SEARCHED:
+        return cast("Callable[[str | Path], SearchedPolicy]", _SEARCHED.load(kind))(path)
+    if kind == "network":
+        raise RobotError(f"{path}: networks are loaded by the plug-in {_PLUGIN}, which is not installed here")
+    return FeedbackPolicy.load(path)
 
 
 # -- Policies without observations, to see a model move and to record exploration ------------------------

@@ -18,8 +18,8 @@ from torch import nn
 
 from rlenv_learn.imitation.cloning import Demonstrations, clone
 from rlenv_learn.policies.flat import ScaledDifferences
+from rlenv_learn.policies.network import Activation, NetworkPolicy
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.network import Activation, NetworkPolicy
 from rlenv_robot.tasks.agents import mean_reward
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.vector.env import VectorEnvironment

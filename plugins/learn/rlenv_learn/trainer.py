@@ -14,9 +14,9 @@ import numpy as np
 from hal import RobotError
 from hal.field import JsonObject
 from rlenv_learn.imitation.cloning import demonstrated
+from rlenv_learn.policies.network import NetworkPolicy
 from rlenv_learn.ppo import improve_by_ppo, ppo_settings
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.network import NetworkPolicy
 from rlenv_robot.registry import TaskLike, make_vector
 from rlenv_robot.source import SourceData
 from rlenv_robot.training.rollout import Point, evaluate

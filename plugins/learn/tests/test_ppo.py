@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import rlenv_robot
+from rlenv_learn.policies.network import NetworkPolicy
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.network import NetworkPolicy
 from rlenv_robot.registry import task
 from rlenv_robot.training.rollout import evaluate
 from tests.fakes import LEVER_MJCF

@@ -30,7 +30,7 @@ PROGRAM = """
     import resource, sys
     import numpy, mujoco  # before the count begins
     from hal import RobotError
-    from rlenv_robot.policies import feedback, network, policy
+    from rlenv_robot.policies import feedback, policy
     from rlenv_robot.policies.policy import load_policy
     if sys.argv[1].endswith(".onnx"):
         import onnx, onnxruntime
