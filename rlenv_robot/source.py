@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,13 +19,14 @@ from recorder.read.addresses import BYTES, is_address, mirror
 from recorder.table.memory import RowSpool, scratch_folder
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
+from rlenv_robot.config.plugins import PluginTable
 from rlenv_robot.data.batches import Batches
 from rlenv_robot.data.filters import select
 from rlenv_robot.data.folder import read_folder
 from rlenv_robot.data.frame_stack import WINDOWS, Windows
 from rlenv_robot.data.images import ImageLoader
 from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, STEPS, CheckedOptions, check_size, read
-from rlenv_robot.data.relabel import Goal, Sensors, relabel_goals, relabelled
+from rlenv_robot.data.relabel import Goal, Sensors, relabelled
 from rlenv_robot.data.sampling import PreferencePair, RequestSampler, Sample, draw_pairs
 from rlenv_robot.data.state_index import StateIndex
 from rlenv_robot.data.statistics import statistics
@@ -162,7 +163,7 @@ class SourceData:
                 * ``stack``, ``chunk``, ``future``: frames before, actions from here on and frames after, with masks
                   at the ends (`rlenv_robot.data.frame_stack.Windows`);
                 * ``goals``: ``future`` or ``final``, and ``goal_share``: goals that were reached in place of those
-                  that were set (`rlenv_robot.data.relabel.relabel_goals`);
+                  that were set (`rlenv_learn.hindsight.relabel_goals`);
                 * ``images``: images of the cameras: True, names, or a mapping
                   (`rlenv_robot.data.images.ImageChoice`);
                 * ``privileged``: True adds the task's hidden state, in training only.
@@ -380,7 +381,7 @@ class SourceData:
             others = [name for name in ("n_step", "stack", "future", "privileged") if options.get(name, False)]
             if others:
                 raise SourceError(f"goals: another goal is computed for single steps; leave out {', '.join(others)}")
-            relabel_goals(table, self.transitions, self._task, options, self._sampler.rng, self.discount)
+            _goal_relabeller()(table, self.transitions, self._task, options, self._sampler.rng, self.discount)
         self._windows.add(table, options)
         if "images" in options:
             self._images.add(table, options)
@@ -412,6 +413,18 @@ class SourceData:
         for row, record in zip(goals, self.table.episodes, strict=True):
             self._task.goal.pack_into(row, record.get("goal", {}))
         return goals
+
+
+@cache
+def _goal_relabeller() -> Callable[..., None]:
+    """Return the function that gives drawn steps other goals.
+
+    An entry point ``goals`` of the group ``rlenv_robot.relabellers`` names it.
+    """
+    relabellers = PluginTable("relabeller", "rlenv_robot.relabellers", {})
+    if "goals" not in relabellers:
+        raise SourceError("goals: other goals are in the plug-in rlenv_learn, which is not installed here")
+    return cast("Callable[..., None]", relabellers.load("goals"))
 
 
 def _public(table: Table) -> Table:
