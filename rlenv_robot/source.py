@@ -27,7 +27,7 @@ from rlenv_robot.data.frame_stack import WINDOWS, Windows
 from rlenv_robot.data.images import ImageLoader
 from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, STEPS, CheckedOptions, check_size, read
 from rlenv_robot.data.relabel import Goal, Sensors, relabelled
-from rlenv_robot.data.sampling import PreferencePair, RequestSampler, Sample, draw_pairs
+from rlenv_robot.data.sampling import PreferencePair, RequestSampler, Sample
 from rlenv_robot.data.state_index import StateIndex
 from rlenv_robot.data.statistics import statistics
 from rlenv_robot.rendering.notebook import RecordedEpisode, notebook_html
@@ -272,7 +272,8 @@ class SourceData:
             SourceError: as for `sample_steps`, or no two episodes differ.
         """
         check_size(pair_size, "pair_size", "sample_pairs")
-        return draw_pairs(
+        draw: Callable[..., list[PreferencePair]] = _from_plugin("rlenv_robot.pair_samplers", "pairs", "rlenv_curate")
+        return draw(
             self.transitions, pair_size, extra_info, self._sampler.rng, lambda e: self._batches.trajectory(e, 1.0)
         )
 
@@ -381,7 +382,8 @@ class SourceData:
             others = [name for name in ("n_step", "stack", "future", "privileged") if options.get(name, False)]
             if others:
                 raise SourceError(f"goals: another goal is computed for single steps; leave out {', '.join(others)}")
-            _goal_relabeller()(table, self.transitions, self._task, options, self._sampler.rng, self.discount)
+            relabel = _from_plugin("rlenv_robot.relabellers", "goals", "rlenv_learn")
+            relabel(table, self.transitions, self._task, options, self._sampler.rng, self.discount)
         self._windows.add(table, options)
         if "images" in options:
             self._images.add(table, options)
@@ -416,15 +418,18 @@ class SourceData:
 
 
 @cache
-def _goal_relabeller() -> Callable[..., None]:
-    """Return the function that gives drawn steps other goals.
+def _from_plugin(group: str, name: str, plugin: str) -> Callable[..., Any]:
+    """Return the function that an entry point names.
 
-    An entry point ``goals`` of the group ``rlenv_robot.relabellers`` names it.
+    Args:
+        group: of the entry point.
+        name: of the entry point.
+        plugin: of this repository that declares it, for the message where it is not installed.
     """
-    relabellers = PluginTable("relabeller", "rlenv_robot.relabellers", {})
-    if "goals" not in relabellers:
-        raise SourceError("goals: other goals are in the plug-in rlenv_learn, which is not installed here")
-    return cast("Callable[..., None]", relabellers.load("goals"))
+    functions = PluginTable("function of source data", group, {})
+    if name not in functions:
+        raise SourceError(f"{name}: they are in the plug-in {plugin}, which is not installed here")
+    return cast("Callable[..., Any]", functions.load(name))
 
 
 def _public(table: Table) -> Table:
