@@ -35,7 +35,6 @@ VERBS: dict[str, Verb | Group] = {
         {
             "show": Verb("rlenv_robot.cli.robot", "describe a robot model, or write it as URDF"),
             "status": Verb("rlenv_robot.cli.served:add_status", "show the state of a served robot"),
-            "watch": Verb("rlenv_robot.cli.served:add_watch", "print each change of a served robot's state"),
         },
         "describe, watch, connect and calibrate robots",
         default="show",
@@ -67,13 +66,16 @@ FORMER_VERBS = (
 _PLUGINS = {
     "rlenv_arms": ("robot calibrate", "robot ports", "robot twin"),
     "rlenv_bridges": ("dev tables",),
-    "rlenv_curate": ("data check", "data cut", "data merge", "data plot", "data timeline", "data verify"),
+    "rlenv_curate": (
+        "data check", "data cut", "data label", "data merge", "data plot", "data recover", "data timeline",
+        "data verify",
+    ),
     "rlenv_formats": ("data units",),
     "rlenv_kaiwu": ("dev kaiwu",),
     "rlenv_kit": ("check", "dev protocol", "robot certify", "dev new"),
     "rlenv_operate": (
-        "doctor", "robot keys", "operate", "operate teleop", "operate latency", "operate view", "operate console",
-        "operate tokens",
+        "doctor", "robot keys", "robot watch", "operate", "operate teleop", "operate latency", "operate view",
+        "operate console", "operate tokens",
     ),
     "rlenv_sim2real": (
         "sim2real", "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",

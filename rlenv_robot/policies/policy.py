@@ -141,7 +141,7 @@ def load_searched(path: str | Path) -> SearchedPolicy:
     """
     from rlenv_robot.policies.feedback import FeedbackPolicy, load_arrays
 
-    kind = load_arrays(path)[0].get("kind")
+    kind = str(load_arrays(path)[0].get("kind"))
     if kind in _SEARCHED:
         return cast("Callable[[str | Path], SearchedPolicy]", _SEARCHED.load(kind))(path)
     if kind == "network":

@@ -57,7 +57,7 @@ PLACES = {
     "rlenv_robot/tasks/free.py": ARGUMENT,
     "plugins/operate/rlenv_operate/teleop/latency/devices.py": ARGUMENT,
     "plugins/operate/rlenv_operate/teleop/session.py": ARGUMENT,
-    "rlenv_robot/training/trackers.py": OWN,
+    "plugins/learn/rlenv_learn/trackers.py": OWN,
     "sim/rendering/egl.py": OWN,
     "plugins/vision/rlenv_vision/filament.py": OWN,
     "sim/rendering/camera.py": INSTALLED,

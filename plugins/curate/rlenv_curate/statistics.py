@@ -1,4 +1,4 @@
-"""Further kinds of `SourceData.statistics`: of fields, actions and advantages, of policies, and of models of dynamics."""
+"""Further kinds of `SourceData.statistics`: of fields, actions, advantages, policies, and models of the dynamics."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from rlenv_robot.cli.verbs import Verb
 
-__all__ = ["console", "doctor", "keys", "latency", "teleop", "tokens", "view"]
+__all__ = ["console", "doctor", "keys", "latency", "teleop", "tokens", "view", "watch"]
 
 teleop = Verb(
     "rlenv_operate.cli.teleop", "move a robot with a leader arm, a gamepad or keys, and record it", group="operate"
@@ -17,3 +17,4 @@ tokens = Verb(
 )
 doctor = Verb("rlenv_operate.cli.doctor", "show what this machine has and what it lacks")
 keys = Verb("rlenv_operate.cli.keys", "make and list the keys of robots and clients", group="robot")
+watch = Verb("rlenv_operate.cli.watch", "print each change of a served robot's state", group="robot")
