@@ -169,8 +169,7 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
     import shtab
 
     _declare_all(parser)
-    completion: str = shtab.complete(parser, shell)
-    return completion
+    return shtab.complete(parser, shell)
 
 
 def _declare_all(parser: argparse.ArgumentParser) -> None:
