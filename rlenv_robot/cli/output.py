@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -218,3 +218,19 @@ def search_bar(bars: ProgressBars, title: str) -> Callable[[Generation], None]:
         advance(generation.share, f"generation {generation.number + 1}, median return {generation.median:.1f}")
 
     return progress
+
+
+class Finding(NamedTuple):
+    """The result of one examination of a machine, for the verb ``doctor``.
+
+    Attributes:
+        subject: what was examined.
+        ok: False if something that is needed is missing, None if it is optional.
+        state: a version, or what is wrong.
+        advice: what to do; empty if there is nothing to do.
+    """
+
+    subject: str
+    ok: bool | None
+    state: str
+    advice: str = ""

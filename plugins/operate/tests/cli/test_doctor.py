@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from hal.drivers.ports import PortInfo
 from rlenv_operate.cli import doctor
 from rlenv_robot.cli.main import main
 
@@ -60,16 +59,3 @@ def test_doctor_knows_the_conflict_of_mesa_and_torch(
 def test_a_loaded_library_is_known() -> None:
     assert doctor._is_loaded("libc.so") or doctor._is_loaded("libc-")
     assert not doctor._is_loaded("libnosuchlibrary")
-
-
-def test_the_doctor_reports_serial_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = PortInfo("/dev/ttyACM0", "/dev/serial/by-id/usb-1a86", "QinHeng, cdc_acm", True, (), ())
-    slow = PortInfo(
-        "/dev/ttyUSB0", "/dev/serial/by-id/usb-FTDI", "FTDI, ftdi_sio", True, (), ("each answer waits 16 ms",)
-    )
-    monkeypatch.setattr("hal.drivers.ports.list_ports", lambda: [quick, slow])
-    findings = [finding for finding in doctor.examine() if finding.subject == "serial port"]
-    assert [(finding.ok, finding.advice) for finding in findings] == [(True, ""), (None, "each answer waits 16 ms")]
-    monkeypatch.setattr("hal.drivers.ports.list_ports", list)
-    (none,) = [finding for finding in doctor.examine() if finding.subject == "serial ports"]
-    assert (none.ok, none.state) == (None, "none")

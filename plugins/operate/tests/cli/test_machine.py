@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from real.protocol import keys
-from rlenv_operate.cli.doctor import Finding
 from rlenv_operate.cli.machine import System, examine_machine
+from rlenv_robot.cli.output import Finding
 
 ROOT_CAPABILITIES = "CapEff:\t000001ffffffffff\n"
 
