@@ -14,8 +14,18 @@ if TYPE_CHECKING:
     from rlenv_robot.training.evolution import Generation
 
 __all__ = [
-    "Advance", "ProgressBars", "counted", "drop_unwritable_output", "one_line", "print_table",
-    "progress", "progress_bars", "say", "search_bar", "warn_of_limit_cycles",
+    "Advance",
+    "Finding",
+    "ProgressBars",
+    "counted",
+    "drop_unwritable_output",
+    "one_line",
+    "print_table",
+    "progress",
+    "progress_bars",
+    "say",
+    "search_bar",
+    "warn_of_limit_cycles",
 ]  # fmt: skip
 
 # -- Lines -----------------------------------------------------------------------------------------------------
