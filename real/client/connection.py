@@ -16,7 +16,7 @@ import numpy as np
 import zmq
 
 from hal.clock import OffsetEstimator
-from hal.errors import ConnectionLost, EpisodeError, SpecMismatch, WireError
+from hal.errors import CommandTooOld, ConnectionLost, EpisodeError, SpecMismatch, WireError
 from hal.guarding.manifest_check import compare_manifests
 from hal.robot import RobotSpec
 from real.control.settings import check_above_zero, check_choice
@@ -106,7 +106,7 @@ class Connection:
             when its answer left (the server's clock), and when the answer came (our clock); nanoseconds.
         wanted_by: the name of another client that asks for the robot, until this client has answered; or None.
         copies: how many steps were sent again.
-        copied: whether the newest step was sent again.
+        holds: how many steps held the robot, as their commands came too late.
         stop_number: of the newest stop that the server told of, by an error or by the answer to a stop of this client;
             None where it told of none since the last reset.
     """
@@ -123,7 +123,7 @@ class Connection:
         self.sequence = 0
         self.exchange: tuple[int, int, int, int] | None = None
         self.wanted_by: str | None = None
-        self.copies, self.copied = 0, False
+        self.copies, self.holds, self._copied = 0, 0, False
         self.stop_number: int | None = None
         self._timer: ResendTimer | None = None
         self._wait_ms = _SLICE_MS
@@ -214,20 +214,38 @@ class Connection:
             raise WireError(f"the welcome's resend_s is {resend_s!r:.80}, it must be seconds above 0")
         self._timer = None if resend_s is None else ResendTimer(resend_s)
 
-    def step(self, row: bytes, silence_s: float) -> Message:
+    def step(self, row: bytes, silence_s: float, hold: Callable[[], bytes]) -> Message:
+        """Send a step and wait for the answer; if the network delivered the command too late, hold the robot instead.
+
+        A late command is never sent again as a new one. `RobotState.applied` of the answer shows the hold.
+
+        Args:
+            row: the command (`real.protocol.rows.RowCodec`).
+            silence_s: longest wait, seconds.
+            hold: returns the command that holds the robot.
+
+        Raises:
+            CommandTooOld: the command came too late, and so did the hold; or the network was not the reason.
+            ConnectionLost, EpisodeError, RobotError: as of `ask`.
+        """
+        try:
+            return self._step(row, silence_s)
+        except CommandTooOld as late:
+            if late.begun or not self._copied:
+                raise  # the robot has moved since, or the network was in time: this client was slow, or a clock jumped
+            try:
+                message = self._step(hold(), silence_s)
+            except (CommandTooOld, EpisodeError):
+                raise late from None
+        self.holds += 1
+        return message
+
+    def _step(self, row: bytes, silence_s: float) -> Message:
         """Send a step, and send it again while its answer is late; wait for the answer.
 
         A copy follows the packet that may be lost on the same connection. Its acknowledgement tells TCP of the loss, so
         that TCP sends the lost packet at once instead of after 0.2 s or more. The server executes a step once, and
         judges its age by the first one, which TCP delivers before its copies.
-
-        Args:
-            row: the command (`real.protocol.rows.RowCodec`).
-            silence_s: longest wait, seconds.
-
-        Raises:
-            CommandTooOld: the command came too late; ``copied`` says whether copies of it were sent.
-            ConnectionLost, EpisodeError, RobotError: as of `ask`.
         """
         asked_ns = now_ns = time.monotonic_ns()
         if asked_ns >= self._shift_until_ns:
@@ -236,7 +254,7 @@ class Connection:
         if timer is None or shift_ns is None:
             return self.ask(MessageKind.STEP, None, (row,), silence_s)
         self.sequence += 1
-        wait_ms, self.copied = timer.first_ms, False
+        wait_ms, self._copied = timer.first_ms, False
         while True:
             if wait_ms != self._wait_ms:
                 socket.rcvtimeo = self._wait_ms = wait_ms
@@ -249,7 +267,7 @@ class Connection:
                         return message
             except zmq.Again:
                 self._check_wait(MessageKind.STEP, asked_ns / 1e9 + silence_s, silence_s)
-                wait_ms, self.copied = RESEND_MS, True
+                wait_ms, self._copied = RESEND_MS, True
                 self.copies += 1
             now_ns = time.monotonic_ns()
 
