@@ -31,7 +31,7 @@ IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages outside `docs/`, and a page for each task's fields, like that of `rlenv-robot dev protocol`."""
+    """Add the pages outside `docs/`, and a page for each task's fields, like that of `rlenv-robot protocol`."""
     for name in rlenv_robot.environment_names():
         with rlenv_robot.make(name) as env:
             files.append(File.generated(config, f"protocol/{name}.md", content=protocol_document(env, name)))

@@ -15,8 +15,8 @@ from rlenv_learn.imitation.act import ACT
 from rlenv_learn.imitation.chunk_network import ChunkFields, ChunkNetworkPolicy
 from rlenv_learn.imitation.demonstrations import record_demonstrations
 from rlenv_learn.imitation.learning import learn_chunks, load_windows
+from rlenv_learn.policies.chunks import ChunkExecution
 from rlenv_robot import LearningCurve, open_source
-from rlenv_robot.policies.chunks import ChunkExecution
 from rlenv_robot.policies.deployment import robot_of_training
 from rlenv_robot.training.trials import conditions
 from rlenv_tabletop.scripted import SCRIPTS

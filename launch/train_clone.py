@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from rlenv_learn.policies.flat import FlatPolicy, ScaledDifferences
 from rlenv_robot import LearningCurve, flat_for, make_vector
 from rlenv_robot.policies.deployment import robot_of_training
-from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
 from rlenv_robot.training.trials import conditions
 from rlenv_tabletop.scripted import SCRIPTS
 

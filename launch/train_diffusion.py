@@ -10,7 +10,7 @@ from train_act import main
 from train_act import train as train_chunks
 
 from rlenv_learn.imitation.diffusion import DiffusionPolicy
-from rlenv_robot.policies.chunks import ChunkExecution
+from rlenv_learn.policies.chunks import ChunkExecution
 
 SETTINGS = {"updates": 6000, "execution": ChunkExecution(length=8, execute=4), "network": DiffusionPolicy}
 train = partial(train_chunks, **SETTINGS)

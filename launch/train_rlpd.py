@@ -21,8 +21,8 @@ from rlenv_learn.online.learner_process import LearnerProcess
 from rlenv_learn.online.rlpd import RlpdSettings
 from rlenv_learn.online.scripted_operator import ScriptedOperator
 from rlenv_learn.online.session import OnlineSession, can_intervene, simulated
+from rlenv_operate.teleop.keyboard import Keyboard
 from rlenv_robot import LearningCurve, flat_for
-from rlenv_robot.robot_env.keyboard import Keyboard
 from rlenv_robot.training.rollout import run_episode
 from rlenv_robot.training.trials import twin_vector
 from rlenv_tabletop.scripted import SCRIPTS

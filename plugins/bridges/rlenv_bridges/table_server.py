@@ -1,6 +1,6 @@
 """Serve an environment's tables as JSON to another process, so that an agent in another language can act (R4.1).
 
-The environment's protocol page describes the messages (``rlenv-robot dev protocol NAME``; ``--format json`` for JSON
+The environment's protocol page describes the messages (``rlenv-robot protocol NAME``; ``--format json`` for JSON
 Schema).
 """
 

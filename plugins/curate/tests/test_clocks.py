@@ -17,8 +17,8 @@ from hal.clock import OffsetEstimator
 from real import Server
 from recorder.read.reader import LogReader
 from rlenv_curate.clocks import Clocks, clocks_of, match_frames
+from rlenv_operate.controller_log import ControllerLog, ServerWatch
 from rlenv_robot.cli.main import main
-from rlenv_robot.recording.controller_log import ControllerLog, ServerWatch
 from rlenv_robot.robot_models import find_robot_model
 
 SECOND = 1_000_000_000

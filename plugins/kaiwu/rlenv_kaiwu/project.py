@@ -157,7 +157,7 @@ def _algorithms(folder: Path) -> tuple[dict[str, tuple[str, str]], Style]:
     if not places:
         raise ValueError(
             f"{folder} is not a Kaiwu project: it has neither conf/algo_conf_*.toml nor a folder with agent.py and "
-            "workflow/train_workflow.py; rlenv-robot dev kaiwu new writes one"
+            "workflow/train_workflow.py; rlenv-robot kaiwu new writes one"
         )
     return places, "document"
 

@@ -118,7 +118,7 @@ def open_workplace(project: Project, out: Path, process: str = "aisrv") -> Itera
     logger, monitor = make_logger(process, out / "log"), Monitor(out / "monitor.jsonl")
 
     def run_test(**named: object) -> None:
-        logger.error("run_train_test inside a run does nothing: use rlenv-robot dev kaiwu test")
+        logger.error("run_train_test inside a run does nothing: use rlenv-robot kaiwu test")
 
     with framework_modules(project.folder, project.app, logger, run_test) as names:
         names.monitor = monitor

@@ -7,6 +7,5 @@ __all__ = ["kaiwu"]
 kaiwu = Verb(
     "rlenv_kaiwu.cli.kaiwu",
     "run, test and write projects of Tencent's Kaiwu framework",
-    group="dev",
     example="new my-project",
 )

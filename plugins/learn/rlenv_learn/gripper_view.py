@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from hal.robots.so101 import CHAIN, JOINTS, ROLL_ZERO
+from rlenv_learn.policies.flat import ScaledDifferences
 from rlenv_robot.adapters.flat import FlattenObservation
-from rlenv_robot.policies.flat import ScaledDifferences
 
 __all__ = ["GripperView"]
 
@@ -27,7 +27,7 @@ class GripperView(nn.Module):
     - positions relative to the arm's first axis, rotated;
     - for each orientation, the cosine and sine of four times its yaw relative to the arm and to the fingers' axis: a
       cube looks the same after a quarter turn;
-    - differences, rotated if they are positions, and magnified (`rlenv_robot.policies.flat.ScaledDifferences`);
+    - differences, rotated if they are positions, and magnified (`rlenv_learn.policies.flat.ScaledDifferences`);
     - differences of positions along the gripper's axes (along the fingers, from the fixed finger to the jaw, and
       perpendicular to both), and magnified.
 

@@ -17,9 +17,9 @@ import torch
 from torch import nn
 
 from rlenv_learn.imitation.cloning import Demonstrations, clone
+from rlenv_learn.policies.flat import ScaledDifferences
+from rlenv_learn.policies.network import Activation, NetworkPolicy
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.flat import ScaledDifferences
-from rlenv_robot.policies.network import Activation, NetworkPolicy
 from rlenv_robot.tasks.agents import mean_reward
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.vector.env import VectorEnvironment
@@ -83,7 +83,7 @@ class PpoSettings:
         entropy: weight of the entropy of actions.
         nominal_share: initial share of the updates that use the nominal robot, before robots are drawn.
         magnified: whether policy and critic also see the vector's differences magnified
-            (`rlenv_robot.policies.flat.ScaledDifferences`), which helps with grasps that depend on millimetres.
+            (`rlenv_learn.policies.flat.ScaledDifferences`), which helps with grasps that depend on millimetres.
         episode: length of training episodes, control periods; 0 for the task's length, which evaluation always uses.
         imitation: further settings for training from demonstrations.
     """

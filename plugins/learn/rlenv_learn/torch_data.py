@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from recorder.json_data import JsonDict
 from recorder.table.table import Table
+from rlenv_learn.shuffle import Shuffle
 from rlenv_robot.data.options import FILTERS
-from rlenv_robot.data.sampling import Shuffle
 from rlenv_robot.source import SourceData, open_source
 from rlenv_robot.tables import Options, StepTable
 

@@ -14,9 +14,9 @@ import numpy as np
 from hal import RobotError
 from hal.field import JsonObject
 from rlenv_learn.imitation.cloning import demonstrated
+from rlenv_learn.policies.network import NetworkPolicy
 from rlenv_learn.ppo import improve_by_ppo, ppo_settings
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.network import NetworkPolicy
 from rlenv_robot.registry import TaskLike, make_vector
 from rlenv_robot.source import SourceData
 from rlenv_robot.training.rollout import Point, evaluate
@@ -166,8 +166,8 @@ def save_network(policy: NetworkPolicy, out: Path, about: JsonObject) -> None:
     import torch
     from torch import nn
 
+    from rlenv_learn.policies.flat import FlatPolicy, ScaledDifferences
     from rlenv_robot.adapters.flat import FlattenObservation
-    from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
 
     if not isinstance(policy.vectors, FlattenObservation):
         raise RobotError(f"{out}: a policy of {type(policy.vectors).__name__} has no ONNX graph; write .npz")

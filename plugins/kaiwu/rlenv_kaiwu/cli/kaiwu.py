@@ -1,4 +1,4 @@
-"""``rlenv-robot dev kaiwu``: run, test and write projects of Tencent's Kaiwu framework."""
+"""``rlenv-robot kaiwu``: run, test and write projects of Tencent's Kaiwu framework."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot dev kaiwu new reach --env so101-reach
-  rlenv-robot dev kaiwu run reach --steps 60000 --seed 0
+  rlenv-robot kaiwu new reach --env so101-reach
+  rlenv-robot kaiwu run reach --steps 60000 --seed 0
 """
     _add_project(parser)
     for name, kind, text in (
@@ -201,8 +201,8 @@ def new(args: argparse.Namespace) -> int:
     written = write_project(args.folder, args.env, args.algorithm)
     print(f"{args.folder}: {len(written)} files")
     print("next:")
-    print(f"  rlenv-robot dev kaiwu test {args.folder}")
-    print(f"  rlenv-robot dev kaiwu run {args.folder} --steps 60000")
+    print(f"  rlenv-robot kaiwu test {args.folder}")
+    print(f"  rlenv-robot kaiwu run {args.folder} --steps 60000")
     return 0
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from rlenv_robot.policies.chunks import ChunkExecution
+from rlenv_learn.policies.chunks import ChunkExecution
 
 __all__ = ["ACT", "ActSettings"]
 

@@ -12,10 +12,10 @@ from torch import nn
 
 from hal import RobotSpec, Spec
 from recorder.json_data import JsonObject
+from rlenv_learn.policies.chunks import ChunkExecution, ChunkPolicy
+from rlenv_learn.policies.flat import ScaledDifferences, export_onnx, flat_vector
+from rlenv_learn.policies.onnx import metadata
 from rlenv_robot.adapters.flat import FlattenObservation, flat_for
-from rlenv_robot.policies.chunks import ChunkExecution, ChunkPolicy
-from rlenv_robot.policies.flat import ScaledDifferences, export_onnx, flat_vector
-from rlenv_robot.policies.onnx import metadata
 from rlenv_robot.tasks.task import Task
 
 __all__ = ["ChunkFields", "ChunkNetworkPolicy"]
@@ -25,7 +25,7 @@ class ChunkFields(nn.Module):
     """The conversion of named fields to a network's inputs, and of its outputs to chunks of named actions.
 
     Observations become the vectors of `FlattenObservation` with magnified differences
-    (`rlenv_robot.policies.flat.ScaledDifferences`); images stay separate, with values from 0 to 1. Actions are relative
+    (`rlenv_learn.policies.flat.ScaledDifferences`); images stay separate, with values from 0 to 1. Actions are relative
     to the robot's current goal (the field that ``flat.held`` names, or 0), and scaled so that each of the K steps has
     mean 0 and standard deviation 1 in the training data, since later steps vary more than earlier ones.
 
@@ -136,7 +136,7 @@ class ChunkNetworkPolicy:
     def save_onnx(
         self, path: str | Path, task: str, about: JsonObject | None = None, robot: RobotSpec | None = None
     ) -> None:
-        """Write an ONNX file that `rlenv_robot.policies.onnx.OnnxPolicy` executes in the same way.
+        """Write an ONNX file that `rlenv_learn.policies.onnx.OnnxPolicy` executes in the same way.
 
         Args:
             path: file name, ending in ``.onnx``.

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlenv_robot.policies.chunks import ChunkExecution
+from rlenv_learn.policies.chunks import ChunkExecution
 
 __all__ = ["DiffusionPolicy", "DiffusionSettings"]
 

@@ -14,8 +14,8 @@ from hal.cameras.pinhole import PinholeCamera
 from recorder.json_data import JsonObject
 from rlenv_learn.imitation.keypoints import KeypointNetwork, expected_pixels, learn_keypoints
 from rlenv_learn.imitation.views import Landmarks, Views
-from rlenv_robot.policies.flat import FlatGraph, FlatPolicy, export_onnx
-from rlenv_robot.policies.onnx import metadata
+from rlenv_learn.policies.flat import FlatGraph, FlatPolicy, export_onnx
+from rlenv_learn.policies.onnx import metadata
 from rlenv_robot.tasks.task import Task
 
 __all__ = ["EstimateErrors", "EstimatingPolicy", "FieldEstimator", "learn_estimator", "learn_position"]
@@ -258,7 +258,7 @@ class EstimatingPolicy:
     def save_onnx(
         self, path: str | Path, task: str, about: JsonObject | None = None, robot: RobotSpec | None = None
     ) -> None:
-        """Write an ONNX file from images to actions, as `rlenv_robot.policies.flat.FlatPolicy.save_onnx` does.
+        """Write an ONNX file from images to actions, as `rlenv_learn.policies.flat.FlatPolicy.save_onnx` does.
 
         Raises:
             RobotError: the packages onnx or onnxscript are missing.

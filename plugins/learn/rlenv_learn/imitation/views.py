@@ -97,7 +97,7 @@ def collect_views(
     along y. In four of ten intervals, which last a third of a second on average, an offset is added to its actions.
 
     Args:
-        envs: environments of a task with images (`rlenv_robot.tasks.images.with_images`) whose target is in the
+        envs: environments of a task with images (`rlenv_vision.image_task.with_images`) whose target is in the
             observation or in the privileged state. Set the rate of the image sensors to ``30 / every`` in ``timing``,
             so that no further images are rendered, and ranges of looks in ``randomise``.
         policy: takes the fields of the observation and of the privileged state.

@@ -13,8 +13,8 @@ from hal import RobotError, SourceError
 from hal.atomic_file import atomic_write
 from rlenv_learn.online.replay import LogFollower, Replay, Reward, held, steps_of, symmetric
 from rlenv_learn.online.rlpd import Rlpd, RlpdSettings, module_arrays
+from rlenv_learn.policies.flat import FlatPolicy
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.flat import FlatPolicy
 from rlenv_robot.source import open_source
 from rlenv_robot.tasks.task import Task
 

@@ -19,8 +19,8 @@ from torch.nn import functional
 
 from rlenv_learn.gripper_view import GripperView
 from rlenv_learn.online.replay import Steps
+from rlenv_learn.policies.flat import ScaledDifferences
 from rlenv_robot.adapters.flat import FlattenObservation
-from rlenv_robot.policies.flat import ScaledDifferences
 
 __all__ = ["Actor", "CriticEnsemble", "Improvement", "Rlpd", "RlpdSettings", "View", "load_arrays", "module_arrays"]
 
