@@ -52,5 +52,5 @@ def test_the_cube_is_red_where_a_view_says_that_it_is() -> None:
 
 
 def test_a_task_without_images_is_refused() -> None:
-    with rr.make_vector("so101-push", 2, seed=0) as envs, pytest.raises(SpecError, match="images"):
+    with rr.make_vector("so101-push", 2, seed=0) as envs, pytest.raises(SpecError, match="image observations"):
         collect_views(envs, ScriptedPush(), rr.flat_for(Push()), MARKS, 4)
