@@ -544,8 +544,7 @@ def _stop_to_clear(message: Message, options: Mapping[str, Any]) -> int | None:
         WireError: the reset is to clear a stop and names none.
     """
     if "stop_number" in message.detail:
-        number: int = detail_value(message, "stop_number", int)
-        return number
+        return detail_value(message, "stop_number", int)
     if gives_reason(options):
         raise WireError(
             "RESET: clear_stop needs stop_number beside options: the number of the stop that was looked at. It is the "

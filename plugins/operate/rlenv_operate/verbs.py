@@ -2,7 +2,7 @@
 
 from rlenv_robot.cli.verbs import Verb
 
-__all__ = ["console", "latency", "teleop", "tokens", "view"]
+__all__ = ["console", "doctor", "keys", "latency", "teleop", "tokens", "view", "watch"]
 
 teleop = Verb(
     "rlenv_operate.cli.teleop", "move a robot with a leader arm, a gamepad or keys, and record it", group="operate"
@@ -15,3 +15,6 @@ console = Verb("rlenv_operate.cli.console", "serve the operator's page of a serv
 tokens = Verb(
     "rlenv_operate.cli.console:add_tokens", "make and revoke the tokens of the console's visitors", group="operate"
 )
+doctor = Verb("rlenv_operate.cli.doctor", "show what this machine has and what it lacks")
+keys = Verb("rlenv_operate.cli.keys", "make and list the keys of robots and clients", group="robot")
+watch = Verb("rlenv_operate.cli.watch", "print each change of a served robot's state", group="robot")

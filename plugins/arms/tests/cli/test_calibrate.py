@@ -22,10 +22,10 @@ from hal.drivers.calibration import (
 from hal.drivers.so101_arm import SO101_ARM
 from hal.robots.so101 import HIGH, JOINTS, LOW
 from rlenv_arms.motor_sweep import sweep_plan
+from rlenv_arms.servo_terminal import ServoTerminal
 from rlenv_robot.cli.main import main
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.line import ServoLine
-from sim.servo_bus.terminal import ServoTerminal
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hal.drivers.ports import PortInfo
+from rlenv_arms.ports import PortInfo
 from rlenv_arms.scan import Wiggle
 from rlenv_robot.cli.main import main
 
@@ -17,7 +17,7 @@ HELD = PortInfo("/dev/ttyACM1", "/dev/ttyACM1", "QinHeng, cdc_acm", True, ("serv
 
 
 def test_ports_are_listed_with_advice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("hal.drivers.ports.list_ports", lambda: [QUICK, SLOW])
+    monkeypatch.setattr("rlenv_arms.ports.list_ports", lambda: [QUICK, SLOW])
     assert main(["robot", "ports"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "/dev/serial/by-id/usb-1a86  (/dev/ttyACM0; QinHeng, cdc_acm)",
@@ -29,7 +29,7 @@ def test_ports_are_listed_with_advice(monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_only_free_ports_are_watched_for_a_wiggle(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hal.drivers.ports.list_ports", lambda: [QUICK, HELD])
+    monkeypatch.setattr("rlenv_arms.ports.list_ports", lambda: [QUICK, HELD])
     found = [Wiggle(QUICK.name, 6, 12.0), None]
 
     def find_wiggle(paths: list[str], **options: object) -> Wiggle | None:

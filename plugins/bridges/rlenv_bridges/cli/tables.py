@@ -27,7 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve the tables; return 0 when a program closed the environment."""
+    """Serve the tables, and return 0 when a program has closed the environment."""
     from rlenv_bridges.table_server import TableServer
     from rlenv_robot.registry import make
 

@@ -20,6 +20,7 @@ from hal import RobotState
 from hal.drivers.calibration import nominal_calibration, save_calibration
 from hal.robots.so101 import SO101
 from real import Server
+from rlenv_arms.servo_terminal import ServoTerminal
 from rlenv_operate.teleop.latency import devices
 from rlenv_operate.teleop.session import TeleopSettings, leader_of_profile
 from rlenv_robot.cli.main import main
@@ -27,7 +28,6 @@ from rlenv_robot.rendering.show import find_episode
 from sim.robots.so101 import REST
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.line import ServoLine
-from sim.servo_bus.terminal import ServoTerminal
 from tests.fakes import until
 
 PROFILE = """
