@@ -74,12 +74,12 @@ _PLUGINS = {
     "rlenv_kaiwu": ("kaiwu",),
     "rlenv_kit": ("check", "protocol", "robot certify", "dev new"),
     "rlenv_operate": (
-        "doctor", "robot keys", "robot watch", "operate", "operate teleop", "operate latency", "operate view",
-        "operate console", "operate tokens",
+        "doctor", "robot keys", "robot watch", "operate teleop", "operate latency", "operate view",
+        "operate console", "operate tokens", "operate",
     ),
     "rlenv_sim2real": (
-        "sim2real", "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",
-        "sim2real offsets", "sim2real validity",
+        "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",
+        "sim2real offsets", "sim2real validity", "sim2real",
     ),
     "rlenv_vision": ("robot camera",),
 }  # fmt: skip
