@@ -435,9 +435,9 @@ def check_reset_options(commands: Spec, options: Mapping[str, Any]) -> None:
         commands: the robot's commands.
         options: the options of the reset.
 
-        Raises:
-            IllegalAction: ``start`` is not a mapping, names an unknown command or breaks its field; or ``seed`` or
-                ``stop_number`` is not a whole number of at least 0.
+    Raises:
+        IllegalAction: ``start`` is not a mapping, names an unknown command or breaks its field; or ``seed`` or
+            ``stop_number`` is not a whole number of at least 0.
     """
     start = options.get("start", {})
     names = ", ".join(commands.names)

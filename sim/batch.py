@@ -221,8 +221,8 @@ class SimBatch(Simulations):
             The first state of the n simulations, in the order of ids. States returned earlier are copies and stay
             valid.
 
-            Raises:
-                ValueError: the ids are illegal, or the number of seeds or starts differs from that of ids.
+        Raises:
+            ValueError: the ids are illegal, or the number of seeds or starts differs from that of ids.
             EpisodeError: the batch was closed.
         """
         batch, rows = self.open_batch, rows_of(ids, self._num)
@@ -271,14 +271,14 @@ class SimBatch(Simulations):
             commands: name -> values, shape (num, ...).
             ids: a mask of shape (num,) of the simulations to step; the rows of the others stay unchanged. None for all.
 
-            Returns:
-                The state at the end of the period, in arrays that the caller may keep. A simulation with failed physics
-                is marked in ``broken`` and must be reset.
+        Returns:
+            The state at the end of the period, in arrays that the caller may keep. A simulation with failed physics
+            is marked in ``broken`` and must be reset.
 
-            Raises:
-                IllegalAction: a name or shape is wrong, or a value is not finite; nothing moved.
-                EpisodeError: one of them was never reset, or the batch was closed.
-                ValueError: the ids are illegal.
+        Raises:
+            IllegalAction: a name or shape is wrong, or a value is not finite; nothing moved.
+            EpisodeError: one of them was never reset, or the batch was closed.
+            ValueError: the ids are illegal.
         """
         if not self._ready:
             self.open_batch  # noqa: B018  (raises if it was closed)

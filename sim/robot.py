@@ -46,8 +46,8 @@ class SimRobot:
         streams: names of sensors that are also sampled after every physics step, for the sinks of `stream_to`.
         gains: as for `sim.randomize.actuation.configured_spec`, for the manifest; they do not affect the simulation.
 
-        Raises:
-            RobotError: the spec has no camera or sensor of that name.
+    Raises:
+        RobotError: the spec has no camera or sensor of that name.
         SpecError: timing or randomisation don't fit the model.
     """
 

@@ -29,8 +29,8 @@ class SensorReader:
         row: index of the only simulation to read, without the leading axis; None reads all, ``(num, ...)``.
         images: sensor name -> reader of its images.
 
-        Raises:
-            SpecError: a reader names a field that MuJoCo doesn't have, or its shape differs from the spec's.
+    Raises:
+        SpecError: a reader names a field that MuJoCo doesn't have, or its shape differs from the spec's.
     """
 
     def __init__(

@@ -182,8 +182,8 @@ class ServoBus:
         codec: the module of the protocol, such as `hal.drivers.feetech`.
         settings: the times that the bus allows.
 
-        Attributes:
-            counts: transactions and failures so far.
+    Attributes:
+        counts: transactions and failures so far.
     """
 
     def __init__(self, port: Port, codec: Codec, settings: BusSettings | None = None) -> None:

@@ -176,8 +176,8 @@ def calibration_from_sweep(
         tolerance_deg: largest difference of the travel from the model's, degrees.
         arm: the arm's table of joints.
 
-        Raises:
-            CalibrationError: the travel differs by more, so at least one end was not reached.
+    Raises:
+        CalibrationError: the travel differs by more, so at least one end was not reached.
     """
     row = arm.joint(name)
     travel, model_travel = math.degrees(abs(last - first) * row.step_rad), math.degrees(row.high - row.low)
@@ -202,8 +202,8 @@ def load_calibration(path: str | Path, arm: ArmTable = SO101_ARM) -> Calibration
         path: path of the file.
         arm: the table of joints of the calibrated arm.
 
-        Raises:
-            CalibrationError: the file is missing, is not JSON, or is not a calibration of such an arm.
+    Raises:
+        CalibrationError: the file is missing, is not JSON, or is not a calibration of such an arm.
     """
     try:
         with Path(path).expanduser().open("rb") as file:

@@ -49,11 +49,11 @@ class HealthWatch:
         settings: the limits.
         family: the servos' family.
 
-        Attributes:
-            verdict: why the arm must stop, with the joint's name; or None.
-            grips: joint that holds an object -> time at which the grip began, seconds. A grip lasts until a goal opens
-                the joint: until the goal is no longer beyond the position at which the grip began. Measurements never
-                end a grip, since a springy object moves a gripper with a lowered torque.
+    Attributes:
+        verdict: why the arm must stop, with the joint's name; or None.
+        grips: joint that holds an object -> time at which the grip began, seconds. A grip lasts until a goal opens
+            the joint: until the goal is no longer beyond the position at which the grip began. Measurements never
+            end a grip, since a springy object moves a gripper with a lowered torque.
     """
 
     def __init__(self, settings: HealthSettings | None = None, family: ServoFamily = FEETECH_STS) -> None:

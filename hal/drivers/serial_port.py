@@ -34,8 +34,8 @@ class SerialPort:
         path: path of the device, such as ``/dev/serial/by-id/...``.
         baud: bits a second.
 
-        Raises:
-            ConnectionLost: the port is missing, not permitted or in use, or does not support the rate.
+    Raises:
+        ConnectionLost: the port is missing, not permitted or in use, or does not support the rate.
     """
 
     def __init__(self, path: str | Path, baud: int = 1_000_000) -> None:
@@ -123,8 +123,8 @@ class SerialPort:
             least: number of bytes to wait for, at least 1.
             timeout_s: longest wait, seconds; fewer bytes are returned after it.
 
-            Returns:
-                0 (see `discard`), and the received bytes.
+        Returns:
+            0 (see `discard`), and the received bytes.
 
         Raises:
             ConnectionLost: the serial line is lost.

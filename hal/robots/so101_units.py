@@ -80,8 +80,8 @@ class JointUnits:
     Attributes:
         assumed: the assumptions of the conversion, one sentence each; empty with a calibration.
 
-        Raises:
-            ValueError: the unit is unknown.
+    Raises:
+        ValueError: the unit is unknown.
     """
 
     def __init__(self, unit: str, calibration: Mapping[str, JointCalibration] | None = None) -> None:

@@ -71,8 +71,8 @@ class ClientSettings:
         keys: folder of this client's keys, as `rlenv-robot keys new` makes it. A server is then refused if it has no
             keys, or not the key in the folder's ``server.key``. None: no keys.
 
-        Raises:
-            ValueError: a value is not allowed; the message has the setting, the value and the allowed values.
+    Raises:
+        ValueError: a value is not allowed; the message has the setting, the value and the allowed values.
     """
 
     connect_timeout_s: float = 2.0
@@ -149,10 +149,10 @@ class Connection:
             frames: raw frames of the request; empty for most kinds.
             silence_s: longest time without any message from the server, seconds.
 
-            Raises:
-                ConnectionLost: the server sent nothing for that time, or refused the connection.
-                EpisodeError: the wait was cancelled.
-                RobotError: the server answered with this error.
+        Raises:
+            ConnectionLost: the server sent nothing for that time, or refused the connection.
+            EpisodeError: the wait was cancelled.
+            RobotError: the server answered with this error.
         """
         self.sequence = sequence = self.sequence + 1
         asked_ns = time.monotonic_ns()
@@ -431,9 +431,9 @@ class Delays:
         Args:
             offset_ns: the controller's clock minus this machine's, nanoseconds.
 
-            Returns:
-                ``steps`` (their number), ``command_s`` (from the client to the controller) and ``reading_s`` (from the
-                capture to the client); empty before the first step.
+        Returns:
+            ``steps`` (their number), ``command_s`` (from the client to the controller) and ``reading_s`` (from the
+            capture to the client); empty before the first step.
         """
         if not self._steps:
             return {}

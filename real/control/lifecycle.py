@@ -123,9 +123,9 @@ class Lifecycle:
             why: the reason.
             clears: for a reset, the number of the newest stop that it knows of (`StopLatch.number`).
 
-            Raises:
-                EpisodeError: the transition is not allowed, or a stop is latched that it does not clear; nothing
-                    changed.
+        Raises:
+            EpisodeError: the transition is not allowed, or a stop is latched that it does not clear; nothing
+                changed.
         """
         with self._lock:
             number, latched = self._latch.state

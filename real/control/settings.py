@@ -33,8 +33,8 @@ class LoopSettings:
             holds while no stop could be read.
         park_velocity: fastest change of a command while parking, units a second; None for that of a reset.
 
-        Raises:
-            ValueError: a value is not allowed; the message has the setting, the value and the allowed values.
+    Raises:
+        ValueError: a value is not allowed; the message has the setting, the value and the allowed values.
     """
 
     control_hz: float | None = None

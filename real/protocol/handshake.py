@@ -54,9 +54,9 @@ class Handshake:
         socket: a socket that is not connected yet.
         keys: the socket's keys, or None.
 
-        Attributes:
-            hopeless: why waiting longer is useless, or None.
-            stands: whether the handshake has succeeded, and the connection has not been lost since.
+    Attributes:
+        hopeless: why waiting longer is useless, or None.
+        stands: whether the handshake has succeeded, and the connection has not been lost since.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], keys: ClientKeys | None) -> None:

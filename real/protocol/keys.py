@@ -23,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 SECRET, SERVER, ALLOWED = "secret.key", "server.key", "allowed.keys"
-"""Files in a folder of keys: its owner's secret key; on a client the robot's public key; on a robot its list of clients."""
+"""Files in a folder of keys: the secret key; on a client the robot's public key; on a robot the list of clients."""
 
 CONTROL, TELEMETRY, STOPS = "control", "telemetry", "stops"
 """ZAP domains: the socket for commands, the sockets that only publish, and the socket for stops."""
@@ -89,8 +89,8 @@ def new_pair(folder: str | Path, server: str | None = None) -> KeyPair:
         folder: folder of the keys, made if it is missing.
         server: for a client, the public key of the only controller to which it will connect.
 
-        Raises:
-            ValueError: there already is a key, ``server`` is not a public key, or other users may write to the folder.
+    Raises:
+        ValueError: there already is a key, ``server`` is not a public key, or other users may write to the folder.
     """
     place = Path(folder)
     if server is not None:
@@ -249,8 +249,8 @@ class Allowed:
         path: path of the list.
         problem: why the list admits nobody, or None.
 
-        Raises:
-            ValueError: the list is damaged at the start, or other users can write it.
+    Raises:
+        ValueError: the list is damaged at the start, or other users can write it.
     """
 
     def __init__(self, folder: str | Path, now: Callable[[], float] = time.time) -> None:

@@ -119,8 +119,8 @@ def encode(
         times: nanoseconds of the server's monotonic clock, as docs/wire.md lists them for each kind.
         escape: whether to escape text that UTF-8 can't encode, as in every answer of a server; if not, it is refused.
 
-        Raises:
-            WireError: the detail is not plain data, or the message exceeds a limit.
+    Raises:
+        WireError: the detail is not plain data, or the message exceeds a limit.
     """
     inline = bool(frames) and len(frames[0]) <= _INLINE
     body = (VERSION, kind, session, sequence, times, detail, frames[0] if inline else None)
@@ -308,8 +308,8 @@ def check_address(address: str, *, keys: bool = False) -> str:
             ``ipc://<path>``.
         keys: whether keys encrypt the connection and identify both ends.
 
-        Raises:
-            WireError: the address is not such an endpoint, or other machines could reach it and there are no keys.
+    Raises:
+        WireError: the address is not such an endpoint, or other machines could reach it and there are no keys.
     """
     if address.startswith("ipc://") and len(address) > len("ipc://"):
         return address

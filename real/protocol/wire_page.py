@@ -71,8 +71,8 @@ def wire_page(spec: RobotSpec, kind: str = "markdown") -> str:
         spec: the robot's description as clients see it.
         kind: one of `FORMATS`.
 
-        Raises:
-            ValueError: the format is unknown.
+    Raises:
+        ValueError: the format is unknown.
     """
     if kind not in FORMATS:
         raise ValueError(f"format is {kind!r}, allowed are {', '.join(FORMATS)}")

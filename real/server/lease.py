@@ -72,8 +72,8 @@ class Lease:
             key: the client's public key; None without keys. Only this key may use the session.
             by_consent: whether the holder with the session ``replaces`` hands the robot to another client.
 
-            Returns:
-                The session's number, which can't be guessed from the last one.
+        Returns:
+            The session's number, which can't be guessed from the last one.
 
         Raises:
             ConnectionLost: another client holds the robot; the message names it.

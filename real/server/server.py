@@ -98,8 +98,8 @@ class ServerSettings(LoopSettings):
         stop: endpoint for stops, which the server announces to clients (`real.server.stop_endpoint`). None: any free
             port at the host of the address.
 
-        Raises:
-            ValueError: a value is not allowed; the message has the setting, the value and the allowed values.
+    Raises:
+        ValueError: a value is not allowed; the message has the setting, the value and the allowed values.
         WireError: an address is not understood, or is not loopback and there are no keys.
     """
 

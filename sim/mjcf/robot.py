@@ -166,8 +166,8 @@ def from_mjcf(
         scatter: changes the start by the reset's seed, see `SimModel`.
         change: a function from the derived description to the final one, to add limits, ages and meanings.
 
-        Raises:
-            SpecError: the file can't be read or compiled, has no actuators, or its timestep does not fit the rate.
+    Raises:
+        SpecError: the file can't be read or compiled, has no actuators, or its timestep does not fit the rate.
     """
     model, model_name = _compiled(source)
     name = name or model_name or "robot"

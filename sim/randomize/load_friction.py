@@ -117,8 +117,8 @@ class LoadFriction:
     Attributes:
         every_step: whether the friction must be computed in every physics step.
 
-        Raises:
-            SpecError: a joint is not driven by exactly one such actuator.
+    Raises:
+        SpecError: a joint is not driven by exactly one such actuator.
     """
 
     def __init__(self, model: mujoco.MjModel, dofs: np.ndarray, fields: Mapping[str, np.ndarray]) -> None:

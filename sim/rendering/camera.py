@@ -88,6 +88,7 @@ class Camera:
         Args:
             state: the whole ``qpos``, shape (nq,), or only the robot's pose in the form of its start command (the
                 joint positions of an arm); everything else is then as in the model's keyframe.
+            markers: balls to draw with the robot.
             out: the array for the image, uint8 of shape (height, width, 3); None makes a new array.
 
         Returns:

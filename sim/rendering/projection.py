@@ -39,12 +39,12 @@ def project_points(
         points: points in the world frame, metres, (n, k, 3).
         models: the fields in which their models differ, name -> (n, ...), as `sim.batch.SimBatch.models`.
 
-        Returns:
-            x from the left and y from the top, pixels, (n, k, 2). The middle of the first pixel is (0, 0). Positions
-            may lie outside the image; a point that is not in front of the lens has NaN.
+    Returns:
+        x from the left and y from the top, pixels, (n, k, 2). The middle of the first pixel is (0, 0). Positions
+        may lie outside the image; a point that is not in front of the lens has NaN.
 
-        Raises:
-            RobotError: the model has no such camera, or the camera is not a pinhole camera with a ``fovy``.
+    Raises:
+        RobotError: the model has no such camera, or the camera is not a pinhole camera with a ``fovy``.
     """
     number, model = sim_model.camera_id(camera), copy.copy(sim_model.model)
     if model.cam_projection[number] != mujoco.mjtProjection.mjPROJ_PERSPECTIVE or model.cam_sensorsize[number].any():
@@ -78,8 +78,8 @@ def pinhole_camera(sim_model: SimModel, name: str, width: int, height: int) -> P
         width: width of its images, pixels.
         height: height of its images, pixels.
 
-        Raises:
-            RobotError: the model has no such camera.
+    Raises:
+        RobotError: the model has no such camera.
     """
     model, number = sim_model.model, sim_model.camera_id(name)
     data = mujoco.MjData(model)

@@ -35,18 +35,18 @@ class FeetechServo:
         volts: supply voltage, V.
         settings: initial contents of EEPROM registers by name.
 
-        Attributes:
-            memory: the registers, byte by byte.
-            encoder: the shaft's position, steps 0 to 4095, before the homing offset; fractions are measured as whole
-                steps.
-            speed: speed of the shaft, steps a second.
-            duty: duty cycle of the motor, -1 to 1.
-            current: current of the motor, A.
-            volts: supply voltage, V.
-            temperature: temperature of the case, degrees Celsius.
-            turnaround_s: time between request and answer, seconds.
-            kept_writes: number of lasting changes of a byte of EEPROM.
-            torque_on_goal: whether a goal switches the torque on, as users report of some firmware.
+    Attributes:
+        memory: the registers, byte by byte.
+        encoder: the shaft's position, steps 0 to 4095, before the homing offset; fractions are measured as whole
+            steps.
+        speed: speed of the shaft, steps a second.
+        duty: duty cycle of the motor, -1 to 1.
+        current: current of the motor, A.
+        volts: supply voltage, V.
+        temperature: temperature of the case, degrees Celsius.
+        turnaround_s: time between request and answer, seconds.
+        kept_writes: number of lasting changes of a byte of EEPROM.
+        torque_on_goal: whether a goal switches the torque on, as users report of some firmware.
     """
 
     def __init__(self, servo_id: int, firmware: tuple[int, int] = (3, 10), volts: float = 7.4, **settings: int) -> None:
