@@ -383,7 +383,7 @@ def make(
         timing: of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
         randomise: of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
         judge: asked after every episode how it went, such as `hal.Terminal`; the verdict is recorded.
-        operator: the device of a person who may take over, such as `rlenv_robot.robot_env.keyboard.Keyboard`.
+        operator: the device of a person who may take over, such as `rlenv_operate.teleop.keyboard.Keyboard`.
         behaviour: the parameters of the distribution that actions are drawn from, which ``step`` may then give in
             ``extra_info["behaviour"]`` and a record keeps; see `Environment`.
         options: the task's own settings.

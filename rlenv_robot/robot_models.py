@@ -73,7 +73,7 @@ class RobotModel:
             ``randomise``, as in a profile. ``rlenv-robot train`` draws from it.
         sensors_from: a function that computes the sensors of a recording that lacks some
             (`SensorsFrom`).
-        arm: the table of the joints of an arm of servos, which ``calibrate`` and ``twin --bus`` take.
+        arm: the table of the joints of an arm of servos, which ``robot calibrate`` and ``robot twin --bus`` take.
         image_sensors: cameras whose images are sensors too, beside those of ``spec``. Simulations draw them; on a real
             robot `hal.cameras.image_sensors.WithImageSensors` takes them from its cameras.
         sensors: further sensors beside those of ``spec`` (`with_sensors`).

@@ -76,8 +76,8 @@ class BusArm:
         d: derivative gain, likewise.
         volts: supply voltage, V, for the arm's manifest. If the servos measure a voltage that differs by more than a
             fifth, the arm is not switched on. None declares none: a policy's voltage is then not compared.
-        delay_s: measured time from a goal on the bus to the first motion (``rlenv-robot identify``), seconds, for the
-            manifest; a number, or a list of both ends.
+        delay_s: measured time from a goal on the bus to the first motion (``rlenv-robot sim2real identify``), seconds,
+            for the manifest; a number, or a list of both ends.
         torque_limit: largest duty cycle of the joints that do not grip, 0 to 1; by default each one's in the table.
         gripper_torque_limit: largest duty cycle of the joints that grip, which may push for long; by default each
             one's in the table.
