@@ -70,7 +70,7 @@ class DriverStopper:
 
     @property
     def trouble(self) -> str | None:
-        """Why the last stop may not have reached the driver, or None."""
+        """The reason why the last stop may not have reached the driver, or None."""
         called_s, failure = self._called_s, self._failure
         if called_s is not None and (late_s := self._now() - called_s) > STOP_S:
             return _not_returned(late_s)

@@ -143,7 +143,7 @@ class Lifecycle:
 
     @property
     def episode_over(self) -> str | None:
-        """Why no client can continue an episode, or None."""
+        """The reason why no client can continue an episode, or None."""
         return None if self.state in (State.READY, State.RUNNING) else f"the robot is {self.state}: {self.why}"
 
     def stop(self, reason: str | StopReason) -> None:

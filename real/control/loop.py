@@ -45,12 +45,10 @@ class ControlLoop:
     """Run a robot: tick once in each of the robot's own periods, reset on request, and hold without commands.
 
     If clients command at a lower rate, the loop reaches a command in a straight line over the ticks of its control
-    period and answers with the reading of the last tick (`SetpointInterpolator`). Each tick uses the newest command; a
-    tick without a command repeats the last applied one. After ``watchdog_s`` without a valid command the episode is
-    broken: the robot reacts as ``on_silence`` says, by default it holds, and commands are refused until a reset.
-
-    Commands have the layout of the spec (`real.protocol.rows`). The guard next to the driver judges their values,
-    whatever wraps the robot; a robot without a guard gets one.
+    period and answers with the reading of the last tick (`SetpointInterpolator`). Each tick uses the newest command, or
+    repeats the last applied one. After ``watchdog_s`` without a valid command the episode is broken: the robot reacts as
+    ``on_silence`` says, and commands are refused until a reset. Commands have the layout of the spec. The guard next to
+    the driver judges their values, whatever wraps the robot; a robot without a guard gets one.
 
     Args:
         robot: the robot to run.
@@ -144,7 +142,7 @@ class ControlLoop:
 
     @property
     def broken(self) -> str | None:
-        """Why the episode is broken and the robot held, or None."""
+        """The reason why the episode is broken and the robot held, or None."""
         holds = self._interpolator.applied is not None and self.lifecycle.state is State.HOLDING
         return self.lifecycle.why if holds else None
 
@@ -168,7 +166,7 @@ class ControlLoop:
 
     @property
     def unread(self) -> str | None:
-        """Why the robot could not be read before its first reset, or None."""
+        """The reason why the robot could not be read before its first reset, or None."""
         return self._guard.unread
 
     @property
@@ -260,7 +258,7 @@ class ControlLoop:
 
     @property
     def driver_trouble(self) -> str | None:
-        """Why the driver may not have stopped, or None."""
+        """The reason why the driver may not have stopped, or None."""
         return self._stopper.trouble if self._latch.reason is not None else None
 
     def check_driver(self) -> None:

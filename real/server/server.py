@@ -209,7 +209,7 @@ class Server:
 
     @property
     def broken(self) -> str | None:
-        """Why the episode is broken and the robot held, or None."""
+        """The reason why the episode is broken and the robot held, or None."""
         return self._loop.broken
 
     @property
@@ -243,7 +243,7 @@ class Server:
 
     @property
     def abandoned(self) -> str | None:
-        """Why `close` left the driver alone: a call that did not return; or None."""
+        """The reason why `close` left the driver alone: a call that did not return; or None."""
         return self._loop.abandoned
 
     @property

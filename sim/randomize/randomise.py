@@ -24,7 +24,7 @@ __all__ = ["Draw", "Randomise", "Randomised", "Target", "changes_constants", "ta
 _TERMS = {term.field: term for term in TERMS.values()}
 
 How = Literal["set", "scale", "add"]
-"""How a drawn number changes the model's number: it replaces it, scales it, or is added to it."""
+"""The change of the model's number by a drawn one: replace it, scale it, or add to it."""
 
 
 @dataclass(frozen=True)
