@@ -46,9 +46,9 @@ class ControlLoop:
 
     If clients command at a lower rate, the loop reaches a command in a straight line over the ticks of its control
     period and answers with the reading of the last tick (`SetpointInterpolator`). Each tick uses the newest command, or
-    repeats the last applied one. After ``watchdog_s`` without a valid command the episode is broken: the robot reacts as
-    ``on_silence`` says, and commands are refused until a reset. Commands have the layout of the spec. The guard next to
-    the driver judges their values, whatever wraps the robot; a robot without a guard gets one.
+    repeats the last applied one. After ``watchdog_s`` without a valid command the episode is broken: the robot reacts
+    as ``on_silence`` says, and commands are refused until a reset. Commands have the layout of the spec. The guard next
+    to the driver judges their values, whatever wraps the robot; a robot without a guard gets one.
 
     Args:
         robot: the robot to run.
