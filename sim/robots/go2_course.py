@@ -1,4 +1,4 @@
-"""The simulated quadruped on a course: rough ground or stairs, a height scan, and pushes."""
+"""Simulate the quadruped on a course: rough ground or stairs, a height scan, and pushes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def go2_course(
     """Make the simulated robot on a course.
 
     Args:
-        ground: its shape. On rough ground and stairs a reset draws position and heading of the start.
-        scan: points of the height scan ahead and to the left; (0, 0) for none.
-        pushes: None for none.
+        ground: the shape of the ground. On rough ground and stairs a reset draws position and heading of the start.
+        scan: number of points of the height scan ahead and to the left; (0, 0) for no scan.
+        pushes: the pushes of an episode; None for none.
         looks: as for `sim.robots.go2.go2`.
 
     Raises:

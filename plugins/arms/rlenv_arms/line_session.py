@@ -1,4 +1,4 @@
-"""One program that reaches virtual servos in a time of their own (`hal.drivers.simulated_port`)."""
+"""Serve one program that uses virtual servos in virtual time (`hal.drivers.simulated_port`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PEER = struct.Struct("3i")
 
 
 def listen(terminal: str) -> socket.socket:
-    """Return a socket that takes programs beside a pseudo-terminal."""
+    """Return a socket that accepts programs beside a pseudo-terminal."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(line_address(terminal))
     listener.listen(1)
@@ -35,14 +35,15 @@ def listen(terminal: str) -> socket.socket:
 
 
 class LineSession:
-    """Carry out a program's requests. The arm's time passes as far as the program lets it, and no faster than a clock.
+    """Carry out a program's requests. The program advances the arm's time, but no faster than real time.
 
-    A program that computes, or waits for a processor, does not let the arm move on; one that sleeps says until when.
+    While the program computes or waits for a processor, the arm does not move; before it sleeps, it announces for how
+    long.
 
     Args:
-        connection: from the program.
-        line: with the servos.
-        on_time: called with the new time whenever time passes, nanoseconds.
+        connection: the connection from the program.
+        line: the line with the servos.
+        on_time: called with the new time, nanoseconds, whenever time passes.
 
     Raises:
         OSError: the program is not this user's, or speaks another protocol.
@@ -70,7 +71,7 @@ class LineSession:
         self._until_ns = until_ns
 
     def turn(self, wait_s: float) -> bool:
-        """Wait for a request and carry it out; return False where the program has gone."""
+        """Wait for a request and carry it out; return False if the program has disconnected."""
         try:
             if select.select([self._connection], [], [], wait_s)[0]:
                 self._carry_out()

@@ -1,4 +1,4 @@
-"""The serial ports of this machine: their names, rights, holders and delays."""
+"""List the serial ports of this machine: their names, permissions, holders and latencies."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _MAKERS = {"1a86": "QinHeng (CH340, CH343)", "0403": "FTDI", "10c4": "Silicon La
 
 @dataclass(frozen=True, slots=True)
 class PortInfo:
-    """A serial port.
+    """Describe a serial port.
 
     Attributes:
-        device: such as ``/dev/ttyACM0``, which may be another port's after the next start.
-        name: its lasting name in ``/dev/serial/by-id``, or the device where there is none.
+        device: the device, such as ``/dev/ttyACM0``, which may name another port after the next boot.
+        name: the persistent name in ``/dev/serial/by-id``, or the device if there is none.
         adapter: maker and kernel driver of the adapter.
-        usable: whether this user may read and write it.
-        holders: the processes that have it open.
-        advice: what to do about it, a line each.
+        usable: whether this user may read and write the port.
+        holders: the processes that have the port open.
+        advice: one line for each problem, with its remedy.
     """
 
     device: str
@@ -39,10 +39,10 @@ class PortInfo:
 
 
 def list_ports(root: str | Path = "/") -> list[PortInfo]:
-    """Return the USB serial ports.
+    """Return the USB serial ports of this machine.
 
     Args:
-        root: of the file system, for tests.
+        root: root of the file system, for tests.
     """
     base = Path(root)
     by_id = {os.path.realpath(link): link for link in sorted((base / "dev/serial/by-id").glob("*"))}

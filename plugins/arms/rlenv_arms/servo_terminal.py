@@ -1,4 +1,4 @@
-"""A pseudo-terminal with virtual servos behind it: any program opens it like a serial port."""
+"""Connect virtual servos to a pseudo-terminal, which any program opens like a serial port."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _IDLE_S = 0.004
 
 
 class ServoTerminal:
-    """Serve a line of virtual servos on a pseudo-terminal, from a thread of its own.
+    """Serve a line of virtual servos on a pseudo-terminal, from its own thread.
 
-    A program sets its baud rate on the terminal as on any serial port; servos at another rate are silent. Programs see
-    this machine's clock. One that opens the terminal by `hal.drivers.simulated_port.open_port`, as this software does,
-    has the arm in a time that does not pass while either process waits for a processor (`LineSession`).
+    A program sets its baud rate on the terminal as on any serial port; servos at another rate are silent. For most
+    programs the arm runs in real time. For one that opens the terminal by `hal.drivers.simulated_port.open_port`, as
+    this software does, no time passes while either process waits for a processor (`LineSession`).
 
     Args:
-        line: with the servos.
-        link: a symbolic link to make to the terminal, whose own name changes whenever it is plugged in anew.
+        line: the line with the servos.
+        link: a symbolic link to make to the terminal, since the terminal's name changes whenever it is plugged in.
         on_time: called on the thread several times a second with the monotonic clock, nanoseconds.
 
     Attributes:
-        path: of the terminal, or of the link; empty while it is unplugged.
+        path: path of the terminal, or of the link; empty while it is unplugged.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ServoTerminal:
         self._thread.start()
 
     def plug(self) -> str:
-        """Make the terminal; return its path."""
+        """Make the terminal, and return its path."""
         with self._lock:
             if self._master is None:
                 master, slave = pty.openpty()
@@ -78,7 +78,7 @@ class ServoTerminal:
         return self.path
 
     def unplug(self) -> None:
-        """Remove the terminal: a program that has it open gets an error."""
+        """Remove the terminal; a program that has it open gets an error."""
         with self._lock:
             master, self._master, self.path = self._master, None, ""
             self._arriving.clear()

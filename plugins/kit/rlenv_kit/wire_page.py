@@ -27,13 +27,13 @@ _HEAD = ("bytes", "field", "element", "type", "unit", "range", "meaning")
 
 
 class RowElement(NamedTuple):
-    """One number of a row, or a field of many as a whole.
+    """One number of a row, or a whole field of many numbers.
 
     Attributes:
-        offset: of its first byte in the frame.
-        size: bytes.
-        field: that it belongs to.
-        place: in the field, in C order; None for a whole field.
+        offset: offset of its first byte in the frame.
+        size: size in bytes.
+        field: the field to which it belongs.
+        place: index in the field, in C order; None for a whole field.
     """
 
     offset: int
@@ -52,7 +52,7 @@ def row_elements(spec: Spec, start: int = 0) -> Iterator[RowElement]:
     """Yield the elements of a spec's row in the order of their bytes.
 
     Args:
-        spec: of the row.
+        spec: the spec of the row.
         start: offset of the row in its frame, bytes.
     """
     for name, _, dtype, at in sorted(RowCodec(spec).fields, key=lambda field: field[3]):
@@ -68,11 +68,11 @@ def wire_page(spec: RobotSpec, kind: str = "markdown") -> str:
     """Return the rows of a robot with offsets, types, units and ranges, and the digest of its description.
 
     Args:
-        spec: of the robot, as clients see it.
+        spec: the robot's description as clients see it.
         kind: one of `FORMATS`.
 
     Raises:
-        ValueError: there is no such format.
+        ValueError: the format is unknown.
     """
     if kind not in FORMATS:
         raise ValueError(f"format is {kind!r}, allowed are {', '.join(FORMATS)}")
