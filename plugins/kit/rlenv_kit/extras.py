@@ -1,4 +1,4 @@
-"""Check masks of legal actions, messages, and what a step takes beside the action (R1.4, R2.1, R6.3)."""
+"""Check masks of legal actions, messages, and the further inputs of a step (R1.4, R2.1, R6.3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FRAMES = 8
 
 
 def extra_checks(probe: Probe) -> list[PlannedCheck]:
-    """Return the checks of masks, of messages, and of the ``extra_info`` that a step takes."""
+    """Return the checks of masks, of messages, and of the ``extra_info`` that a step accepts."""
     return declared(vars(_Extras), _Extras(probe), probe)
 
 

@@ -1,4 +1,4 @@
-"""Make illegal actions of every kind from an action's spec, and check how they are refused (R4.3, R1.2)."""
+"""Generate illegal actions of every kind from an action's spec, and check their refusals (R4.3, R1.2)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Values = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class IllegalCase:
-    """An illegal value to send, and what its refusal must name.
+    """An illegal value to send, and what its refusal must contain.
 
     Attributes:
         name: a few words for the report.
-        value: to send.
+        value: the value to send.
         code: of the refusal, as in `hal.Violation`.
-        field: dotted name of what is wrong, as in `hal.Violation`.
+        field: dotted name of the wrong field, as in `hal.Violation`.
         index: of the wrong element, as in `hal.Violation`.
-        others: fields of the structure that are right.
+        others: the correct fields of the structure.
     """
 
     name: str
@@ -49,7 +49,7 @@ def illegal_tables(spec: Spec, legal: Values, env_id: str, frame_no: int) -> Ite
 
     Args:
         spec: of the action.
-        legal: an action that would be legal now.
+        legal: an action that is legal now.
         env_id: of a legal table.
         frame_no: of a legal table.
     """
@@ -76,7 +76,7 @@ def illegal_values(spec: Spec, legal: Values, where: str) -> Iterator[IllegalCas
     Args:
         spec: of the structure.
         legal: a legal structure.
-        where: the name of the structure in messages (``action``, ``command``).
+        where: the name of the structure in messages (``action`` or ``command``).
     """
     yield IllegalCase(f"{where} None", None, "dtype", where)
     yield IllegalCase(f"{where} a list", list(legal.values()), "dtype", where)
@@ -171,17 +171,17 @@ _ERROR_KEYS = {"code", "field", "index", "message"}
 def check_refusal(
     case: IllegalCase, answer: tuple[Table, Table], before: Frame, note: Noter, exact: bool = False
 ) -> None:
-    """Check that the answer is the same frame with reward 0 and an error.
+    """Check that the answer repeats the frame, with reward 0 and an error.
 
-    A text, or a mapping of any form, is allowed with a note; but an error that names a field or an element must not
-    name another one than is wrong.
+    An error that is text, or a mapping of any form, is allowed with a note; but if it names a field or an element, that
+    must be the wrong one.
 
     Args:
-        case: that was sent.
+        case: the case that was sent.
         answer: Tables 1 and 3, as `step` returned them.
         before: the frame before the case was sent.
         note: takes remarks.
-        exact: whether the error must have the form that this project's protocol pages promise.
+        exact: whether the error must have the form that this project's protocol pages specify.
 
     Raises:
         Failed: the answer is wrong.

@@ -1,4 +1,4 @@
-"""Run conformance checks as tests of pytest: one option, or one line of its configuration, names the subjects.
+"""Run conformance checks as pytest tests; a command-line option or a line of configuration names the subjects.
 
 On the command line::
 
@@ -24,13 +24,13 @@ __all__ = ["ConformanceItem", "pytest_addoption", "pytest_collection_modifyitems
 
 
 class ConformanceItem(pytest.Item):
-    """A test of one subject: it fails with a line for each finding."""
+    """A test of one subject, which fails with a line for each finding."""
 
     def runtest(self) -> None:
-        """Check the subject, in a process of its own: what ends that process fails this test, and no other.
+        """Check the subject in a separate process, so that a crash of that process fails this test only.
 
         Raises:
-            pytest.fail.Exception: something failed, or something real would move.
+            pytest.fail.Exception: a check failed, or a real machine would move.
         """
         steps: int = self.config.getoption("conformance_steps")
         seed: int = self.config.getoption("conformance_seed")
@@ -76,6 +76,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add a test for each subject; ``-k`` selects among them by name."""
+    """Add a test for each subject. ``-k`` selects tests by the subject's name."""
     names: list[str] = config.getoption("conformance")
     items += [ConformanceItem.from_parent(session, name=name) for name in names]

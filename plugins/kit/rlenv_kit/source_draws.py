@@ -1,4 +1,4 @@
-"""Check how a source-data environment draws: seeds, chances, priorities, thresholds (R3.3, R3.4, R6.2)."""
+"""Check how a source-data environment draws: seeds, probabilities, priorities, thresholds (R3.3, R3.4, R6.2)."""
 
 from __future__ import annotations
 

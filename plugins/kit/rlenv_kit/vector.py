@@ -55,22 +55,22 @@ def check_vector(
     """Test a batch of environments against its contract.
 
     Args:
-        make: makes a batch of so many environments, not yet reset.
-        single: makes a single environment, which environment 0 of a batch with the same seed equals; None leaves that
-            check out.
+        make: makes a batch of N environments that have not been reset.
+        single: makes a single environment, which must equal environment 0 of a batch with the same seed; None skips
+            that check.
         num_envs: in the batch under test, at least 2.
-        steps: the usual length of a walk; ends of episodes are walked to, up to 1,200 steps.
-        seed: of everything random.
-        name: of the batch in the report; by default that of its class.
-        deadlines: of single calls, and of the whole run.
-        only: the number, counted from 1, or the key of the only check to make, after those that it needs; 0 makes all.
-        witness: gets the course of the run, for another process.
+        steps: the usual length of a walk; to reach the end of an episode, up to 1,200 steps are made.
+        seed: seeds all random draws.
+        name: of the batch in the report; by default the name of its class.
+        deadlines: limits on single calls and on the whole run.
+        only: number (from 1) or key of the only check to run, after the checks that it needs; 0 runs all.
+        witness: receives the progress of the run, for another process.
 
     Returns:
         The report of all checks. A broken batch raises nothing.
 
     Raises:
-        ValueError: fewer than two environments.
+        ValueError: ``num_envs`` is less than 2.
     """
     if num_envs < 2:
         raise ValueError(f"num_envs is {num_envs}, it must be at least 2")
