@@ -153,7 +153,7 @@ Examples:
 
 
 def run_tokens(args: argparse.Namespace) -> int:
-    """Make a token, list tokens, or take them off the list.
+    """Create a token, list the tokens, or revoke tokens.
 
     Raises:
         ValueError: a name, a role or the number of days is not allowed, or the list is damaged.

@@ -1,4 +1,4 @@
-"""``rlenv-robot operate latency``: measure the time from a person's input to the goal and to the robot's motion."""
+"""``rlenv-robot operate latency``: measure the time from an input to the changed goal and to the robot's motion."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Examples:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, and print the percentiles; 1 where a trial was lost."""
+    """Measure, and print the percentiles; return 1 if a trial showed no motion."""
     from rlenv_operate.teleop.latency.devices import LatencySettings, measure_latency
 
     settings = LatencySettings(

@@ -55,7 +55,7 @@ Examples:
 
 
 def add_targets(parser: argparse.ArgumentParser) -> None:
-    """Declare the viewers that a robot can be shown in."""
+    """Declare the options that name viewers."""
     parser.add_argument(
         "--foxglove", nargs="?", const=FOXGLOVE, metavar="HOST:PORT",
         help=f"serve Foxglove's WebSocket protocol, for Foxglove and Lichtblick (default: {FOXGLOVE}; port 0 is any)",
