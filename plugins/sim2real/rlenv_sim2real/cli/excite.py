@@ -52,7 +52,7 @@ Examples:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the motion, and record it where a robot is named."""
+    """Show the motion, and record it if a robot is given."""
     from rlenv_robot.robot_models import load_robot_model
     from rlenv_sim2real.excite import ExcitationSettings, excitation
 

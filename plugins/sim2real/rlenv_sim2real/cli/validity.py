@@ -1,4 +1,4 @@
-"""``rlenv-robot sim2real validity``: judge whether scores in simulation tell how policies do on the robot."""
+"""``rlenv-robot sim2real validity``: judge whether scores in simulation predict how policies perform on the robot."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ number for all of them.
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the validity of the simulation for these policies."""
+    """Print how well simulated scores predict real ones for these policies."""
     from rlenv_sim2real.figures import plot_validity
     from rlenv_sim2real.validity import validity
 
