@@ -1,4 +1,4 @@
-"""Write the metrics of a training to TensorBoard or to Weights & Biases, if its user asks for it."""
+"""Write the metrics of a training to TensorBoard or to Weights & Biases, if the user requests it."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from hal.field import JsonObject
 __all__ = ["TRACK", "Tracker", "open_tracker"]
 
 TRACK = "RLENV_ROBOT_TRACK"
-"""Environment variable that says where to write metrics where the program's options don't."""
+"""Environment variable with the destination of metrics, used if the program's options don't give one."""
 
 _log = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    """A destination of the metrics of one training."""
+    """A destination for the metrics of one training."""
 
     def add(self, steps: int, metrics: Mapping[str, float]) -> None:
         """Write metrics by name, with the number of control steps made so far."""
 
     def close(self) -> None:
-        """Write what is buffered, and end."""
+        """Write the buffered metrics, and close the destination."""
 
 
 def open_tracker(where: str | None, name: str, settings: JsonObject | None = None) -> Tracker:
-    """Open the destinations that the user named.
+    """Open the destinations of a training's metrics.
 
     Args:
-        where: ``tensorboard`` or ``tensorboard=FOLDER``, ``wandb`` or ``wandb=PROJECT``, or several with commas between
-            them. An empty text is none; None takes the text from the environment variable `TRACK`.
+        where: ``tensorboard`` or ``tensorboard=FOLDER``, ``wandb`` or ``wandb=PROJECT``, or several separated by
+            commas. An empty text is none; None takes the text from the environment variable `TRACK`.
         name: of the task. The names of TensorBoard's folder and of the run in Weights & Biases begin with it.
         settings: of the training, written beside its metrics.
 
