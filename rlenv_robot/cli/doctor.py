@@ -1,4 +1,4 @@
-"""``rlenv-robot doctor``: show what this machine has, what it lacks, and what to do about it."""
+"""``rlenv-robot doctor``: show what this machine has, what is missing, and what to do about it."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Finding(NamedTuple):
 
     Attributes:
         subject: what was examined.
-        ok: False if something that is needed is missing, None if it is optional.
-        state: a version, or what is wrong.
+        ok: False if something required is missing, None if it is optional.
+        state: a version, or the problem.
         advice: what to do; empty if there is nothing to do.
     """
 
@@ -71,7 +71,7 @@ Examples:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings; return 1 if something that is needed is missing."""
+    """Print the findings; return 1 if something required is missing."""
     findings = examine(args.record, args.keys)
     failed = any(finding.ok is False for finding in findings)
     if args.json:
@@ -83,13 +83,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def examine(record: Path | None = None, keys: Path | None = None) -> list[Finding]:
-    """Examine Python, packages, rendering, cameras, serial ports, and what installed packages examine.
+    """Examine Python, packages, rendering, cameras and serial ports, and run the examinations of installed packages.
 
     A package declares a function with the same arguments in the entry-point group ``rlenv_robot.examinations``.
 
     Args:
-        record: a folder that runs are recorded into; None for the working directory.
-        keys: the folder of this machine's keys; None examines none.
+        record: the folder for recorded runs; None for the working directory.
+        keys: the folder of this machine's keys; None skips the keys.
     """
     return [
         _python(),

@@ -1,4 +1,4 @@
-"""``rlenv-robot data replay``: show a recorded episode again: as a video, a plot or images, or in a window."""
+"""``rlenv-robot data replay``: show a recorded episode as a video, a plot or images, or in a window."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Examples:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the files that are asked for; without any, open a window."""
+    """Write the requested files; if none is requested, open a window."""
     from rlenv_robot.rendering.show import render_history
 
     notes = render_history(args.run_folder, args.episode, video=args.video, plot=args.plot, montage=args.montage,

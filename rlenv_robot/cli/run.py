@@ -1,4 +1,4 @@
-"""``rlenv-robot run``: run a trained policy on a robot, simulated or real, and record it."""
+"""``rlenv-robot run``: run a trained policy on a simulated or real robot, and record the run."""
 
 from __future__ import annotations
 

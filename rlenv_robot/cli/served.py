@@ -1,4 +1,4 @@
-"""``rlenv-robot stop``, ``status`` and ``watch``: what a person asks of a served robot from a terminal."""
+"""``rlenv-robot stop``, ``status`` and ``watch``: stop and observe a served robot from a terminal."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def run_status(args: argparse.Namespace) -> int:
 
 
 def describe(status: Mapping[str, Any]) -> dict[str, str]:
-    """Return a server's status as short texts by their names, in the order of a page.
+    """Return a server's status as name -> short text, in display order.
 
     Args:
-        status: as `real.server.server.Server.about` gives it. Keys that a server of another version lacks are left out.
+        status: as `real.server.server.Server.about` returns it. Keys that another version's server lacks are skipped.
     """
     why, age, cadence = status.get("why"), status.get("reading_age_s"), status.get("cadence")
     lines = {
@@ -159,7 +159,7 @@ Examples:
 
 
 def run_watch(args: argparse.Namespace) -> int:
-    """Look at the robot again and again, and print what changed."""
+    """Query the robot repeatedly, and print the changes."""
     from rlenv_robot.cli.output import say
 
     if not 0.02 <= args.period <= 3600:
@@ -170,10 +170,10 @@ def run_watch(args: argparse.Namespace) -> int:
 
 
 def changes(looks: Iterator[Mapping[str, Any] | str]) -> Iterator[str]:
-    """Yield a line for the first look, and for each that differs from the one before.
+    """Yield a line for the first status, and for each that differs from the previous one.
 
     Args:
-        looks: a status, or why there is none.
+        looks: each a status, or the reason why there is none.
     """
     before: str | None = None
     for look in looks:

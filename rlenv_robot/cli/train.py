@@ -69,7 +69,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def add_track(parser: argparse.ArgumentParser) -> None:
-    """Declare the option that says where a training's figures go."""
+    """Declare the option for the destination of training metrics."""
     parser.add_argument(
         "--track", metavar="PLACE",
         help="write the figures to tensorboard[=FOLDER], wandb[=PROJECT], or both with a comma between them (default: "
@@ -78,7 +78,7 @@ def add_track(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, save, and say how the policy does on episodes that it was not trained on."""
+    """Train a policy, save it, and print its results on held-out episodes."""
     from rlenv_robot.config.plugins import unknown_name
     from rlenv_robot.training.trainers import trainer_names
 
@@ -178,7 +178,7 @@ def _mean_return(outcomes: Sequence[Outcome]) -> float:
 
 
 def task_settings(profile_file: str | None, name: str) -> dict[str, Any]:
-    """Return what `rlenv_robot.make_vector` takes of a profile: the task's settings and the profile itself.
+    """Return the settings for `rlenv_robot.make_vector` from a profile: the task's settings and the profile itself.
 
     Raises:
         ProfileError: the profile is wrong.
@@ -197,16 +197,16 @@ def task_settings(profile_file: str | None, name: str) -> dict[str, Any]:
 def checked_output(
     name: str, seconds: float | None, endings: tuple[str, ...] = (".npz",), steps: int | None = None
 ) -> Path:
-    """Return the file to write; a wrong one is refused before an hour of training rather than after.
+    """Return the file to write; check it before training, so that an hour's work is not lost.
 
     Args:
-        name: as the user wrote it.
-        seconds: wall time of the training; None is no limit.
-        endings: those that are allowed.
-        steps: of the training; None is no limit.
+        name: as given by the user.
+        seconds: wall time of the training; None for no limit.
+        endings: the allowed extensions.
+        steps: of the training; None for no limit.
 
     Raises:
-        ValueError: a wrong ending, a missing folder, or no time or steps to search.
+        ValueError: the extension is wrong, the folder is missing, or no time or steps are left to search.
     """
     path = Path(name)
     if path.suffix not in endings:
@@ -277,7 +277,7 @@ def _goal(text: str) -> Goal:
 
 
 def run_retrain(args: argparse.Namespace) -> int:
-    """Fit a model to the record, improve the policy inside it, and say how good the model is."""
+    """Fit a model to the recorded runs, improve the policy inside it, and print the model's accuracy."""
     from rlenv_robot.registry import task
     from rlenv_robot.training.learner import retrain_from_record
     from rlenv_robot.training.trackers import open_tracker

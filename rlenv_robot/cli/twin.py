@@ -1,4 +1,4 @@
-"""``rlenv-robot robot twin``: serve a virtual arm on a serial port, whose servos answer byte for byte."""
+"""``rlenv-robot robot twin``: serve a virtual arm on a serial port, with servos that answer byte for byte."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve the virtual arm until Ctrl-C or SIGTERM.
 
     Raises:
-        ValueError: the robot is unknown, is no table of joints, or has another number of joints than angles are given.
+        ValueError: the robot is unknown, is not a table of joints, or has another number of joints than given angles.
         SpecError: the table can't be used, or has no bodies.
     """
     import numpy as np
@@ -111,7 +111,7 @@ def _has_input() -> bool:
 
 
 def obey(words: list[str], arm: ServoArm, terminal: ServoTerminal) -> str:
-    """Carry out one line of standard input; return what was done, or why not."""
+    """Execute one line of standard input; return the result, or the reason for a refusal."""
     import numpy as np
 
     from sim.servo_bus.feetech_servo import FeetechServo

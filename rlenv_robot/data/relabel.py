@@ -1,4 +1,4 @@
-"""Compute a task's observation and reward anew: from recorded sensors (R3.1), or for goals that were reached (R6.2)."""
+"""Recompute a task's observation and reward: from recorded sensors (R3.1), or for goals that were reached (R6.2)."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from rlenv_robot.tasks.task import Arrays, AveragedTask, GoalTask, Task
 __all__ = ["Goal", "Sensors", "relabel_goals", "relabelled"]
 
 Goal = str | FieldValues
-"""``recorded``: the episode's own; ``hindsight``: what the episode reached; or a goal (name -> value) for all."""
+"""``recorded``: the episode's goal; ``hindsight``: the goal that it reached; or one goal (name -> value) for all."""
 
 Sensors = Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], Mapping[str, np.ndarray]]
-"""Sensors from recorded observations and actions, each with a leading time axis, for data without sensors."""
+"""Compute sensors from recorded observations and actions with a leading time axis, for data without sensors."""
 
 
 def relabelled(
     table: Table, task: Task, goal: Goal = "recorded", sensors: Sensors | None = None, ends: str = "recorded"
 ) -> Table:
-    """Return the same episodes with the task's observations and rewards.
+    """Return the same episodes with the observations and rewards of a task.
 
-    The task's pure functions run over each episode's time axis: the very code that rewards a live step. A
-    refused action's reward stays 0. What the task gives for a person's verdict goes to the last step.
+    The task's pure functions run over each episode's time axis: the same code that rewards a live step. A refused
+    action's reward stays 0. The task's reward for a person's verdict is added to the last step.
 
     Args:
         table: with the robot's sensors, or with ``sensors`` to compute them.
-        task: whose action the data must hold: as the action, or else as the command that was applied.
+        task: the task; the data must contain its action, as the action or else as the applied command.
         goal: see `Goal`.
-        sensors: see `Sensors`; used in place of recorded ones.
-        ends: ``recorded`` keeps each episode's own end; ``task`` ends it where the task would have ended, and
-            leaves out what comes after; where the log was terminated and the task is not, the data just end.
+        sensors: see `Sensors`; used instead of recorded ones.
+        ends: ``recorded`` keeps each episode's end; ``task`` ends it where the task would have ended, and drops the
+            rest; if the log was terminated and the task is not, the data end without a flag.
 
     Returns:
-        A new table in the task's observation and action; each episode's record has ``task``, ``goal``
-        (plain), ``success`` and ``metrics`` (at the last frame) and ``return`` of this task. A note says in how
-        many episodes the task is over before the recording.
+        A new table with the task's observation and action. Each episode's record has ``task``, ``goal`` (JSON data),
+        ``success`` and ``metrics`` (at the last frame) and ``return`` of this task. A note says in how many episodes
+        the task ends before the recording.
 
     Raises:
         SourceError: sensors, actions or goals are missing or don't fit the task, or it has no hindsight.
@@ -317,18 +317,18 @@ def relabel_goals(
     rng: np.random.Generator,
     discount: float,
 ) -> None:
-    """Give some steps another goal: hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495).
+    """Replace the goals of some steps: hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495).
 
-    The task computes observation, reward and flags for it anew from the recorded sensors.
+    The task recomputes observation, reward and flags of these steps from the recorded sensors.
 
     Args:
         table: one-step batch; changed in place. ``extra_info`` gets ``relabelled``, (B,) bool.
-        transitions: all of them, with the robot's sensors.
-        task: with a method ``hindsight``; of arrays with a leading time axis it says which goal the last
-            reading reached.
-        options: ``goals``: ``future``, reached at a step drawn from the rest of the episode, or ``final``, at
-            its end; ``goal_share``: of steps that get one, 0.8 by default.
-        rng: which steps, and which goals.
+        transitions: the recorded transitions, with the robot's sensors.
+        task: with a method ``hindsight``, which returns the goal that the last reading reached, from arrays with a
+            leading time axis.
+        options: ``goals``: ``future``, reached at a step drawn from the rest of the episode, or ``final``, at its end;
+            ``goal_share``: share of steps with a new goal, 0.8 by default.
+        rng: draws the steps and the goals.
         discount: of one step.
 
     Raises:

@@ -121,7 +121,7 @@ class NetworkPolicy:
         """Return the policy with another last layer, or a population of policies.
 
         Args:
-            parameters: shape (..., n). The leading axes are those of the observations without the last.
+            parameters: shape (..., n). The leading axes must match those of the observations without the last axis.
         """
         inputs, outputs = self.layers[-1][0].shape[-2:]
         weights, bias = np.split(np.asarray(parameters), [inputs * outputs], axis=-1)

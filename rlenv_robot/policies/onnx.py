@@ -197,7 +197,7 @@ class OnnxPolicy:
         }
 
     def reset(self) -> None:
-        """Forget the observations and chunks of the episode before, where the policy has a memory."""
+        """Discard the observations and chunks of the previous episode, if the policy stores any."""
         if self._chunks is not None:
             self._chunks.reset()
 

@@ -116,8 +116,7 @@ def load_policy(path: str | Path) -> SavedPolicy:
 
     Raises:
         RobotError: the file is missing or not a policy, its suffix is unknown, or LeRobot or the plug-in for its
-        policies
-            is not installed.
+            policies is not installed.
         ValueError: the package that loads such files can't be imported.
     """
     suffix = Path(path).suffix.removeprefix(".")

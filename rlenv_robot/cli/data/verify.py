@@ -1,4 +1,4 @@
-"""``rlenv-robot data verify``: show that the files of runs are the bytes that were recorded."""
+"""``rlenv-robot data verify``: verify that the files of runs are unchanged since they were recorded."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Examples:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Verify, and sign or write a request if asked; return 1 if a byte differs."""
+    """Verify the files, and sign them or write a request if asked; return 1 if a byte differs."""
     from hal import SourceError
     from recorder.read.verify import add_signature, timestamp_request, verify_run
     from recorder.table.comparison import table_findings

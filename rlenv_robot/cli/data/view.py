@@ -1,4 +1,4 @@
-"""Verbs of ``rlenv-robot data`` that only read: ``ls`` and ``show``."""
+"""Verbs of ``rlenv-robot data`` that only read data: ``ls`` and ``show``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
 
 
 def run_ls(args: argparse.Namespace) -> int:
-    """Print a table, with a note below it for each run that can't be read."""
+    """Print a table of runs, followed by a note for each run that can't be read."""
     from hal import SourceError
     from recorder.formats.registry import format_names, sets_in
 
