@@ -216,8 +216,8 @@ def _resolve(name: TaskLike, options: Options) -> Task | World:
         resolved, origin = name, "this is"
         if options and isinstance(name, Task | World):
             raise ValueError(
-                f"{type(name).__name__} is made already, so it takes no settings ({', '.join(options)}): "
-                "hand them to its constructor"
+                f"{type(name).__name__} is an object already, so it accepts no settings ({', '.join(options)}): "
+                "pass them to its constructor"
             )
     if isinstance(resolved, Task | World):
         return resolved
@@ -292,7 +292,7 @@ def robot(
     if gains:
         settings["gains"] = gains
     if settings and where != "sim":
-        raise ValueError(f"{' and '.join(settings)} can be chosen for robot 'sim' alone, and this is {where!r}")
+        raise ValueError(f"{' and '.join(settings)} can be chosen for robot 'sim' only, and this is {where!r}")
     if not isinstance(where, str):
         given = _guarded(where)
         return given if isinstance(robot_model, str) else _with_image_sensors(given, robot_model)
@@ -346,7 +346,7 @@ def _guarded(where: object) -> Robot:
         return where if isinstance(where, Guard) else Guard(where)
     raise TypeError(
         f"robot is {where!r:.80} ({type(where).__name__}), allowed are 'sim', 'twin', an address, 'driver', "
-        "module:factory, or a hal.Robot that is made already"
+        "module:factory, or a hal.Robot object"
     )
 
 
@@ -496,7 +496,7 @@ def make_vector(
     }
     resolved = _resolve(name, options)
     if not isinstance(resolved, Task):
-        raise ValueError(f"{resolved.name!r} has no simulated robot, so it can't be batched; use make, once for each")
+        raise ValueError(f"{resolved.name!r} has no simulated robot to batch; call make once per environment")
     model = _model_of(resolved, profile).make_sim_model(looks=bool(cameras))
     settings = sim_settings(timing, randomise, profile)
     if arrays not in ("numpy", "torch"):

@@ -87,7 +87,7 @@ class SourceData:
         if not 0 <= discount <= 1:
             raise SourceError(f"discount is {discount}, it must be from 0 to 1")
         if task is None and (goal != "recorded" or ends != "recorded" or sensors is not None):
-            raise SourceError("goal, ends and sensors are for a task that rewards anew: give task= too")
+            raise SourceError("goal, ends and sensors are for a task that recomputes rewards: give task= too")
         visible = table if task is None else relabelled(table, task, goal, sensors, ends)
         self.table = visible if mode == "training" else _public(visible)
         self.transitions = Transitions.of(self.table)

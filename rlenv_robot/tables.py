@@ -224,7 +224,7 @@ def _key_violation(table: Mapping[object, object]) -> Violation:
                 "unknown", str(key), (), f"{key} is unknown in Table 2, allowed are env_id, frame_no, action"
             )
     missing = next(key for key in ("env_id", "frame_no", "action") if key not in table)
-    return Violation("missing", missing, (), f"{missing} is missing, Table 2 wants env_id, frame_no and action")
+    return Violation("missing", missing, (), f"{missing} is missing, Table 2 requires env_id, frame_no and action")
 
 
 def check_extra_info(extra_info: object) -> None:

@@ -333,7 +333,7 @@ def check_members(subject: object, contract: type, optional: Sequence[type] = ()
     missing = [member for member in members if not _has(subject, member)]
     if missing:
         raise TypeError(
-            f"{name!r} is no {contract.__name__}: it has no {', '.join(missing)}; "
+            f"{name!r} is not a {contract.__name__}: it has no {', '.join(missing)}; "
             f"a {contract.__name__} has {', '.join(members)}"
         )
     for other in optional:

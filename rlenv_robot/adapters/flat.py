@@ -52,7 +52,7 @@ class FlattenObservation:
         pairs = [name for gap in self.differences for name in (gap.minuend, gap.subtrahend)]
         for name in (*self.scales, *pairs, *self.held.values()):
             if name not in self.observation:
-                raise ValueError(f"{name!r} is no observation field, allowed are {', '.join(self.observation.names)}")
+                raise ValueError(f"{name!r} is not an observation field, allowed: {', '.join(self.observation.names)}")
         for gap in self.differences:
             minuend, subtrahend = self.observation[gap.minuend].shape, self.observation[gap.subtrahend].shape
             if subtrahend != minuend and (len(minuend) < 2 or subtrahend != minuend[1:]):
@@ -70,14 +70,14 @@ class FlattenObservation:
                 or not np.isfinite([*np.ravel(action_field.low), *np.ravel(action_field.high)]).all()
             ):
                 raise ValueError(
-                    f"action {action_field.name!r} is no float field with a finite range, which this needs"
+                    f"action {action_field.name!r} is not a float field with a finite range, which is required"
                 )
         for name, middle in self.held.items():
             shape, room = (self.action[name].shape if name in self.action else None), self.observation[middle].shape
             fits = shape is not None and (shape == room or (len(shape) == len(room) == 1 and shape < room))
             if not fits or not self.stride > 0 or (isinstance(self.around, str) and len(self.action) > 1):
                 raise ValueError(
-                    f"around {middle!r} wants one action field of its shape, or of its first elements, and a "
+                    f"around {middle!r} needs one action field of its shape, or of its first elements, and a "
                     "stride above 0; with several action fields, map each to its observation field"
                 )
 

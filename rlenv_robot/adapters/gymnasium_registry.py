@@ -172,6 +172,6 @@ def _vectors(flat: FlattenObservation | bool, task: Task | None) -> FlattenObser
 
     if flat is True:
         if task is None:
-            raise ValueError("flat=True needs a task of a robot; leave it out, or hand in a FlattenObservation")
+            raise ValueError("flat=True needs a task of a robot; leave it out, or pass a FlattenObservation")
         return flat_for(task)
     return flat or None

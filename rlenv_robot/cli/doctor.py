@@ -55,8 +55,8 @@ class Finding(NamedTuple):
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Show what this machine has, what it lacks, and what to do about it. The exit code is 1 if something that is "
-        "needed is missing."
+        "Show what this machine has, what is missing, and what to do about it. The exit code is 1 if something "
+        "required is missing."
     )
     parser.epilog = """
 Examples:
@@ -64,8 +64,8 @@ Examples:
   rlenv-robot doctor
   rlenv-robot doctor --record runs --keys robot-keys --json
 """
-    parser.add_argument("--record", type=Path, metavar="FOLDER", help="that runs are recorded into; examine its disk")
-    parser.add_argument("--keys", type=Path, metavar="FOLDER", help="of this machine's keys; examine them")
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="folder of recorded runs, to examine its disk")
+    parser.add_argument("--keys", type=Path, metavar="FOLDER", help="folder of this machine's keys, to examine")
     parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
     parser.set_defaults(run=run)
 

@@ -30,7 +30,7 @@ VERBS: dict[str, Verb | Group] = {
     ),
     "serve": Verb("rlenv_robot.cli.serve", "serve a robot on the network", example="launch/robot.toml --record runs"),
     "stop": Verb("rlenv_robot.cli.served:add_stop", "stop a served robot"),
-    "doctor": Verb("rlenv_robot.cli.doctor", "show what this machine has and what it lacks"),
+    "doctor": Verb("rlenv_robot.cli.doctor", "show what this machine has and what is missing"),
     "data": Group(DATA_VERBS, "list, describe, check, replay, cut, label and export recorded data", default="show"),
     "robot": Group(
         {
@@ -44,8 +44,8 @@ VERBS: dict[str, Verb | Group] = {
         default="show",
         names=True,
     ),
-    "sim2real": Group({}, "bring a simulation nearer to a real robot"),
-    "operate": Group({}, "move a served robot by hand, and look at it"),
+    "sim2real": Group({}, "bring a simulation closer to a real robot"),
+    "operate": Group({}, "teleoperate and view a served robot"),
     "dev": Group(
         {
             "profile": Verb(

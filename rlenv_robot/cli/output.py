@@ -62,7 +62,7 @@ def warn_of_limit_cycles(degrees: Sequence[float]) -> None:
     ill = [cycle for cycle in degrees if cycle > LARGEST_DEG]
     if ill:
         print(
-            f"warning: in {len(ill)} of {counted(len(degrees), 'episode')} a joint's target went to and fro by more "
+            f"warning: in {len(ill)} of {counted(len(degrees), 'episode')} a joint's target oscillated by more "
             f"than {LARGEST_DEG:g} degree to either side ({max(ill):.1f} at most), at {SLOWEST_HZ:g} Hz or faster, "
             "which wears the gears of a real arm: train or retrain the policy before it moves one (docs/trainers.md)",
             file=sys.stderr,

@@ -22,7 +22,7 @@ _ADDRESS = "tcp://127.0.0.1:5555"
 def add_stop(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``stop``."""
     parser.description = (
-        "Stop a served robot, whichever client moves it. It moves again after a reset with the option clear_stop. "
+        "Stop a served robot, whichever client moves it. It moves again only after a reset with the option clear_stop. "
         "This is no substitute for the robot's own stop button: it needs this machine and the network."
     )
     parser.epilog = """
@@ -66,7 +66,7 @@ Examples:
   rlenv-robot robot status tcp://192.168.1.7:5555 --keys client-keys --json
 """
     _add_place(parser)
-    parser.add_argument("--json", action="store_true", help="print all that the server tells, for programs")
+    parser.add_argument("--json", action="store_true", help="print the whole status, for programs")
     parser.set_defaults(run=run_status)
 
 
@@ -154,7 +154,7 @@ Examples:
   rlenv-robot robot watch tcp://192.168.1.7:5555 --keys watcher-keys --period 0.1
 """
     _add_place(parser)
-    parser.add_argument("--period", type=float, default=0.5, help="seconds between two looks (default: 0.5)")
+    parser.add_argument("--period", type=float, default=0.5, help="seconds between two queries (default: 0.5)")
     parser.set_defaults(run=run_watch)
 
 

@@ -299,7 +299,7 @@ def load_profile(path: str | Path) -> Profile:
         raise ProfileError(file, "", f"not readable as TOML: {error}") from error
     for key in ("file", "names_task"):  # the fields are no keys: they are set below
         if key in data:
-            raise ProfileError(file, key, "is unknown; a profile does not say this of itself")
+            raise ProfileError(file, key, "is unknown; a profile must not set it")
     check_sim_sections(file, data)
     profile = validate(Profile, {**data, "cameras": _named_cameras(file, data.get("cameras", {}))}, file)
     return dataclasses.replace(profile, file=file, names_task="task" in data)

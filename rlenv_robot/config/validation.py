@@ -110,7 +110,7 @@ def _mistake(kind: type, error: ErrorDetails, file: str) -> ProfileError:
         allowed_range = _interval_at(kind, place) or _RANGES[code].format(**limits)
         return ProfileError(file, key, f"is {value!r}, it must be {allowed_range}")
     if code == "string_too_short":
-        return ProfileError(file, key, "is empty, it must be a string of one character or more")
+        return ProfileError(file, key, "is empty, it must not be an empty string")
     if code.startswith("dataclass"):
         return ProfileError(file, key, f"is {value!r}, it must be a table: [{key}]")
     type_text = _TYPES.get(code, error["msg"])

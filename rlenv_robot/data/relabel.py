@@ -57,7 +57,7 @@ def relabelled(
         raise SourceError(f"ends is {ends!r}, allowed are 'recorded' and 'task'")
     if table.layout.turns:
         raise SourceError(
-            f"{table.origin} was recorded one agent at a time, and a task rewards joint actions; leave task out, or "
+            f"{table.origin} was recorded one agent at a time, and a task rewards joint actions; omit task, or "
             "record the environment itself, without one_at_a_time"
         )
     _check_conventions(table, task)
@@ -83,7 +83,7 @@ def relabelled(
         spool.add(rows)
         stops[number] = spool.count
     notes_before = [note for note in table.notes if note != NO_REWARDS]
-    notes = [*notes_before, f"observation and reward are computed anew for {task.name} with goal {_goal_name(goal)}"]
+    notes = [*notes_before, f"observation and reward are recomputed for {task.name} with goal {_goal_name(goal)}"]
     if early:
         happened = "ends are moved there" if ends == "task" else "ends='task' would end them there"
         notes.append(f"{task.name} is over before the recording in {early} of {len(episodes)} episodes; {happened}")
@@ -103,7 +103,7 @@ def _check_conventions(table: Table, task: Task) -> None:
     if lines:
         raise SourceError(
             f"{table.origin} can't be rewarded as {task.name}: {'; '.join(dict.fromkeys(lines))}. "
-            "Record the episodes anew with this version, or open them without a task"
+            "Record the episodes again with this version, or open them without a task"
         )
 
 
@@ -180,7 +180,7 @@ def _action_group(table: Table, task: Task) -> str:
     have = ", ".join(f"{one.name} {one.shape} in {one.unit}" for one in (*table.layout.action, *table.layout.applied))
     raise SourceError(
         f"task {task.name!r} needs the action {wanted or 'of no field'}, {table.origin} has {have or 'none'}; "
-        + ("; ".join(note for note in table.notes if "SI columns" in note) or "these are not data of this task's robot")
+        + ("; ".join(note for note in table.notes if "SI columns" in note) or "the data are of another robot")
     )
 
 

@@ -54,7 +54,7 @@ def read_within(path: Path) -> bytes:
         OSError: the file can't be read.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise RobotError(f"{path}: is no regular file, so no policy")
+        raise RobotError(f"{path}: is not a regular file")
     size = path.stat().st_size
     if size > budget_bytes():
         raise over_budget(path, "the file", size)

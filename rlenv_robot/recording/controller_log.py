@@ -239,8 +239,8 @@ class ControllerLog(ServerObserver):
         self._reset = {}
         if self._required and self.failure is not None:
             raise ResetFailed(
-                f"the controller can't record ({self.failure}), and serve.record_required is true; mend the cause and "
-                "start the server again, or set serve.record_required to false"
+                f"the controller can't record ({self.failure}), and serve.record_required is true; fix the cause and "
+                "restart the server, or set serve.record_required to false"
             )
 
     # -- from any thread -------------------------------------------------------------------------------------

@@ -248,7 +248,7 @@ def _episode_sgf(table: Table, episode: int) -> str:
 
     info = table.episodes[episode]
     if info.get("task") != "go" or "move" not in table.layout.action:
-        raise SourceError(f"{table.origin}: episode {episode} is of {info.get('task')!r}, SGF holds games of Go alone")
+        raise SourceError(f"{table.origin}: episode {episode} is of {info.get('task')!r}, SGF holds games of Go only")
     rows = table.rows[table.starts[episode] : table.stops[episode]]
     played = rows[rows["acted"] == 1]
     reward = float(played["reward"][-1]) if len(played) else 0.0

@@ -112,25 +112,25 @@ class Verdicts:
 
 
 _OPTIONS = {
-    "seed": "whole number from 0: fixes all randomness from here on, and restarts the count of episodes",
+    "seed": "integer of 0 or more: determines all random draws from here on, and restarts the count of episodes",
     "goal": "name -> value, given parts of the goal instead of drawn ones; {goal}",
     "clear_stop": "text: what was found at a stopped robot, and why it may move again",
-    "stop_number": "int: of the newest stop that the person saw who clears it; a robot on a network needs it",
+    "stop_number": "int: number of the newest stop that the person saw; required by a robot on a network",
 }
 _STEP_EXTRA = {"sensor_error": "sensor name -> a known error, added to that sensor's reading of this step"}
 _EXTRA_INFO = {
-    "applied": "command name -> what the robot was really told, after the guard's limits on speed and lead",
-    "state": "the task's hidden state, name -> value; in training only, never where opened for inference",
-    "images": "camera name -> image, where the robot takes any",
-    "used": "stream name -> number of the sample that a sensor's value is, where the robot's streams are recorded",
-    "recording_error": "why nothing is recorded any more, where a record was asked for, here or on its controller",
+    "applied": "command name -> the command that the robot received, after the guard's limits on speed and lead",
+    "state": "the task's hidden state, name -> value; in training only, never in inference",
+    "images": "camera name -> image, if the robot has cameras",
+    "used": "stream name -> number of the sample of a sensor's value, if the robot's streams are recorded",
+    "recording_error": "why the requested recording has stopped, here or on the robot's controller",
     "returned": "{lost, session} after a lost connection: why it was lost; the session was kept, or how it ended",
-    "faults": "what the robot says is wrong with it; ends the episode as truncated",
+    "faults": "faults that the robot reports; they truncate the episode",
     "fault": "{kind, message} of the error that lost the robot; the observation repeats the last one",
     "truncated_by": "why the episode was truncated: time, or a fault",
-    "success": "True or False, at the end of an episode: the person's verdict, else the task's word",
-    "verdict": "success, failure or discard: what a person said of the episode at its end, where one was asked",
-    "metrics": "name -> figure, at the end of an episode",
+    "success": "True or False, at the end of an episode: the person's verdict, else the task's result",
+    "verdict": "success, failure or discard: a person's verdict at the end of the episode, if one was asked",
+    "metrics": "name -> metric, at the end of an episode",
 }
 _KEPT_WHEN_LOST = ("agents", "messages", "state")
 """Entries of ``extra_info`` that the last table after a robot's fault repeats, as it repeats the observation."""
@@ -143,7 +143,7 @@ _OF_AGENTS = {
 }
 _REWARDS = replace(_REWARD, meaning="a dictionary from agent to such a number; " + _REWARD.meaning)
 
-_OF_CONDITIONS = {"randomisation": "path -> what was drawn for this episode; at its beginning, in training alone"}
+_OF_CONDITIONS = {"randomisation": "path -> value drawn for this episode; at its beginning, in training only"}
 
 
 _new = tuple.__new__  # what a named tuple's constructor calls, at half its time
@@ -415,7 +415,7 @@ class RobotWorld:
         try:
             self._wrapped.end_episode(reason)
         except RobotError as error:
-            _log.warning("the robot was not told that the episode is over: %s", error)
+            _log.warning("the robot could not be informed of the episode's end: %s", error)
             extra["fault"] = {"kind": type(error).__name__, "message": str(error)}
         self._end(state, self._rules.no_reward(), extra, False)
         self._last = last._replace(truncated=True, extra_info={**last.extra_info, **extra})

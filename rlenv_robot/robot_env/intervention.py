@@ -96,8 +96,8 @@ class ActionBlender:
 
 
 _TELLS = {
-    "intervention": "True where a person chose the action that was executed, whatever was asked for",
-    "executed": "action name -> what was executed instead of the action asked for; absent where that was executed",
+    "intervention": "True if a person chose the executed action",
+    "executed": "action name -> the executed action; absent if it is the requested one",
 }
 
 

@@ -180,7 +180,7 @@ def serve(
             deadline.start()
             supervision.stopping()
         if network_dead:  # no motion where nobody could stop it
-            _log.critical("the network's thread has ended, so no stop is read any more; the robot is held where it is")
+            _log.critical("the network's thread has ended, so stops are no longer read; the robot holds where it is")
             server.close()
         else:
             announce("closing: the robot goes home, if it was ever reset, and is held")
@@ -384,9 +384,9 @@ def _hardware(profile: Profile, robot: Robot | None) -> tuple[Robot, RobotSpec]:
     """The robot without any wrapper, and its description at the rate at which clients command it."""
     if robot is not None:
         if not isinstance(robot, Robot) or isinstance(robot, type):
-            raise TypeError(f"robot is {robot!r:.80}, expected a hal.Robot that is made already")
+            raise TypeError(f"robot is {robot!r:.80}, expected a hal.Robot object")
         if isinstance(robot, Guard | Homing):
-            raise ValueError(f"robot is a {type(robot).__name__}: hand in the driver itself, it is wrapped here")
+            raise ValueError(f"robot is a {type(robot).__name__}: pass the driver itself, which is wrapped here")
         robot = _with_sensors(robot, profile)
         return robot, robot.spec
     section = profile.robot

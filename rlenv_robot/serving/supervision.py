@@ -69,7 +69,7 @@ class Supervision:
             try:
                 self._look()
             except Exception:  # a fault of a look is no sign of life, and no reason never to look again
-                _log.exception("the server could not be looked at for its supervisor")
+                _log.exception("the server could not be checked for its supervisor")
             if self._over.wait(wait_s):
                 return
 
@@ -85,7 +85,7 @@ class Supervision:
                 self._send("WATCHDOG=1")
         elif not self._silent:
             self._silent = True
-            _log.critical("%s; the supervisor gets no sign of life any more, and will restart this process", trouble)
+            _log.critical("%s; the supervisor gets no more watchdog messages, and will restart this process", trouble)
 
     def _send(self, text: str) -> None:
         if self._address is None:
@@ -95,7 +95,7 @@ class Supervision:
                 notify.setblocking(False)
                 notify.sendto(text.encode(errors="backslashreplace"), self._address)
         except OSError as error:
-            _log.warning("the supervisor could not be told %s: %s", text, error)
+            _log.warning("the supervisor could not be notified of %s: %s", text, error)
 
 
 def _address(path: str) -> str | None:

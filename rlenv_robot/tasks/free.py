@@ -114,7 +114,7 @@ class Free:
         field = self._sensors[match[1]]
         if (match[2] is None and field.shape) or int(match[2] or 0) >= field.size:
             allowed = f"{field.name}[0] to {field.name}[{field.size - 1}]" if field.shape else field.name
-            raise ValueError(f"reward_from is {self.reward_from!r}, which is no single number; expected {allowed}")
+            raise ValueError(f"reward_from is {self.reward_from!r}, which is not a single number; expected {allowed}")
         return field, int(match[2] or 0)
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:

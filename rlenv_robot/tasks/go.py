@@ -202,7 +202,7 @@ class Go(TurnBasedWorld):
         return EnvDescription(
             about=first_part(self),
             reward=Field("reward", (), "int32", -1, 1, meaning="for the side that moved: -1 lost, 0 not over, 1 won"),
-            reset_options={"seed": "accepted, and changes nothing: the board is always empty"},
+            reset_options={"seed": "accepted but without effect: the board is always empty"},
             extra_info={"agent": "whose turn it is: black or white", "truncated_by": "`moves`: the game was too long"}
             | ({ACTION_MASK: "field -> 1 for each legal value, else 0"} if self._tells_masks else {}),
             error_codes={"occupied": "a stone is there", "suicide": "the stone would have no liberty",

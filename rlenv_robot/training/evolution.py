@@ -102,7 +102,7 @@ def search(
         if not varied and (last or number + 1 == _FLAT):
             raise RobotError(
                 f"all {(number + 1) * settings.population} candidates earned the same return, {scores[0]:g}, so the "
-                "search has nothing to climb. To train, choose a reward that varies in a profile's [task.options]: "
+                "search has no direction. To train, choose a reward that varies in a profile's [task.options]: "
                 "rewards = 'dense', or reward_from for a MuJoCo model. To retrain, record more varied episodes"
             )
         yield Generation(number, float(scores.max()), float(np.median(scores)), optimizer.mean.copy(), elapsed, share)

@@ -51,7 +51,7 @@ def open_tracker(where: str | None, name: str, settings: JsonObject | None = Non
         kind, _, target = place.partition("=")
         if kind not in _KINDS:
             raise ValueError(
-                f"{place!r} is no place for a training's figures; write tensorboard, tensorboard=FOLDER, wandb or "
+                f"{place!r} is not a destination for training metrics; write tensorboard, tensorboard=FOLDER, wandb or "
                 f"wandb=PROJECT, or several with commas between them"
             )
         opened.append((kind, _KINDS[kind](target, run, dict(settings or {}))))
@@ -70,14 +70,14 @@ class _Several:
                 tracker.add(steps, metrics)
             except Exception as error:
                 self._trackers.remove((kind, tracker))
-                _log.warning("no more figures go to %s: %s. The training goes on", kind, error)
+                _log.warning("no more metrics go to %s: %s. The training goes on", kind, error)
 
     def close(self) -> None:
         for kind, tracker in self._trackers:
             try:
                 tracker.close()
             except Exception as error:
-                _log.warning("the figures for %s may lack their end: %s", kind, error)
+                _log.warning("the last metrics for %s may be missing: %s", kind, error)
         self._trackers = []
 
 

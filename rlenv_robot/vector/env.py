@@ -526,5 +526,5 @@ def snapshot_batch(batch: object) -> SnapshotBatch:
         ValueError: the batch has no such state, as that of a learned model.
     """
     if not isinstance(batch, SnapshotBatch):
-        raise ValueError(f"a {type(batch).__name__} can't be kept and restored; a SimBatch can")
+        raise ValueError(f"a {type(batch).__name__} can't be saved and restored; a SimBatch can")
     return batch

@@ -44,7 +44,7 @@ def check_batch(
     check_names(batch["env_id"], env_ids)
     sent = np.asarray(batch["frame_no"])
     if sent.shape != frame_no.shape or sent.dtype.kind not in "iu":
-        raise malformed("frame_no", "frame_no", f"frame_no wants {len(frame_no)} whole numbers, one for each")
+        raise malformed("frame_no", "frame_no", f"frame_no requires {len(frame_no)} whole numbers, one for each")
     action = check_keys(batch["action"], spec.names, "action")
     values = {field.name: _array(field, action[field.name], len(frame_no)) for field in spec}
     bad = over | (sent != frame_no)
@@ -121,7 +121,7 @@ def check_ids(ids: object, num: int) -> np.ndarray:
     array = np.asarray(ids)
     whole = array.ndim == 1 and (array.dtype.kind in "iu" or not array.size)
     if not whole or np.any(np.diff(array.astype(np.int64)) <= 0) or np.any((array < 0) | (array >= num)):
-        raise ValueError(f"ids are {ids!r}, expected rising numbers from 0 to {num - 1}")
+        raise ValueError(f"ids are {ids!r}, expected ascending numbers from 0 to {num - 1}")
     return array.astype(np.int64)
 
 
@@ -152,7 +152,7 @@ def check_keys(values: object, names: Sequence[str], what: str) -> Mapping[str, 
         if key not in names or key not in values:
             code = "missing" if key in names else "unknown"
             dotted = f"{what}.{key}" if what else str(key)
-            raise malformed(code, dotted, f"{dotted} is {code}; {name} wants exactly {', '.join(names)}")
+            raise malformed(code, dotted, f"{dotted} is {code}; {name} requires exactly {', '.join(names)}")
     return values
 
 

@@ -178,7 +178,7 @@ class _Basics:
         if listed:
             raise Failed("reset ignored the option 'no_such_option'",
                          f"the description lists {', '.join(map(str, listed))}; others raise ValueError")  # fmt: skip
-        probe.note("R1.3", "an unknown reset option is ignored, so that a slip in its name is not noticed")
+        probe.note("R1.3", "an unknown reset option is ignored, so a misspelt name goes unnoticed")
 
     @check("inference", "privileged state can't be reached in inference", "R2.1", "reset")
     def inference(self, probe: Probe) -> None:
@@ -229,7 +229,7 @@ class _Ending:
             self._probe.note("R1.4", f"the process has new environment variables: {', '.join(names)}")
         problem = self._left.problem()
         if problem:
-            raise Failed(problem, "close lets go of everything", how="the whole run, then close")
+            raise Failed(problem, "close releases everything", how="the whole run, then close")
 
 
 def _raises(probe: Probe, call: Callable[[], object], event: str, last: Table | None = None) -> None:

@@ -376,7 +376,7 @@ class _Episodes:
                               ("numpy.random", deep_difference(list(before[1]), list(after), "state"))):  # fmt: skip
             if touched:
                 raise Failed(f"reset and step change the state of the process's generator {name}",
-                             "an environment has a generator of its own")  # fmt: skip
+                             "an environment has its own generator")  # fmt: skip
 
     @check("clock", "the time of day and pauses between calls do not matter", "R1.3", "generators")
     def clocks(self, probe: Probe) -> None:

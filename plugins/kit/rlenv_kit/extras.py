@@ -44,7 +44,7 @@ class _Extras:
     def masks(self, probe: Probe) -> None:
         first = probe.reset()
         if self._masks(first) is None:
-            raise NotTried("the environment tells no masks of legal actions")
+            raise NotTried("the environment provides no masks of legal actions")
         frames = probe.walk()
         for number, frame in enumerate(frames, 1):
             found = self._masks(frame.kept)
@@ -150,7 +150,7 @@ class _Extras:
 
     @check(
         "step extra",
-        "what a step takes beside the action is checked as the action is",
+        "the further inputs of a step are checked as the action is",
         "R1.4",
         "equal episodes",
         "refusals",

@@ -113,7 +113,7 @@ class _Instances:
     def _make(self) -> Probe:
         probe = self._probe
         if self._factory is None:
-            raise NotTried("give a factory, such as module:function, in place of an environment that is made already")
+            raise NotTried("give a factory, such as module:function, instead of an environment object")
         return Probe(self._factory(), probe.steps, probe.seed, probe.repeatable, log=probe.log)
 
     @check(
@@ -125,7 +125,7 @@ class _Instances:
     )
     def side_by_side(self, probe: Probe) -> None:
         if not probe.repeatable:
-            raise NotTried("a real machine is there once")
+            raise NotTried("a real machine exists only once")
         first, second = probe.walk(), probe.walk(seed=probe.seed + 7)
         other = self._make()
         try:
@@ -165,7 +165,7 @@ class _Instances:
     @check("process", "another process gives the same episode", "R1.3", "two instances")
     def another_process(self, probe: Probe) -> None:
         if not probe.repeatable:
-            raise NotTried("a real machine is there once")
+            raise NotTried("a real machine exists only once")
         place = None if self._factory is None else place_of(self._factory)
         if place is None:
             raise NotTried("another process can't import the factory; give it as module:function")
@@ -190,7 +190,7 @@ class _Instances:
     def leftovers(self, probe: Probe) -> None:
         """Open and close several instances, and look for threads, files and settings that stay."""
         if self._factory is None:
-            raise NotTried("give a factory, such as module:function, in place of an environment that is made already")
+            raise NotTried("give a factory, such as module:function, instead of an environment object")
         closed = [self._cycle()]  # the first one loads libraries, which stay
         problem, counts = changed_state(self._probe.state_before), []
         with Leftovers() as left:
@@ -202,7 +202,7 @@ class _Instances:
         if not problem and counts[0] > 0 and counts[1] > counts[0]:
             problem = f"{counts[1]} more files, pipes or sockets are open after {_CYCLES} instances were closed"
         if problem:
-            raise Failed(problem, "close lets go of everything", how="make, reset, a few steps, close")
+            raise Failed(problem, "close releases everything", how="make, reset, a few steps, close")
 
     def _cycle(self) -> Probe:
         other = self._make()

@@ -302,7 +302,7 @@ class _Judged:
                 raise ValueError(refused.message["error"]) from None
             self._problem = f"raised {refused.message['type']}: {refused.message['error']}"
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-            self._give_up(f"its process wrote what is no message into the judge's pipe: {line[:80]!r}")
+            self._give_up(f"its process wrote something that is not a message into the judge's pipe: {line[:80]!r}")
 
     def _look_at_exit(self) -> None:
         """Report a process that is killed after the last check; a check names the threads of one that does not end."""

@@ -222,7 +222,7 @@ class Probe:
             self._check_kept(table, answer)
             if isinstance(error, Mapping) and error.get("code") in STANDARD_CODES:
                 raise Failed(f"an action that the description allows was refused: {error}",
-                             "a rule of the world's own has a code of its own")  # fmt: skip
+                             "a rule of the world has its own code")  # fmt: skip
         raise Failed(
             f"none of {_MAX_TRIES} random actions within the description was accepted; the last error: {error}"
         )

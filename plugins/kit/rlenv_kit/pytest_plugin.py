@@ -45,8 +45,7 @@ class ConformanceItem(pytest.Item):
     def _may_go(self, is_real: bool, motion: list[str]) -> None:
         if is_real:
             pytest.fail(
-                f"{self.name} may move something real, and nobody confirms that here: "
-                f"use rlenv-robot check {self.name}",
+                f"{self.name} may move a real machine, which pytest can't confirm: use rlenv-robot check {self.name}",
                 pytrace=False,
             )
 
@@ -64,14 +63,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance", "contracts of T/CCF 0002-2025")
     group.addoption(
         "--conformance", action="append", default=[], metavar="NAME",
-        help="check what rlenv-robot check NAME checks: a name, a file, or module:factory; may be given several times",
+        help="check a subject of rlenv-robot check: a name, a file, or module:factory; may be given several times",
     )  # fmt: skip
     group.addoption("--conformance-steps", type=int, default=30, help="length of each trial episode (default: 30)")
     group.addoption(
         "--conformance-time-limit", type=float, default=0.0, metavar="SECONDS",
-        help="longest time of each subject; a test fails whose checks were not all reached (default: 0, none)",
+        help="time limit of each subject; its test fails if not all checks were reached (default: 0, none)",
     )  # fmt: skip
-    group.addoption("--conformance-seed", type=int, default=0, help="seed of all randomness (default: 0)")
+    group.addoption("--conformance-seed", type=int, default=0, help="seed of all random draws (default: 0)")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -343,7 +343,7 @@ def _options(probe: RobotProbe) -> None:
         raise
     except Exception:
         return
-    probe.note("an unknown reset option is ignored, so that a slip in its name is not noticed")
+    probe.note("an unknown reset option is ignored, so a misspelt name goes unnoticed")
 
 
 def _check_illegal_seeds(probe: RobotProbe) -> None:
@@ -424,7 +424,7 @@ class _Lifetime:
     def __init__(self, probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) -> None:
         self._probe, self._left, self._make = probe, left, make
 
-    @check("instances", "a second instance is a robot of its own", "robot", "equal")
+    @check("instances", "a second instance is a separate robot", "robot", "equal")
     def second_instance(self, probe: RobotProbe) -> None:
         """Move a second instance between the steps of the first."""
         make = self._make
@@ -456,4 +456,4 @@ class _Lifetime:
     def left(self, probe: RobotProbe) -> None:
         problem = self._left.problem()
         if problem:
-            raise Failed(problem, "close lets go of everything", how="the whole run, then close")
+            raise Failed(problem, "close releases everything", how="the whole run, then close")

@@ -210,7 +210,7 @@ def _check_held(probe: RobotProbe) -> None:
         left, rest = (np.abs(np.asarray(state.sensors[sensor], float) - home) for state in (at_stop, later))
         if ((left > 0.02 * span_of(spec.commands[name])) & (rest < 0.1 * left)).any():
             probe.reset(clear_stop())
-            raise Failed(f"{sensor} was {left.max():.4g} from home when a stop ended the reset, and went home even so",
+            raise Failed(f"{sensor} was {left.max():.4g} from home when a stop ended the reset, and still went home",
                          "a stopped robot holds")  # fmt: skip
 
 

@@ -157,7 +157,7 @@ class _Tables:
                          f"{sum(others)} of {len(ends)}", "it is what the last action led to",
                          how=_COLLECTED)  # fmt: skip
 
-    @check("sizes", "a size that is no whole number from 1 is refused", "R3.3", "trajectories")
+    @check("sizes", "a size that is not an integer of at least 1 is refused", "R3.3", "trajectories")
     def sizes(self, probe: SourceProbe) -> None:
         for call in (self._probe.batch, self._probe.tables):
             self._probe.init()
@@ -197,7 +197,7 @@ class _Tables:
                 probe.note("R3.2", f"an unknown option raises {type(error).__name__}; here it is ValueError")
                 continue
             probe.ignoring.add(name)
-            probe.note("R3.2", f"{name} ignores an unknown option, so that a slip in its name is not noticed")
+            probe.note("R3.2", f"{name} ignores an unknown option, so a misspelt name goes unnoticed")
 
     @check("ownership", "batches and options are the caller's", "R3.3", "seed")
     def ownership(self, probe: SourceProbe) -> None:

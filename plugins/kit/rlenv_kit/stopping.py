@@ -126,7 +126,7 @@ def _read_reports(path: Path) -> list[JsonDict]:
         isinstance(one, dict) and {"subject", "passed", "checks"} <= one.keys() for one in reports
     ):
         raise ValueError(
-            f"{path} is no report of conformance; write one with `rlenv-robot check NAME --robot ADDRESS --report "
+            f"{path} is not a conformance report; write one with `rlenv-robot check NAME --robot ADDRESS --report "
             f"{path.with_suffix('.json').name}`"
         )
     return reports

@@ -428,7 +428,7 @@ class Supervisor:
         rest = [(number, planned) for number, planned in enumerate(plan, 1)
                 if number not in made and only in (0, number)]  # fmt: skip
         for number, planned in rest:
-            message, failed = "the run was given up before", False
+            message, failed = "the run was aborted before", False
             if over:
                 failed = number == rest[0][0]
                 message = f"the run {_limit(self.log)}, {'in' if failed else 'before'} this check"

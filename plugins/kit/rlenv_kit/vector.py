@@ -210,7 +210,7 @@ class _Rows:
         except Exception as error:
             self._probe.note("R1.3", f"an unknown option raises {type(error).__name__}; here it is ValueError")
             return
-        self._probe.note("R1.3", "an unknown reset option is ignored, so that a slip in its name is not noticed")
+        self._probe.note("R1.3", "an unknown reset option is ignored, so a misspelt name goes unnoticed")
 
     @check("inference", "privileged state can't be reached in inference", "R2.1", "frames")
     def inference(self, probe: VectorProbe) -> None:
@@ -234,7 +234,7 @@ class _Rows:
         other = probe.row(probe.log.call("reset", probe.envs.reset, {"seed": probe.seed + 1}), 0)["observation"]
         if difference(starts[0], other):
             raise Failed("all rows begin alike, and with another seed otherwise",
-                         "each row draws episodes of its own")  # fmt: skip
+                         "each row draws its own episodes")  # fmt: skip
         probe.note("R1.3", "all rows begin alike, whatever the seed")
 
     @check("rows apart", "an action moves its own row alone", "R6.2", "equal episodes")
@@ -332,19 +332,19 @@ class _Rows:
             isinstance(error, list | tuple | np.ndarray) and len(error) == probe.num and bool(error[row])
         )  # fmt: skip
         if not told:
-            raise Failed(f"{where}: extra_info['error'] is {error!r:.80}", f"it must tell of row {row}")
+            raise Failed(f"{where}: extra_info['error'] is {error!r:.80}", f"it must report row {row}")
         for other in others:
             if isinstance(error, Mapping) and other in error:
-                raise Failed(f"{where}: extra_info['error'] accuses row {other}")
+                raise Failed(f"{where}: extra_info['error'] reports row {other}")
             problem = row_difference(straight[3][0], table, other)
             if problem:
-                raise Failed(f"{where}: {problem} of row {other} differs", "the other rows move as if nothing were")
+                raise Failed(f"{where}: {problem} of row {other} differs", "the other rows move as usual")
         table, _ = probe.step(probe.request(table, actions[2]))
         problem = row_difference(straight[3][0], table, row)
         if problem:
             raise Failed(f"{where}: {problem} of the row differs in its next frame", "a refused action changes nothing")
 
-    @check("malformed", "a malformed batch raises, and nobody moves", "R1.2", "equal episodes")
+    @check("malformed", "a malformed batch raises an error, and no row moves", "R1.2", "equal episodes")
     def malformed(self, probe: VectorProbe) -> None:
         actions = probe.actions(4)
         straight = probe.walk(actions)
@@ -357,7 +357,7 @@ class _Rows:
                     raise
                 except Exception:
                     continue
-                raise Failed(f"{what} was accepted", "a malformed batch raises IllegalAction, and nobody moves")
+                raise Failed(f"{what} was accepted", "a malformed batch raises IllegalAction, and no row moves")
             table, _ = probe.step(probe.request(table, action))
             check_rows(straight[number + 1][0], table, range(probe.num), "after malformed batches", "they move nobody")
 

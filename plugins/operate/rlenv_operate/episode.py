@@ -81,7 +81,7 @@ class GivenVerdict:
 
     def ask(self, request: ResetRequest) -> Answer:
         """Refuse a reset request, since the robot's controller resets the scene."""
-        raise ResetFailed("teleoperation asks nobody for a reset of its own")
+        raise ResetFailed("teleoperation does not ask for resets")
 
     def judge(self, request: VerdictRequest) -> Answer:
         """Return the verdict on an episode.
@@ -195,7 +195,7 @@ class TeleopEpisode:
             self._lost = str(error)
             return None
         if self._lost:
-            self._say("the device is back; engage anew")
+            self._say("the device is back; engage again")
             self._lost = ""
         return target
 

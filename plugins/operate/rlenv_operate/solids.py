@@ -82,7 +82,7 @@ def solid(model: mujoco.MjModel, geom: int) -> Triangles:
     elif kind == _SHAPE.mjGEOM_MESH:
         surface = _mesh(model, int(model.geom_dataid[geom]))
     else:
-        raise ValueError(f"geom {geom} is a {kind.name.removeprefix('mjGEOM_').lower()}, which is no solid")
+        raise ValueError(f"geom {geom} is a {kind.name.removeprefix('mjGEOM_').lower()}, which is not a solid")
     return surface.moved(model.geom_pos[geom], model.geom_quat[geom])
 
 

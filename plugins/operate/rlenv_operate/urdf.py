@@ -122,7 +122,7 @@ class _Writer:
         model = self._model
         roots = sorted({int(model.body_rootid[model.jnt_bodyid[joint]]) for joint in self._actuators})
         if not roots:
-            raise RobotError(f"{self._sim_model.spec.name} has no joint with an actuator, so nothing of it is a robot")
+            raise RobotError(f"{self._sim_model.spec.name} has no joint with an actuator, so it contains no robot")
         outside = [self._name(body) for body in range(1, model.nbody) if model.body_rootid[body] not in roots]
         if outside:
             self._notes.append(f"left out, as no joint of theirs has an actuator: {', '.join(outside)}")

@@ -353,8 +353,9 @@ def _weak(estimates: Sequence[Estimate]) -> list[str]:
             )
         elif not estimate.resolved:
             warnings.append(
-                f"{estimate.name} can't be told from these data: between {estimate.low:.3g} and {estimate.high:.3g} "
-                f"{KINDS[estimate.kind].unit}; record more, faster and with turns (rlenv-robot sim2real excite)"
+                f"{estimate.name} can't be determined from these data: between {estimate.low:.3g} and "
+                f"{estimate.high:.3g} {KINDS[estimate.kind].unit}; record more, faster and with turns "
+                "(rlenv-robot sim2real excite)"
             )
     return warnings
 
@@ -370,7 +371,7 @@ def _alike(estimates: Sequence[Estimate], covariance: np.ndarray) -> list[str]:
             together = "their ratio" if correlation > 0 else "their sum or product"
             warnings.append(
                 f"{estimates[one].name} and {estimates[other].name} can't be told apart (correlation "
-                f"{correlation:+.2f}): the data tell {together} better than either"
+                f"{correlation:+.2f}): the data determine {together} better than either"
             )
     return warnings
 
@@ -492,5 +493,5 @@ def _gains_text(sim_model: SimModel, gains: Mapping[str, Range] | None) -> str:
         f"{name} = {ends.low:g}" if ends.low == ends.high else f"{name} = [{ends.low:g}, {ends.high:g}]"
         for name, ends in registers.items()
     )
-    origin = "assumed as in the nominal arm, since the log does not say them" if assumed else "as the log says"
+    origin = "assumed as in the nominal arm, since the log does not contain them" if assumed else "as the log says"
     return f"gains = {{{table}}}  # of the servos while the data were recorded, {origin}"

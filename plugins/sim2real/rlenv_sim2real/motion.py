@@ -237,7 +237,7 @@ def _joint_columns(table: Table, sim_model: SimModel, joints: ArmJoints) -> tupl
     ):
         lines = mine.conflicting_conventions(theirs)
         if lines:
-            raise SourceError(f"{table.origin}: {'; '.join(lines)}; record the episodes anew with this version")
+            raise SourceError(f"{table.origin}: {'; '.join(lines)}; record the episodes again with this version")
     goals = [
         _column(table, spec.name, command, (("applied", layout.applied), ("action", layout.action)))
         for command in joints.commands

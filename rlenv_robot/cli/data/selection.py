@@ -92,7 +92,7 @@ def location(text: str) -> Path:
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """Declare the options for reading another project's data set."""
     parser.add_argument("--columns", metavar="OURS=THEIRS,...", type=_columns,
-                        help="columns that stand for ours, such as action=actions,observation.state=state; several "
+                        help="columns that replace ours, such as action=actions,observation.state=state; several "
                         "are joined by +")  # fmt: skip
     parser.add_argument(
         "--units", choices=("degrees", "percent"), help="unit of an SO-101's joints that LeRobot recorded"
@@ -123,7 +123,7 @@ def _columns(text: str) -> dict[str, str | list[str]]:
     for part in text.split(","):
         ours, equals, theirs = part.partition("=")
         if not (ours.strip() and equals and theirs.strip()):
-            raise argparse.ArgumentTypeError(f"{part!r} is no mapping; write ours=theirs, such as action=actions")
+            raise argparse.ArgumentTypeError(f"{part!r} is not a mapping; write ours=theirs, such as action=actions")
         names = [name.strip() for name in theirs.split("+")]
         columns[ours.strip()] = names[0] if len(names) == 1 else names
     return columns
@@ -135,7 +135,7 @@ _FILTERS = ("source", "policy", "verdict", "expert", "success", "min_return", "t
 def add_filters(parser: argparse.ArgumentParser) -> None:
     """Declare the options that filter episodes, which `rlenv_robot.data.filters` applies."""
     group = parser.add_argument_group("filters of episodes")
-    group.add_argument("--episodes", type=choice, help="their numbers, such as 0,2,5-9 (default: all)")
+    group.add_argument("--episodes", type=choice, help="episode numbers, such as 0,2,5-9 (default: all)")
     for name in ("source", "policy", "verdict"):
         group.add_argument(f"--{name}", metavar="WORD,...", help=f"episodes with one of these as their {name}")
     for name in ("expert", "success"):

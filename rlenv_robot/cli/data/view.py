@@ -106,7 +106,7 @@ def add_show(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = "Describe recorded data: episodes, fields with units and ranges, returns and timing."
     parser.add_argument("path", type=location, help="a run, a folder of runs, or a data set or its address")
-    parser.add_argument("--task", help="compute observations and rewards anew for this task, such as so101-reach")
+    parser.add_argument("--task", help="recompute observations and rewards for this task, such as so101-reach")
     parser.add_argument(
         "--goal", choices=("recorded", "hindsight"), default="recorded",
         help="goal of the task: the recorded one, or what the episode reached in the end (default: recorded)",

@@ -321,8 +321,8 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--episodes is {args.episodes}, a model of the arm needs at least {LEAST_EPISODES}")
     for name, steps in (("train", args.train_steps), ("retrain", args.retrain_steps)):
         if getattr(args, f"{name}_s") is not None:
-            raise ValueError(f"--{name}-s is no option any more, as its result depended on this machine's load: "
-                             f"say --{name}-steps, such as {steps}")  # fmt: skip
+            raise ValueError(f"--{name}-s was removed, since its result depended on this machine's load: "
+                             f"use --{name}-steps, such as {steps}")  # fmt: skip
         if steps < 1:
             raise ValueError(f"--{name}-steps is {steps}, it must be at least 1")
     settings = DemoSettings(
@@ -385,7 +385,7 @@ def _deploy_first(settings: DemoSettings, trained: Training, bars: ProgressBars)
 
 
 def _retrain(settings: DemoSettings, trained: Training, deployed: Deployment, bars: ProgressBars) -> Retraining:
-    progress = search_bar(bars, "3 retrain from the record alone")
+    progress = search_bar(bars, "3 retrain from the recording only")
     retrained = retrain(settings, trained.policy, deployed.run, progress)
     metadata = {"trained": "from the record", "episodes": retrained.episodes[0]}
     retrained.training.policy.save(settings.folder / "policy-2.npz", metadata)
@@ -430,7 +430,7 @@ def _report(
     repeats = (
         "The arm moved in real time: its rows, and what was retrained from them, depend on this machine's load."
         if settings.real_time
-        else "The arm kept a time of its own: the same seed gives the same table, however busy the machine is."
+        else "The arm ran in virtual time: the same seed gives the same table, however busy the machine is."
     )
     notes = [f"{trained.steps:,} simulated control steps in {trained.elapsed_s[-1]:.0f} s of training, "
              f"{retrained.training.steps:,} in the learned model in {retrained.training.elapsed_s[-1]:.0f} s.",
@@ -453,7 +453,7 @@ def _report(
             "Learning",
             folder / "learning.png",
             "The return of each search's median candidate, with the search's noise; the table has the policies' own. "
-            "The second search moves a learned model of the robot. Targets that turn round cost return.",
+            "The second search moves a learned model of the robot. Oscillating targets reduce the return.",
         ),
         ("The learned model", folder / "model.png", "On episodes that were held back from the fit."),
         (f"Episode {number} before", folder / "episode-before.png", f"The first policy on the {settings.place}."),

@@ -165,7 +165,7 @@ def html_report(
         f"<title>so101-reach: the main job</title><style>{_STYLE}</style></head><body><main>",
         "<h1>so101-reach, end to end</h1>",
         "<p>Trained in simulation, deployed over the network on another arm, recorded, "
-        "retrained from that record alone, and deployed again.</p>",
+        "retrained from that recording only, and deployed again.</p>",
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
         *(f"<p>{html.escape(note)}</p>" for note in notes),
         *(_figure_element(*figure) for figure in figures),

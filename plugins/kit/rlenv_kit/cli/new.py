@@ -101,7 +101,7 @@ def write(kind: str, name: str, folder: str | Path) -> list[Path]:
     }
     for path in files:
         if path.exists():
-            raise FileExistsError(f"{path} is there already and was kept; choose another --out or name")
+            raise FileExistsError(f"{path} exists already and was kept; choose another --out or name")
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         path.write_text(text, encoding="utf-8")

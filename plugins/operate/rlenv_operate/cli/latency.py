@@ -43,7 +43,7 @@ Examples:
     )  # fmt: skip
     parser.add_argument("--trials", type=int, default=100, help="how many (default: 100)")
     parser.add_argument(
-        "--motion", type=float, default=0.005, help="least measured motion that counts, rad (default: %(default)s)"
+        "--motion", type=float, default=0.005, help="smallest measured motion that counts, rad (default: %(default)s)"
     )
     parser.add_argument("--json", action="store_true", help="print the figures for programs")
     parser.set_defaults(run=run)

@@ -43,13 +43,13 @@ Examples:
     )
     add_targets(parser)
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")
-    parser.add_argument("--telemetry", metavar="ADDRESS", help="where the server does not announce its telemetry")
+    parser.add_argument("--telemetry", metavar="ADDRESS", help="telemetry of the server, if it does not announce it")
     parser.add_argument(
         "--tokens",
         metavar="FOLDER",
         help="of `rlenv-robot operate tokens new`, for Foxglove; without it, one token is made and printed",
     )
-    parser.add_argument("--certificate", metavar="FILE", help="for TLS (PEM); needed beyond this machine")
+    parser.add_argument("--certificate", metavar="FILE", help="for TLS (PEM); required if other machines connect")
     parser.add_argument("--private-key", metavar="FILE", help="of the certificate (PEM)")
     parser.set_defaults(run=run)
 

@@ -317,7 +317,7 @@ class Mover:
             self._holds += 1
             self._drive, self._ending = None, _Ending(reason, by)
             robot = self._robot if self._phase is Phase.ARMING else None
-        _log.info("the console's episode is broken off: %s", reason)
+        _log.info("the console's episode was aborted: %s", reason)
         self._questions.give_up()
         if robot is not None:
             robot.close()  # ends its wait for the reset; without the lock, since it may take a while
@@ -387,7 +387,7 @@ class Mover:
                 continue
             now = self._rights(owner)
             if now is None or not may(now.role, "drive"):
-                why = "has no rights any more" if now is None else f"has only the role {now.role} now"
+                why = "has no rights now" if now is None else f"has only the role {now.role} now"
                 self._break_off(f"{owner.name} {why}", owner.name, of=owner)
             is_gone = gone_s is not None and self._now() - gone_s > GONE_S
             if is_gone or (self._phase is Phase.JUDGING and self._ending is not None):  # or ended as it ended by itself

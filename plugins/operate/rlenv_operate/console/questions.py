@@ -153,7 +153,7 @@ class QuestionBox:
     def _expect(self, kind: str) -> Question:
         question = self.pending
         if question is None or question.kind != kind:
-            raise ValueError("the robot asks for no " + ("reset" if kind == "reset" else "verdict") + " now")
+            raise ValueError("the robot does not ask for a " + ("reset" if kind == "reset" else "verdict") + " now")
         return question
 
     def _settle(self, question: Question, reply: Reply) -> None:
@@ -180,7 +180,7 @@ class QuestionBox:
         finally:
             self.withdraw(question.id)
         if reply is None:
-            raise DeadlineExceeded("nobody at the console judged the episode", deadline_s, "press a verdict in time")
+            raise DeadlineExceeded("nobody at the console judged the episode", deadline_s, "give a verdict in time")
         return Answer(reply.by, reply.note, reply.verdict)
 
     def give_up(self) -> None:

@@ -151,12 +151,12 @@ class ConsoleSettings:
             return
         if self.certificate is None:
             raise ValueError(
-                f"the console is to listen at {self.host}, where other machines reach it: TLS is needed there "
+                f"the console would listen at {self.host}, which other machines can reach: TLS is required "
                 "(--certificate FILE --private-key FILE), or listen at 127.0.0.1"
             )
         if self.tokens is None:
             raise ValueError(
-                f"the console is to listen at {self.host}, where other machines reach it: give a folder of tokens "
+                f"the console would listen at {self.host}, which other machines can reach: give a folder of tokens "
                 "(--tokens FOLDER; `rlenv-robot operate tokens new FOLDER --name NAME --role ROLE` makes one)"
             )
 

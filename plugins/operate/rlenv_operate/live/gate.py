@@ -45,12 +45,12 @@ def check_exposure(host: str, *, tls: bool, tokens: bool) -> None:
         return
     if not tls:
         raise ValueError(
-            f"the live view is to listen at {host}, where other machines reach it: TLS is needed there "
+            f"the live view would listen at {host}, which other machines can reach: TLS is required "
             "(--certificate FILE --private-key FILE), or listen at 127.0.0.1"
         )
     if not tokens:
         raise ValueError(
-            f"the live view is to listen at {host}, where other machines reach it: give a folder of tokens "
+            f"the live view would listen at {host}, which other machines can reach: give a folder of tokens "
             "(--tokens FOLDER; `rlenv-robot operate tokens new FOLDER --name NAME --role watch` makes one)"
         )
 

@@ -79,7 +79,7 @@ class Gamepad:
             self._descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
         except PermissionError as error:
             raise PermissionError(
-                error.errno, f"{self._path} can't be read: add yourself to the group input, and log in anew"
+                error.errno, f"{self._path} can't be read: add yourself to the group input, and log in again"
             ) from None
         try:
             fcntl.ioctl(self._descriptor, _EVIOCSCLOCKID, struct.pack("i", _CLOCK_MONOTONIC))

@@ -82,7 +82,7 @@ class TeleopSettings:
 
     def __post_init__(self) -> None:
         if self.where == "sim":
-            raise ValueError("the robot is 'sim', whose time does not pass by itself; allowed: an address, 'twin'")
+            raise ValueError("the robot is 'sim', in which no time passes by itself; allowed: an address, 'twin'")
         if self.velocity is not None and not 0 < self.velocity < np.inf:
             raise ValueError(f"velocity is {self.velocity}, it must be above 0 and finite")
         if self.episodes is not None and self.episodes < 1:

@@ -35,7 +35,7 @@ def add_log(parser: argparse.ArgumentParser, several: bool = False) -> None:
         "logs" if several else "log", metavar="LOG", type=Path, nargs="+" if several else None,
         help="a run, a folder of runs, or a LeRobot data set",
     )  # fmt: skip
-    parser.add_argument("--robot", help="the robot model that recorded it, such as so101 (default: as the data say)")
+    parser.add_argument("--robot", help="the robot model that recorded it, such as so101 (default: from the data)")
     parser.add_argument("--units", choices=("degrees", "percent"), help="of the joints of a LeRobot data set")
     parser.add_argument("--calibration", metavar="FILE", help="LeRobot's calibration of the arm that recorded it")
 
@@ -44,9 +44,11 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that name the simulation of a replay and the part of the data to replay."""
     words = "sim, twin, twin:SEED, a profile (.toml), or another robot model (default: sim)"
     parser.add_argument("--model", default="sim", metavar="MODEL", help=words)
-    parser.add_argument("--episode", metavar="N,...", help="only these, such as 0,2-5")
-    parser.add_argument("--frames", metavar="E:A-B", action="append", default=[], help="of episode E, frames A to B")
-    parser.add_argument("--contacts", action="store_true", help="let the arm touch itself and its table")
+    parser.add_argument("--episode", metavar="N,...", help="only these episodes, such as 0,2-5")
+    parser.add_argument(
+        "--frames", metavar="E:A-B", action="append", default=[], help="only frames A to B of episode E"
+    )
+    parser.add_argument("--contacts", action="store_true", help="let the arm collide with itself and its table")
 
 
 def open_log(path: Path, args: argparse.Namespace) -> Table:

@@ -187,7 +187,7 @@ class EpisodeClient:
     def check(self) -> None:
         """Raise the error that ended the episode, if one did."""
         if self._trouble:
-            raise RobotError(f"the episode ended in the midst of a measurement: {self._trouble}")
+            raise RobotError(f"the episode ended during a measurement: {self._trouble}")
 
     def close(self) -> None:
         """End the episode. Calling it twice is allowed."""
