@@ -149,10 +149,10 @@ _listeners: dict[str, Callable[[str], None]] = {}
 
 
 def on_register(listener: Callable[[str], None], key: str) -> None:
-    """Call a function with the name of every task that `register_task` registers from now on.
+    """Have a listener called with the name of each task that `register_task` adds from now on.
 
     Args:
-        listener: the function.
+        listener: called with the name of the task.
         key: identifies the listener, which replaces an earlier one with the same key.
     """
     _listeners[key] = listener

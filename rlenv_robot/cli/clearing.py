@@ -8,7 +8,7 @@ __all__ = ["add_clearing", "clearing"]
 
 
 def add_clearing(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of a verb whose first reset can clear a stop."""
+    """Declare the options that let the first reset of a verb clear a stop."""
     parser.add_argument("--clear-stop", metavar="WHY", default="", help="clear a latched stop, saying what you found")
     parser.add_argument(
         "--stop-number", type=int, metavar="N",

@@ -45,7 +45,7 @@ def select(transitions: Transitions, options: Options) -> Selection:
         The positions that pass; at least one.
 
     Raises:
-        SourceError: a filter needs what was not recorded, or nothing is left.
+        SourceError: a filter needs data that were not recorded, or nothing is left.
     """
     passing = _not_discarded(transitions, options)
     if len(transitions) and not len(passing):

@@ -33,7 +33,7 @@ class FlatPolicy:
         self.actor, self.flat = actor, flat
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action by the names of the action spec, with the leading axes of the observation."""
+        """Return an action, field -> array with the leading axes of the observation."""
         vector = self.flat.observe(observation)
         with torch.no_grad():
             chosen = self.actor(torch.from_numpy(vector.reshape(-1, self.flat.size))).numpy()

@@ -437,8 +437,8 @@ class ServerWatch:
     """Run the writing thread of a controller's log, and log the transitions and holders of its server.
 
     Args:
-        server: to poll.
-        log: to write.
+        server: the server to poll.
+        log: the log to write.
     """
 
     def __init__(self, server: ObservedServer, log: ControllerLog) -> None:

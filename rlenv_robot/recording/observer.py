@@ -292,7 +292,7 @@ def record_to(
 
     Args:
         folder: of the runs.
-        world: to record.
+        world: the world to record.
         info: metadata of every episode.
         profile: of the run, see `rlenv_robot.recording.metadata.run_metadata`.
         key: file of the private key that signs the run's chain, see `recorder.log.writer.LogWriter`.

@@ -104,7 +104,7 @@ class CubeTask:
         return {}
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the reward according to the task's class; shape = leading axes."""
+        """Return the reward that the task's class defines; shape = leading axes."""
         if self.rewards == "sparse":
             return self.success(following, goal).astype(np.float64)
         return _shaped_reward(sensors, following, _reach(following), _gap(following, goal))
@@ -195,11 +195,11 @@ _JOINTS = SO101.commands["joint_target"]
 class Push(CubeTask):
     """Push a cube over the table with closed fingers.
 
-    The action is the goals of the arm's five joints; the gripper is kept closed. Reward of a step, at most 1: ``0.2
-    exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) - 0.5 |q* - q*before|^2`` with ``g`` the distance from
-    finger tips to cube, ``d`` that from cube to target, both after the step, and ``q*`` the joint goals in rad. With
-    ``rewards="sparse"`` it is 1 within the tolerance, else 0. The task terminates if the cube falls off the table, and
-    is truncated after ``steps``.
+    The action is the goals of the arm's five joints; the gripper is kept closed. Reward of a step, at most 1:
+    ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) - 0.5 |q* - q*before|^2`` with ``g`` the
+    distance from finger tips to cube, ``d`` that from cube to target, both after the step, and ``q*`` the joint
+    goals in rad. With ``rewards="sparse"`` it is 1 within the tolerance, else 0. The task terminates if the cube
+    falls off the table, and is truncated after ``steps``.
 
     Attributes:
         tolerance_m: the distance that counts as success, metres.
@@ -280,12 +280,13 @@ class PickPlace(CubeTask):
     away from the cube's centre. If the target is in the air, an episode succeeds if the cube is within the tolerance at
     the end.
 
-    Reward of a step, at most 2: ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) - 0.5 |q* -
-    q*before|^2`` with ``g`` the distance from finger tips to cube, ``d`` that from cube to target, both after the step,
-    and ``q*`` the joint goals of the arm without its gripper in rad; plus 1 if the gripper has released the cube within
-    the tolerance of a target on the table. With ``rewards="sparse"`` it is 1 if the cube is within the tolerance and,
-    for a target on the table, the gripper has released it, else 0. The task terminates if the cube falls off the table,
-    and is truncated after ``steps``.
+    Reward of a step, at most 2:
+    ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) - 0.5 |q* - q*before|^2`` with ``g`` the
+    distance from finger tips to cube, ``d`` that from cube to target, both after the step, and ``q*`` the joint goals
+    of the arm without its gripper in rad; plus 1 if the gripper has released the cube within the tolerance of a target
+    on the table. With ``rewards="sparse"`` it is 1 if the cube is within the tolerance and, for a target on the table,
+    the gripper has released it, else 0. The task terminates if the cube falls off the table, and is truncated after
+    ``steps``.
 
     Attributes:
         tolerance_m: the distance that counts as success, metres.
@@ -371,7 +372,7 @@ class PickPlace(CubeTask):
     # -- judging -----------------------------------------------------------------------------------------
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the reward according to the class; shape = leading axes."""
+        """Return the reward that the class defines; shape = leading axes."""
         if self.rewards == "sparse" or not self.release:
             return super().reward(sensors, action, following, goal)
         near, away = _reach(following), _gap(following, goal)

@@ -136,7 +136,7 @@ class Free:
         return {}
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the reward according to the class; shape = leading axes."""
+        """Return the reward that the class defines; shape = leading axes."""
         if self._rewarded is None:
             return np.zeros(self._leading(following))
         field, element = self._rewarded

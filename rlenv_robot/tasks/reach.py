@@ -104,7 +104,7 @@ class Reach:
         return {}
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the reward according to the class; shape = leading axes."""
+        """Return the reward that the class defines; shape = leading axes."""
         gap = self.distance(following, goal)
         change = squared_distance(following["joint_goal"], sensors["joint_goal"])
         value: np.ndarray = 0.5 * np.exp(-gap / 0.1) + 0.5 * np.exp(-gap / 0.01) - 0.5 * change

@@ -317,7 +317,7 @@ class Walk:
         return height if self.terrain == "flat" else height - component(sensors["ground_height"], 0)
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the reward according to the class; shape = leading axes."""
+        """Return the reward that the class defines; shape = leading axes."""
         velocity, turning = following["linear_velocity"], following["angular_velocity"]
         down = _down(following["orientation"])
         commanded, commanded_turning = self._commanded(sensors, goal)  # those that the action was chosen for

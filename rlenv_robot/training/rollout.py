@@ -258,7 +258,7 @@ class LearningCurve:
 
         Args:
             steps: control steps of learning so far.
-            policy: to evaluate.
+            policy: the policy to evaluate.
             illegal_share: share of the actions in training that were refused, 0 to 1; the progress line shows it
                 unless it is 0.
         """

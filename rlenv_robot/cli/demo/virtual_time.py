@@ -1,4 +1,4 @@
-"""Serve a virtual arm whose time advances only when it is commanded, so results don't depend on the machine's load.
+"""Serve a virtual arm in virtual time, which advances with each command, so results don't depend on the machine's load.
 
     python -m rlenv_robot.cli.demo.virtual_time PROFILE [--robot twin] [--seed 3]
 
@@ -31,7 +31,7 @@ __all__ = ["VirtualTime", "main", "virtual_arm"]
 
 
 class VirtualTime(RobotWrapper):
-    """A simulated robot whose clock shows the time stamp of its newest reading.
+    """A simulated robot with a clock that shows the time stamp of its newest reading.
 
     No reading is possible between two steps: on a bus it would advance the time, by an amount that depends on the
     machine.

@@ -57,7 +57,7 @@ class ActLog:
 
     Args:
         path: of the file, which is appended to; None keeps the acts in memory only.
-        path: of the file, which is added to; None keeps the acts in memory alone.
+        path: of the file, which is appended to; None keeps the acts in memory alone.
 
     Raises:
         OSError: the file can't be written.

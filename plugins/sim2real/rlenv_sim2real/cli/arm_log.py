@@ -88,7 +88,7 @@ def recorded_gains(paths: Iterable[Path]) -> Mapping[str, Range] | None:
     """Return the gains of the robot's first joint, if all runs at these paths declare the same; else None.
 
     Args:
-        paths: of runs, folders of runs, or data sets, which declare no gains.
+        paths: of runs, folders of runs, or data sets; the latter declare no gains.
     """
     from hal import LogError, RobotSpec
     from recorder.read.reader import LogReader
