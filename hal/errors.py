@@ -152,16 +152,22 @@ class StaleReading(RobotError):
 
 
 class CommandTooOld(RobotError):
-    """A command was older than allowed, or its stamp lies in the future. Nothing moved."""
+    """A command was older than allowed, or its stamp lies in the future.
 
-    def __init__(self, age_s: float, max_age_s: float, message: str = "") -> None:
+    Attributes:
+        age_s: seconds; negative for a stamp in the future.
+        max_age_s: seconds.
+        begun: whether the robot had begun to follow the command, so that only the rest was not executed.
+    """
+
+    def __init__(self, age_s: float, max_age_s: float, message: str = "", *, begun: bool = False) -> None:
         super().__init__(
             message
             or f"the command was {age_s * 1e3:.1f} ms old when its turn came, allowed are {max_age_s * 1e3:g} ms "
             "either way; it was not executed. The network or the client is slow, or a clock has jumped; step again, "
             "or raise serve.max_command_age_s"
         )
-        self.age_s, self.max_age_s = age_s, max_age_s
+        self.age_s, self.max_age_s, self.begun = age_s, max_age_s, begun
 
 
 class ConnectionLost(RobotError, ConnectionError):

@@ -380,15 +380,14 @@ def make(
         record: a folder; all episodes are recorded into a new run inside it.
         info: metadata of every recorded episode, such as ``{"policy": "v3", "source": "expert"}``.
         keys: see `rlenv_robot.registry.robot`.
-        profile: the settings of the run, saved with the recording. They include a simulation's timing and
-            randomisation.
-        timing: of a simulation, overriding the profile's; see `rlenv_robot.registry.robot`.
-        randomise: of a simulation, overriding the profile's; see `rlenv_robot.registry.robot`.
-        judge: asked for a verdict after every episode, such as `hal.Terminal`; the verdict is recorded.
-        operator: the device of a person who may take over, such as `rlenv_robot.robot_env.keyboard.Keyboard`.
-        behaviour: the parameters of the distribution that actions are drawn from, which ``extra_info["behaviour"]`` of
-            ``step`` may then contain and a recording includes; see `Environment`.
-        options: the task's settings.
+        profile: the settings of the run, kept in the record. A simulation has its timing and randomisation.
+        timing: of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
+        randomise: of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
+        judge: asked after every episode how it went, such as `hal.Terminal`; the verdict is recorded.
+        operator: the device of a person who may take over, such as `rlenv_operate.teleop.keyboard.Keyboard`.
+        behaviour: the parameters of the distribution that actions are drawn from, which ``step`` may then give in
+            ``extra_info["behaviour"]`` and a record keeps; see `Environment`.
+        options: the task's own settings.
 
     Raises:
         TypeError: ``name`` or ``robot`` is an object of another kind.

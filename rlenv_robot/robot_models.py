@@ -72,13 +72,14 @@ class RobotModel:
         driver: a class or function that returns the `hal.Robot` of the hardware; a profile's ``[robot.options]`` are
             its keyword arguments.
         twin: a function of a seed that returns a `sim.model.SimModel` with a real robot's faults.
-        variation: a function that returns the range in which such robots differ, as JSON data with the keys ``timing``
-            and ``randomise``, as in a profile. ``rlenv-robot train`` draws from it.
-        sensors_from: a function that computes the missing sensors of a recording (`SensorsFrom`).
-        arm: the table of the joints of a servo arm, for ``calibrate`` and ``twin --bus``.
-        image_sensors: cameras that are sensors too, in addition to those of ``spec``. Simulations render them; on a
-            real robot `hal.cameras.image_sensors.WithImageSensors` takes their images from its cameras.
-        sensors: sensors in addition to those of ``spec`` (`with_sensors`).
+        variation: a function that returns the range in which such robots differ, as plain data: the keys ``timing`` and
+            ``randomise``, as in a profile. ``rlenv-robot train`` draws from it.
+        sensors_from: a function that computes the sensors of a recording that lacks some
+            (`SensorsFrom`).
+        arm: the table of the joints of an arm of servos, which ``robot calibrate`` and ``robot twin --bus`` take.
+        image_sensors: cameras whose images are sensors too, beside those of ``spec``. Simulations draw them; on a real
+            robot `hal.cameras.image_sensors.WithImageSensors` takes them from its cameras.
+        sensors: further sensors beside those of ``spec`` (`with_sensors`).
     """
 
     name: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,14 +19,15 @@ from recorder.read.addresses import BYTES, is_address, mirror
 from recorder.table.memory import RowSpool, scratch_folder
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
+from rlenv_robot.config.plugins import PluginTable
 from rlenv_robot.data.batches import Batches
 from rlenv_robot.data.filters import select
 from rlenv_robot.data.folder import read_folder
 from rlenv_robot.data.frame_stack import WINDOWS, Windows
 from rlenv_robot.data.images import ImageLoader
 from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, STEPS, CheckedOptions, check_size, read
-from rlenv_robot.data.relabel import Goal, Sensors, relabel_goals, relabelled
-from rlenv_robot.data.sampling import PreferencePair, RequestSampler, Sample, draw_pairs
+from rlenv_robot.data.relabel import Goal, Sensors, relabelled
+from rlenv_robot.data.sampling import PreferencePair, RequestSampler, Sample
 from rlenv_robot.data.state_index import StateIndex
 from rlenv_robot.data.statistics import statistics
 from rlenv_robot.rendering.notebook import RecordedEpisode, notebook_html
@@ -160,10 +161,10 @@ class SourceData:
                 * ``replace``: False draws each transition at most once;
                 * ``n_step``: n-step transitions: the reward is the discounted sum over n steps or fewer,
                   ``next_observation`` and ``done`` belong to the last of them;
-                * ``stack``, ``chunk``, ``future``: previous frames, actions from here on and following frames, with
-                masks at the ends (`rlenv_robot.data.frame_stack.Windows`);
-                * ``goals``: ``future`` or ``final``, and ``goal_share``: replaces goals by goals that were reached
-                (`rlenv_robot.data.relabel.relabel_goals`);
+                * ``stack``, ``chunk``, ``future``: frames before, actions from here on and frames after, with masks
+                  at the ends (`rlenv_robot.data.frame_stack.Windows`);
+                * ``goals``: ``future`` or ``final``, and ``goal_share``: goals that were reached in place of those
+                  that were set (`rlenv_learn.hindsight.relabel_goals`);
                 * ``images``: images of the cameras: True, names, or a mapping
                   (`rlenv_robot.data.images.ImageChoice`);
                 * ``privileged``: True adds the task's hidden state, in training only.
@@ -272,7 +273,8 @@ class SourceData:
             SourceError: as for `sample_steps`, or no two episodes differ.
         """
         check_size(pair_size, "pair_size", "sample_pairs")
-        return draw_pairs(
+        draw: Callable[..., list[PreferencePair]] = _from_plugin("rlenv_robot.pair_samplers", "pairs", "rlenv_curate")
+        return draw(
             self.transitions, pair_size, extra_info, self._sampler.rng, lambda e: self._batches.trajectory(e, 1.0)
         )
 
@@ -381,7 +383,8 @@ class SourceData:
             others = [name for name in ("n_step", "stack", "future", "privileged") if options.get(name, False)]
             if others:
                 raise SourceError(f"goals: another goal is computed for single steps; leave out {', '.join(others)}")
-            relabel_goals(table, self.transitions, self._task, options, self._sampler.rng, self.discount)
+            relabel = _from_plugin("rlenv_robot.relabellers", "goals", "rlenv_learn")
+            relabel(table, self.transitions, self._task, options, self._sampler.rng, self.discount)
         self._windows.add(table, options)
         if "images" in options:
             self._images.add(table, options)
@@ -413,6 +416,21 @@ class SourceData:
         for row, record in zip(goals, self.table.episodes, strict=True):
             self._task.goal.pack_into(row, record.get("goal", {}))
         return goals
+
+
+@cache
+def _from_plugin(group: str, name: str, plugin: str) -> Callable[..., Any]:
+    """Return the function that an entry point names.
+
+    Args:
+        group: of the entry point.
+        name: of the entry point.
+        plugin: of this repository that declares it, for the message where it is not installed.
+    """
+    functions = PluginTable("function of source data", group, {})
+    if name not in functions:
+        raise SourceError(f"{name}: they are in the plug-in {plugin}, which is not installed here")
+    return cast("Callable[..., Any]", functions.load(name))
 
 
 def _public(table: Table) -> Table:

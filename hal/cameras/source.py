@@ -111,5 +111,4 @@ def opencv() -> ModuleType:
         raise RobotError(
             f"images need OpenCV ({error}): pip install --force-reinstall opencv-python-headless"
         ) from None
-    module: ModuleType = cv2
-    return module
+    return cv2

@@ -123,7 +123,7 @@ class BusSettings:
     Attributes:
         turnaround_s: longest time between a request, or the answer of the servo before, and a servo's answer, seconds.
         latency_s: of the adapter and the operating system, both ways, seconds. An FTDI adapter whose latency timer is
-            at its default needs 0.02; ``rlenv-robot ports`` says so.
+            at its default needs 0.02; ``rlenv-robot robot ports`` says so.
     """
 
     turnaround_s: float = 0.0005

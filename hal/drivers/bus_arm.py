@@ -76,8 +76,8 @@ class BusArm:
         d: differential gain, likewise.
         volts: of the supply, V, for the arm's manifest. If the servos measure a voltage that differs by more than a
             fifth, the arm is not switched on. None says nothing: a policy's voltage is then not compared.
-        delay_s: from a goal on the bus to the first motion, seconds, where it was measured (``rlenv-robot identify``),
-            for the manifest; a number, or a list of both ends.
+        delay_s: from a goal on the bus to the first motion, seconds, where it was measured (``rlenv-robot sim2real
+            identify``), for the manifest; a number, or a list of both ends.
         torque_limit: largest duty cycle of the joints that hold nothing, 0 to 1; by default each one's in the table.
         gripper_torque_limit: largest duty cycle of joints that hold things, which may push for long; by default each
             one's in the table.

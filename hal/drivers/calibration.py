@@ -102,7 +102,7 @@ class Calibration:
             if not row.whole_turn and abs(difference) > tolerance_deg:
                 lines.append(
                     f"{name}: the swept travel is {travel:.1f} degrees, the model's {model_travel:.1f}; the zero "
-                    f"may be wrong by {abs(difference) / 2:.1f} degrees. Sweep it again: rlenv-robot calibrate"
+                    f"may be wrong by {abs(difference) / 2:.1f} degrees. Sweep it again: rlenv-robot robot calibrate"
                 )
         return lines
 
@@ -214,7 +214,7 @@ def load_calibration(path: str | Path, arm: ArmTable = SO101_ARM) -> Calibration
     except CalibrationError:
         raise
     except (OSError, ValueError, RecursionError) as error:
-        raise CalibrationError(f"{path}: {error}; make one with rlenv-robot calibrate") from error
+        raise CalibrationError(f"{path}: {error}; make one with rlenv-robot robot calibrate") from error
     if not isinstance(plain, dict):
         raise CalibrationError(f"{path}: holds a {type(plain).__name__}, wanted is a table of joints")
     ours = plain.get("format") == FORMAT

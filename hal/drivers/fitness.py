@@ -187,7 +187,7 @@ def check_servos(
                     "missing",
                     name,
                     f"servo {servo} does not answer, or two servos have this id",
-                    "Check its cable, the supply and its id; rlenv-robot ports lists what answers",
+                    "Check its cable, the supply and its id; rlenv-robot robot ports lists what answers",
                 )
             )
         else:
@@ -213,9 +213,9 @@ def _model(name: str, servo: int, facts: ServoFacts, arm: ArmTable) -> Iterator[
 def _identity(name: str, facts: ServoFacts, calibration: Calibration) -> Iterator[Misfit]:
     registers, joint = facts.registers, calibration.joints[name]
     for key, cure in (
-        ("homing_offset", "Use this arm's own file, or calibrate it: rlenv-robot calibrate"),
-        ("min_position", "Use this arm's own file, or write it to the servos: rlenv-robot calibrate --write"),
-        ("max_position", "Use this arm's own file, or write it to the servos: rlenv-robot calibrate --write"),
+        ("homing_offset", "Use this arm's own file, or calibrate it: rlenv-robot robot calibrate"),
+        ("min_position", "Use this arm's own file, or write it to the servos: rlenv-robot robot calibrate --write"),
+        ("max_position", "Use this arm's own file, or write it to the servos: rlenv-robot robot calibrate --write"),
     ):
         wanted = {"homing_offset": joint.homing_offset, "min_position": joint.range_min}.get(key, joint.range_max)
         if registers[key] != wanted:
@@ -293,5 +293,6 @@ def _travel(calibration: Calibration, settings: FitnessSettings) -> Iterator[Mis
         name, _, problem = line.partition(": ")
         yield Misfit(
             "travel", name, problem.partition(". ")[0],
-            "Sweep it again to both ends (rlenv-robot calibrate), or set travel_tolerance_deg if that is its range",
+            "Sweep it again to both ends (rlenv-robot robot calibrate), "
+            "or set travel_tolerance_deg if that is its range",
         )  # fmt: skip

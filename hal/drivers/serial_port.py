@@ -213,8 +213,8 @@ def _open(path: str) -> int:
         return os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         cures = {
-            errno.ENOENT: "no such device: plug it in; `rlenv-robot ports` lists those that there are",
-            errno.EACCES: "not permitted: `rlenv-robot ports` says how to get the right",
+            errno.ENOENT: "no such device: plug it in; `rlenv-robot robot ports` lists those that there are",
+            errno.EACCES: "not permitted: `rlenv-robot robot ports` says how to get the right",
             errno.EBUSY: f"held by {', '.join(port_holders(path)) or 'another program'}; end it, and try again",
         }
         raise ConnectionLost(f"{path}: {cures.get(error.errno or 0, error.strerror)}") from error

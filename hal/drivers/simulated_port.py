@@ -1,6 +1,6 @@
 """The port of a virtual arm in another process, which keeps a time of its own: a busy machine makes no answer late.
 
-A virtual arm is a pseudo-terminal (`sim.servo_bus.terminal`) that any program opens like a serial port. To this
+A virtual arm is a pseudo-terminal (`rlenv_arms.servo_terminal`) that any program opens like a serial port. To this
 software it also offers a socket beside the terminal, over which requests carry the time at which they are sent, and
 answers the time at which they arrive. That time is this machine's clock, less the time for which either process waited
 for a processor. So no wait ends early because nobody ran.

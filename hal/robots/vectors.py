@@ -24,8 +24,7 @@ _ONE, _ZERO = (cast("np.ndarray", np.float64(number)) for number in (1, 0))
 
 def component(vectors: np.ndarray, index: int) -> np.ndarray:
     """Return one number of each vector; shape (..., n) to (...), a scalar of NumPy's for a single vector."""
-    values: np.ndarray = vectors.T[index].T
-    return values
+    return vectors.T[index].T
 
 
 def components(vectors: np.ndarray) -> list[np.ndarray]:
@@ -58,20 +57,17 @@ def squared_length(vectors: np.ndarray) -> np.ndarray:
     for index in range(1, len(rows)):
         row = rows[index]
         total += row * row
-    squared: np.ndarray = total.T
-    return squared
+    return total.T
 
 
 def length(vectors: np.ndarray) -> np.ndarray:
     """Return the lengths of vectors of up to 7 numbers; shape (..., n) to (...)."""
-    result: np.ndarray = np.sqrt(squared_length(vectors))
-    return result
+    return np.sqrt(squared_length(vectors))
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return the distance between points of up to 7 numbers, broadcast against each other; shape (..., n) to (...)."""
-    result: np.ndarray = np.sqrt(squared_distance(one, other))
-    return result
+    return np.sqrt(squared_distance(one, other))
 
 
 def squared_distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -102,8 +98,7 @@ def larger(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return ``numpy.maximum``, NaN included, in a tenth of its time for single numbers; all of shape (...)."""
     if one.ndim == other.ndim == 0:
         return one if one >= other or np.isnan(one) else other
-    result: np.ndarray = np.maximum(one, other)
-    return result
+    return np.maximum(one, other)
 
 
 def as_number(condition: np.ndarray) -> np.ndarray:
@@ -116,8 +111,7 @@ def bounded(values: np.ndarray, low: float, high: float) -> np.ndarray:
     if values.ndim == 0:
         bound = low if values < low else high if values > high else None
         return values if bound is None else cast("np.ndarray", values.dtype.type(bound))
-    limited: np.ndarray = np.minimum(np.maximum(values, low), high)
-    return limited
+    return np.minimum(np.maximum(values, low), high)
 
 
 def all_of(conditions: Iterable[np.ndarray]) -> np.ndarray:

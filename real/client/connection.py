@@ -16,7 +16,7 @@ import numpy as np
 import zmq
 
 from hal.clock import OffsetEstimator
-from hal.errors import CommandTooOld, ConnectionLost, EpisodeError, SpecMismatch, WireError
+from hal.errors import ConnectionLost, EpisodeError, SpecMismatch, WireError
 from hal.guarding.manifest_check import compare_manifests
 from hal.robot import RobotSpec
 from real.control.settings import check_above_zero, check_choice
@@ -68,8 +68,8 @@ class ClientSettings:
         reset_timeout_s: longest reset, seconds, including the wait for a person; then the server stops the robot.
         take: what happens where another client holds the robot: ``no`` refuses, ``ask`` asks that client, ``force``
             takes the robot, which needs the role ``operate`` where there are keys.
-        keys: folder of this client's keys, as `rlenv-robot keys new` makes it. A server without keys, or with others
-            than the folder's ``server.key``, is then refused. None: no keys.
+        keys: folder of this client's keys, as `rlenv-robot robot keys new` makes it. A server without keys, or with
+            others than the folder's ``server.key``, is then refused. None: no keys.
 
     Raises:
         ValueError: a value is not allowed; the message names the setting, the value and what is allowed.
@@ -106,6 +106,7 @@ class Connection:
             when its answer left (the server's clock), and when the answer came (our clock); nanoseconds.
         wanted_by: the name of another client that asks for the robot, until this client has answered; or None.
         copies: how many steps were sent again.
+        copied: whether the newest step was sent again.
         stop_number: of the newest stop that the server told of, by an error or by the answer to a stop of this client;
             None where it told of none since the last reset.
     """
@@ -122,7 +123,7 @@ class Connection:
         self.sequence = 0
         self.exchange: tuple[int, int, int, int] | None = None
         self.wanted_by: str | None = None
-        self.copies = 0
+        self.copies, self.copied = 0, False
         self.stop_number: int | None = None
         self._timer: ResendTimer | None = None
         self._wait_ms = _SLICE_MS
@@ -217,14 +218,15 @@ class Connection:
         """Send a step, and send it again while its answer is late; wait for the answer.
 
         A copy follows the packet that may be lost on the same connection. Its acknowledgement tells TCP of the loss, so
-        that TCP sends the lost packet at once instead of after 0.2 s or more. The server executes a step once. Each
-        copy states when it was sent: this client wants the step still.
+        that TCP sends the lost packet at once instead of after 0.2 s or more. The server executes a step once, and
+        judges its age by the first one, which TCP delivers before its copies.
 
         Args:
             row: the command (`real.protocol.rows.RowCodec`).
             silence_s: longest wait, seconds.
 
         Raises:
+            CommandTooOld: the command came too late; ``copied`` says whether copies of it were sent.
             ConnectionLost, EpisodeError, RobotError: as of `ask`.
         """
         asked_ns = now_ns = time.monotonic_ns()
@@ -234,7 +236,7 @@ class Connection:
         if timer is None or shift_ns is None:
             return self.ask(MessageKind.STEP, None, (row,), silence_s)
         self.sequence += 1
-        wait_ms, repeated, once_more = timer.first_ms, False, True
+        wait_ms, self.copied = timer.first_ms, False
         while True:
             if wait_ms != self._wait_ms:
                 socket.rcvtimeo = self._wait_ms = wait_ms
@@ -247,13 +249,8 @@ class Connection:
                         return message
             except zmq.Again:
                 self._check_wait(MessageKind.STEP, asked_ns / 1e9 + silence_s, silence_s)
-                wait_ms, repeated = RESEND_MS, True
+                wait_ms, self.copied = RESEND_MS, True
                 self.copies += 1
-            except CommandTooOld:  # the server reads the first one first, which the network held up
-                if not (repeated and once_more):
-                    raise
-                self.sequence += 1
-                once_more = False
             now_ns = time.monotonic_ns()
 
     def wait_until_connected(self, timeout_s: float) -> None:

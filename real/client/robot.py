@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 
 from hal.clock import ClockOffset, OffsetEstimator
-from hal.errors import ConnectionLost, EpisodeError, RobotError, RobotStopped, SpecMismatch, StopReason, WireError
+from hal.errors import (
+    CommandTooOld,
+    ConnectionLost,
+    EpisodeError,
+    RobotError,
+    RobotStopped,
+    SpecMismatch,
+    StopReason,
+    WireError,
+)
 from hal.guard import check_fresh
 from hal.guarding.stop_latch import StopLatch, gives_reason
 from hal.reset.confirmation import Answer
@@ -87,6 +96,8 @@ class RemoteRobot:
         self._connection: Connection | None = None
         self._lost: str | None = None
         self._returned: dict[str, str] | None = None
+        self._applied: Mapping[str, np.ndarray] = {}
+        self._holds = 0
         self._latch = StopLatch()  # of the stops that were asked for here
         self._sequence = 0  # of the last request before the connection was lost
         self._told_stop: int | None = None  # as `Connection.stop_number` of the connection that was lost
@@ -179,6 +190,7 @@ class RemoteRobot:
                 raise
             clearance.use()
             connection.stop_number = None
+            self._applied = robot_state.applied
             return robot_state
 
     def _stop_to_clear(self, connection: Connection, options: Mapping[str, Any]) -> int | None:
@@ -227,17 +239,44 @@ class RemoteRobot:
             row = self._commands.pack_command(command)
             try:
                 try:
-                    message = connection.step(row, self.settings.step_timeout_s)
+                    message = self._step_or_hold(connection, row)
                 except (ConnectionLost, WireError) as error:  # what the robot did is not certain any more
                     self._drop(str(error))
                     raise
                 robot_state = self._robot_state(message)
+                self._applied = robot_state.applied
                 if connection.exchange is not None:
                     self._delays.add((connection.exchange, robot_state.stamp_ns))
                 return robot_state
             finally:
                 if connection.wanted_by is not None:
                     self._consent(connection)
+
+    def _step_or_hold(self, connection: Connection, row: bytes) -> Message:
+        """Send a step; if the network delivered its command too late, hold the robot for this step instead.
+
+        A late command is never sent again as a new one. The hold is the command that was applied last, as
+        `RobotState.applied` of the step then shows.
+        """
+        try:
+            return connection.step(row, self.settings.step_timeout_s)
+        except CommandTooOld as late:
+            if late.begun or not connection.copied:
+                raise  # the robot has moved since, or the network was in time: this client was slow, or a clock jumped
+            try:
+                message = connection.step(self._commands.pack_command(self._held()), self.settings.step_timeout_s)
+            except (CommandTooOld, EpisodeError):
+                raise late from None
+        self._holds += 1
+        return message
+
+    def _held(self) -> dict[str, np.ndarray]:
+        """Return the command that was applied last, within its range."""
+        held = {}
+        for field in self.spec.commands:
+            low, high = field.bounds
+            held[field.name] = np.minimum(np.maximum(self._applied[field.name], low), high).astype(field.numpy_dtype)
+        return held
 
     def resume(self) -> bool:
         """Connect again after a lost connection, and go on in the same episode if its watchdog did not break it.
@@ -275,7 +314,8 @@ class RemoteRobot:
     def about(self) -> dict[str, Any]:
         """Return the status of the server's robot, and its clock beside this machine's; plain data, for the log.
 
-        Keys: ``sent_again`` (copies of steps on this connection), ``clock`` (as `hal.clock.ClockOffset`, with
+        Keys: ``sent_again`` (copies of steps on this connection), ``holds`` (steps that held the robot, as their
+        commands came too late), ``clock`` (as `hal.clock.ClockOffset`, with
         ``at_ns`` of this machine's monotonic clock and ``wall_ns`` of its time of day), ``delays`` (of commands and
         readings, `real.client.connection.Delays.to_dict`), ``server`` (`real.server.server.Server.about`), ``returned``
         (where the last reset came after a lost connection: why it was ``lost``, and what had become of the ``session``:
@@ -284,7 +324,7 @@ class RemoteRobot:
         about: dict[str, Any] = {} if self._returned is None else {"returned": dict(self._returned)}
         with self._lock, contextlib.suppress(RobotError):
             if self._connection is not None:
-                about["sent_again"] = self._connection.copies
+                about["sent_again"], about["holds"] = self._connection.copies, self._holds
                 about["server"] = self._ask(
                     self._connection, MessageKind.STATUS, None, (), self.settings.step_timeout_s
                 ).detail

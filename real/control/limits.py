@@ -69,6 +69,7 @@ class MaxAge:
             f"the controller paused for {pause_s * 1e3:.0f} ms while it followed the command, allowed are "
             f"{allowed_s * 1e3:g} ms; the rest was not executed. Its process was frozen or its driver was slow; step "
             "again, or raise serve.max_command_age_s",
+            begun=True,
         )
 
 

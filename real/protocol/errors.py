@@ -53,7 +53,8 @@ def _describe(error: BaseException) -> list[Any]:
     message = encodable(error_text(error), _LONGEST)
     match error:
         case CommandTooOld():
-            return ["CommandTooOld", "", message, {"age_s": error.age_s, "max_age_s": error.max_age_s}]
+            values = {"age_s": error.age_s, "max_age_s": error.max_age_s, "begun": error.begun}
+            return ["CommandTooOld", "", message, values]
         case DeadlineExceeded():
             return ["DeadlineExceeded", "", message, {"seconds": error.seconds}]
         case IllegalAction(violation=violation):
@@ -73,7 +74,7 @@ def _describe(error: BaseException) -> list[Any]:
 
 _MAKERS: Mapping[str, Callable[[str, str, Values], RobotError]] = {
     "CommandTooOld": lambda _, message, values: CommandTooOld(
-        float(values["age_s"]), float(values["max_age_s"]), message
+        float(values["age_s"]), float(values["max_age_s"]), message, begun=bool(values["begun"])
     ),
     "DeadlineExceeded": lambda _, message, values: DeadlineExceeded("", float(values["seconds"]), message=message),
     "IllegalAction": lambda subject, message, values: IllegalAction(

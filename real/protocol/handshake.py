@@ -105,13 +105,13 @@ class Handshake:
         public = self._keys.public if self._keys else ""
         return (
             "the server does not let this key in; on its machine, "
-            f"`rlenv-robot keys allow FOLDER {public} --role move --name NAME` does, "
-            "and `rlenv-robot keys list FOLDER` shows keys that have expired"
+            f"`rlenv-robot robot keys allow FOLDER {public} --role move --name NAME` does, "
+            "and `rlenv-robot robot keys list FOLDER` shows keys that have expired"
         )
 
     def _other_mechanism(self) -> str:
         if self._keys is None:
-            return "the server wants keys, and none were given: keys=<folder made with `rlenv-robot keys new`>"
+            return "the server wants keys, and none were given: keys=<folder made with `rlenv-robot robot keys new`>"
         return "the server has no keys, so it is not the one that these keys are for; start it with --keys"
 
     def _cut(self) -> str:
@@ -119,7 +119,7 @@ class Handshake:
             return "the server breaks the greeting off: it is no rlenv-robot, or wants keys, and none were given"
         return (
             "the server breaks the greeting off: it can't read it, so its key is another than the server.key here, or "
-            "the server has no keys; `rlenv-robot keys show FOLDER` on its machine prints the right one"
+            "the server has no keys; `rlenv-robot robot keys show FOLDER` on its machine prints the right one"
         )
 
     def close(self) -> None:

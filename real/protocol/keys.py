@@ -120,7 +120,9 @@ def load_pair(folder: str | Path) -> KeyPair:
         mode = path.stat().st_mode & 0o777
         secret = path.read_text(encoding="ascii", errors="replace").strip()
     except OSError as error:
-        raise ValueError(f"no key in {path}: {error.strerror}; make one with `rlenv-robot keys new {folder}`") from None
+        raise ValueError(
+            f"no key in {path}: {error.strerror}; make one with `rlenv-robot robot keys new {folder}`"
+        ) from None
     if mode & 0o077:
         raise ValueError(f"{path} has mode {mode:04o}, so others can read this secret; run chmod 600 {path}")
     _checked(secret, str(path))
@@ -140,8 +142,8 @@ def load_server(folder: str | Path) -> str:
         text = path.read_text(encoding="ascii", errors="replace")
     except OSError as error:
         raise ValueError(
-            f"no key of the robot's controller in {path}: {error.strerror}; `rlenv-robot keys show` prints it there, "
-            f"and it belongs into this file"
+            f"no key of the robot's controller in {path}: {error.strerror}; `rlenv-robot robot keys show` prints it "
+            "there, and it belongs into this file"
         ) from None
     return _checked(text.strip(), str(path))
 
@@ -349,7 +351,9 @@ def _changing(folder: str | Path) -> Iterator[list[str]]:
     try:
         lock = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise ValueError(f"no keys in {folder}: {error.strerror}; `rlenv-robot keys new {folder}` makes them") from None
+        raise ValueError(
+            f"no keys in {folder}: {error.strerror}; `rlenv-robot robot keys new {folder}` makes them"
+        ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _check_writers(path.parent)

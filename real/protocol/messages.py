@@ -318,7 +318,7 @@ def check_address(address: str, *, keys: bool = False) -> str:
     if not keys and not _is_loopback(match["host"].strip("[]")):
         raise WireError(
             f"address {address!r} can be reached from other machines, and no keys were given: whoever reaches it "
-            "could move the robot. Give keys=<folder> (`rlenv-robot keys new` makes one), or stay on loopback, "
+            "could move the robot. Give keys=<folder> (`rlenv-robot robot keys new` makes one), or stay on loopback, "
             "as tcp://127.0.0.1:5555"
         )
     return address

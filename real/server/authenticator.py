@@ -123,7 +123,7 @@ class Authenticator:
         if entry is None or entry.role not in _MAY_ENTER[domain]:
             if logs:
                 _log.warning(
-                "refused %s at the %s socket: key %s is %s; `rlenv-robot keys allow` lets it in",
+                "refused %s at the %s socket: key %s is %s; `rlenv-robot robot keys allow` lets it in",
                 address, domain, public,
                 self.refusal(public).removeprefix("is ") if entry is None
                 else f"{entry.name}'s, with the role {entry.role}",

@@ -255,7 +255,7 @@ class RequestHandler:
             if entry is None:
                 raise ConnectionLost(f"this key {self._authenticator.refusal(self._key)}")
             if (why := role_refusal(kind, entry.role)) is not None:
-                raise ConnectionLost(f"{entry.name} {why}. `rlenv-robot keys allow` on the server changes it")
+                raise ConnectionLost(f"{entry.name} {why}. `rlenv-robot robot keys allow` on the server changes it")
         if ACCESS[kind].owner is Owner.HOLDER:
             resumes = message.kind is MessageKind.HELLO
             self._lease.check(detail_value(message, "replaces", int) if resumes else message.session, self._key)
@@ -544,8 +544,7 @@ def _stop_to_clear(message: Message, options: Mapping[str, Any]) -> int | None:
         WireError: the reset is to clear a stop and names none.
     """
     if "stop_number" in message.detail:
-        number: int = detail_value(message, "stop_number", int)
-        return number
+        return detail_value(message, "stop_number", int)
     if gives_reason(options):
         raise WireError(
             "RESET: clear_stop needs stop_number beside options: the number of the stop that was looked at. It is the "

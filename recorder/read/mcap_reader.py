@@ -345,8 +345,7 @@ def _gather(content: bytes, offsets: np.ndarray, kind: np.dtype) -> np.ndarray:
     """Return values of any type at any byte offsets, which must leave room for them: one copy of memory each."""
     raw = np.dtype((np.void, kind.itemsize))
     anywhere = np.ndarray((max(len(content) - kind.itemsize + 1, 0),), raw, content, 0, (1,))
-    taken: np.ndarray = anywhere[offsets].view(kind)
-    return taken
+    return anywhere[offsets].view(kind)
 
 
 class ChunkMessages:

@@ -203,8 +203,7 @@ class Transitions:
 
     def _take(self, numbers: np.ndarray) -> np.ndarray:
         # Ten times as fast as indexing, for structured rows.
-        taken: np.ndarray = np.asarray(self.table.rows).take(numbers)
-        return taken
+        return np.asarray(self.table.rows).take(numbers)
 
 
 # ---- the places of positions ----

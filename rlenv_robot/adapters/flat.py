@@ -200,8 +200,7 @@ class FlattenObservation:
         if self.held:
             away = (values - self._centre(observation)) / np.where(self.strides > 0, self.strides, 1.0)
             share = np.where(self.strides > 0, away, share)
-        vector: np.ndarray = np.clip(share, -1.0, 1.0).astype(np.float32)
-        return vector
+        return np.clip(share, -1.0, 1.0).astype(np.float32)
 
 
 def flat_for(task: Task) -> FlattenObservation:

@@ -30,15 +30,11 @@ VERBS: dict[str, Verb | Group] = {
     ),
     "serve": Verb("rlenv_robot.cli.serve", "serve a robot on the network", example="launch/robot.toml --record runs"),
     "stop": Verb("rlenv_robot.cli.served:add_stop", "stop a served robot"),
-    "doctor": Verb("rlenv_robot.cli.doctor", "show what this machine has and what is missing"),
     "data": Group(DATA_VERBS, "list, describe, check, replay, cut, label and export recorded data", default="show"),
     "robot": Group(
         {
             "show": Verb("rlenv_robot.cli.robot", "describe a robot model, or write it as URDF"),
             "status": Verb("rlenv_robot.cli.served:add_status", "show the state of a served robot"),
-            "watch": Verb("rlenv_robot.cli.served:add_watch", "print each change of a served robot's state"),
-            "keys": Verb("rlenv_robot.cli.keys", "make and list the keys of robots and clients"),
-            "twin": Verb("rlenv_robot.cli.twin", "serve a virtual arm on a serial port"),
         },
         "describe, watch, connect and calibrate robots",
         default="show",
@@ -55,7 +51,7 @@ VERBS: dict[str, Verb | Group] = {
             ),
             "completion": Verb("rlenv_robot.cli.main:add_completion", "print a script that completes words in a shell"),
         },
-        "write projects, profiles and pages, and act from other languages",
+        "write new projects, check profiles, and act from other languages",
     ),
 }
 """The core's verbs, in the order of the help. Packages declare further verbs (`plugin_verbs`)."""
@@ -63,19 +59,23 @@ VERBS: dict[str, Verb | Group] = {
 FORMER_VERBS = (
     "replay", "status", "watch", "keys", "twin", "camera", "ports", "calibrate", "certify", "manifest", "excite", "gap",
     "regress", "identify", "offsets", "validity", "teleop", "latency", "view", "console", "tokens", "new", "profile",
-    "completion", "protocol", "tables", "kaiwu",
+    "completion", "tables",
 )  # fmt: skip
 """Verbs that had no group in the previous version; in this version the group may still be omitted."""
 
 _PLUGINS = {
-    "rlenv_arms": ("robot calibrate", "robot ports"),
+    "rlenv_arms": ("robot calibrate", "robot ports", "robot twin"),
     "rlenv_bridges": ("dev tables",),
-    "rlenv_curate": ("data check", "data cut", "data merge", "data plot", "data timeline"),
+    "rlenv_curate": (
+        "data check", "data cut", "data label", "data merge", "data plot", "data recover", "data timeline",
+        "data verify",
+    ),
     "rlenv_formats": ("data units",),
-    "rlenv_kaiwu": ("dev kaiwu",),
-    "rlenv_kit": ("check", "dev protocol", "robot certify", "dev new"),
+    "rlenv_kaiwu": ("kaiwu",),
+    "rlenv_kit": ("check", "protocol", "robot certify", "dev new"),
     "rlenv_operate": (
-        "operate", "operate teleop", "operate latency", "operate view", "operate console", "operate tokens",
+        "doctor", "robot keys", "robot watch", "operate", "operate teleop", "operate latency", "operate view",
+        "operate console", "operate tokens",
     ),
     "rlenv_sim2real": (
         "sim2real", "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",
@@ -169,8 +169,7 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
     import shtab
 
     _declare_all(parser)
-    completion: str = shtab.complete(parser, shell)
-    return completion
+    return shtab.complete(parser, shell)
 
 
 def _declare_all(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -14,8 +14,18 @@ if TYPE_CHECKING:
     from rlenv_robot.training.evolution import Generation
 
 __all__ = [
-    "Advance", "ProgressBars", "counted", "drop_unwritable_output", "one_line", "print_table",
-    "progress", "progress_bars", "say", "search_bar", "warn_of_limit_cycles",
+    "Advance",
+    "Finding",
+    "ProgressBars",
+    "counted",
+    "drop_unwritable_output",
+    "one_line",
+    "print_table",
+    "progress",
+    "progress_bars",
+    "say",
+    "search_bar",
+    "warn_of_limit_cycles",
 ]  # fmt: skip
 
 # -- Lines -----------------------------------------------------------------------------------------------------
@@ -218,3 +228,19 @@ def search_bar(bars: ProgressBars, title: str) -> Callable[[Generation], None]:
         advance(generation.share, f"generation {generation.number + 1}, median return {generation.median:.1f}")
 
     return progress
+
+
+class Finding(NamedTuple):
+    """The result of one examination of a machine, for the verb ``doctor``.
+
+    Attributes:
+        subject: what was examined.
+        ok: False if something that is needed is missing, None if it is optional.
+        state: a version, or what is wrong.
+        advice: what to do; empty if there is nothing to do.
+    """
+
+    subject: str
+    ok: bool | None
+    state: str
+    advice: str = ""

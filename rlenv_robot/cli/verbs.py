@@ -98,8 +98,7 @@ def add_verbs(
 
 def _run_default(action: VerbAction, verb: str) -> int:
     args = action.parser_of(verb).parse_args([])
-    code: int = args.run(args)
-    return code
+    return args.run(args)
 
 
 class HelpFormatter(argparse.HelpFormatter):

@@ -168,5 +168,4 @@ def timing_of(delays: Iterable[JsonObject], refused: int = 0) -> DelayModel:
 
 def _samples(quantiles: list[float], count: int) -> np.ndarray:
     """Return ``count`` samples with these quantiles."""
-    samples: np.ndarray = np.interp(np.linspace(0, 1, max(count, 2)), np.linspace(0, 1, len(quantiles)), quantiles)
-    return samples
+    return np.interp(np.linspace(0, 1, max(count, 2)), np.linspace(0, 1, len(quantiles)), quantiles)

@@ -1,4 +1,4 @@
-"""Draw transitions, episodes and preference pairs for `rlenv_robot.source.SourceData`.
+"""Draw transitions and episodes for `rlenv_robot.source.SourceData`.
 
 The algorithm, for M transitions that pass the filters and batches of B:
 
@@ -29,8 +29,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import SourceError
-from recorder.log.labels import is_success
-from recorder.log.preferences import count_votes, read_judgements
 from recorder.table.sampler import (
     Distribution,
     PrioritizedSampler,
@@ -41,14 +39,13 @@ from recorder.table.sampler import (
     td_priorities,
 )
 from recorder.table.selection import Selection
-from recorder.table.table import Table
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import episodes_of, need_rewards, select
-from rlenv_robot.data.options import PAIRS, STEPS, TRAJECTORIES, CheckedOptions, read
+from rlenv_robot.data.options import STEPS, TRAJECTORIES, CheckedOptions, read
 from rlenv_robot.tables import Options, TrajectoryTable
 
 __all__ = [
-    "PreferencePair", "Prefetch", "RequestSampler", "Sample", "SampleRequest", "Shuffle", "TdErrors", "draw_pairs",
+    "PreferencePair", "Prefetch", "RequestSampler", "Sample", "SampleRequest", "TdErrors",
 ]  # fmt: skip
 
 _REMEMBERED = 4
@@ -428,138 +425,3 @@ class PreferencePair(TypedDict):
     chosen: TrajectoryTable
     rejected: TrajectoryTable
     margin: float
-
-
-def draw_pairs(
-    transitions: Transitions,
-    size: int,
-    extra_info: Options,
-    rng: np.random.Generator,
-    make: Callable[[int], TrajectoryTable],
-) -> list[PreferencePair]:
-    """Draw pairs of different episodes with replacement, uniformly among the pairs with a preference.
-
-    Args:
-        transitions: the recorded transitions.
-        size: number of pairs.
-        extra_info: the filters; ``by``: ``return`` (undiscounted, the default), ``success`` (verdicts), or ``person``
-            (people's preferences beside the logs; the margin is then the winner's lead as a share of the votes);
-            ``min_margin``: pairs with a smaller difference count as undecided and are not drawn; by default 0, which
-            excludes equal ones.
-        rng: the random generator.
-        make: returns the trajectory of an episode.
-
-    Raises:
-        SourceError: an option is wrong, the compared quantity was not recorded, or no two episodes differ.
-    """
-    options = read(extra_info, PAIRS, "sample_pairs")
-    numbers = episodes_of(transitions, select(transitions, options))
-    by = options.get("by", "return")
-    least = options.get("min_margin", 0.0)
-    if by == "person":
-        decided = _judged(transitions.table, numbers, least)
-        chosen = [decided[n] for n in rng.integers(0, len(decided), size).tolist()]
-        return [{"chosen": make(a), "rejected": make(b), "margin": margin} for a, b, margin in chosen]
-    numbers, score = _scores(transitions, numbers, by)
-    order = np.argsort(score, kind="stable")
-    numbers, score = numbers[order], score[order]
-    # How many episodes each one is preferred to: those that come before it by at least the margin.
-    beaten = np.searchsorted(score, score - least, side="left" if least == 0 else "right")
-    total = np.cumsum(beaten)
-    if not len(total) or not total[-1]:
-        raise SourceError(
-            f"sample_pairs: no two of the {len(numbers)} episodes differ in their {by} by "
-            f"{f'at least {least:g}' if least else 'anything'}, so none is preferred"
-        )
-    pick = rng.integers(0, total[-1], size)
-    better = np.searchsorted(total, pick, side="right")
-    worse = pick - (total[better] - beaten[better])
-    return [
-        {
-            "chosen": make(int(numbers[a])),
-            "rejected": make(int(numbers[b])),
-            "margin": float(score[a] - score[b]),
-        }
-        for a, b in zip(better.tolist(), worse.tolist(), strict=True)
-    ]
-
-
-def _judged(table: Table, numbers: np.ndarray, least: float) -> list[tuple[int, int, float]]:
-    """Return the pairs on which people agree: the numbers of the preferred and of the other one, and the margin."""
-    place = {table.episode_id(number): number for number in numbers.tolist()}
-    decided = []
-    for (first, second), votes in count_votes(read_judgements(run for run, _ in place)).items():
-        margin = (votes.first - votes.second) / sum(votes)
-        if margin and abs(margin) >= least and first in place and second in place:
-            pair = (place[first], place[second])
-            decided.append((*(pair if margin > 0 else pair[::-1]), abs(margin)))
-    if not decided:
-        raise SourceError(
-            f"sample_pairs by person: nobody prefers one of two of the {len(numbers)} episodes"
-            f"{f' by at least {least:g}' if least else ''}; let people compare them at "
-            "`rlenv-robot operate console --runs`"
-        )
-    return decided
-
-
-def _scores(transitions: Transitions, numbers: np.ndarray, by: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of the episodes that have a score, and the scores."""
-    if by == "return":
-        need_rewards(transitions, "sample_pairs by return", numbers)
-        return numbers, transitions.returns[numbers]
-    judgements = [is_success(transitions.table.episodes[number]) for number in numbers.tolist()]
-    judged = np.array([one is not None for one in judgements], bool)
-    if not judged.any():
-        raise SourceError(f"sample_pairs by success: not one of the {len(numbers)} episodes records it")
-    return numbers[judged], np.array([float(one) for one in judgements if one is not None])
-
-
-# -- orders without a list of them ---------------------------------------------------------------------------
-
-
-_ROUNDS = 6
-_LISTED = 1 << 22
-"""Number of things up to which their order is listed."""
-
-
-class Shuffle:
-    """A random permutation of 0 to N - 1.
-
-    Up to four million elements, the order is a list drawn uniformly from all permutations. Beyond that, a Feistel
-    network over the next power of four is applied repeatedly until its result is in range (Black and Rogaway 2002,
-    "Ciphers with Arbitrary Finite Domains", method 3), which needs no memory.
-
-    Args:
-        count: N, at least 1.
-        seed: one number, or several.
-        listed: largest N for which the order is a list.
-    """
-
-    def __init__(self, count: int, seed: int | tuple[int, ...], listed: int = _LISTED) -> None:
-        rng = np.random.default_rng(seed)
-        self._count = count
-        self._order = rng.permutation(count) if count <= listed else None
-        self._half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
-        self._mask = np.uint64((1 << int(self._half)) - 1)
-        self._keys = rng.integers(0, 2**64, (_ROUNDS, 2), np.uint64) | np.uint64(1)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def at(self, begin: int, end: int) -> np.ndarray:
-        """Return the elements at the places ``begin`` to ``end``, excluding ``end``, int64."""
-        if self._order is not None:
-            return self._order[begin:end]
-        values = self._mixed(np.arange(begin, end, dtype=np.uint64))
-        while (outside := np.flatnonzero(values >= self._count)).size:
-            values[outside] = self._mixed(values[outside])
-        return values.astype(np.int64)
-
-    def _mixed(self, values: np.ndarray) -> np.ndarray:
-        left, right = values >> self._half, values & self._mask
-        for key, factor in self._keys:
-            mixed = (right + key) * factor
-            mixed ^= mixed >> np.uint64(32)
-            mixed *= key
-            left, right = right, left ^ ((mixed >> np.uint64(32)) & self._mask)
-        return np.asarray(left << self._half | right)

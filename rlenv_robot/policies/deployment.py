@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = [
-    "ACCEPTED", "TrainedPolicy", "check_deployment", "deployed_spec", "robot_as_deployed", "robot_entries", "robot_of",
-    "robot_of_training",
+    "ACCEPTED", "METADATA", "TrainedPolicy", "check_deployment", "deployed_spec", "robot_as_deployed", "robot_entries",
+    "robot_of", "robot_of_training",
 ]  # fmt: skip
 
 ACCEPTED = ("sensors", "rate", "home", "gains", "delays")
 """Parts of a manifest whose differences a user may accept. Commands are not among them: they give actions a meaning."""
+
+
+METADATA = "rlenv_robot"
+"""The key of our entry (JSON) in the ``metadata_props`` of a policy's ONNX file."""
 
 
 @runtime_checkable

@@ -28,8 +28,7 @@ def notebook_html(kind: str, *arguments: object) -> str | None:
     if kind not in _views():
         return None
     make: Any = _views().load(kind)
-    html: str = make(*arguments)
-    return html
+    return make(*arguments)
 
 
 class RecordedEpisode:

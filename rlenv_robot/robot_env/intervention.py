@@ -88,8 +88,7 @@ class ActionBlender:
         here = np.asarray(present, np.float64)
         goal = np.asarray(wanted, np.float64)
         goal = np.clip(np.where(np.isnan(goal), here, goal), here - self._stride, here + self._stride)
-        nearest: np.ndarray = np.clip(goal, low, high).astype(field.numpy_dtype)
-        return nearest
+        return np.clip(goal, low, high).astype(field.numpy_dtype)
 
 
 # -- A person takes over during an episode: both actions and who chose are recorded, and nothing jumps -------

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from hal.cameras.camera import Camera
     from hal.guarding.motion_check import MotionCheck
     from real.server.server import Server
-    from rlenv_robot.recording.controller_log import ControllerLog
+    from rlenv_robot.serving.server_log import ServerLog
 
 __all__ = [
     "DRIVER_HANGS", "TerminationSignals", "Waiter", "build_controller_log", "build_robot", "build_server",
@@ -148,7 +148,6 @@ def serve(
     """
     from real.control.driver import END_S
     from real.control.realtime import settle_process
-    from rlenv_robot.recording.controller_log import ServerWatch
 
     profile, owns_process = _as_profile(profile, robot), until is None
     log = build_controller_log(profile, robot)
@@ -161,7 +160,7 @@ def serve(
         ends.callback(supervision.close)
         until = until or ends.enter_context(TerminationSignals())
         if log is not None:
-            ends.callback(ServerWatch(server, log).start().close)  # after the server's own end
+            ends.enter_context(log.watch(server))  # ends after the server does
             announce(f"recording into {log.run}" if log.failure is None else f"not recording: {log.failure}")
         ends.enter_context(server)
         announce(f"serving {spec.name} ({_origin(profile, robot)}) at {server.address}")
@@ -217,8 +216,8 @@ def _origin(profile: Profile, robot: Robot | None) -> str:
     return profile.robot.where if robot is None else type(robot).__name__
 
 
-def build_server(profile: Profile, robot: Robot | None = None, *, log: ControllerLog | None = None) -> Server:
-    """Build the server of a profile, not yet started.
+def build_server(profile: Profile, robot: Robot | None = None, *, log: ServerLog | None = None) -> Server:
+    """Return the server of a profile, not yet started.
 
     Args:
         profile: the settings.
@@ -233,7 +232,7 @@ def build_server(profile: Profile, robot: Robot | None = None, *, log: Controlle
     return _assemble(profile, robot, log)[0]
 
 
-def _assemble(profile: Profile, robot: Robot | None, log: ControllerLog | None) -> tuple[Server, RobotSpec]:
+def _assemble(profile: Profile, robot: Robot | None, log: ServerLog | None) -> tuple[Server, RobotSpec]:
     """The server, and the description of the robot that clients command."""
     from hal.cameras.camera import Camera
     from real.server.server import Server, ServerSettings
@@ -269,29 +268,22 @@ def _assemble(profile: Profile, robot: Robot | None, log: ControllerLog | None) 
     return server, spec
 
 
-def build_controller_log(profile: Profile, robot: Robot | None = None) -> ControllerLog | None:
-    """Create the controller's log, or return None if ``serve.record`` is empty.
+def build_controller_log(profile: Profile, robot: Robot | None = None) -> ServerLog | None:
+    """Return the controller's own log, or None where ``serve.record`` is empty.
 
     Args:
         profile: the settings.
         robot: as for `serve`.
 
     Raises:
-        ProfileError: the robot's kind is unknown.
+        ProfileError: the robot's kind is unknown, or no installed package keeps such logs.
     """
-    from recorder.log.rotation import Limits
-    from rlenv_robot.recording.controller_log import ControllerLog
+    from rlenv_robot.serving.server_log import open_server_log
 
-    section = profile.serve
-    if not section.record:
+    if not profile.serve.record:
         return None
-    limits = Limits(run_bytes=section.record_mib << 20) if section.record_mib else Limits()
-    info = {"profile": profile.to_dict()}
     control_hz = None if robot is not None or not _has_model(profile) else _model(profile).load_spec().rate_hz
-    return ControllerLog(
-        section.record, info,
-        control_hz=control_hz, required=section.record_required, limits=limits, key=profile.record.key or None,
-    )  # fmt: skip
+    return open_server_log(profile, control_hz)
 
 
 def build_robot(
@@ -309,7 +301,7 @@ def build_robot(
         robot: as for `serve`.
         on_event: receives the progress of a reset, as (state, detail).
         cameras: of the robot.
-        wrap: wraps the robot inside its guard, such as `ControllerLog.wrap`.
+        wrap: puts something around the robot inside of its guard, such as `ServerLog.wrap`.
 
     Raises:
         ProfileError: as for `serve`.

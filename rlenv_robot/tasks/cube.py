@@ -111,13 +111,11 @@ class CubeTask:
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the cube fell off the table; bool, shape = leading axes."""
-        below: np.ndarray = component(sensors["cube_position"], 2) < _LOST_M
-        return below
+        return component(sensors["cube_position"], 2) < _LOST_M
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the cube is within the tolerance; bool, shape = leading axes."""
-        close: np.ndarray = _gap(sensors, goal) <= self.tolerance_m
-        return close
+        return _gap(sensors, goal) <= self.tolerance_m
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
         """Return the cube's distance from the target, mm."""
@@ -266,8 +264,7 @@ def let_go(sensors: Arrays, thing: np.ndarray) -> np.ndarray:
         bool, shape = leading axes.
     """
     away = distance(sensors["gripper_position"], thing) >= _AWAY_M
-    result: np.ndarray = (component(sensors["joint_position"], 5) >= _LET_GO_RAD) & away
-    return result
+    return (component(sensors["joint_position"], 5) >= _LET_GO_RAD) & away
 
 
 @dataclass(frozen=True)
@@ -378,20 +375,17 @@ class PickPlace(CubeTask):
         near, away = _reach(following), _gap(following, goal)
         released = (component(following["joint_position"], 5) >= _LET_GO_RAD) & (near >= _AWAY_M)
         put_down: np.ndarray = released & (away <= self.tolerance_m) & _on_table(goal)
-        value: np.ndarray = _shaped_reward(sensors, following, near, away) + put_down
-        return value
+        return _shaped_reward(sensors, following, near, away) + put_down
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the cube is at the target at this reading, and released if it must be; bool."""
         if not self.release:
             return super().success(sensors, goal)
-        result: np.ndarray = np.where(_on_table(goal), self._put_down(sensors, goal), super().success(sensors, goal))
-        return result
+        return np.where(_on_table(goal), self._put_down(sensors, goal), super().success(sensors, goal))
 
     def _put_down(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the cube is within the tolerance and the gripper has let go; bool, shape = leading axes."""
-        result: np.ndarray = super().success(sensors, goal) & let_go(sensors, sensors["cube_position"])
-        return result
+        return super().success(sensors, goal) & let_go(sensors, sensors["cube_position"])
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
         """Return the cube's distance from the target, mm, and 1 if the gripper has released it there, else 0."""
@@ -411,11 +405,9 @@ class PickPlace(CubeTask):
             return self.success(sensors, goal)
         resting = np.abs(means["distance_mm"] - _gap(sensors, goal) * 1e3) <= _REST_MM
         put_down = (means["put_down_share"] > 1 - 1e-6) & resting
-        result: np.ndarray = self.success(sensors, goal) & (put_down | ~_on_table(goal))
-        return result
+        return self.success(sensors, goal) & (put_down | ~_on_table(goal))
 
 
 def _on_table(goal: Arrays) -> np.ndarray:
     """Return whether the target is on the table; bool, shape = leading axes."""
-    low: np.ndarray = component(goal["target_position"], 2) < _ON_TABLE_M
-    return low
+    return component(goal["target_position"], 2) < _ON_TABLE_M

@@ -107,18 +107,15 @@ class Reach:
         """Return the reward that the class defines; shape = leading axes."""
         gap = self.distance(following, goal)
         change = squared_distance(following["joint_goal"], sensors["joint_goal"])
-        value: np.ndarray = 0.5 * np.exp(-gap / 0.1) + 0.5 * np.exp(-gap / 0.01) - 0.5 * change
-        return value
+        return 0.5 * np.exp(-gap / 0.1) + 0.5 * np.exp(-gap / 0.01) - 0.5 * change
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the gripper is below the table."""
-        below: np.ndarray = component(sensors["gripper_position"], 2) < 0.0
-        return below
+        return component(sensors["gripper_position"], 2) < 0.0
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the gripper is within the tolerance of the target."""
-        close: np.ndarray = self.distance(sensors, goal) <= self.tolerance_m
-        return close
+        return self.distance(sensors, goal) <= self.tolerance_m
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
         """Return the distance to the target, mm."""

@@ -391,14 +391,12 @@ def _joints(name: str, unit: str, meaning: str, low: float, high: float) -> Fiel
 
 
 def _offsets(scale: np.float32, goal: np.ndarray) -> np.ndarray:
-    offsets: np.ndarray = (goal - _STANCE) / scale
-    return offsets
+    return (goal - _STANCE) / scale
 
 
 def _square(values: np.ndarray) -> np.ndarray:
     """Return the sum of squares of the numbers of all joints, shape (..., 12) to (...)."""
-    total: np.ndarray = np.add.reduce(np.square(values), axis=-1)
-    return total
+    return np.add.reduce(np.square(values), axis=-1)
 
 
 @memoise_by_identity

@@ -505,8 +505,7 @@ def _indices(model: mujoco.MjModel, field: str, number: int, values: np.ndarray)
 
 
 def _rows(values: np.ndarray, rows: list[int]) -> np.ndarray:
-    indices: np.ndarray = np.arange(values.size).reshape(values.shape)[rows].ravel()
-    return indices
+    return np.arange(values.size).reshape(values.shape)[rows].ravel()
 
 
 _SCALABLE = tuple(

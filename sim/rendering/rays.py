@@ -176,5 +176,4 @@ def _mean_colour(model: mujoco.MjModel, texture: int) -> np.ndarray:
     size = model.tex_height[texture] * model.tex_width[texture] * model.tex_nchannel[texture]
     begin = model.tex_adr[texture]
     pixels = model.tex_data[begin : begin + size].reshape(-1, model.tex_nchannel[texture])
-    mean: np.ndarray = pixels[:, :3].mean(axis=0) / 255.0
-    return mean
+    return pixels[:, :3].mean(axis=0) / 255.0

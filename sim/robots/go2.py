@@ -129,8 +129,7 @@ def _into_body(orientation: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """Turn vectors of the world (..., 3) into the body's frame, by its unit quaternion (..., 4; w, x, y, z): R' v."""
     scalar, axis = orientation[..., :1], -orientation[..., 1:]
     doubled = 2.0 * _cross(axis, vector)
-    in_body: np.ndarray = vector + scalar * doubled + _cross(axis, doubled)
-    return in_body
+    return vector + scalar * doubled + _cross(axis, doubled)
 
 
 _NEXT, _AFTER = np.array((1, 2, 0)), np.array((2, 0, 1))
@@ -138,5 +137,4 @@ _NEXT, _AFTER = np.array((1, 2, 0)), np.array((2, 0, 1))
 
 def _cross(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return the cross products of vectors (..., 3): the numbers of `numpy.cross`, in a fifth of its time for one."""
-    product: np.ndarray = one.take(_NEXT, -1) * other.take(_AFTER, -1) - one.take(_AFTER, -1) * other.take(_NEXT, -1)
-    return product
+    return one.take(_NEXT, -1) * other.take(_AFTER, -1) - one.take(_AFTER, -1) * other.take(_NEXT, -1)

@@ -69,8 +69,7 @@ def _scan(ground: Ground, scan: tuple[int, int]) -> Callable[[np.ndarray], np.nd
         cosine, sine = np.cos(yaw), np.sin(yaw)
         east = pose[..., 0, None, None] + cosine * grid[..., 0] - sine * grid[..., 1]
         north = pose[..., 1, None, None] + sine * grid[..., 0] + cosine * grid[..., 1]
-        over: np.ndarray = pose[..., 2, None, None] - ground.heights(east, north)
-        return over
+        return pose[..., 2, None, None] - ground.heights(east, north)
 
     return scanned
 

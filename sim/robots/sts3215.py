@@ -91,5 +91,4 @@ def position_duty(error: np.ndarray, p: np.ndarray | float, limit: np.ndarray | 
         limit: largest duty cycle, such as register 48 over 1000; never above `MAX_DUTY`.
     """
     bound = np.minimum(limit, MAX_DUTY)
-    duty: np.ndarray = np.clip(DUTY_PER_P * np.asarray(p) * error, -bound, bound)
-    return duty
+    return np.clip(DUTY_PER_P * np.asarray(p) * error, -bound, bound)

@@ -58,7 +58,7 @@ def test_the_command_has_the_core_s_verbs_and_names_the_plug_in_of_another(core:
     assert "\n    serve " in told
     assert "\n    check " not in told
     absent = (
-        (["check"], "rlenv_kit"), (["console"], "rlenv_operate"), (["gap"], "rlenv_sim2real"),
+        (["check"], "rlenv_kit"), (["console"], "rlenv_operate"), (["sim2real", "gap"], "rlenv_sim2real"),
         (["data", "check"], "rlenv_curate"), (["data", "units"], "rlenv_formats"),
     )  # fmt: skip
     for words, plugin in absent:

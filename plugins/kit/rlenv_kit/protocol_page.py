@@ -61,7 +61,7 @@ def protocol_document(env: Environment, name: str = "") -> str:
     return "\n\n".join(
         (
             f"# {name}\n\nThis page is generated from the environment's description by "
-            f"`rlenv-robot dev protocol {name}`. To change the page, change the description.",
+            f"`rlenv-robot protocol {name}`. To change the page, change the description.",
             "\n".join(description.about.replace("``", "`").splitlines()),
             f"## Calls\n\n{_calls(env, name)}",
             f"## Tables\n\nThe tables are dictionaries (T/CCF 0002-2025, 6.2.3).\n\n{_TABLES}",
@@ -126,7 +126,7 @@ def _messages(name: str) -> str:
         f"`rlenv-robot dev tables {name}` serves the tables as JSON to programs of the same machine: one JSON text in "
         "UTF-8 as the only frame of a ZeroMQ message, from a REQ socket to `tcp://127.0.0.1:5650`. Arrays are nested "
         "lists in C order; a whole number is accepted where a float is described; images are left out, and a number "
-        f"that is not finite is null. `rlenv-robot dev protocol {name} --format json` prints the JSON Schema.\n\n"
+        f"that is not finite is null. `rlenv-robot protocol {name} --format json` prints the JSON Schema.\n\n"
         + _table(("request", "answer"), rows)
         + "\n\nA request that can't be carried out (unknown keys, wrong options, a step before a reset) is answered "
         'with `{"error": {"kind": ..., "message": ...}}`, and nothing moves. `options` and `extra_info` are optional.'

@@ -135,7 +135,7 @@ def earlier_gaps(folder: Path, run: Path) -> list[JsonDict]:
             episodes += _checked(json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise SourceError(
-                f"{file} is not a file of gaps: {error!r:.200}; delete it, `gap` writes it again"
+                f"{file} is not a file of gaps: {error!r:.200}; delete it, `sim2real gap` writes it again"
             ) from error
     return episodes
 

@@ -12,12 +12,7 @@ VERBS = {
         "rlenv_robot.cli.data.view:add_show", "describe episodes, fields, returns and timing", example="runs --all"
     ),
     "replay": Verb("rlenv_robot.cli.replay", "show a recorded episode"),
-    "label": Verb("rlenv_robot.cli.data.edit:add_label", "add verdicts and remarks to recorded episodes"),
     "export": Verb("rlenv_robot.cli.data.export", "write another project's format"),
-    "recover": Verb(
-        "rlenv_robot.cli.data.edit:add_recover", "repair a torn log, and report what was lost", example="runs"
-    ),
-    "verify": Verb("rlenv_robot.cli.data.verify", "show that runs are as they were recorded, and sign them"),
 }
 """The core's verbs of ``data``, in the order of the help. Packages declare further verbs."""
 

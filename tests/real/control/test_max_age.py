@@ -49,6 +49,7 @@ def test_a_pause_of_the_loop_is_as_long_as_a_command_may_be_old():
         assert isinstance(refusal, CommandTooOld)
         assert (refusal.age_s, limit.refused) == (pause_s, count)
         assert "750 ms" in str(refusal)
+        assert refusal.begun
     assert MaxAge(None).refusal_after(1e9) is None
 
 
@@ -102,16 +103,19 @@ def freeze_once(monkeypatch, name):
     monkeypatch.setattr(RequestHandler, name, frozen)
 
 
-def test_a_command_that_waited_in_a_frozen_server_is_refused_and_sent_anew(robot, target, monkeypatch):
-    """The stamp is the sender's: what waited in the server's own socket is as old. The client wants the step still."""
+def test_a_command_that_waited_in_a_frozen_server_is_refused_and_the_robot_holds_instead(robot, target, monkeypatch):
+    """The stamp is the sender's: what waited in the server's own socket is as old."""
     with Server(robot, watchdog_s=10, max_command_age_s=0.1) as server:
         remote = RemoteRobot(server.address, step_timeout_s=5)
         remote.reset({})
         remote.step(target(0.1, 0))
         freeze_once(monkeypatch, "receive")
-        remote.step(target(0.9, 0))
+        held = remote.step(target(0.9, 0))
+        assert held.applied["target"].tolist() == pytest.approx([0.1, 0.0])
         assert server.about()["late_commands"] == 1
-        assert [round(float(first), 3) for first, _ in robot.commands].index(0.9) > 0
+        assert remote.about()["holds"] == 1
+        assert 0.9 not in {round(float(first), 3) for first, _ in robot.commands}
+        assert remote.step(target(0.2, 0)).applied["target"].tolist() == pytest.approx([0.2, 0.0])
         remote.close()
 
 
@@ -131,7 +135,7 @@ def test_a_client_that_sends_no_copies_is_told_that_its_command_waited(robot, ta
 
 
 def test_a_network_that_is_always_late_is_reported(robot, target, monkeypatch):
-    """After one more try: a step must not be sent for ever."""
+    """After one hold that was late as well: the reason is that of the command."""
     with Server(robot, watchdog_s=10, max_command_age_s=0.01) as server, Relay(server.address) as relay:
         remote = RemoteRobot(relay.address, step_timeout_s=5, connect_timeout_s=20)
         remote.reset({})

@@ -162,7 +162,7 @@ def _show(report: Report, verbose: bool, calls: bool) -> None:
             say(f"  {line}")
 
 
-# -- rlenv-robot dev protocol ------------------------------------------------------------------------------------
+# -- rlenv-robot protocol ------------------------------------------------------------------------------------
 
 
 def add_protocol(parser: argparse.ArgumentParser) -> None:
@@ -224,7 +224,7 @@ def _source_page(folder: str, kind: str) -> str:
 def _robot_page(name: str, kind: str, keys: str | None) -> str:
     """Return the page of a robot, which a server describes, or which has a model here."""
     from real import RemoteRobot
-    from real.protocol.wire_page import wire_page
+    from rlenv_kit.wire_page import wire_page
     from rlenv_robot.robot_models import load_robot_model
 
     if "://" not in name:

@@ -12,8 +12,8 @@ from hal import SpecError
 from rlenv_learn.imitation.views import Landmarks, collect_views
 from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.tasks.cube import Push
-from rlenv_robot.tasks.images import with_images
 from rlenv_tabletop.scripted import ScriptedPush
+from rlenv_vision.image_task import with_images
 from rlenv_vision.so101_looks import so101_cube_textured, so101_looks
 from sim.rendering.camera import available
 

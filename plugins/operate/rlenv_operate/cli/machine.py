@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
-from rlenv_robot.cli.doctor import Finding
+from rlenv_robot.cli.output import Finding
 
 __all__ = ["System", "examine_machine"]
 

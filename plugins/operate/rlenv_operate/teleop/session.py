@@ -22,13 +22,13 @@ from rlenv_operate.episode import (
     teleop_world,
 )
 from rlenv_operate.teleop.gamepad import Gamepad, find_gamepads
+from rlenv_operate.teleop.keyboard import TAKE, Keyboard
 from rlenv_operate.teleop.leader import Leader, LeaderDriver, LeaderReader
 from rlenv_operate.teleop.terminal import KeyClutch, TeleopKeys
 from rlenv_robot.config.profile import load_profile
 from rlenv_robot.env import Environment
 from rlenv_robot.registry import robot, task
 from rlenv_robot.robot_env.intervention import Operator
-from rlenv_robot.robot_env.keyboard import TAKE, Keyboard
 from rlenv_robot.robot_models import find_robot_model, make_driver, robot_model_of
 from rlenv_robot.tasks.free import Free
 from rlenv_robot.tasks.task import Task

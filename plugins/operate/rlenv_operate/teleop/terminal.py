@@ -7,7 +7,7 @@ import select
 import sys
 from typing import TextIO
 
-from rlenv_robot.robot_env.keyboard import TAKE, SingleKeys
+from rlenv_operate.teleop.keyboard import TAKE, SingleKeys
 
 __all__ = ["VERDICT_KEYS", "KeyClutch", "TeleopKeys"]
 

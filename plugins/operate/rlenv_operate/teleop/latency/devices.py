@@ -24,12 +24,12 @@ from hal.field import JsonDict
 from hal.robots.so101 import SO101
 from real import Server
 from rlenv_operate.teleop.gamepad import BTN_TR, EV_ABS, EV_KEY, EV_SYN, EVENT, Gamepad
+from rlenv_operate.teleop.keyboard import Keyboard
 from rlenv_operate.teleop.latency.chain import Client, EpisodeClient, ServedChain, StampedDriver, StampedPort
 from rlenv_operate.teleop.latency.trials import Stimulus, measure, summarise
 from rlenv_operate.teleop.leader import MOTION, Leader, LeaderReader
 from rlenv_operate.teleop.session import leader_of_profile
 from rlenv_robot.config.profile import Profile, load_profile
-from rlenv_robot.robot_env.keyboard import Keyboard
 from rlenv_robot.robot_models import find_robot_model, load_robot_model, make_driver
 from rlenv_robot.serving import build_robot
 

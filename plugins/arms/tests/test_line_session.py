@@ -14,9 +14,9 @@ from hal.drivers.bus import BusSettings, ServoBus
 from hal.drivers.serial_port import SerialPort
 from hal.drivers.simulated_port import HELLO, MAGIC, SimulatedPort, line_address, open_port
 from hal.errors import ConnectionLost
+from rlenv_arms.servo_terminal import ServoTerminal
 from sim.servo_bus.feetech_servo import FeetechServo
 from sim.servo_bus.line import ServoLine
-from sim.servo_bus.terminal import ServoTerminal
 from tests.fakes import until
 
 HURRIED = BusSettings(turnaround_s=0.0005, latency_s=0.001)
@@ -93,7 +93,7 @@ def test_a_sleep_lets_the_arm_move_on_meanwhile(times: list[int]) -> None:
 def test_a_program_that_asks_nothing_does_not_let_the_arm_move_on(
     times: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sim.servo_bus.session._PATIENCE_NS", 10**15)
+    monkeypatch.setattr("rlenv_arms.line_session._PATIENCE_NS", 10**15)
     with ServoTerminal(ServoLine([FeetechServo(1)]), on_time=times.append) as terminal:
         port = open_port(terminal.path)
         port.discard()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hal.drivers.ports import list_ports
+from rlenv_arms.ports import PortInfo, examine_ports, list_ports
 
 
 @pytest.fixture
@@ -64,3 +64,16 @@ def test_the_holder_of_a_port_is_named(machine: Path) -> None:
         holder.wait()
         assert holder.stdout is not None
         holder.stdout.close()
+
+
+def test_the_doctor_reports_serial_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = PortInfo("/dev/ttyACM0", "/dev/serial/by-id/usb-1a86", "QinHeng, cdc_acm", True, (), ())
+    slow = PortInfo(
+        "/dev/ttyUSB0", "/dev/serial/by-id/usb-FTDI", "FTDI, ftdi_sio", True, (), ("each answer waits 16 ms",)
+    )
+    monkeypatch.setattr("rlenv_arms.ports.list_ports", lambda: [quick, slow])
+    findings = examine_ports()
+    assert [(finding.ok, finding.advice) for finding in findings] == [(True, ""), (None, "each answer waits 16 ms")]
+    monkeypatch.setattr("rlenv_arms.ports.list_ports", list)
+    (none,) = examine_ports()
+    assert (none.ok, none.state) == (None, "none")

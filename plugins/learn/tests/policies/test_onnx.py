@@ -23,8 +23,8 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-from rlenv_robot.policies.flat import FlatPolicy  # noqa: E402
-from rlenv_robot.policies.onnx import METADATA, OnnxPolicy, metadata  # noqa: E402
+from rlenv_learn.policies.flat import FlatPolicy  # noqa: E402
+from rlenv_learn.policies.onnx import METADATA, OnnxPolicy, metadata  # noqa: E402
 
 REACH = task("so101-reach")
 

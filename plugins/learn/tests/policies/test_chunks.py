@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hal import Field, Spec
-from rlenv_robot.policies.chunks import ChunkExecution, ChunkPolicy
+from rlenv_learn.policies.chunks import ChunkExecution, ChunkPolicy
 
 OBSERVATION = Spec("observation", (Field("x", (2,), "float32", -100.0, 100.0),))
 ACTION = Spec("action", (Field("u", (2,), "float32", -1.0, 1.0),))

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
-from rlenv_robot.cli.output import print_table
+from rlenv_robot.cli.output import Finding, print_table
 from rlenv_robot.config.plugins import PluginTable
 
-__all__ = ["Finding", "add", "examine", "run"]
+__all__ = ["add", "examine", "run"]
 
 _NEEDED = ("numpy", "mujoco-core", "pyzmq", "msgpack", "foxglove-sdk", "mcap")
 _OPTIONAL = {
@@ -34,22 +34,6 @@ _PORT = 5555
 _WORDS = {True: "ok", False: "MISSING", None: "note"}
 _SOFTWARE = re.compile("llvmpipe|softpipe|swrast|SwiftShader", re.IGNORECASE)
 """Renderers that need no GPU, and draw slowly."""
-
-
-class Finding(NamedTuple):
-    """The result of one examination.
-
-    Attributes:
-        subject: what was examined.
-        ok: False if something required is missing, None if it is optional.
-        state: a version, or the problem.
-        advice: what to do; empty if there is nothing to do.
-    """
-
-    subject: str
-    ok: bool | None
-    state: str
-    advice: str = ""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def examine(record: Path | None = None, keys: Path | None = None) -> list[Finding]:
-    """Examine Python, packages, rendering, cameras and serial ports, and run the examinations of installed packages.
+    """Examine Python, packages, rendering and cameras, and run the examinations of installed packages.
 
     A package declares a function with the same arguments in the entry-point group ``rlenv_robot.examinations``.
 
@@ -100,7 +84,6 @@ def examine(record: Path | None = None, keys: Path | None = None) -> list[Findin
         _rendering_with_torch(),
         _screen(),
         _cameras(),
-        *_serial_ports(),
         _port(),
         *_further(record, keys),
         Finding("processors", True, str(os.cpu_count())),
@@ -205,18 +188,6 @@ def _cameras() -> Finding:
         advice = 'connect one, or name a file or a stream as "source" (docs/cameras.md)'
         return Finding("USB cameras", None, "none", advice)
     return Finding("USB cameras", True, ", ".join(devices))
-
-
-def _serial_ports() -> list[Finding]:
-    from hal.drivers.ports import list_ports
-
-    ports = list_ports()
-    if not ports:
-        return [Finding("serial ports", None, "none", "for a real arm: plug its adapter in (docs/servos.md)")]
-    return [
-        Finding("serial port", None if port.advice else True, f"{port.name}, {port.adapter}", "; ".join(port.advice))
-        for port in ports
-    ]
 
 
 def _port() -> Finding:

@@ -18,8 +18,8 @@ import tty
 from collections.abc import Callable
 from pathlib import Path
 
+from rlenv_arms.line_session import LineSession, listen
 from sim.servo_bus.line import ServoLine
-from sim.servo_bus.session import LineSession, listen
 
 __all__ = ["ServoTerminal"]
 

@@ -31,7 +31,7 @@ Examples:
     new = acts.add_parser("new", help="make a key pair, on the robot's controller or on a client")
     new.add_argument("folder", help="for the keys; it is made readable by its owner only")
     new.add_argument(
-        "--server", metavar="KEY", help="on a client: the public key that `keys show` prints on the controller"
+        "--server", metavar="KEY", help="on a client: the public key that `robot keys show` prints on the controller"
     )
     show = acts.add_parser("show", help="print a public key, and on a controller the clients that it allows")
     show.add_argument("folder", help="of the keys")

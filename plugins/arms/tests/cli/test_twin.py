@@ -21,13 +21,13 @@ from hal.drivers.calibration import (
 )
 from hal.errors import ConnectionLost, RobotStopped
 from hal.robots.so101 import SO101
-from rlenv_robot.cli.twin import obey
+from rlenv_arms.cli.twin import obey
+from rlenv_arms.servo_terminal import ServoTerminal
 from rlenv_robot.config.profile import load_profile
 from rlenv_robot.robot_models import make_driver
 from rlenv_robot.serving import build_robot, serve
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.line import ServoLine
-from sim.servo_bus.terminal import ServoTerminal
 
 PROFILE = """
 [robot]

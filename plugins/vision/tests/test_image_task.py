@@ -13,8 +13,8 @@ import pytest
 import rlenv_robot as rr
 import sim.rendering.batch
 from hal import IllegalAction, SpecError
-from rlenv_robot.tasks.images import with_images
 from rlenv_robot.tasks.walk import Walk
+from rlenv_vision.image_task import with_images
 from sim.rendering.camera import available, open_camera
 from sim.robots.so101 import so101_cube
 

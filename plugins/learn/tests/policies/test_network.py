@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 
 from hal import RobotError
+from rlenv_learn.policies.network import NetworkPolicy
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.feedback import load_arrays, save_arrays
-from rlenv_robot.policies.network import NetworkPolicy
+from rlenv_robot.policies.feedback import SearchedPolicy, load_arrays, save_arrays
 from rlenv_robot.policies.policy import load_policy
 from rlenv_robot.registry import task
+from tests.rlenv_robot.policies.test_feedback import (  # noqa: F401
+    test_a_file_gives_the_policy_back,
+    test_a_population_acts_as_its_members_do_one_by_one,
+    test_actions_of_any_task_are_legal,
+)
 
 NAMES = ["go2-walk", "so101-pair-lift", "so101-reach"]
 
@@ -27,6 +32,12 @@ def policy_of(name: str) -> NetworkPolicy:
 
 def observations(name: str, *leading: int) -> dict[str, np.ndarray]:
     return task(name).observation.sample(np.random.default_rng(1), leading)
+
+
+@pytest.fixture
+def policy(request: pytest.FixtureRequest) -> SearchedPolicy:
+    """Return the policy of the tests that every searched policy must pass."""
+    return policy_of(request.param)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -43,7 +54,7 @@ def test_it_computes_dense_layers_with_tanh_between(name: str) -> None:
 
 def test_a_second_look_and_relu_compute_and_save_as_pytorch_does(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
+    from rlenv_learn.policies.flat import FlatPolicy, ScaledDifferences
 
     flat, obs = flat_for(task("so101-push")), observations("so101-push", 7)
     closer = ScaledDifferences(flat)

@@ -15,8 +15,8 @@ from torch import nn
 
 from hal import RobotError, RobotSpec, Spec
 from recorder.json_data import JsonObject
+from rlenv_learn.policies.onnx import METADATA, metadata
 from rlenv_robot.adapters.flat import FlattenObservation
-from rlenv_robot.policies.onnx import METADATA, metadata
 
 __all__ = ["FlatGraph", "FlatPolicy", "ScaledDifferences", "export_onnx", "flat_vector"]
 
@@ -42,7 +42,7 @@ class FlatPolicy:
     def save_onnx(
         self, path: str | Path, task: str, about: JsonObject | None = None, robot: RobotSpec | None = None
     ) -> None:
-        """Write an ONNX file for `rlenv_robot.policies.onnx.OnnxPolicy`, with all scaling inside the graph.
+        """Write an ONNX file for `rlenv_learn.policies.onnx.OnnxPolicy`, with all scaling inside the graph.
 
         Args:
             path: ending in ``.onnx``.
@@ -60,7 +60,7 @@ class FlatPolicy:
 def export_onnx(
     graph: nn.Module, observation: Spec, action: Spec, path: str | Path, text: str, history: tuple[int, ...] = ()
 ) -> None:
-    """Write a network over named fields as an ONNX file for `rlenv_robot.policies.onnx.OnnxPolicy`.
+    """Write a network over named fields as an ONNX file for `rlenv_learn.policies.onnx.OnnxPolicy`.
 
     Args:
         graph: the network. It takes the observation fields in the order of their spec, (batch, ...) in each field's
@@ -68,7 +68,7 @@ def export_onnx(
         observation: the spec of observations.
         action: the spec of actions.
         path: of the file.
-        text: its metadata (`rlenv_robot.policies.onnx.metadata`).
+        text: its metadata (`rlenv_learn.policies.onnx.metadata`).
         history: (H,) if the graph takes (batch, H, ...), else empty.
 
     Raises:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlenv_robot.data.sampling import Shuffle
+from rlenv_learn.shuffle import Shuffle
 
 
 @given(st.integers(1, 3000), st.integers(0, 9), st.sampled_from([0, 1 << 20]))

@@ -21,7 +21,7 @@ from real import RemoteRobot, Server
 from recorder.log.rotation import Limits
 from recorder.read.reader import LogReader
 from recorder.read.recover import recover
-from rlenv_robot.recording.controller_log import ControllerLog, ServerWatch
+from rlenv_operate.controller_log import ControllerLog, ServerWatch
 from rlenv_robot.robot_models import find_robot_model
 from tests.fakes import Fader, until
 

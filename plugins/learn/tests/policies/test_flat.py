@@ -8,7 +8,7 @@ from rlenv_robot.registry import task
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from rlenv_robot.policies.flat import ScaledDifferences  # noqa: E402
+from rlenv_learn.policies.flat import ScaledDifferences  # noqa: E402
 
 
 @pytest.mark.parametrize("name", ["so101-push", "so101-pair-lift"])

@@ -8,8 +8,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +18,6 @@ from numpy.typing import ArrayLike
 from hal import IllegalAction, LogError, ResetFailed, Robot, RobotState, SampleSink, StopReason, StreamSpec
 from hal.wrapper import RobotWrapper
 from real.control.lifecycle import Lifecycle, State
-from real.control.observer import ServerObserver
 from real.protocol.errors import error_to_list
 from real.server.lease import RequestId
 from recorder.json_data import JsonDict, JsonObject, to_json
@@ -26,7 +26,7 @@ from recorder.log.rotation import Limits
 from recorder.log.tail import Tail
 from recorder.log.writer import LogWriter, StreamWriter, new_run
 from recorder.names import EPISODE_TOPIC, FRAME_TOPIC
-from rlenv_robot.recording.controller_frames import (
+from rlenv_operate.controller_frames import (
     CADENCE,
     ORDER,
     AnsweredOrder,
@@ -37,9 +37,21 @@ from rlenv_robot.recording.controller_frames import (
 )
 from rlenv_robot.recording.metadata import machine_metadata
 from rlenv_robot.recording.observer import NonRaisingSink
+from rlenv_robot.serving.server_log import ServerLog
 from rlenv_robot.tables import Options
 
-__all__ = ["ControllerLog", "EpisodeEnd", "LoggedRobot", "ObservedServer", "ServerWatch", "TickCallback"]
+if TYPE_CHECKING:
+    from rlenv_robot.config.profile import Profile
+
+__all__ = [
+    "ControllerLog",
+    "EpisodeEnd",
+    "LoggedRobot",
+    "ObservedServer",
+    "ServerWatch",
+    "TickCallback",
+    "controller_log",
+]
 
 _LOG = logging.getLogger("rlenv_robot.recorder")
 _LIMITS = Limits()
@@ -68,7 +80,7 @@ class _PendingOrder(NamedTuple):
     sent_ns: int
 
 
-class ControllerLog(ServerObserver):
+class ControllerLog(ServerLog):
     """Record one server in a separate run.
 
     The control thread queues its ticks, and packs the row of each answered order: before the answer is sent, a copy of
@@ -158,6 +170,10 @@ class ControllerLog(ServerObserver):
     def run(self) -> Path | None:
         """The folder of the run, or None if there is no run."""
         return None if self._writer is None else self._writer.folder
+
+    def watch(self, server: ObservedServer) -> closing[ServerWatch]:
+        """Start the writing thread; the context that is returned closes the log."""
+        return closing(ServerWatch(server, self).start())
 
     def close(self) -> None:
         """Write all queued data and close the run. Call it after the server is closed; calling it twice is allowed."""
@@ -487,3 +503,17 @@ class ServerWatch:
         log.write(ended)
         if loop_timing:
             log.write_loop_timing(status["cadence"], status["late_commands"])
+
+
+def controller_log(profile: Profile, control_hz: float | None) -> ControllerLog:
+    """Return the log that a profile asks for; see `rlenv_robot.serving.server_log.open_server_log`."""
+    section = profile.serve
+    limits = Limits(run_bytes=section.record_mib << 20) if section.record_mib else Limits()
+    return ControllerLog(
+        section.record,
+        {"profile": profile.to_dict()},
+        control_hz=control_hz,
+        required=section.record_required,
+        limits=limits,
+        key=profile.record.key or None,
+    )

@@ -18,7 +18,7 @@ import pytest
 
 from hal import Field, RobotError, Spec, SpecError
 from hal.robots.so101 import SO101
-from rlenv_robot.robot_env.keyboard import Keyboard
+from rlenv_operate.teleop.keyboard import Keyboard
 
 HERE = {"joint_target": np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], np.float32)}
 
@@ -130,7 +130,7 @@ def test_no_terminal_is_said() -> None:
 PROGRAM = """
 import os, signal, sys, time
 from hal.robots.so101 import SO101
-from rlenv_robot.robot_env.keyboard import Keyboard
+from rlenv_operate.teleop.keyboard import Keyboard
 keyboard = Keyboard(SO101.commands)
 keyboard.open()
 print("open", flush=True)

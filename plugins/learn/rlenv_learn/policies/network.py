@@ -50,7 +50,7 @@ class NetworkPolicy:
         task: name of the task of the training.
         robot: robot of the training, with the range of its gains and delays; None if unknown.
         magnified: factor of the magnified differences that the first layer gets in addition
-            (`rlenv_robot.policies.flat.ScaledDifferences`); 0 for none.
+            (`rlenv_learn.policies.flat.ScaledDifferences`); 0 for none.
         activation: the function between layers.
 
     Raises:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from hal import BatchState, RobotSpec, SourceError, Spec
 from recorder.frame_layout import EXTRA_PREFIX, reward_field
 from recorder.table.table import Table
-from recorder.table.transitions import Transitions
+from recorder.table.transitions import Transitions, columns
+from rlenv_robot.policies.feedback import SearchedPolicy
+from rlenv_robot.robot_models import robot_model_of
+from rlenv_robot.source import SourceData
 from rlenv_robot.tables import step_extra_of
 from rlenv_robot.tasks.task import Arrays, Task
+from rlenv_robot.training.learner import LearnedModel, horizon_steps, recipe_for
 
 __all__ = [
-    "FieldSplitter", "Recording", "SensorBatch", "SensorModel", "fit_sensors", "open_loop_error_of_sensors",
-    "recordings", "return_error",
+    "FieldSplitter", "Recording", "SensorBatch", "SensorModel", "fit_sensors", "learn_sensors",
+    "open_loop_error_of_sensors", "recordings", "return_error",
 ]  # fmt: skip
 
 _COMMANDS = 4
@@ -375,3 +379,59 @@ def return_error(
         errors.append(gap)
     gaps = np.concatenate(errors)
     return float(np.sqrt(np.mean(np.square(gaps)))) if len(gaps) else np.inf
+
+
+# -- a learned model for `rlenv_robot.training.learner.retrain_from_record` ------------------------------------
+
+
+def learn_sensors(data: SourceData, task: Task, episodes: tuple[list[int], list[int]], seed: int) -> LearnedModel:
+    """Fit a model of the task's robot to recorded episodes.
+
+    Args:
+        data: of the task.
+        task: computes the reward.
+        episodes: numbers of the episodes to fit the model to, and of those to evaluate it on.
+        seed: of the model's ensemble.
+    """
+    spec = robot_model_of(task).load_spec()
+    training, unseen = (recordings(data.transitions, part, spec) for part in episodes)
+    model = fit_sensors(training, seed=seed)
+    errors = open_loop_error_of_sensors(model, unseen)
+    steps = horizon_steps(task, recipe_for(task).model_horizon_s, spec.period_s)
+    return LearnedModel(
+        lambda count: SensorBatch(model, spec, count),
+        *errors,
+        "standard deviations",
+        return_error(model, spec, task, data.table, unseen, steps),
+        partial(_within_recorded_actions, data, task, episodes[0]),
+    )
+
+
+def _within_recorded_actions(
+    data: SourceData, task: Task, episodes: Sequence[int], start: SearchedPolicy, policy: SearchedPolicy
+) -> SearchedPolicy:
+    """Move a policy towards the original one until it differs from it no more than the recorded actions do.
+
+    A model is fitted to executed actions. If the original policy chose all of them, the record does not show what other
+    actions would have done (closed-loop identification): a walk retrained without this limit had a return 28 % higher
+    in the model, and a quarter lower in the simulation.
+    """
+    transitions = data.transitions
+    positions = np.concatenate([np.arange(transitions.first[e], transitions.last[e]) for e in episodes])
+    observation = columns(transitions.rows(positions), task.observation, "observation")
+    recorded = columns(transitions.next_rows(positions), task.action, "action")
+    first, second = start.act(observation), policy.act(observation)
+    support, moved = (_difference(task.action, first, other) for other in (recorded, second))
+    share = min(1.0, support / moved) if moved > 0 else 0.0
+    parameters = start.parameters + share * (policy.parameters - start.parameters)
+    return start.with_parameters(parameters)
+
+
+def _difference(spec: Spec, first: Arrays, second: Arrays) -> float:
+    """Return the root mean square difference of actions, as a share of each element's range."""
+    squares = []
+    for field in spec:
+        low, high = (np.asarray(bound, float) for bound in field.bounds)
+        difference = (np.asarray(first[field.name], float) - second[field.name]) / (high - low)
+        squares.append(np.square(difference).reshape(len(difference), -1))
+    return float(np.sqrt(np.concatenate(squares, axis=1).mean()))

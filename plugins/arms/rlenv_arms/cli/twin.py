@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rlenv_arms.servo_terminal import ServoTerminal
     from sim.servo_bus.arm import ServoArm
-    from sim.servo_bus.terminal import ServoTerminal
 
 __all__ = ["add", "obey", "run"]
 
@@ -67,12 +67,12 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from hal.drivers.calibration import nominal_calibration, save_calibration
+    from rlenv_arms.servo_terminal import ServoTerminal
     from rlenv_robot.cli.output import say
     from rlenv_robot.robot_models import load_robot_model
     from rlenv_robot.serving import TerminationSignals
     from sim.servo_bus.arm import ServoArm, arm_servos
     from sim.servo_bus.line import LineFaults, ServoLine
-    from sim.servo_bus.terminal import ServoTerminal
 
     table = load_robot_model(args.robot).load_arm()
     steps, count = table.family.steps, len(table.joints)

@@ -13,7 +13,7 @@ from sim.robots.so101 import so101
 
 
 def _run(capsys, *arguments):
-    code = cli.main(["keys", *map(str, arguments)])
+    code = cli.main(["robot", "keys", *map(str, arguments)])
     told = capsys.readouterr()
     return code, told.out + told.err
 

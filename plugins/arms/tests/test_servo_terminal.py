@@ -14,9 +14,9 @@ from hal.drivers import feetech
 from hal.drivers.bus import BusSettings, ServoBus
 from hal.drivers.serial_port import SerialPort, port_holders
 from hal.errors import ConnectionLost
+from rlenv_arms.servo_terminal import ServoTerminal
 from sim.servo_bus.feetech_servo import FeetechServo
 from sim.servo_bus.line import LineFaults, ServoLine
-from sim.servo_bus.terminal import ServoTerminal
 
 PATIENT = BusSettings(latency_s=2.0)  # a busy machine is no fault of the bus
 

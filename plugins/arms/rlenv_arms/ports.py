@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hal.drivers.serial_port import port_holders
+from rlenv_robot.cli.output import Finding
 
-__all__ = ["PortInfo", "list_ports"]
+__all__ = ["PortInfo", "examine_ports", "list_ports"]
 
 _PATTERNS = ("ttyACM*", "ttyUSB*")
 _FTDI_MS = 1
@@ -84,3 +85,19 @@ def _advice(
         )
     if vendor == "1a86" and (base / "usr/bin/brltty").exists():
         yield "brltty, the driver of Braille displays, takes this adapter on Ubuntu: sudo apt remove brltty"
+
+
+def examine_ports(record: Path | None = None, keys: Path | None = None) -> list[Finding]:
+    """Examine the serial ports of this machine, for the verb ``doctor``.
+
+    Args:
+        record: unused.
+        keys: unused.
+    """
+    ports = list_ports()
+    if not ports:
+        return [Finding("serial ports", None, "none", "for a real arm: plug its adapter in (docs/servos.md)")]
+    return [
+        Finding("serial port", None if port.advice else True, f"{port.name}, {port.adapter}", "; ".join(port.advice))
+        for port in ports
+    ]

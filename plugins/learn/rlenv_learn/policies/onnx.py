@@ -15,18 +15,15 @@ import numpy as np
 
 from hal import Field, RobotError, RobotSpec, Spec, SpecMismatch
 from hal.field import JsonObject
+from rlenv_learn.policies.chunks import ChunkExecution, ChunkPolicy
 from rlenv_robot.policies.budget import HEADER_BYTES, budget_bytes, check_specs, over_budget, read_within
-from rlenv_robot.policies.chunks import ChunkExecution, ChunkPolicy
-from rlenv_robot.policies.deployment import robot_entries, robot_of
+from rlenv_robot.policies.deployment import METADATA, robot_entries, robot_of
 
 if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
 __all__ = ["METADATA", "OnnxPolicy", "metadata"]
-
-METADATA = "rlenv_robot"
-"""The key of our entry (JSON) in the file's ``metadata_props``."""
 
 _TYPES = {"float32": "float", "float64": "double"}
 """NumPy's name of a type -> ONNX's, where they differ."""
@@ -74,7 +71,7 @@ class OnnxPolicy:
     likewise. All scaling is inside the graph, so the file is complete.
 
     A graph of chunks takes (batch, H, ...) and returns (batch, K, ...), as its metadata says. Such a policy stores
-    observations and chunks (`rlenv_robot.policies.chunks.ChunkPolicy`), which `reset` discards.
+    observations and chunks (`rlenv_learn.policies.chunks.ChunkPolicy`), which `reset` discards.
 
     Args:
         path: the file, with all weights in it.
@@ -102,7 +99,7 @@ class OnnxPolicy:
         if METADATA not in entries:
             raise RobotError(
                 f"{self.path}: is ONNX without the specs of its observations and actions; save the "
-                "policy with rlenv_robot.policies.flat.FlatPolicy.save_onnx (docs/trainers.md)"
+                "policy with rlenv_learn.policies.flat.FlatPolicy.save_onnx (docs/trainers.md)"
             )
         if len(entries[METADATA]) > HEADER_BYTES:
             size = len(entries[METADATA])

@@ -19,7 +19,7 @@ from hal.field import DTYPES
 from hal.robots.so101 import SO101
 from real import Server
 from real.protocol.rows import RobotStateCodec
-from real.protocol.wire_page import FORMATS, row_elements, wire_page
+from rlenv_kit.wire_page import FORMATS, row_elements, wire_page
 from rlenv_robot.cli import main as cli
 from tests.fakes import Integrator
 
