@@ -1,4 +1,4 @@
-"""``rlenv-robot run``: run a trained policy on a robot, simulated or real, and record it."""
+"""``rlenv-robot run``: run a trained policy on a simulated or real robot, and record the run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Examples:
     words = "run although these parts of the manifest differ: sensors, rate, home, gains, delays"
     parser.add_argument("--accept", metavar="PART,...", default="", help=words)
     add_clearing(parser)
-    parser.add_argument("--verdicts", action="store_true", help="ask at this terminal how each episode went")
+    parser.add_argument("--verdicts", action="store_true", help="ask at this terminal for a verdict on each episode")
     parser.add_argument("--intervene", action="store_true", help="take over with the keys of this terminal")
     parser.set_defaults(run=run)
 

@@ -1,4 +1,4 @@
-"""``rlenv-robot stop`` and ``robot status``: what a person asks of a served robot from a terminal."""
+"""``rlenv-robot stop`` and ``robot status``: stop and observe a served robot from a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ADDRESS = "tcp://127.0.0.1:5555"
 def add_stop(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``stop``."""
     parser.description = (
-        "Stop a served robot, whichever client moves it. It moves again after a reset with the option clear_stop. "
+        "Stop a served robot, whichever client moves it. It moves again only after a reset with the option clear_stop. "
         "This is no substitute for the robot's own stop button: it needs this machine and the network."
     )
     parser.epilog = """
@@ -63,7 +63,7 @@ Examples:
   rlenv-robot robot status tcp://192.168.1.7:5555 --keys client-keys --json
 """
     add_place(parser)
-    parser.add_argument("--json", action="store_true", help="print all that the server tells, for programs")
+    parser.add_argument("--json", action="store_true", help="print the whole status, for programs")
     parser.set_defaults(run=run_status)
 
 
@@ -82,10 +82,10 @@ def run_status(args: argparse.Namespace) -> int:
 
 
 def describe(status: Mapping[str, Any]) -> dict[str, str]:
-    """Return a server's status as short texts by their names, in the order of a page.
+    """Return a server's status as name -> short text, in display order.
 
     Args:
-        status: as `real.server.server.Server.about` gives it. Keys that a server of another version lacks are left out.
+        status: as `real.server.server.Server.about` returns it. Keys that another version's server lacks are skipped.
     """
     why, age, cadence = status.get("why"), status.get("reading_age_s"), status.get("cadence")
     lines = {

@@ -1,4 +1,4 @@
-"""Compute a task's observation and reward anew from recorded sensors (R3.1)."""
+"""Recompute a task's observation and reward from recorded sensors (R3.1)."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from rlenv_robot.tasks.task import Arrays, AveragedTask, GoalTask, Task
 __all__ = ["Goal", "Sensors", "relabelled"]
 
 Goal = str | FieldValues
-"""``recorded``: the episode's own; ``hindsight``: what the episode reached; or a goal (name -> value) for all."""
+"""``recorded``: the episode's goal; ``hindsight``: the goal that it reached; or one goal (name -> value) for all."""
 
 Sensors = Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], Mapping[str, np.ndarray]]
-"""Sensors from recorded observations and actions, each with a leading time axis, for data without sensors."""
+"""Compute sensors from recorded observations and actions with a leading time axis, for data without sensors."""
 
 
 def relabelled(
     table: Table, task: Task, goal: Goal = "recorded", sensors: Sensors | None = None, ends: str = "recorded"
 ) -> Table:
-    """Return the same episodes with the task's observations and rewards.
+    """Return the same episodes with the observations and rewards of a task.
 
-    The task's pure functions run over each episode's time axis: the very code that rewards a live step. A
-    refused action's reward stays 0. What the task gives for a person's verdict goes to the last step.
+    The task's pure functions run over each episode's time axis: the same code that rewards a live step. A refused
+    action's reward stays 0. The task's reward for a person's verdict is added to the last step.
 
     Args:
         table: with the robot's sensors, or with ``sensors`` to compute them.
-        task: whose action the data must hold: as the action, or else as the command that was applied.
+        task: the task; the data must contain its action, as the action or else as the applied command.
         goal: see `Goal`.
-        sensors: see `Sensors`; used in place of recorded ones.
-        ends: ``recorded`` keeps each episode's own end; ``task`` ends it where the task would have ended, and
-            leaves out what comes after; where the log was terminated and the task is not, the data just end.
+        sensors: see `Sensors`; used instead of recorded ones.
+        ends: ``recorded`` keeps each episode's end; ``task`` ends it where the task would have ended, and drops the
+            rest; if the log was terminated and the task is not, the data end without a flag.
 
     Returns:
-        A new table in the task's observation and action; each episode's record has ``task``, ``goal``
-        (plain), ``success`` and ``metrics`` (at the last frame) and ``return`` of this task. A note says in how
-        many episodes the task is over before the recording.
+        A new table with the task's observation and action. Each episode's record has ``task``, ``goal`` (JSON data),
+        ``success`` and ``metrics`` (at the last frame) and ``return`` of this task. A note says in how many episodes
+        the task ends before the recording.
 
     Raises:
         SourceError: sensors, actions or goals are missing or don't fit the task, or it has no hindsight.
@@ -56,7 +56,7 @@ def relabelled(
         raise SourceError(f"ends is {ends!r}, allowed are 'recorded' and 'task'")
     if table.layout.turns:
         raise SourceError(
-            f"{table.origin} was recorded one agent at a time, and a task rewards joint actions; leave task out, or "
+            f"{table.origin} was recorded one agent at a time, and a task rewards joint actions; omit task, or "
             "record the environment itself, without one_at_a_time"
         )
     _check_conventions(table, task)
@@ -82,7 +82,7 @@ def relabelled(
         spool.add(rows)
         stops[number] = spool.count
     notes_before = [note for note in table.notes if note != NO_REWARDS]
-    notes = [*notes_before, f"observation and reward are computed anew for {task.name} with goal {_goal_name(goal)}"]
+    notes = [*notes_before, f"observation and reward are recomputed for {task.name} with goal {_goal_name(goal)}"]
     if early:
         happened = "ends are moved there" if ends == "task" else "ends='task' would end them there"
         notes.append(f"{task.name} is over before the recording in {early} of {len(episodes)} episodes; {happened}")
@@ -102,7 +102,7 @@ def _check_conventions(table: Table, task: Task) -> None:
     if lines:
         raise SourceError(
             f"{table.origin} can't be rewarded as {task.name}: {'; '.join(dict.fromkeys(lines))}. "
-            "Record the episodes anew with this version, or open them without a task"
+            "Record the episodes again with this version, or open them without a task"
         )
 
 
@@ -179,7 +179,7 @@ def _action_group(table: Table, task: Task) -> str:
     have = ", ".join(f"{one.name} {one.shape} in {one.unit}" for one in (*table.layout.action, *table.layout.applied))
     raise SourceError(
         f"task {task.name!r} needs the action {wanted or 'of no field'}, {table.origin} has {have or 'none'}; "
-        + ("; ".join(note for note in table.notes if "SI columns" in note) or "these are not data of this task's robot")
+        + ("; ".join(note for note in table.notes if "SI columns" in note) or "the data are of another robot")
     )
 
 

@@ -2,20 +2,20 @@
 
 The algorithm, for M transitions that pass the filters and batches of B:
 
-1. **Request.** The options of a request are checked, its filters select M of the N positions, and its priority turns
-   into unnormalised probabilities. The result is a `SampleRequest`. The last four are remembered by their options,
-   since training asks the same thing over and over, so this O(N) step happens once.
+1. **Request.** The options of a request are checked, its filters select M of the N positions, and its priority is
+   converted to unnormalised probabilities. The result is a `SampleRequest`. The last four are cached by their options,
+   since training repeats the same requests, so this O(N) step happens once.
 2. **Draw.** Without priorities, positions are uniform integers. With priorities, `PrioritizedSampler`
-   (`recorder.table.sampler`) draws in proportion: by rejection in O(1) a draw (von Neumann 1951), or by a tree of sums
-   in O(log M) where few priorities outweigh all others (Schaul et al. 2016, "Prioritized Experience Replay",
+   (`recorder.table.sampler`) draws in proportion: by rejection in O(1) per draw (von Neumann 1951), or by a sum tree in
+   O(log M) if a few priorities outweigh all others (Schaul et al. 2016, "Prioritized Experience Replay",
    arXiv:1511.05952). Without replacement: exponential keys (Efraimidis and Spirakis 2006), O(M log M).
-3. **Prefetch.** A draw's fixed cost is most of its cost, so `Prefetch` draws blocks ahead, each twice as large as the
-   one before up to 16,384, and hands out slices. Whatever can be computed from positions alone (the rows to gather) is
-   computed for the block.
-4. **Weights.** ``(M * P(i)) ** -beta`` over the largest such weight (Schaul et al. 2016, section 3.4).
-5. **Feedback.** `RequestSampler.update` stores absolute TD errors and their probabilities, O(B), and discards what was
-   drawn ahead with the old ones. A transition without an error counts as the largest one so far (algorithm 1 there);
-   when that grows, the requests that draw by TD errors are made anew.
+3. **Prefetch.** Most of a draw's cost is fixed, so `Prefetch` draws blocks ahead, each twice as large as the previous
+   one up to 16,384, and returns slices. Everything that depends on positions only (the rows to gather) is computed for
+   the whole block.
+4. **Weights.** ``(M * P(i)) ** -beta`` divided by the largest such weight (Schaul et al. 2016, section 3.4).
+5. **Feedback.** `RequestSampler.update` stores absolute TD errors and their probabilities, O(B), and discards the draws
+   made ahead with the old ones. A transition without an error counts as the largest one so far (algorithm 1 there);
+   when that grows, the requests that draw by TD errors are rebuilt.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Sample(NamedTuple):
     Attributes:
         positions: of transitions, or numbers of episodes; int64.
         weights: importance weights, float64.
-        plan: what the function given to `Prefetch` made of the positions, or None.
+        plan: result of the function given to `Prefetch` for these positions, or None.
     """
 
     positions: np.ndarray
@@ -74,13 +74,13 @@ class Sample(NamedTuple):
 
 
 class Prefetch:
-    """Draws with replacement, blocks at a time, and hands out slices of a block.
+    """Draw with replacement in blocks, and return slices of a block.
 
     Args:
-        distribution: what is drawn from.
-        rng: where chance comes from.
+        distribution: the distribution to draw from.
+        rng: the random generator.
         beta: see `recorder.table.sampler.Distribution.sample`.
-        prepare: computes arrays (B, ...) of a block's positions at once; None for nothing.
+        prepare: computes arrays (B, ...) from a block's positions; None for none.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Prefetch:
         return Sample(positions[begin:end], weights[begin:end], part)
 
     def discard(self) -> None:
-        """Discard what was drawn before the probabilities changed."""
+        """Discard the draws that were made before the probabilities changed."""
         self._next = self._size = 0
 
     def _refill(self, size: int) -> None:
@@ -132,7 +132,7 @@ _Key = tuple[str, Hashable]
 
 
 class SampleRequest(NamedTuple):
-    """A request whose options were checked, what it draws from, and draws made ahead."""
+    """A request with checked options, the distribution that it draws from, and draws made ahead."""
 
     options: CheckedOptions
     distribution: Distribution
@@ -140,13 +140,13 @@ class SampleRequest(NamedTuple):
 
 
 class RequestSampler:
-    """Draws positions of transitions, and episodes, as requests ask for them.
+    """Draw positions of transitions, and episodes, as requests specify.
 
     Args:
-        transitions: all of them.
+        transitions: the recorded transitions.
         discount: of one step.
         seed: of all draws; None for an unpredictable one.
-        prepare: what `Prefetch` computes of the positions of steps and the number of steps that each stands for.
+        prepare: computes arrays for `Prefetch` from the positions of steps and the number of steps in each transition.
     """
 
     def __init__(
@@ -167,18 +167,18 @@ class RequestSampler:
         return self._rng
 
     def steps(self, size: int, extra_info: Options) -> tuple[Sample, CheckedOptions]:
-        """Return drawn transitions, and the checked options.
+        """Draw transitions, and return them with the checked options.
 
         Raises:
-            SourceError: an option is unknown or wrong, needs what was not recorded, or leaves nothing.
+            SourceError: an option is unknown or wrong, needs data that were not recorded, or leaves nothing.
         """
         return self._sample("sample_steps", size, extra_info, self._step_distribution)
 
     def episodes(self, size: int, extra_info: Options) -> tuple[Sample, CheckedOptions]:
-        """Return drawn episodes (with ``length``, the positions at which pieces begin), and the checked options.
+        """Draw episodes, or the first positions of pieces with ``length``, and return them with the checked options.
 
         Raises:
-            SourceError: as `steps`.
+            SourceError: an option is unknown or wrong, needs data that were not recorded, or leaves nothing.
         """
         return self._sample("sample_trajectories", size, extra_info, self._episode_distribution)
 
@@ -310,10 +310,10 @@ class RequestSampler:
 
 
 class TdErrors:
-    """One absolute TD error a transition, in single precision.
+    """One absolute TD error per transition, in single precision.
 
-    A transition without one counts as the largest error since the start, or 1 before any, so that each is drawn soon
-    (Schaul et al. 2016, algorithm 1).
+    A transition without an error counts as the largest error since the start, or 1 before any, so that each is drawn
+    soon (Schaul et al. 2016, algorithm 1).
 
     Args:
         count: number of transitions, N.
@@ -327,10 +327,10 @@ class TdErrors:
         self._later: list[tuple[np.ndarray, np.ndarray]] = []  # updates that nothing has asked for yet
 
     def update(self, positions: np.ndarray, errors: np.ndarray) -> bool:
-        """Store errors from 0 at positions, (B,) each; of a position that comes twice, the last counts.
+        """Store errors of 0 or more at positions, (B,) each; if a position is repeated, the last error counts.
 
         Returns:
-            Whether the priorities of transitions without an error changed by that.
+            Whether the priorities of transitions without an error changed.
         """
         if not self._unknown:
             self._later.append((positions.copy(), errors))
@@ -353,7 +353,7 @@ class TdErrors:
             self._stored()[np.concatenate(positions)] = np.concatenate(errors)
 
     def sampler(self, positions: Selection, alpha: float) -> PrioritizedSampler:
-        """Return a sampler of these positions, in order."""
+        """Return a sampler of these positions, in their order."""
         self._store_later()
 
         def block(begin: int, end: int) -> np.ndarray:
@@ -364,7 +364,7 @@ class TdErrors:
         return PrioritizedSampler(len(positions), block)
 
     def priorities(self, errors: np.ndarray, alpha: float) -> np.ndarray:
-        """Return the priorities of errors from 0, (B,); NaN where an error is unknown."""
+        """Return the priorities of non-negative errors, (B,); NaN for an unknown error."""
         if not self._unknown:
             return td_priorities(np.asarray(errors, float), alpha)
         filled = errors.astype(float)
@@ -414,12 +414,12 @@ def _hashable(value: object) -> Hashable:
 
 
 class PreferencePair(TypedDict):
-    """Two trajectories, Table 6 each, of which the first is preferred.
+    """Two trajectories, each a Table 6, of which the first is preferred.
 
     Attributes:
-        chosen: the trajectory that is preferred.
+        chosen: the preferred trajectory.
         rejected: the other trajectory.
-        margin: by how much; above 0.
+        margin: size of the preference, above 0.
     """
 
     chosen: TrajectoryTable

@@ -1,4 +1,4 @@
-"""Describe recorded data by figures that JSON can hold, for `SourceData.statistics` (R3.6)."""
+"""Describe recorded data by statistics in JSON form, for `SourceData.statistics` (R3.6)."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def summary(transitions: Transitions, part: np.ndarray, privileged: bool) -> Jso
     """Summarise episodes, steps, returns, lengths, timing, and the distribution of every field.
 
     Args:
-        transitions: all of them.
-        part: (M,) positions that count.
-        privileged: whether sensors and applied commands are described too.
+        transitions: the recorded transitions.
+        part: (M,) positions to include.
+        privileged: whether to describe sensors and applied commands too.
     """
     numbers = np.unique(transitions.facts["episode"][part])
     rewarded = not np.isnan(transitions.facts["reward"][part]).any()
@@ -119,7 +119,7 @@ def returns(transitions: Transitions, part: np.ndarray) -> JsonDict:
 
 
 def episodes(transitions: Transitions, part: np.ndarray) -> JsonDict:
-    """Return a line of plain data for each episode: its length, return and end, and what its record says."""
+    """Return JSON data for each episode: its length, return and end, and the contents of its record."""
     lines = []
     for number in np.unique(transitions.facts["episode"][part]).tolist():
         record: JsonObject = transitions.table.episodes[number]
@@ -138,12 +138,12 @@ def episodes(transitions: Transitions, part: np.ndarray) -> JsonDict:
 
 
 def timing(transitions: Transitions, part: np.ndarray) -> JsonDict | None:
-    """Describe the periods between neighbouring frames' stamps; with agents in turn, between joint actions.
+    """Describe the periods between the stamps of neighbouring frames; with agents in turn, between joint actions.
 
     Returns:
-        ``nominal_s``, their median; ``largest_s``; ``share_late``, of those above 1.5 nominal periods;
-        ``lost``, steps that begin at a missing frame; mean, deviation and quantiles. None where the data have no
-        clock: no two stamps differ.
+        ``nominal_s``, the median period; ``largest_s``; ``share_late``, the share of periods above 1.5 nominal ones;
+        ``lost``, the number of steps that begin at a missing frame; mean, deviation and quantiles. None if the data
+        have no clock, that is, if all stamps are equal.
     """
     rows, row = transitions.table.rows, transitions.facts["row"][part]
     if transitions.table.layout.turns:
@@ -171,9 +171,9 @@ class StatisticsRequest(NamedTuple):
     """The transitions and checked options of one call.
 
     Attributes:
-        transitions: all of them.
+        transitions: the recorded transitions.
         part: (M,) positions of those that pass the filters.
-        options: by their names, as `StatisticsKind.options` has checked them; without those that are None.
+        options: by name, as checked by `StatisticsKind.options`, without those that are None.
         discount: of one step.
         privileged: whether sensors and applied commands may be described.
     """
@@ -186,12 +186,12 @@ class StatisticsRequest(NamedTuple):
 
 
 class StatisticsKind(NamedTuple):
-    """One kind of statistics: an entry point of the group ``rlenv_robot.statistics`` names one.
+    """One kind of statistics, which an entry point of the group ``rlenv_robot.statistics`` names.
 
     Attributes:
-        compute: returns plain data that JSON can hold; None where the data do not have what it describes.
-        options: name -> check, of its own options beside the filters.
-        required: names of the options that must be given.
+        compute: returns JSON data; None if the data lack what it describes.
+        options: name -> check, for its options beside the filters.
+        required: names of the required options.
     """
 
     compute: Callable[[StatisticsRequest], JsonDict | None]
@@ -200,7 +200,7 @@ class StatisticsKind(NamedTuple):
 
 
 def statistics(transitions: Transitions, extra_info: Options, discount: float, privileged: bool) -> JsonDict | None:
-    """Compute the kind that the options ask for; see `rlenv_robot.source.SourceData.statistics`."""
+    """Compute the requested kind of statistics; see `rlenv_robot.source.SourceData.statistics`."""
     name = extra_info.get("kind", "summary") if isinstance(extra_info, Mapping) else "summary"
     kind = load_kind(name)
     allowed = {"kind": choice(*kind_names()), **kind.options, **FILTERS}
@@ -215,7 +215,7 @@ def statistics(transitions: Transitions, extra_info: Options, discount: float, p
 
 
 def kind_names() -> list[str]:
-    """Return the kinds of statistics, those of installed packages included, in alphabetical order."""
+    """Return the kinds of statistics, including those of installed packages, in alphabetical order."""
     return _kinds().names()
 
 
@@ -223,7 +223,7 @@ def load_kind(name: object) -> StatisticsKind:
     """Return a kind of statistics by its name.
 
     Raises:
-        SourceError: there is none of that name, or what a package declares is none.
+        SourceError: the name is unknown, or a package's object is not a `StatisticsKind`.
         ValueError: the package that declares it can't be imported.
     """
     table = _kinds()

@@ -135,7 +135,7 @@ def check_deployment(policy: object, deployed: RobotSpec | None, accept: Collect
     if refused:
         parts = ",".join(dict.fromkeys(each.part for each in refused if each.part in ACCEPTED))
         hint = f"; train for this robot, set its gains, or accept with --accept {parts}" if parts else ""
-        raise SpecMismatch(f"this policy was trained on a robot that answers otherwise{hint}", list(map(str, refused)))
+        raise SpecMismatch(f"this policy was trained on a robot with other properties{hint}", list(map(str, refused)))
     return _notes(report)
 
 

@@ -36,7 +36,7 @@ class Policy(Protocol):
     """An object that chooses actions."""
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action, by the names of the action spec, for observations with any leading axes."""
+        """Return an action, field -> array, for observations with any leading axes."""
         ...
 
 
@@ -167,7 +167,7 @@ class ZeroPolicy:
         self._action = action
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action by the names of the action spec, for one observation."""
+        """Return an action for one observation, field -> array."""
         return {field.name: field.nothing.copy() for field in self._action}
 
 
@@ -200,7 +200,7 @@ class RandomPolicy:
         self._action = action
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action by the names of the action spec, for one observation."""
+        """Return an action for one observation, field -> array."""
         return self._action.sample(self._rng)
 
     @property

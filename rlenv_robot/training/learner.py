@@ -1,8 +1,8 @@
 """Train a feedback policy by evolution: in simulation, or inside a model learned from recorded episodes.
 
-A separable CMA-ES (`rlenv_robot.training.evolution`) searches the parameters of a small `FeedbackPolicy`, whose vectors
-follow from the task's specs and hints. It needs no gradients, and no package but ``cmaes``. It suits tasks for which
-some hundred parameters and a dense reward suffice (reaching, standing). It fails where a policy must plan contacts
+A separable CMA-ES (`rlenv_robot.training.evolution`) searches the parameters of a small `FeedbackPolicy`, with vectors
+that follow from the task's specs and hints. It needs no gradients, and no package but ``cmaes``. It suits tasks for
+which some hundred parameters and a dense reward suffice (reaching, standing). It fails if a policy must plan contacts
 (grasping) or balance a body (walking), for which ``rlenv-robot train --method ppo`` and the recipes in ``launch/`` are
 better.
 """
@@ -46,14 +46,14 @@ _EPISODES = 4
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings with which a task is trained.
+    """The settings for training a task.
 
     Attributes:
         vectors: the vectors of observations and actions.
         population: candidates in each generation in simulation.
         sigma: initial step size of the search in simulation.
         horizon_s: length of a candidate's episodes, seconds.
-        model_horizon_s: likewise, inside a model learned from recorded episodes.
+        model_horizon_s: length of episodes inside a model learned from recorded episodes, seconds.
         smoothness: penalty on the squared difference between the action vectors of two successive steps, in the unit of
             the reward (`population_returns`).
     """
@@ -73,7 +73,7 @@ the reward. Five times the penalty cost a third of the successes on other arms."
 
 
 def recipe_for(task: Task) -> Recipe:
-    """Return the recipe tried with a task, otherwise one that follows from the task's specs.
+    """Return the recipe tested with a task, or else one that follows from the task's specs.
 
     Raises:
         ValueError: an action is not a float field with a finite range.
@@ -154,12 +154,12 @@ def train_in_simulation(
     """Train a new policy in simulation.
 
     Args:
-        task: what `rlenv_robot.make_vector` takes.
+        task: the task, as `rlenv_robot.make_vector` accepts it.
         seconds: wall time of the search. With `math.inf`, for which ``steps`` ends the search, the same seed gives the
             same policy.
         seed: of the search and the episodes.
         progress: called after every generation.
-        settings: the task's own settings, and others of `rlenv_robot.make_vector`.
+        settings: the task's settings, and others of `rlenv_robot.make_vector`.
         steps: control steps of all candidates together; at least one generation is made. None for no limit.
 
     Raises:
@@ -218,8 +218,8 @@ class Retraining:
         training: the search inside the model.
         episodes: numbers of the episodes that the model was fitted to, and of the held-out ones.
         error: root mean square error of the model's prediction after 1, 2, ... steps, shape (H,).
-        unchanged: likewise, of the prediction that nothing moves.
-        unit: of both: ``degrees`` of the joints, or ``standard deviations`` of the sensors.
+        unchanged: the same error of the prediction that nothing moves, shape (H,).
+        unit: of both errors: ``degrees`` of the joints, or ``standard deviations`` of the sensors.
         gain: increase of the return inside the model over the recipe's horizon, with the penalty on oscillating
             targets (`Recipe.smoothness`).
         return_error: error of the model in that return. A smaller gain may be an error of the model that the search

@@ -1,4 +1,4 @@
-"""Write the metrics of a training to TensorBoard or to Weights & Biases, if its user asks for it."""
+"""Write the metrics of a training to TensorBoard or to Weights & Biases, if the user requests it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlenv_robot.config.plugins import PluginTable
 __all__ = ["TRACK", "Tracker", "open_tracker"]
 
 TRACK = "RLENV_ROBOT_TRACK"
-"""Environment variable that says where to write metrics where the program's options don't."""
+"""Environment variable with the destination of metrics, used if the program's options don't give one."""
 
 _Open = Callable[[str, str, JsonObject], "Tracker"]
 """Opens a destination: from its FOLDER or PROJECT, the run's name, and the training's settings."""
@@ -29,21 +29,21 @@ _log = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    """A destination of the metrics of one training."""
+    """A destination for the metrics of one training."""
 
     def add(self, steps: int, metrics: Mapping[str, float]) -> None:
         """Write metrics by name, with the number of control steps made so far."""
 
     def close(self) -> None:
-        """Write what is buffered, and end."""
+        """Write the buffered metrics, and close the destination."""
 
 
 def open_tracker(where: str | None, name: str, settings: JsonObject | None = None) -> Tracker:
-    """Open the destinations that the user named.
+    """Open the destinations of a training's metrics.
 
     Args:
-        where: ``tensorboard`` or ``tensorboard=FOLDER``, ``wandb`` or ``wandb=PROJECT``, or several with commas between
-            them. An empty text is none; None takes the text from the environment variable `TRACK`.
+        where: ``tensorboard`` or ``tensorboard=FOLDER``, ``wandb`` or ``wandb=PROJECT``, or several separated by
+            commas. An empty text is none; None takes the text from the environment variable `TRACK`.
         name: of the task. The names of TensorBoard's folder and of the run in Weights & Biases begin with it.
         settings: of the training, written beside its metrics.
 
@@ -60,7 +60,7 @@ def open_tracker(where: str | None, name: str, settings: JsonObject | None = Non
             if kind in _IN_PLUGIN:
                 raise RobotError(f"{kind} is reached by the plug-in {_PLUGIN}, which is not installed here")
             raise ValueError(
-                f"{place!r} is no place for a training's figures; write tensorboard, tensorboard=FOLDER, wandb or "
+                f"{place!r} is not a destination for training metrics; write tensorboard, tensorboard=FOLDER, wandb or "
                 f"wandb=PROJECT, or several with commas between them"
             )
         opened.append((kind, cast("_Open", _TRACKERS.load(kind))(target, run, dict(settings or {}))))
@@ -79,12 +79,12 @@ class _Several:
                 tracker.add(steps, metrics)
             except Exception as error:
                 self._trackers.remove((kind, tracker))
-                _log.warning("no more figures go to %s: %s. The training goes on", kind, error)
+                _log.warning("no more metrics go to %s: %s. The training goes on", kind, error)
 
     def close(self) -> None:
         for kind, tracker in self._trackers:
             try:
                 tracker.close()
             except Exception as error:
-                _log.warning("the figures for %s may lack their end: %s", kind, error)
+                _log.warning("the last metrics for %s may be missing: %s", kind, error)
         self._trackers = []

@@ -68,7 +68,7 @@ def test_a_report_on_another_robot_or_on_none_is_refused_before_anything_moves(
             assert robot.spec.digest[:16] in capsys.readouterr().err
         checked.write_text('{"subject": "robot"}')
         assert main(["robot", "certify", server.address, "--conformance", str(checked)]) == 2
-        assert "no report of conformance" in capsys.readouterr().err
+        assert "not a conformance report" in capsys.readouterr().err
     assert robot.resets == []
 
 

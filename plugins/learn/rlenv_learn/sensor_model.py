@@ -40,8 +40,9 @@ class Recording:
     """Recorded frames without gaps.
 
     Attributes:
-        sensors: measured values, the fields flattened and joined in the spec's order, shape (T, D).
-        commands: applied commands, joined likewise, shape (T, C). Row t was applied between frames t - 1 and t.
+        sensors: measured values, with the fields flattened and concatenated in the spec's order, shape (T, D).
+        commands: applied commands, concatenated in the same way, shape (T, C). Row t was applied between frames t - 1
+            and t.
         first_row: number of the first frame in the table's rows.
         episode: number of the episode.
     """
@@ -61,7 +62,7 @@ class Recording:
 
 
 def recordings(transitions: Transitions, episodes: Sequence[int], spec: RobotSpec) -> list[Recording]:
-    """Return the parts without gaps of episodes.
+    """Return the parts of episodes without gaps.
 
     Raises:
         SourceError: the record lacks sensors or commands of this robot.
@@ -99,7 +100,7 @@ def _inputs(now: np.ndarray, before: np.ndarray, commands: Sequence[np.ndarray])
 class SensorModel:
     """An ensemble of linear models of the change of every sensor element in one control period.
 
-    Linear models have no contacts: a pushed cube moves in them as it moved on average. All values are in units of the
+    Linear models contain no contacts: they move a pushed cube as it moved on average. All values are in units of the
     recorded standard deviation.
 
     Attributes:
@@ -127,7 +128,7 @@ class SensorModel:
     def next_sensors(
         self, now: np.ndarray, before: np.ndarray, commands: Sequence[np.ndarray], member: np.ndarray
     ) -> np.ndarray:
-        """Return the standardised sensors one period later, shape (n, D), where member ``member[i]`` predicts row i.
+        """Predict the standardised sensors one period later, (n, D), with ensemble member ``member[i]`` for row i.
 
         Args:
             now: standardised sensors of this period, shape (n, D).
@@ -143,7 +144,7 @@ class SensorModel:
         return np.asarray(np.clip(now + change, self.low, self.high))
 
     def standardised(self, recording: Recording) -> Recording:
-        """Return a recording in the model's units."""
+        """Convert a recording to the model's units."""
         return Recording(
             (recording.sensors - self.sensor_mean) / self.sensor_scale,
             (recording.commands - self.command_mean) / self.command_scale,
@@ -157,7 +158,7 @@ def fit_sensors(stretches: Sequence[Recording], members: int = 4, seed: int = 0)
 
     Args:
         stretches: the recordings.
-        members: size of the ensemble. Each member is fitted to as many recordings, drawn with replacement.
+        members: size of the ensemble. Each member is fitted to a bootstrap sample of the recordings.
         seed: of those draws.
 
     Raises:
@@ -218,9 +219,9 @@ def _regression(part: Recording) -> tuple[np.ndarray, np.ndarray]:
 
 
 class SensorBatch:
-    """N robots that move as a `SensorModel` predicts, with the members of `sim.batch.SimBatch`.
+    """Move N robots according to a `SensorModel`, with the members of `sim.batch.SimBatch`.
 
-    Episodes begin at recorded frames, whatever start the task asks for.
+    Episodes begin at recorded frames, whatever start the task requests.
 
     Args:
         model: the model.
@@ -238,14 +239,14 @@ class SensorBatch:
 
     @property
     def spec(self) -> RobotSpec:
-        """The robot that the model was fitted to."""
+        """The spec of the robot that the model was fitted to."""
         return self._spec
 
     def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> BatchState:
-        """Reset all robots to recorded frames, which the seeds choose.
+        """Reset all robots to recorded frames, which the seeds select.
 
         Raises:
-            ValueError: only some robots are to be reset.
+            ValueError: only some robots would be reset.
         """
         if ids is not None:
             raise ValueError("robots of a learned model begin together: use autoreset='disabled' and reset all")
@@ -280,7 +281,7 @@ class SensorBatch:
         return FieldSplitter(self._spec.commands)
 
     def close(self) -> None:
-        """Do nothing: the model holds nothing to release."""
+        """Do nothing, since the model holds no resources."""
 
 
 class FieldSplitter:
@@ -305,7 +306,7 @@ class FieldSplitter:
 
 
 def open_loop_error_of_sensors(model: SensorModel, stretches: Sequence[Recording]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the model's error along recordings whose commands alone are given.
+    """Measure the model's open-loop error along recordings, given their commands only.
 
     Returns:
         Root mean square errors over all sensor elements after 1, 2, ... steps, in units of the recorded standard
@@ -341,7 +342,7 @@ def _rms(gaps: np.ndarray) -> np.ndarray:
 def return_error(
     model: SensorModel, spec: RobotSpec, task: Task, table: Table, stretches: Sequence[Recording], steps: int
 ) -> float:
-    """Return the model's error in the task's return when the recorded actions are given.
+    """Return the error of the task's return that the model predicts for recorded actions.
 
     Args:
         model: the model.

@@ -1,4 +1,4 @@
-"""The frames of a controller's own log, and the streams beside them."""
+"""Write the frames of a controller's log, and the streams beside them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CADENCE = Spec(
         Field("late_commands", (), "int64", meaning="commands that were refused because of their age"),
     ),
 )  # fmt: skip
-"""The stream ``cadence``: how regular the loop is (`hal.clock.LoopTiming`), once a second."""
+"""The stream ``cadence``: the regularity of the loop (`hal.clock.LoopTiming`), once per second."""
 
 _BEGAN = Field("began_ns", (), "int64", unit="ns", meaning="this machine's monotonic clock when the tick was begun")
 
@@ -67,11 +67,11 @@ class AnsweredOrder(NamedTuple):
         at_ns: time of the answer on this machine's monotonic clock.
         wall_ns: the same time on the wall clock.
         number: of the order, in its client's session.
-        sent_ns: time at which the client says that it sent the order, on the monotonic clock.
-        came_ns: time at which the order came, on the monotonic clock.
-        reading_ns: stamp of the reading that answered it; 0: it was refused.
+        sent_ns: time at which the client sent the order, according to the client, on the monotonic clock.
+        came_ns: time at which the order arrived, on the monotonic clock.
+        reading_ns: stamp of the reading in the answer; 0 if the order was refused.
         row: the frame's row (`FramePacker`); None if the order was refused.
-        begun: for a reset, what is known of the episode that it begins; None for a command.
+        begun: for a reset, the metadata of the episode that it begins; None for a command.
     """
 
     at_ns: int
@@ -85,7 +85,7 @@ class AnsweredOrder(NamedTuple):
 
 
 class FramePacker:
-    """Pack answered orders into rows, and number episodes and frames. For the control thread.
+    """Pack answered orders into rows, and number episodes and frames. Only the control thread may use it.
 
     Args:
         layout: of `controller_layout`.
@@ -107,7 +107,7 @@ class FramePacker:
         return self._episode
 
     def pack(self, command: Mapping[str, np.ndarray] | None, robot_state: RobotState, wall_ns: int) -> bytes:
-        """Return the row of an order and the reading that answers it; a command of None is a reset."""
+        """Return the row of an order and the reading in its answer; a command of None is a reset."""
         if command is None:
             self._row[...] = np.zeros((), self._row.dtype)
             self._row["log_probability"] = np.nan
@@ -128,7 +128,7 @@ class FramePacker:
 
 
 class ControllerFrames:
-    """Write the frames and episodes of a controller. For one thread.
+    """Write the frames and episodes of a controller. Only one thread may use it.
 
     Args:
         writer: of a log with the layout of `controller_layout`.
@@ -142,7 +142,7 @@ class ControllerFrames:
     def add(self, order: AnsweredOrder) -> None:
         """Begin an episode for a reset, or write the next frame for a command.
 
-        A refused order, and a command outside of an episode, writes nothing.
+        A refused order, or a command outside an episode, writes nothing.
 
         Raises:
             LogError: the log can't be written.
@@ -161,7 +161,7 @@ class ControllerFrames:
         Args:
             reason: why it ended.
             info: more metadata of the episode.
-            at_ns: when, on the monotonic clock; an end before the begin of the episode is ignored.
+            at_ns: time of the end, on the monotonic clock; an end before the beginning of the episode is ignored.
 
         Raises:
             LogError: the log can't be written.

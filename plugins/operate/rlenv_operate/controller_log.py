@@ -1,4 +1,4 @@
-"""The controller's own log: every tick of its loop, whichever client commands, and also without a network."""
+"""Record a controller: every tick of its loop, whichever client sends commands, and also without a network."""
 
 from __future__ import annotations
 
@@ -81,20 +81,20 @@ class _PendingOrder(NamedTuple):
 
 
 class ControllerLog(ServerLog):
-    """Log what one server does, in a run of its own.
+    """Record one server in a separate run.
 
-    The control thread queues its ticks, and packs the row of each answered order: before the answer leaves, a copy of
-    the row is in shared memory (`recorder.log.tail.Tail`), where it survives a killed server. A second thread calls
-    `write` 20 times a second, and the log's thread writes to the disk (`recorder.log.writer.LogWriter`). If nothing
-    can be written any more, because the disk is full or the run has reached its limit, the robot is still served;
-    `failure` holds the reason, and so does the server's status.
+    The control thread queues its ticks, and packs the row of each answered order: before the answer is sent, a copy of
+    the row is in shared memory (`recorder.log.tail.Tail`), where it survives if the server is killed. A second thread
+    calls `write` 20 times per second, and the log's thread writes to the disk (`recorder.log.writer.LogWriter`). If
+    writing fails, because the disk is full or the run has reached its limit, the robot is still served; `failure` and
+    the server's status contain the reason.
 
     Args:
-        folder: of the runs; a new run is made in it.
-        info: more metadata of the run, such as the profile; plain data.
+        folder: of the runs, in which a new run is created.
+        info: more metadata of the run, such as the profile; JSON data.
         control_hz: commands per second of a client; by default one in each period of the robot.
         required: whether resets are refused while nothing is recorded.
-        limits: of the sizes of files, run and disk.
+        limits: on the sizes of files, run and disk.
         now_ns: the monotonic clock of this machine, nanoseconds.
 
     Attributes:
@@ -135,7 +135,7 @@ class ControllerLog(ServerLog):
     # -- open and close ------------------------------------------------------------------------------------
 
     def wrap(self, robot: Robot) -> Robot:
-        """Open the log and wrap a robot for it. If the log can't be opened, the robot is wrapped all the same."""
+        """Open the log, and wrap a robot to record it. If the log can't be opened, the robot is wrapped anyway."""
         try:
             self._open(robot)
         except LogError as error:
@@ -168,7 +168,7 @@ class ControllerLog(ServerLog):
 
     @property
     def run(self) -> Path | None:
-        """The folder of the run; None without one."""
+        """The folder of the run, or None if there is no run."""
         return None if self._writer is None else self._writer.folder
 
     def watch(self, server: ObservedServer) -> closing[ServerWatch]:
@@ -176,7 +176,7 @@ class ControllerLog(ServerLog):
         return closing(ServerWatch(server, self).start())
 
     def close(self) -> None:
-        """Write what waits and close the run. Call it after the server is closed; calling it twice is allowed."""
+        """Write all queued data and close the run. Call it after the server is closed; calling it twice is allowed."""
         self.write([EpisodeEnd(self._now_ns(), "the server ended", {})])
         self.failure = self.failure or "it is closed"
         if self._writer is not None:
@@ -255,8 +255,8 @@ class ControllerLog(ServerLog):
         self._reset = {}
         if self._required and self.failure is not None:
             raise ResetFailed(
-                f"the controller can't record ({self.failure}), and serve.record_required is true; mend the cause and "
-                "start the server again, or set serve.record_required to false"
+                f"the controller can't record ({self.failure}), and serve.record_required is true; fix the cause and "
+                "restart the server, or set serve.record_required to false"
             )
 
     # -- from any thread -------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class ControllerLog(ServerLog):
         self._event_count += 1
 
     def report(self, state: str, detail: str) -> None:
-        """Queue the progress of a reset, as `hal.Homing` reports it. The episode that follows keeps it, too."""
+        """Queue the progress of a reset, as `hal.Homing` reports it. The next episode's metadata contain it, too."""
         if state == "reset":
             self._reset = json.loads(detail)
             self.note("reset", self._reset)
@@ -284,7 +284,7 @@ class ControllerLog(ServerLog):
     # -- on the writing thread ---------------------------------------------------------------------------------
 
     def write(self, ended: Sequence[EpisodeEnd] = ()) -> None:
-        """Write what waits: events, ticks, answered orders as frames, and the ends of episodes between them.
+        """Write all queued data: events, ticks, answered orders as frames, and the ends of episodes between them.
 
         Args:
             ended: ends of episodes since the last call, oldest first.
@@ -343,7 +343,7 @@ class ControllerLog(ServerLog):
             self._frames.end(end.reason, end.info, end.at_ns)
 
     def write_loop_timing(self, loop_timing: JsonObject, late_commands: int) -> None:
-        """Write how regular the loop is (`hal.clock.LoopTiming.to_dict`) and the number of late commands."""
+        """Write the regularity of the loop (`hal.clock.LoopTiming.to_dict`) and the number of late commands."""
         if self.failure is not None:
             return
         values = {name: loop_timing[name] for name in ("periods", "overruns", "counts")}
@@ -373,7 +373,7 @@ def _refusal(error: Exception) -> JsonDict:
 
 
 TickCallback = Callable[[int, RobotState], None]
-"""Takes the begin of a tick (monotonic, nanoseconds) and its state; never waits, never raises."""
+"""Take the start of a tick (monotonic, nanoseconds) and its state. It must neither block nor raise."""
 
 
 class LoggedRobot(RobotWrapper):
@@ -398,7 +398,7 @@ class LoggedRobot(RobotWrapper):
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
-        """No streams: their samples go to this log."""
+        """An empty tuple, since the samples go to this log."""
         return ()
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
@@ -428,7 +428,7 @@ class LoggedRobot(RobotWrapper):
 
 
 POLL_S = 0.05
-"""Period of polling. A transition of the lifecycle has its own time stamp, a new holder that of the poll."""
+"""Period of polling, seconds. Lifecycle transitions have exact time stamps; a new holder has that of the poll."""
 
 _POLLS_PER_TIMING = 20
 """The loop's timing is written once in so many polls: once a second."""
@@ -437,7 +437,7 @@ _EPISODE = frozenset({State.READY, State.RUNNING})
 
 
 class ObservedServer(Protocol):
-    """The part of `real.server.server.Server` that is polled."""
+    """The part of `real.server.server.Server` that `ServerWatch` polls."""
 
     @property
     def lifecycle(self) -> Lifecycle:
@@ -453,8 +453,8 @@ class ServerWatch:
     """Run the writing thread of a controller's log, and log the transitions and holders of its server.
 
     Args:
-        server: to poll.
-        log: to write.
+        server: the server to poll.
+        log: the log to write.
     """
 
     def __init__(self, server: ObservedServer, log: ControllerLog) -> None:

@@ -1,4 +1,4 @@
-"""A task whose agent observes images of cameras, in place of or beside what the robot measures."""
+"""Make a task with camera images among its observations, instead of or in addition to the robot's sensors."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def with_images(
 ) -> Task:
     """Return a task with images among its observations, as fields ``<camera>_image``, uint8 (height, width, 3).
 
-    They are sensors of the robot: recorded in every row of a log, given in batches, and delayed, held and lost as the
-    ``timing`` of a simulation says. On a real robot they are the newest images of its cameras, scaled. Rewards, ends
-    and success stay the task's.
+    The images are sensors of the robot: recorded in every row of a log, returned in batches, and delayed, held and lost
+    according to the ``timing`` of a simulation. On a real robot they are the newest images of its cameras, scaled.
+    Rewards, ends and success remain those of the task.
 
     Args:
         task: any task of a robot with cameras.
         cameras: camera -> width and height of its images in pixels, or the sensors themselves.
-        hide: names of observation fields that the agent no longer observes; they are part of the privileged state
-            instead, which a critic may use in training.
+        hide: names of observation fields that the agent no longer observes; they become part of the privileged state,
+            which a critic may use in training.
 
     Raises:
-        SpecError: a hidden field is none of the observation's, or the robot has no such camera.
+        SpecError: a hidden field is not in the observation, or the robot has no such camera.
     """
     sensors = tuple(cameras) if isinstance(cameras, Sequence) else _sensors(cameras)
     unknown = [name for name in hide if name not in task.observation]

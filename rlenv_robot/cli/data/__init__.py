@@ -1,4 +1,4 @@
-"""``rlenv-robot data``: look at recorded data, judge them, and make new data sets of them."""
+"""``rlenv-robot data``: inspect and judge recorded data, and make new data sets from them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ VERBS = {
     "replay": Verb("rlenv_robot.cli.replay", "show a recorded episode"),
     "export": Verb("rlenv_robot.cli.data.export", "write another project's format"),
 }
-"""The core's verbs of ``data``, in the order of the help. Packages declare further ones."""
+"""The core's verbs of ``data``, in the order of the help. Packages declare further verbs."""
 
 
 def all_verbs() -> dict[str, Verb]:
-    """Return the verbs of ``data``, those of installed packages included, in the order of the help."""
+    """Return the verbs of ``data``, including those of installed packages, in the order of the help."""
     return {**VERBS, **plugin_verbs("rlenv_robot.data_verbs")}

@@ -307,7 +307,7 @@ def test_data_describes_our_own_runs(recorded: Path, capsys: Captured) -> None:
 
 def test_data_computes_rewards_for_a_task(recorded: Path, capsys: Captured) -> None:
     assert _run("data", str(recorded), "--task", "so101-reach", "--goal", "hindsight") == 0
-    assert "computed anew for so101-reach with goal 'hindsight'" in capsys.readouterr().out
+    assert "recomputed for so101-reach with goal 'hindsight'" in capsys.readouterr().out
     assert _run("data", str(recorded), "--task", "so101-reech") == 2
     assert "did you mean 'so101-reach'?" in capsys.readouterr().err
 

@@ -158,7 +158,7 @@ def test_the_budget_is_read_from_the_environment(tmp_path: Path, monkeypatch: py
 
 def test_a_pipe_is_no_policy(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "policy.onnx")
-    with pytest.raises(RobotError, match="no regular file"):
+    with pytest.raises(RobotError, match="not a regular file"):
         read_within(tmp_path / "policy.onnx")
 
 

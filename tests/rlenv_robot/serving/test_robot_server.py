@@ -177,7 +177,7 @@ def test_a_robot_is_handed_in_bare_and_made() -> None:
     with pytest.raises(TypeError, match=r"expected a hal\.Robot"):
         build_robot(Profile(), SimRobot)  # type: ignore[arg-type]
     guarded = Guard(SimRobot(find_robot_model("so101").make_sim_model(looks=False)))
-    with pytest.raises(ValueError, match="hand in the driver itself"):
+    with pytest.raises(ValueError, match="pass the driver itself"):
         build_robot(Profile(), guarded)
     guarded.close()
 

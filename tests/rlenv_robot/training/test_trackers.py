@@ -54,7 +54,7 @@ def test_a_place_that_fails_later_does_not_end_the_training(
     tracker.close()
     assert kept == [1, 2, 3]
     assert [record.getMessage() for record in caplog.records] == [
-        "no more figures go to full: [Errno 28] No space left on device. The training goes on"
+        "no more metrics go to full: [Errno 28] No space left on device. The training goes on"
     ]
 
 

@@ -1,4 +1,4 @@
-"""``rlenv-robot robot twin``: serve a virtual arm on a serial port, whose servos answer byte for byte."""
+"""``rlenv-robot robot twin``: serve a virtual arm on a serial port, with servos that answer byte for byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
         "Serve a virtual arm on a pseudo-terminal until Ctrl-C or SIGTERM. Its servos answer byte for byte, at the "
-        "wire's speed, so any program for such an arm takes the terminal for one. A simulated twin on the network is "
+        "wire's speed, so any program for such an arm can use the terminal. A simulated twin on the network is "
         "`rlenv-robot serve`."
     )
     parser.epilog = """
@@ -39,9 +39,9 @@ Examples:
 """
     parser.add_argument("robot", help="so101, another robot with a table of joints, or such a table (.arm.toml)")
     parser.add_argument("--bus", action="store_true", required=True, help="on a serial bus")
-    parser.add_argument("--link", metavar="PATH", help="a lasting name for the terminal: a symbolic link to make there")
+    parser.add_argument("--link", metavar="PATH", help="a symbolic link to create, as a lasting name of the terminal")
     parser.add_argument("--calibration", metavar="FILE", help="write the arm's calibration there")
-    parser.add_argument("--seed", type=int, default=0, help="draws where each encoder's zero is; 0: mid-turn")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the encoders' zero positions; 0: mid-turn")
     parser.add_argument("--uncalibrated", action="store_true", help="leave offsets and limits as the factory does")
     parser.add_argument(
         "--hand",
@@ -50,7 +50,7 @@ Examples:
         metavar="DEG",
         help="angles in which a hand holds joints without torque",
     )
-    parser.add_argument("--volts", type=float, help="of the supply (default: each servo's own)")
+    parser.add_argument("--volts", type=float, help="voltage of the supply (default: each servo's own)")
     parser.add_argument("--echo", action="store_true", help="let the adapter return every request")
     for share in _SHARES:
         parser.add_argument(f"--{share}", type=float, default=0.0, metavar="SHARE", help=argparse.SUPPRESS)
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve the virtual arm until Ctrl-C or SIGTERM.
 
     Raises:
-        ValueError: the robot is unknown, is no table of joints, or has another number of joints than angles are given.
+        ValueError: the robot is unknown, is not a table of joints, or has another number of joints than given angles.
         SpecError: the table can't be used, or has no bodies.
     """
     import numpy as np
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     arm = ServoArm(servos, zeros, arm=table)
     if args.hand is not None:
         if len(args.hand) != count:
-            raise ValueError(f"--hand has {len(args.hand)} angles, wanted are {count}: {', '.join(table.names)}")
+            raise ValueError(f"--hand has {len(args.hand)} angles, expected are {count}: {', '.join(table.names)}")
         arm.hand = np.radians(args.hand)
     faults = LineFaults(echo=args.echo, **{share: getattr(args, share) for share in _SHARES})
     line = ServoLine(servos, table.family.codec, faults=faults, seed=args.seed, before_request=arm.advance)
@@ -111,7 +111,7 @@ def _has_input() -> bool:
 
 
 def obey(words: list[str], arm: ServoArm, terminal: ServoTerminal) -> str:
-    """Carry out one line of standard input; return what was done, or why not."""
+    """Execute one line of standard input; return the result, or the reason for a refusal."""
     import numpy as np
 
     from sim.servo_bus.feetech_servo import FeetechServo

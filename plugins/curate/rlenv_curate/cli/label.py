@@ -1,4 +1,4 @@
-"""Verbs of ``rlenv-robot data`` that write beside a run: ``label`` and ``recover``."""
+"""Verbs of ``rlenv-robot data`` that write files beside a run: ``label`` and ``recover``."""
 
 from __future__ import annotations
 

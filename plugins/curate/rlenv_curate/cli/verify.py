@@ -1,4 +1,4 @@
-"""``rlenv-robot data verify``: show that the files of runs are the bytes that were recorded."""
+"""``rlenv-robot data verify``: verify that the files of runs are unchanged since they were recorded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Examples:
 """
     parser.add_argument("path", type=Path, help="a run, or a folder of runs")
     parser.add_argument("--key", metavar="KEY", help="ask for a signature by the owner of this public key")
-    words = "sign the log, and labels and preferences as they are, with this private key; a missing one is made"
+    words = "sign the log, and labels and preferences as they are, with this private key, created if missing"
     parser.add_argument("--sign", type=Path, metavar="FILE", help=words)
     parser.add_argument("--request", type=Path, metavar="FILE", help="write a request for a time stamp over one run")
     parser.add_argument("--json", action="store_true", help="print one JSON object a run, for programs")
@@ -45,7 +45,7 @@ Examples:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Verify, and sign or write a request if asked; return 1 if a byte differs."""
+    """Verify the files, and sign them or write a request if asked; return 1 if a byte differs."""
     from hal import SourceError
     from recorder.read.verify import add_signature, timestamp_request, verify_run
     from recorder.table.comparison import table_findings
@@ -107,12 +107,12 @@ def _print(verification: Verification) -> None:
     elif verification.uncovered and not verification.findings:
         print(f"  {counted(verification.uncovered, 'byte')} were added after the recording")
     for name in verification.recovered:
-        print(f"  {name} was written anew by a recovery after a kill, before the end of the chain")
+        print(f"  {name} was rewritten by a recovery after a kill, before the end of the chain")
     print(f"  recorded as run {verification.identifier}, digest {verification.digest}")
     for key in verification.keys if verification.unchanged else ():
         print(f"  signed with the key {key}")
     if not verification.keys:
-        print("  not signed; whoever can write the files could have written the chain anew")
+        print("  not signed; whoever can write the files could have rewritten the chain")
     for name, keys in verification.annotations.items():
         covered = [f"signed as it is with the key {key}" for key in keys]
         print(f"  {name}: {', '.join(covered) or 'not covered by any signature; anybody could have written it'}")

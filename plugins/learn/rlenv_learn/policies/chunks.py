@@ -127,7 +127,7 @@ class ChunkPolicy:
         if self._frames and len(self._frames[-1][first.name]) != len(frame[first.name]):
             raise ValueError(
                 f"the policy chose for {len(self._frames[-1][first.name])} robots, now {len(frame[first.name])}; "
-                "call reset() where an episode begins"
+                "call reset() at the beginning of an episode"
             )
         return frame, leading
 

@@ -33,7 +33,7 @@ class FlatPolicy:
         self.actor, self.flat = actor, flat
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action by the names of the action spec, with the leading axes of the observation."""
+        """Return an action, field -> array with the leading axes of the observation."""
         vector = self.flat.observe(observation)
         with torch.no_grad():
             chosen = self.actor(torch.from_numpy(vector.reshape(-1, self.flat.size))).numpy()
@@ -64,7 +64,7 @@ def export_onnx(
 
     Args:
         graph: the network. It takes the observation fields in the order of their spec, (batch, ...) in each field's
-            dtype, and returns the action fields likewise.
+            dtype, and returns the action fields in the same way.
         observation: the spec of observations.
         action: the spec of actions.
         path: of the file.
@@ -114,12 +114,12 @@ def _quietly() -> Iterator[None]:
 class FlatGraph(nn.Module):
     """A network with the conversions of `FlattenObservation` in PyTorch; a test compares the two.
 
-    The module takes the observation fields in the order of their spec, (batch, ...), and returns the action fields
-    likewise.
+    The module takes the observation fields in the order of their spec, (batch, ...), and returns the action fields in
+    the same way.
 
     Args:
         actor: the network, from observation vectors to action vectors.
-        flat: the vectors.
+        flat: the conversion to and from vectors.
     """
 
     def __init__(self, actor: nn.Module, flat: FlattenObservation) -> None:
@@ -161,7 +161,7 @@ def flat_vector(flat: FlattenObservation, observation: Mapping[str, torch.Tensor
     """Return the observation vectors (batch, D) of `FlattenObservation.observe`, in PyTorch.
 
     Args:
-        flat: the vectors.
+        flat: the conversion to vectors.
         observation: name -> (batch, ...).
         scale: ``flat.scale`` as a tensor.
     """
@@ -189,7 +189,7 @@ class ScaledDifferences(nn.Module):
         size: number of elements of the output.
 
     Args:
-        flat: the vectors.
+        flat: the conversion to vectors.
     """
 
     MAGNIFIED = 5.0

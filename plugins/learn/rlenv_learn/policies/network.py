@@ -42,7 +42,7 @@ _ACTIVATIONS: dict[Activation, Callable[[np.ndarray], np.ndarray]] = {
 class NetworkPolicy:
     """A deterministic policy of dense layers with tanh, ReLU or ELU between them. Its output is clipped to -1 and 1.
 
-    ``rlenv-robot train`` writes such policies where PyTorch is installed. Running them needs NumPy alone.
+    ``rlenv-robot train`` writes such policies where PyTorch is installed. Running them requires NumPy only.
 
     Args:
         layers: weights (inputs, outputs) and biases (outputs,) of each layer, float32.
@@ -85,7 +85,7 @@ class NetworkPolicy:
             )
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action by the names of the action spec, with the leading axes of the observation."""
+        """Return an action, field -> array with the leading axes of the observation."""
         return self.vectors.act(self.action_vector(observation), observation)
 
     def action_vector(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -121,7 +121,7 @@ class NetworkPolicy:
         """Return the policy with another last layer, or a population of policies.
 
         Args:
-            parameters: shape (..., n). The leading axes are those of the observations without the last.
+            parameters: shape (..., n). The leading axes must match those of the observations without the last axis.
         """
         inputs, outputs = self.layers[-1][0].shape[-2:]
         weights, bias = np.split(np.asarray(parameters), [inputs * outputs], axis=-1)

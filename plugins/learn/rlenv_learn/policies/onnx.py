@@ -141,7 +141,7 @@ class OnnxPolicy:
             raise SpecMismatch(f"{self.path} was trained for another {self.task}", problems)
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action by the names of the action spec, with the leading axes of the observation."""
+        """Return an action, field -> array with the leading axes of the observation."""
         if self._chunks is not None:
             return self._chunks.act(observation)
         first = self._inputs[0]
@@ -194,7 +194,7 @@ class OnnxPolicy:
         }
 
     def reset(self) -> None:
-        """Forget the observations and chunks of the episode before, where the policy has a memory."""
+        """Discard the observations and chunks of the previous episode, if the policy stores any."""
         if self._chunks is not None:
             self._chunks.reset()
 

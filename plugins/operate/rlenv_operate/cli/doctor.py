@@ -1,4 +1,4 @@
-"""``rlenv-robot doctor``: show what this machine has, what it lacks, and what to do about it."""
+"""``rlenv-robot doctor``: show what this machine has, what is missing, and what to do about it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _SOFTWARE = re.compile("llvmpipe|softpipe|swrast|SwiftShader", re.IGNORECASE)
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Show what this machine has, what it lacks, and what to do about it. The exit code is 1 if something that is "
-        "needed is missing."
+        "Show what this machine has, what is missing, and what to do about it. The exit code is 1 if something "
+        "required is missing."
     )
     parser.epilog = """
 Examples:
@@ -48,14 +48,14 @@ Examples:
   rlenv-robot doctor
   rlenv-robot doctor --record runs --keys robot-keys --json
 """
-    parser.add_argument("--record", type=Path, metavar="FOLDER", help="that runs are recorded into; examine its disk")
-    parser.add_argument("--keys", type=Path, metavar="FOLDER", help="of this machine's keys; examine them")
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="folder of recorded runs, to examine its disk")
+    parser.add_argument("--keys", type=Path, metavar="FOLDER", help="folder of this machine's keys, to examine")
     parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings; return 1 if something that is needed is missing."""
+    """Print the findings; return 1 if something required is missing."""
     findings = examine(args.record, args.keys)
     failed = any(finding.ok is False for finding in findings)
     if args.json:
@@ -67,13 +67,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def examine(record: Path | None = None, keys: Path | None = None) -> list[Finding]:
-    """Examine Python, packages, rendering, cameras, and what installed packages examine.
+    """Examine Python, packages, rendering and cameras, and run the examinations of installed packages.
 
     A package declares a function with the same arguments in the entry-point group ``rlenv_robot.examinations``.
 
     Args:
-        record: a folder that runs are recorded into; None for the working directory.
-        keys: the folder of this machine's keys; None examines none.
+        record: the folder for recorded runs; None for the working directory.
+        keys: the folder of this machine's keys; None skips the keys.
     """
     return [
         _python(),

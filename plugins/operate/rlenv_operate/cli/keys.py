@@ -1,4 +1,4 @@
-"""``rlenv-robot robot keys``: make, list and allow the keys of robots and clients on different machines."""
+"""``rlenv-robot robot keys``: create, list and authorise the keys of robots and clients on different machines."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Examples:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make a key pair, print keys, or change the list of clients."""
+    """Create a key pair, print keys, or change the list of clients."""
     from real.protocol import keys
 
     if args.act == "new":

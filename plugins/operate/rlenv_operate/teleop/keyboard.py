@@ -1,4 +1,4 @@
-"""Read single keys from a terminal, and restore the terminal on every way out."""
+"""Read single keys from a terminal, and restore the terminal however the program ends."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _ENDS = ("SIGTERM", "SIGHUP")
 
 
 class SingleKeys:
-    """A terminal that gives every key at once and shows none (Ctrl-C still interrupts).
+    """A terminal that delivers every key immediately without an echo (Ctrl-C still interrupts).
 
-    The terminal is restored by `close`, when Python ends for whatever reason, and before the process ends by SIGTERM or
-    SIGHUP, which are made to raise SystemExit so that everything else is closed too; while the process is suspended
-    (Ctrl-Z) the terminal is as before. Only SIGKILL and a crash of Python leave it changed: ``stty sane`` mends it.
+    The terminal is restored by `close`, when Python exits for any reason, and before the process ends by SIGTERM or
+    SIGHUP, which raise SystemExit so that everything else is closed too. While the process is suspended (Ctrl-Z) the
+    terminal has its former settings. Only SIGKILL and a crash of Python leave it changed: ``stty sane`` repairs it.
 
     Args:
         source: the terminal; by default standard input.
@@ -44,14 +44,14 @@ class SingleKeys:
 
     @property
     def opened(self) -> bool:
-        """Whether this object has the terminal."""
+        """Whether this object controls the terminal."""
         return self._before is not None
 
     def open(self) -> None:
-        """Take the terminal. Calling it twice is allowed.
+        """Take control of the terminal. Calling it twice is allowed.
 
         Raises:
-            RobotError: it is no terminal.
+            RobotError: the source is not a terminal.
         """
         if self._before is not None:
             return
@@ -91,7 +91,7 @@ class SingleKeys:
         """Return the keys that were pressed since the last call, without waiting.
 
         Raises:
-            OSError: the terminal is gone.
+            OSError: the terminal was closed.
         """
         keys = b""
         while select.select([self._descriptor], [], [], 0)[0]:
@@ -139,22 +139,22 @@ class SingleKeys:
 
 
 TAKE = " i"
-"""The keys that take the robot over and hand it back."""
+"""The keys that take control of the robot and give it back."""
 
 UP, DOWN = "qwertyu", "asdfghj"
 """Keys that jog: the first key of a row moves the first element of the action up, the key below it down, and so on."""
 
 
 class KeySource(Protocol):
-    """Give the keys that a person presses, as `SingleKeys` does."""
+    """Deliver the keys that a person presses, as `SingleKeys` does."""
 
     @property
     def opened(self) -> bool:
-        """Whether keys are read."""
+        """Whether keys are being read."""
         ...
 
     def open(self) -> None:
-        """Begin to read. Calling it twice is allowed."""
+        """Start reading. Calling it twice is allowed."""
         ...
 
     def read(self) -> str:
@@ -162,24 +162,24 @@ class KeySource(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the terminal back. Calling it twice is allowed."""
+        """Stop reading. Calling it twice is allowed."""
         ...
 
 
 class Keyboard:
-    """Jogs the elements of an action, such as six joints, with two rows of keys of a terminal.
+    """Jog the elements of an action, such as six joints, with two rows of keys of a terminal.
 
-    Space or ``i`` takes over, and hands back. A key press moves one element by ``step``; a terminal repeats a key that
-    is held down. Nothing is owed: presses that come faster than the velocity of the intervention allows are lost, and
-    with the last press the arm stands still.
+    Space or ``i`` takes control and gives it back. A key press moves one element by ``step``; a terminal repeats a key
+    that is held down. Presses that exceed the velocity of the intervention are dropped, not queued, so the arm stops
+    with the last press.
 
     Args:
         spec: of the action; at most seven elements in all.
-        step: of one key press, units of the action.
+        step: change per key press, units of the action.
         source: the terminal; by default standard input.
-        target: where it is said who has the robot; by default standard error.
-        keys: gives the keys, in place of a terminal.
-        idle: printed where the person does not have the robot.
+        target: receives messages about who has control; by default standard error.
+        keys: delivers the keys, instead of a terminal.
+        idle: the message while the person does not have control.
 
     Raises:
         SpecError: the action has more elements than there are keys.
@@ -205,7 +205,7 @@ class Keyboard:
 
     @property
     def help(self) -> str:
-        """A line or two about what the keys do."""
+        """A short description of the keys."""
         names = [
             field.elements[index] if field.elements else f"{field.name}[{index}]"
             for field in self._spec
@@ -215,7 +215,7 @@ class Keyboard:
         return f"keys: space or i takes over and hands back; {pairs}"
 
     def open(self) -> None:
-        """Take the terminal and print what the keys do.
+        """Take control of the terminal, and print a description of the keys.
 
         Raises:
             RobotError: there is no terminal.
@@ -225,10 +225,10 @@ class Keyboard:
             self._say(self.help)
 
     def poll(self, present: Arrays) -> Arrays | None:
-        """Return the target moved by the keys since the last call, or None while the policy has the robot.
+        """Return the target moved by the keys since the last call, or None while the policy has control.
 
         Raises:
-            OSError: the terminal is gone.
+            OSError: the terminal was closed.
         """
         target = {name: np.array(present[name], np.float64) for name in self._spec.names}
         for key in self._keys.read():
@@ -241,14 +241,14 @@ class Keyboard:
         return target if self._has else None
 
     def release(self) -> None:
-        """Give the robot to the policy, and drop keys that were pressed between the episodes."""
+        """Give control to the policy, and drop keys pressed between episodes."""
         if self._keys.opened:
             self._keys.read()
         self._has = False
         self._say(f"an episode begins: {self._idle}")
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Restore the terminal. Calling it twice is allowed."""
         self._keys.close()
 
     def _say(self, text: str) -> None:

@@ -105,7 +105,7 @@ def test_a_leader_moves_a_served_arm_is_recorded_as_an_expert_and_ctrl_c_leaves_
             for _ in range(300):
                 assert leader.hand is not None
                 leader.hand = leader.hand + np.radians([np.sign(degrees) * 0.5, 0, 0, 0, 0, 0])
-                lost = sum("engage anew" in line for line in said)
+                lost = sum("engage again" in line for line in said)
                 if lost > seen:
                     press(" ")
                 seen = lost

@@ -42,7 +42,7 @@ Exit code 0: shown, written, or nothing refuses. 1: `rlenv-robot run` would refu
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write where asked, then show or compare."""
+    """Write a manifest if requested, then show or compare it."""
     from hal import RobotError
     from hal.guarding.manifest_check import compare_manifests
     from rlenv_robot.policies.deployment import TrainedPolicy
