@@ -11,22 +11,27 @@ VERB_GROUPS = ("rlenv_robot.verbs", "rlenv_robot.data_verbs")
 
 PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
     "rlenv_arms": {
-        "rlenv_robot.verbs": ("robot calibrate", "robot ports"),
+        "rlenv_robot.verbs": ("robot calibrate", "robot ports", "robot twin"),
         "rlenv_robot.robots": ("gimbal", "koch"),
     },
     "rlenv_bridges": {"rlenv_robot.verbs": ("dev tables",)},
     "rlenv_curate": {
-        "rlenv_robot.data_verbs": ("data check", "data cut", "data merge", "data plot", "data timeline"),
-        "rlenv_robot.statistics": ("coverage", "fitted_q", "model_error", "model_return", "off_policy"),
+        "rlenv_robot.data_verbs": (
+            "data check", "data cut", "data label", "data merge", "data plot", "data recover", "data timeline",
+            "data verify",
+        ),
+        "rlenv_robot.statistics": (
+            "advantage", "coverage", "fitted_q", "histogram", "model_error", "model_return", "off_policy"),
     },
     "rlenv_formats": {"rlenv_robot.data_verbs": ("data units",)},
     "rlenv_gpu": {"rlenv_robot.batch_engines": ("warp",)},
-    "rlenv_kaiwu": {"rlenv_robot.verbs": ("dev kaiwu",)},
-    "rlenv_kit": {"rlenv_robot.verbs": ("check", "dev protocol", "robot certify", "dev new")},
+    "rlenv_kaiwu": {"rlenv_robot.verbs": ("kaiwu",)},
+    "rlenv_kit": {"rlenv_robot.verbs": ("check", "protocol", "robot certify", "dev new")},
     "rlenv_language": {"rlenv_robot.tasks": ("frozen-lake", "sokoban")},
     "rlenv_learn": {"rlenv_robot.trainers": ("ppo",)},
     "rlenv_operate": {
         "rlenv_robot.verbs": (
+            "doctor", "robot keys", "robot watch",
             "operate teleop", "operate latency", "operate view", "operate console", "operate tokens",
         ),
     },

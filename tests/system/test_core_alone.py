@@ -58,8 +58,9 @@ def test_the_command_has_the_core_s_verbs_and_names_the_plug_in_of_another(core:
     assert "\n    serve " in told
     assert "\n    check " not in told
     absent = (
-        (["check"], "rlenv_kit"), (["console"], "rlenv_operate"), (["gap"], "rlenv_sim2real"),
-        (["operate"], "rlenv_operate"), (["sim2real"], "rlenv_sim2real"),
+        (["check"], "rlenv_kit"), (["console"], "rlenv_operate"), (["sim2real", "gap"], "rlenv_sim2real"),
+        (["doctor"], "rlenv_operate"), (["robot", "twin"], "rlenv_arms"), (["data", "label"], "rlenv_curate"),
+        (["kaiwu"], "rlenv_kaiwu"), (["protocol"], "rlenv_kit"), (["gap"], "rlenv_sim2real"),
         (["data", "check"], "rlenv_curate"), (["data", "units"], "rlenv_formats"),
     )  # fmt: skip
     for words, plugin in absent:
@@ -80,11 +81,16 @@ try:
     rr.load_policy(".")
 except rr.RobotError as error:
     print(error)
+try:
+    rr.load_policy("p.onnx")
+except rr.RobotError as error:
+    print(error)
 """
     done = core("-c", code)
     assert done.stdout.splitlines() == [
         f"rlenv_robot.check_environment is in {missing_plugin('rlenv_kit')}",
         f".: folders that LeRobot saved are loaded by {missing_plugin('rlenv_learn')}",
+        f"p.onnx: ONNX files are loaded by {missing_plugin('rlenv_learn')}",
     ], done.stderr
 
 
