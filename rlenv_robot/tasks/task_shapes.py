@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,9 @@ def _check_with(
     leading: tuple[int, ...],
 ) -> None:  # fmt: skip
     checker = _Checker(task, leading)
-    checker.fields("observe", task.observe(sensors, goal), task.observation, "observation")
+    observation = task.observe(sensors, goal)
+    added = [name for name in observation if name in sensors] if isinstance(observation, Mapping) else []
+    checker.fields("observe", observation, task.observation, "observation", added)  # sensors that a profile added pass
     if with_state:
         checker.fields("privileged", task.privileged(sensors, goal), task.state, "state")
     checker.fields("command", task.command(action, sensors), robot.commands, "the robot's commands")
@@ -100,20 +102,22 @@ class _Checker:
     def __init__(self, task: Task, leading: tuple[int, ...]) -> None:
         self._task, self._leading = task, leading
 
-    def fields(self, method: str, values: Any, spec: Spec, what: str) -> None:
-        """Check the names and values of a mapping against a spec."""
-        self.names(method, values, spec.names, what)
+    def fields(self, method: str, values: Any, spec: Spec, what: str, allowed: Collection[str] = ()) -> None:
+        """Check the names and values of a mapping against a spec; names of ``allowed`` may be there too."""
+        self.names(method, values, spec.names, what, allowed)
         for field in spec:
             self.value(method, field.name, values[field.name], field.shape, *_kinds(field))
 
-    def names(self, method: str, values: Any, expected: Any, what: str) -> None:
+    def names(
+        self, method: str, values: Any, expected: Collection[str] | None, what: str, allowed: Collection[str] = ()
+    ) -> None:
         """Check that a value is a mapping with exactly the expected names; None allows any."""
         if not isinstance(values, Mapping):
             raise self._error(method, "", f"returned a {type(values).__name__}, expected a mapping from name to value")
         if expected is None:
             return
         missing = [name for name in expected if name not in values]
-        extra = [name for name in values if name not in expected]
+        extra = [name for name in values if name not in expected and name not in allowed]
         if missing or extra:
             problems = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has unknown {', '.join(extra)}"] * bool(
                 extra

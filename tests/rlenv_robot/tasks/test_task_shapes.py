@@ -153,5 +153,5 @@ def test_only_the_first_reset_calls_the_functions_once_more() -> None:
 
 
 def test_a_member_that_is_none_is_named() -> None:
-    with pytest.raises(TypeError, match="this is a NoReward, .* it lacks reward"):
+    with pytest.raises(TypeError, match=r"this is a NoReward, .* it lacks reward"):
         rr.make(type("NoReward", (Reach,), {"reward": None})())
