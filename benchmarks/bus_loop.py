@@ -6,8 +6,8 @@ Three processes beside this one: six STS3215 behind a pseudo-terminal, with the 
 servo; the server with the driver of a real arm at 200 periods a second; and a client of 50 Hz that sways the arm. Then
 also two cameras of 640x480 at 30 Hz. In each period the driver writes six goals and reads 6 x 38 bytes, 3.9 ms of the
 period's 5 with the servos' turn-arounds. The bus ``table`` answers from registers alone (`table_bus.py`), so its
-figures are the driver's; ``physics`` is the virtual SO-101 in real time (`rlenv-robot twin so101 --bus`), which shares
-the machine.
+figures are the driver's; ``physics`` is the virtual SO-101 in real time (`rlenv-robot robot twin so101 --bus`), which
+shares the machine.
 
 Of each: processor time of the server and of the bus, shares of one core; the share of periods within 0.5 ms and the
 longest; periods longer than 1.5 times theirs; answers that did not come in time; and how often the arm was stopped,

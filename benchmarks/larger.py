@@ -28,7 +28,7 @@ from hal import Field, Spec
 from recorder.frame_layout import FrameLayout
 from recorder.log.writer import LogWriter
 from recorder.table.load import build
-from rlenv_robot.data.sampling import Shuffle
+from rlenv_learn.shuffle import Shuffle
 from rlenv_robot.source import SourceData, open_source
 
 FEATURES, LENGTH, BATCH = 1024, 250, 256

@@ -1,7 +1,7 @@
 """Measure a 500 Hz loop beside a live view in Foxglove: ``python benchmarks/live_view.py [--rounds 5] [--seconds 6]``.
 
-A served robot runs alone, then beside ``rlenv-robot view --foxglove`` with one client that reads every topic, the view
-and the client in processes of their own. Prints JSON, a median over the rounds and all values:
+A served robot runs alone, then beside ``rlenv-robot operate view --foxglove`` with one client that reads every topic,
+the view and the client in processes of their own. Prints JSON, a median over the rounds and all values:
 
 - ``regular``: share of the loop's periods that began within 0.5 ms of their time.
 - ``messages_per_s``: messages that the client read.
@@ -88,7 +88,7 @@ def main() -> None:
         with serve() as server, closing(RemoteRobot(server.address)) as remote:
             remote.reset({})
             alone.append(regular(server.address, args.seconds))
-            words = ("view", server.address, "--telemetry", server.telemetry, "--foxglove", "127.0.0.1:0")
+            words = ("operate", "view", server.address, "--telemetry", server.telemetry, "--foxglove", "127.0.0.1:0")
             with process("-m", "rlenv_robot", *words) as view:
                 assert view.stdout is not None
                 url = next(word for word in view.stdout.readline().split() if word.startswith("ws://"))

@@ -6,7 +6,7 @@ draws in software (Mesa's llvmpipe), which shares the processors with whatever e
 - `MuJoCo's defaults`: `mujoco.Renderer`: shadows, reflections, four samples a pixel. Needs PyOpenGL, or is left out.
 - `Camera`: ours, one context; `fine` is ours with what MuJoCo's defaults have.
 - `RayCamera`: without OpenGL.
-- `batch of N`: N robots through `Images`, a context a processor; `of one thread` with one.
+- `batch of N`: N robots through `BatchRenderer`, a context a processor; `of one thread` with one.
 - `steps of N with pictures`: N robots' control steps in `ImageBatch`, each with its picture.
 
     python benchmarks/pictures.py [--rounds 7] [--camera overhead]
@@ -31,7 +31,7 @@ import numpy as np  # noqa: E402
 
 from hal.robots.so101 import HOME  # noqa: E402
 from sim.batch import SimBatch  # noqa: E402
-from sim.rendering.batch import ImageBatch, Images  # noqa: E402
+from sim.rendering.batch import BatchRenderer, ImageBatch  # noqa: E402
 from sim.rendering.camera import Camera, available  # noqa: E402
 from sim.rendering.rays import RayCamera  # noqa: E402
 from sim.robots.so101 import so101  # noqa: E402
@@ -85,7 +85,7 @@ def one(eye: Camera | RayCamera, num: int) -> Callable[[], int]:
 
 def many(camera: str, width: int, height: int, num: int, threads: int) -> Callable[[], int]:
     """Pictures of a batch."""
-    drawer, states = Images(MODEL, [camera], width, height, threads), poses(num)
+    drawer, states = BatchRenderer(MODEL, [camera], width, height, threads), poses(num)
 
     def draw() -> int:
         drawer.draw(states)

@@ -38,7 +38,7 @@ SERVER = """
 import sys, time
 from sim.servo_bus.arm import so101_servos
 from sim.servo_bus.line import ServoLine
-from sim.servo_bus.terminal import ServoTerminal
+from rlenv_arms.servo_terminal import ServoTerminal
 line = ServoLine(so101_servos())
 if sys.argv[1] == "at once":
     receive = line.receive

@@ -5,7 +5,7 @@
 A joint is where its goal is, at once. Answers leave together when the wire's time and a turn-around of 0.14 ms for each
 servo are over, as a driver that waits for the whole group sees them. The process sleeps in between, and asks for a
 real-time priority above that of any loop, as servos answer however busy a machine is. So a loop beside it is measured,
-and not the simulation of an arm (`rlenv-robot twin so101 --bus`).
+and not the simulation of an arm (`rlenv-robot robot twin so101 --bus`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from hal import RobotState
 from hal.robots.so101 import SO101
 from recorder.log.tail import Tail
 from recorder.log.writer import LogWriter
-from rlenv_robot.recording.controller_frames import FramePacker, controller_layout
+from rlenv_operate.controller_frames import FramePacker, controller_layout
 
 CALLS = 2000
 

@@ -27,7 +27,7 @@ def atomic_write(
         path: the final path; its folder exists. A folder replaces an empty folder only.
         folder: whether the block writes a folder, which is made empty, or a file.
         mode: permissions that the file has from its first moment, such as 0o600; None: those of any new file.
-        sync: whether to wait for the disk; False for content that is checked when it is read, and can be made again.
+        sync: whether to wait for the disk; False suits content that is checked on reading and can be made again.
         suffix: added to the temporary name, for writers that choose a format by it.
 
     Raises:
@@ -55,7 +55,7 @@ def replace_file(part: Path, path: Path, *, sync: bool = True) -> None:
 
     Args:
         part: the file or folder, in the same folder as ``path``.
-        path: its new name; what has that name is replaced.
+        path: the new name; an existing file of that name is replaced.
         sync: whether to wait for the disk.
 
     Raises:

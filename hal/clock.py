@@ -14,8 +14,8 @@ __all__ = ["EDGES_MS", "MOST_PPM", "ClockOffset", "LoopTiming", "OffsetEstimator
 class Rate:
     """Wake at ``start + k * period``, so that one late period does not delay all later ones.
 
-    After a delay of more than one period the schedule starts anew, so that a robot never races through the periods
-    that it missed.
+    After a delay of more than one period the schedule restarts, so that a robot never races through the periods that
+    it missed.
 
     Args:
         hz: periods a second, above 0.
@@ -70,7 +70,7 @@ _EDGES_S = tuple(edge / 1e3 for edge in EDGES_MS)
 
 
 class LoopTiming:
-    """Count how far each period of a loop was from the nominal one. One thread ticks; any thread may read.
+    """Count the deviations of a loop's periods from the nominal period. One thread ticks; any thread may read.
 
     Args:
         period_s: the nominal period, seconds.
@@ -143,11 +143,11 @@ class Watchdog:
         self._last_command: float | None = None
 
     def feed(self, age_s: float = 0.0) -> None:
-        """Arm the watchdog and restart its time: a valid command came.
+        """Arm the watchdog and restart its time, after a valid command.
 
         Args:
-            age_s: how long the command was on its way, seconds. Silence begins when a command is sent, not when it
-                comes: one that comes late shows that its client lived then.
+            age_s: time from sending the command to receiving it, seconds. Silence begins when a command is sent: a late
+                command only shows that its client was alive at that time.
         """
         self._last_command = self._now() - age_s
 
@@ -170,8 +170,8 @@ class Watchdog:
 
 
 MOST_PPM = 200.0
-"""Largest assumed drift between two clocks, parts in a million: a crystal is good to 100, and there are two. While
-Linux slews a monotonic clock, that can add up to 500; the bounds then contradict each other and start anew."""
+"""Largest assumed drift between two clocks, parts per million: 100 for each of the two crystals. Linux can add up to
+500 while it slews a monotonic clock; the bounds then contradict each other, and the estimate restarts."""
 
 _BUCKET_NS = 1_000_000_000
 _BUCKETS = 60
@@ -184,9 +184,9 @@ class ClockOffset(NamedTuple):
     Attributes:
         offset_ns: the remote clock minus the local one, nanoseconds; ``remote - offset_ns`` is local time.
         error_ns: largest error of the offset if the clocks drift by no more than `MOST_PPM`.
-        drift_ppm: how fast the remote clock gains on the local one, parts in a million; 0 during the first two seconds.
+        drift_ppm: how fast the remote clock gains on the local one, parts per million; 0 during the first two seconds.
         drift_error_ppm: largest error of the drift; `MOST_PPM` during the first two seconds.
-        restarts: how often the estimate started anew because a clock had jumped.
+        restarts: how often the estimate restarted because a clock had jumped.
     """
 
     offset_ns: int
@@ -207,7 +207,7 @@ class _Bounds(NamedTuple):
 class OffsetEstimator:
     """Estimate the offset from exchanges of messages with four time stamps, as NTP does (RFC 5905, section 8).
 
-    A message takes no negative time, so the offset lies between ``t2 - t3`` and ``t1 - t0``, however unequal the two
+    A message never takes negative time, so the offset lies between ``t2 - t3`` and ``t1 - t0``, however unequal the two
     directions are. The narrowest bounds of each second are kept for a minute. They widen with their age by `MOST_PPM`,
     and the offset lies in all of them.
     """

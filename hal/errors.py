@@ -1,6 +1,6 @@
 """The exceptions and the values that describe failures.
 
-Every message says what was wrong, what was got, what is allowed, and what to do next.
+Every message says what was wrong, which value was received, what is allowed, and what to do next.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Violation:
             ``range``, ``env_id``, ``frame_no``, or a world's own (``occupied`` in Go).
         field: the dotted name of the field, such as ``action.joint_target``; empty for the whole structure.
         index: the position of the offending element; empty for scalars and for the whole field.
-        message: one sentence for a person: what was got, what is allowed.
+        message: one sentence for a person, with the value received and the values allowed.
     """
 
     code: str
@@ -39,7 +39,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with a robot; an entry of ``RobotState.faults``. ``str()`` gives the message.
+    """A problem of a robot; an entry of ``RobotState.faults``. ``str()`` gives the message.
 
     Attributes:
         code: a short machine-readable word: ``camera`` (an image is missing, too old or frozen), ``simulation``
@@ -71,7 +71,7 @@ class StopReason:
 
     @classmethod
     def of(cls, reason: str | StopReason) -> StopReason:
-        """Return the reason itself, or a reason that is not orderly with the given text."""
+        """Return a `StopReason` unchanged; make one that is not orderly from a text."""
         return reason if isinstance(reason, StopReason) else cls(str(reason))
 
     def __str__(self) -> str:
@@ -82,8 +82,8 @@ class RobotError(Exception):
     """The base class of every exception that this software raises on purpose.
 
     Attributes:
-        stop_number: where the error says that a robot on a network was stopped, the number of its newest stop: with it
-            a reset clears this stop, and no later one. Otherwise None.
+        stop_number: number of the newest stop, if the error reports a stop of a robot on a network; otherwise None. A
+            reset with this number clears that stop, and no later one.
     """
 
     stop_number: int | None = None
@@ -109,8 +109,8 @@ class RobotStopped(RobotError):
     """The robot is stopped, and stays so until ``reset({"clear_stop": "<reason>"})`` clears the stop.
 
     Attributes:
-        reason: of the stop.
-        orderly: whether it ended the robot's work as planned (`StopReason`).
+        reason: the reason of the stop.
+        orderly: whether the stop ended the robot's work as planned (`StopReason`).
     """
 
     def __init__(self, reason: str | StopReason, message: str = "") -> None:
@@ -138,7 +138,7 @@ class StaleReading(RobotError):
         sensor: the name of the sensor or the camera.
         age_s: age of the newest sample, seconds.
         max_age_s: the greatest age allowed, seconds.
-        message: the whole message, where the sensor's driver knows the cause; otherwise one is made from the figures.
+        message: the whole message, if the sensor's driver knows the cause; None makes one from the ages.
     """
 
     def __init__(self, sensor: str, age_s: float, max_age_s: float, message: str = "") -> None:
@@ -171,7 +171,7 @@ class CommandTooOld(RobotError):
 
 
 class ConnectionLost(RobotError, ConnectionError):
-    """The other side of the connection is gone, refused it, or was never there."""
+    """The other end closed or refused the connection, or does not answer."""
 
 
 class WireError(RobotError, ValueError):

@@ -1,4 +1,4 @@
-"""The description of one number or array that crosses a border: name, type, shape, range, unit, meaning."""
+"""Describe one number or array that crosses an interface: its name, type, shape, range, unit and meaning."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hal.errors import IllegalAction, SpecError, Violation
 __all__ = ["DTYPES", "SHORT", "TEXT", "Bound", "Field", "JsonDict", "JsonObject"]
 
 JsonDict = dict[str, Any]
-"""Plain data by name, as JSON, msgpack and TOML can hold it, nested as deep as it likes."""
+"""Plain data by name, nested to any depth, as JSON, msgpack and TOML can hold it."""
 
 JsonObject = Mapping[str, Any]
-"""Plain data by name that is only read."""
+"""A read-only mapping of plain data by name."""
 
 Bound = float | tuple[float, ...]
 """One bound for all elements, or one for each element in C order."""
@@ -30,14 +30,14 @@ DTYPES = (
 """The types of numbers that numpy, ROS 2 messages and CDR all have."""
 
 TEXT = "text"
-"""The element type of texts: Unicode characters of a largest number, ``characters``; numpy's ``<U``."""
+"""The element type of texts: at most ``characters`` Unicode characters, NumPy's ``<U``."""
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz ABC 0123456789 .,:;!?-_/\"'\n\u00e4\u00df\u0416\u673a\u5668\U0001f916"
 """Characters of random texts; numpy, UTF-8 and UTF-16 store them in different lengths."""
 
 _NAME = re.compile(r"[a-z](_?[a-z0-9])*")  # the names that ROS 2 allows for the fields of a message
 SHORT = 32
-"""Up to this many elements, a Python loop over floats is faster than three calls of numpy."""
+"""Largest number of elements for which a Python loop over floats is faster than three calls of NumPy."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Field:
             holds as ``characters`` code points of 4 bytes each, zeros behind the text.
         low: the lowest legal value, one number for all elements or one for each; by default the lowest finite value of
             the dtype.
-        high: the highest, likewise.
+        high: the highest legal value, likewise.
         unit: the SI symbol (``rad``, ``m/s``), or ``1`` for a number without a unit.
         meaning: one sentence that says which quantity the values are.
         elements: names of the elements along the last axis, or none.
@@ -59,8 +59,8 @@ class Field:
             under such a convention (``so101_new_calib``). Fields of different conventions do not match.
         characters: the largest number of characters (Unicode code points) of a text, from 1; 0 for numbers.
         counted_by: the name of a whole-number field of the same spec that says how many entries along the first axis
-            count, for a set or a list of up to ``shape[0]`` entries; several fields may share one. The entries behind
-            are 0, or empty texts. Empty: all entries count.
+            count, for a set or a list of up to ``shape[0]`` entries; several fields may share one. The entries after
+            them are 0, or empty texts. Empty: all entries count.
 
     Raises:
         SpecError: the description contradicts itself.
@@ -169,7 +169,7 @@ class Field:
 
     @cached_property
     def nothing(self) -> np.ndarray:
-        """The legal value next to zero, or empty texts; read-only, of the field's shape and dtype."""
+        """The legal value nearest to zero, or empty texts; read-only, of the field's shape and dtype."""
         value = np.zeros(self.shape, self.numpy_dtype)
         value = value if self.is_text else np.clip(value, *self.bounds)
         value.setflags(write=False)
@@ -202,14 +202,14 @@ class Field:
 
         Numbers, lists and arrays are accepted if they convert without changing their kind: a whole number may become
         a float, but a float never becomes a whole number. A float is rounded to a narrower float type. A text may hold
-        any character that UTF-8 has, but no zero character.
+        any character of UTF-8 except the zero character.
 
         Args:
             value: a number, a nested list of numbers, or an array; a text, a nested list of texts, or an array of them.
             where: the name of the structure that holds the value (``action``), for the message.
 
         Returns:
-            The array itself without a copy if it already has shape and dtype, otherwise a new array.
+            The array itself, without a copy, if it already has this shape and dtype; otherwise a new array.
 
         Raises:
             IllegalAction: with code dtype, shape, not_finite or range (also of a text that is too long).
@@ -320,7 +320,7 @@ class Field:
     def sample(self, rng: np.random.Generator, leading: tuple[int, ...] = ()) -> np.ndarray:
         """Draw random legal values of shape ``leading + shape`` (R4.3).
 
-        The distribution is uniform between two finite bounds, half a normal distribution from a single finite bound,
+        The distribution is uniform between two finite bounds, half-normal beyond a single finite bound,
         and normal without any. Texts have any length up to the largest, and characters of several scripts.
         """
         shape = leading + self.shape

@@ -1,4 +1,4 @@
-"""Check and limit what a robot is commanded: the last step before the motors, with a stop that stays."""
+"""Check and limit a robot's commands as the last step before the motors, and latch its stops."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _T = TypeVar("_T")
 _new = tuple.__new__  # what a named tuple's constructor calls, at half its time
 
 JITTER = 1.5
-"""Most time that a guard lets a robot catch up on, in control periods: half a period of jitter is no hurry."""
+"""Longest delay that a guard lets a robot catch up on, in control periods; half a period is ordinary jitter."""
 
 REFRESH_S = 0.1
-"""The time between two readings of a robot that is not stepped and offers them, seconds."""
+"""Time between two readings of a robot that is not being stepped and can be read, seconds."""
 
 _RETRY_S = 1.0
 """Time between two attempts to read a robot that could not be read before its first reset, seconds."""
 
 PAUSE = 4.0
-"""Time without a command, in control periods, after which a command that is led along a trajectory begins at rest."""
+"""Time without a command, in control periods, after which a command with limited acceleration begins at rest."""
 
 
 def check_fresh(spec: RobotSpec, robot_state: RobotState) -> None:
     """Refuse a reading that holds a sample older than its sensor's ``max_age_s``.
 
     Raises:
-        StaleReading: naming the sensor, its age and what is allowed.
+        StaleReading: a sample is too old; the message has the sensor, its age and the greatest age allowed.
     """
     for sensor, age_ns in robot_state.age_ns.items():
         allowed = spec.max_age_s.get(sensor)
@@ -55,43 +55,45 @@ class Guard(RobotWrapper):
 
     The guard refuses a command that is out of range, not finite, or of the wrong shape as a whole. It brings one that
     is too fast or too far ahead of the arm to the nearest legal command, which shows in ``RobotState.applied``. A goal
-    that is held stays, whatever is measured. Speed limits go by the time that really passed since the last command,
-    at most one period a command, so that a driver that returns at once moves no faster. A command with a limit on its
-    acceleration is led to its goal along a trajectory (`hal.guarding.motion_profile`); a goal equal to the command
-    applied last makes it brake.
+    that is held stays, whatever is measured. Speed limits use the real time since the last command, at most one period
+    for each command, so that a driver that returns at once moves no faster. A command with a limit on its acceleration
+    follows a trajectory to its goal (`hal.guarding.motion_profile`); a goal equal to the command applied last makes it
+    brake.
 
     A reading with a value that is not a finite number, or outside the range of its field, stops the robot, and no
     caller gets it. So does an applied command that differs from its measurement by more than
     `Limits.max_following_error` for more than ``following_error_ticks`` readings in a row: the arm is blocked, pushed,
     or measured wrongly. So does a measurement that changes faster than the motors can move (``RobotSpec.max_rate``),
     and an effort beyond `Limits.max_effort` for longer than ``effort_s``. A simulation has its own time and reports its
-    failed physics as a fault instead, which ends the episode and needs nobody to clear a stop; its following error is
-    bounded only where its spec says so. Of several guards, the one next to the motors judges time, acceleration, rate,
+    failed physics as a fault instead, which ends the episode without a stop to clear; its following error is bounded
+    only where its spec says so. Of several guards, the one next to the motors judges time, acceleration, rate,
     following error and effort.
 
-    A `StaleReading` that the robot itself raises, as for a camera whose loss stops it, is latched as a stop.
+    A `StaleReading` that the robot itself raises, such as for a lost camera with ``loss = "stop"``, latches a stop.
 
-    A stop is latched (`StopLatch`): the guard refuses every later command until a reset names why the stop may be
-    cleared, and succeeds. All guards around one robot share the latch of the innermost.
+    A stop is latched (`StopLatch`): the guard refuses every later command until a reset succeeds that gives a reason to
+    clear the stop. All guards around one robot share the latch of the innermost.
 
     Args:
         robot: the robot to guard; its ``spec`` holds the limits.
-        limits: in place of those of the spec.
-        check: knows the robot's shape; commands that it would not be clear in are held back (`ClearWay`).
+        limits: limits to apply instead of the spec's.
+        check: knows the robot's shape; commands that would bring its parts too near to each other are held back
+            (`ClearWay`).
         holds_stopped: whether a robot that is stopped when it is closed stays held (`RobotWrapper.hold_on_close`); an
-            orderly stop does not count. False lets it down, as any other robot.
+            orderly stop does not count. False lets the robot down, like any other.
         now: monotonic clock, seconds; by default this machine's.
 
     Attributes:
-        stop_driver_again: called with the reason where a step or a reset overlapped with a stop, which the driver may
-            have undone then. By default it calls the driver's ``stop``; a control loop has it called on another thread.
-        latch: of the robot's stop.
+        stop_driver_again: called with the reason after a step or a reset overlapped with a stop, which the driver may
+            have undone. By default it calls the driver's ``stop``; a control loop replaces it by a call on another
+            thread.
+        latch: the latch of the robot's stop.
         now: the clock.
-        called_s: ``now()`` when the driver was called for the step that it has not returned from; None between steps,
-            and for a guard that does not watch (`watch_calls`).
-        latest: the newest reading that passed, also of a reset's way home; None before the first.
-        read_s: ``now()`` at that reading; kept where `called_s` is.
-        unread: why the robot could not be read before its first reset; None where it could, or nobody tried.
+        called_s: ``now()`` at the start of the driver's step under way; None between steps, and in a guard that does
+            not record it (`watch_calls`).
+        latest: the newest reading that passed the checks, including those on the way home; None before the first.
+        read_s: ``now()`` at that reading; recorded under the same condition as `called_s`.
+        unread: why the robot could not be read before its first reset; None after a success or without an attempt.
     """
 
     def __init__(
@@ -158,11 +160,11 @@ class Guard(RobotWrapper):
     def reset(self, options: Mapping[str, Any]) -> RobotState:
         """Reset the robot; ``options["clear_stop"]``, a reason, clears a latched stop and is logged.
 
-        The stop is cleared when the inner robot's reset has succeeded; a reset that fails leaves it latched. A stop
-        that comes during the reset, or after it was asked for, is never cleared by it.
+        The stop is cleared when the inner robot's reset has succeeded; a reset that fails leaves it latched. A reset
+        never clears a stop that comes during it, or after it was requested.
 
         Raises:
-            RobotStopped: a stop is latched and the options don't clear it, or came during the reset; or a sensor's
+            RobotStopped: a stop is latched and the options don't clear it; a stop came during the reset; or a sensor's
                 value is not a finite number.
             StaleReading: a sensor's sample is older than the spec allows.
         """
@@ -223,12 +225,12 @@ class Guard(RobotWrapper):
             self.stop_driver_again(reason)
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        """Validate the command, limit it as the class says, and have the robot carry it out.
+        """Validate the command, limit it as described for the class, and step the robot with it.
 
         Raises:
             IllegalAction: the command breaks the spec; nothing moved.
-            RobotStopped: a stop is latched, or the reading holds a value that is not a finite number. A step that was
-                under way when the stop came returns its reading; it is the last.
+            RobotStopped: a stop is latched, or the reading holds a value that is not a finite number. If the stop comes
+                during a step, this step still returns its reading.
             StaleReading: a sensor's sample is older than the spec allows.
             EpisodeError: before the first reset, or after a stop that no reset of this robot cleared.
         """
@@ -298,21 +300,21 @@ class Guard(RobotWrapper):
 
     @property
     def blocked_by(self) -> str:
-        """The parts that the newest command would have brought too near to each other; empty where it went through."""
+        """The parts that the newest command would have brought too near to each other; empty if it was carried out."""
         return "" if self._way is None else self._way.blocked_by
 
     @property
     def held_back(self) -> JsonObject | None:
-        """The count of commands that were held back, and by what (`ClearWay.to_dict`); None without a check."""
+        """The number of commands held back and the parts in the way (`ClearWay.to_dict`); None without a check."""
         return None if self._way is None else self._way.to_dict()
 
     def about(self) -> JsonObject:
-        """Report as the robot does, and `held_back` under ``guard`` where motion is checked."""
+        """Return the robot's report, with `held_back` under ``guard`` if motion is checked."""
         about = super().about()
         return about if self._way is None else {**about, "guard": self._way.to_dict()}
 
     def damp(self) -> bool:
-        """Let the robot give way under damping, unless it is stopped; a stop that comes meanwhile is passed on."""
+        """Let the robot give way under damping, unless it is stopped; pass on a stop that comes meanwhile."""
         if self.latch.reason is not None:
             return False
         try:
@@ -321,7 +323,7 @@ class Guard(RobotWrapper):
             self._stop_driver_again()
 
     def watch_calls(self) -> None:
-        """Record `called_s` from now on. A guard next to the motors of a real robot does so from the start."""
+        """Start recording `called_s`. A guard next to the motors of a real robot records it from the start."""
         self._watches = True
 
     def _watched_step(self, values: Mapping[str, np.ndarray]) -> RobotState:
@@ -339,13 +341,13 @@ class Guard(RobotWrapper):
             self.called_s = None
 
     def read(self) -> RobotState | None:
-        """Read the robot without a command, where it offers that, and take the reading as `latest`.
+        """Read the robot without a command, if it can be read, and keep the reading as `latest`.
 
-        A wrong reading stops the robot, as that of a step; of a robot that is stopped already it is left out. So it is
-        before the first reset, when nothing moves and the reset will judge it; `unread` then says why.
+        A wrong reading stops the robot, like that of a step. It is discarded if the robot is already stopped, and
+        before the first reset, when nothing moves and the reset will judge it; `unread` then gives the reason.
 
         Returns:
-            The reading; None where the robot offers none, and where it is left out.
+            The reading; None if the robot offers none, or if it was discarded.
 
         Raises:
             RobotStopped: the reading breaks the spec.
@@ -381,7 +383,7 @@ class Guard(RobotWrapper):
         return robot_state
 
     def refresh(self) -> None:
-        """Read the robot as `read` where `latest` is older than `REFRESH_S`; for a thread that waits."""
+        """Read the robot as `read` does if `latest` is older than `REFRESH_S`; for a thread that waits."""
         if self.latest is None or self.now() - self.read_s >= REFRESH_S:
             self.read()
 
@@ -421,7 +423,7 @@ class Guard(RobotWrapper):
         raise RobotStopped(self.latch.reason or reason)
 
     def stop(self, reason: str | StopReason) -> None:
-        """Latch a stop and pass it on; from any thread. The first reason stays."""
+        """Latch a stop and pass it on to the robot. The first reason stays. May be called from any thread."""
         self.latch.stop(reason)
         if self._closing:
             self._hold_if_stopped(self.latch.reason)
@@ -431,7 +433,7 @@ class Guard(RobotWrapper):
             self.latch.log()
 
     def close(self) -> None:
-        """Close the robot; one that is stopped, also meanwhile, stays held, unless ``holds_stopped`` is False."""
+        """Close the robot; it stays held if it is stopped before or meanwhile, unless ``holds_stopped`` is False."""
         self._closing = True  # before the look at the latch, so that one of the two sees every stop
         self._hold_if_stopped(self.latch.reason)
         super().close()
@@ -446,17 +448,17 @@ def _is_finite(values: np.ndarray) -> bool:
 
 
 def guarded(robot: Robot) -> RobotWrapper:
-    """Return the robot itself if there is a guard in it, or else the robot in a guard."""
+    """Return the robot itself if it contains a guard, otherwise the robot wrapped in a guard."""
     if isinstance(robot, RobotWrapper) and any(isinstance(inner, Guard) for inner in (robot, *inner_robots(robot))):
         return robot
     return Guard(robot)
 
 
 def innermost_guard(robot: RobotWrapper) -> Guard:
-    """Return the guard next to the driver: each stop is latched there, whatever the robot is wrapped in.
+    """Return the guard next to the driver, which latches each stop, whatever wraps the robot.
 
     Raises:
-        ValueError: there is no guard in the robot; `guarded` puts one around it.
+        ValueError: the robot contains no guard; `guarded` puts one around it.
     """
     guards = [inner for inner in (robot, *inner_robots(robot)) if isinstance(inner, Guard)]
     if not guards:

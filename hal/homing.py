@@ -30,8 +30,8 @@ class HomingSettings:
     Attributes:
         velocity: fastest change of a command on the way home, units a second.
         tolerance: how far the measured value may stay from the start, units; covers a servo's sag.
-        still: largest speed that counts as still, over ``settle_s``, units a second; an encoder that flickers by one
-            step counts as still, however fast the loop.
+        still: largest speed that counts as still, averaged over ``settle_s``, units a second; an encoder that flickers
+            by one step counts as still, however fast the loop.
         settle_s: how long the robot must be still, seconds.
         deadline_s: longest duration of the way home, seconds.
         signal_deadline_s: longest wait for the person or fixture, seconds.
@@ -55,7 +55,7 @@ class HomingSettings:
 
 
 class Homing(RobotWrapper):
-    """Give a robot a reset: asked -> ready -> homing -> reached -> settled -> first reading.
+    """Add a reset to a robot: asked -> ready -> homing -> reached -> settled -> first reading.
 
     Args:
         robot: moves by `step` only; its own reset must not move it. A robot without a `Guard` is given one, so that
@@ -65,7 +65,7 @@ class Homing(RobotWrapper):
         on_event: called with every transition as (state, detail), for logs, and at the end with ``("reset", <the
             record as JSON>)``.
         verdicts: whether each reset also asks for a verdict on the last episode, unless `judge` already got one.
-        now: the clock of the way home, seconds; that of a robot in virtual time.
+        now: the clock of the way home, seconds; for a robot in virtual time, the robot's.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class Homing(RobotWrapper):
 
         Raises:
             IllegalAction: start or seed break the spec; nobody was asked and nothing moved.
-            RobotStopped: a stop is latched and the options don't clear it, so nobody was asked; or it came during the
-                reset, which ends the request for the scene too.
+            RobotStopped: a stop is latched and the options don't clear it, so nobody was asked; or a stop came during
+                the reset, which also ends the request for the scene.
             ResetFailed: nobody confirmed, the start was not reached, or `cancel_reset` was called.
         """
         start = self._start(options)
@@ -157,10 +157,10 @@ class Homing(RobotWrapper):
     def cancel_reset(self, why: str) -> None:
         """Give up a reset under way: a later confirmation moves nothing, and an arm on its way home holds.
 
-        From any thread; without a reset under way do nothing.
+        May be called from any thread. Does nothing without a reset under way.
 
         Args:
-            why: for the reset's error.
+            why: the reason, which the reset's error repeats.
         """
         self._cancelled = why
 
@@ -169,11 +169,11 @@ class Homing(RobotWrapper):
             raise ResetFailed(f"the reset was given up: {self._cancelled}")
 
     def judge(self, message: str, deadline_s: float) -> Answer:
-        """Ask for a verdict on the episode that has just ended. From any thread; nothing moves.
+        """Ask for a verdict on the episode that has just ended; nothing moves. May be called from any thread.
 
         Args:
             message: the question, for a person; empty for the usual one.
-            deadline_s: how long the answer may take.
+            deadline_s: longest wait for the answer, seconds.
 
         Raises:
             DeadlineExceeded: no answer came in time.
@@ -192,7 +192,7 @@ class Homing(RobotWrapper):
         return answer
 
     def cancel_judge(self) -> None:
-        """Give up the question of `judge` that is open, where the signal can; `judge` then raises. From any thread."""
+        """Cancel the open question of `judge`, if the signal can; `judge` then raises. From any thread."""
         if self._judges and isinstance(self._signal, Cancellable):
             self._signal.cancel()
 
@@ -259,10 +259,10 @@ class Homing(RobotWrapper):
 
 
 def towards(value: np.ndarray, goal: np.ndarray, stride: float) -> np.ndarray:
-    """Return ``goal``, or the value nearest to it within one stride; a goal that is no float, such as a gear, at once.
+    """Return the value nearest to ``goal`` within one stride; a goal that is not a float, such as a gear, is returned.
 
     Args:
-        value: a command now, any shape.
+        value: the present command, any shape.
         goal: of the same shape; the result has its dtype.
         stride: at least 0, in the command's unit.
     """

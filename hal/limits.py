@@ -14,7 +14,7 @@ from hal.field import Bound
 __all__ = ["FOLLOWING_ERROR_FACTOR", "Limits"]
 
 FOLLOWING_ERROR_FACTOR = 1.1
-"""Default bound of the following error, as a multiple of ``max_lead``: a tenth beyond what the guard itself allows."""
+"""Default bound of the following error as a multiple of ``max_lead``: 10 % beyond the lead that the guard allows."""
 
 _KINDS = ("max_velocity", "max_lead", "max_following_error", "max_acceleration", "max_jerk", "max_effort")
 """The limits that are one number, or one for each element, by the name of a command or a sensor."""
@@ -29,9 +29,9 @@ class Limits:
 
     Attributes:
         max_velocity: command name -> fastest change, units a second (one number, or one for each element).
-        max_acceleration: command name -> fastest change of the speed, units a second squared. With it the guard leads
-            the command to its goal along a trajectory that it can always brake on (`hal.guarding.motion_profile`):
-            without overshoot, and within the range of the command. The command needs a ``max_velocity``.
+        max_acceleration: command name -> fastest change of the speed, units a second squared. With it the guard moves
+            the command to its goal along a trajectory on which it can always brake (`hal.guarding.motion_profile`),
+            without overshoot and within the range of the command. The command needs a ``max_velocity``.
         max_jerk: command name -> fastest change of the acceleration, units a second cubed. The command needs a
             ``max_acceleration``.
         max_lead: command name -> largest distance between command and measured value, in the command's unit. LeRobot
@@ -47,8 +47,8 @@ class Limits:
         effort_s: how long a measured effort may be beyond ``max_effort``, seconds, at least 0.
 
     Raises:
-        SpecError: a limit is not a positive number, lacks the limit that it needs, or ``following_error_ticks`` is no
-            whole number of at least 0.
+        SpecError: a limit is not a positive number or lacks another limit that it needs; or ``following_error_ticks``
+            is not a whole number of at least 0.
     """
 
     max_velocity: Mapping[str, Bound] = field(default_factory=dict)
@@ -106,8 +106,8 @@ class Limits:
     ) -> np.ndarray:
         """Return the command nearest to ``target`` that keeps the limits.
 
-        No measurement moves a goal: the lead limits how far a new target may run ahead of the arm, down to staying
-        at ``previous``. The speed is applied last.
+        The lead limits how far a new target may run ahead of the arm; if the arm is too far behind, the command stays
+        at ``previous``, so that no measurement moves a goal. The limit on speed is applied last.
 
         Args:
             name: the name of the command.
@@ -117,7 +117,7 @@ class Limits:
             period_s: time between ``previous`` and now, seconds.
 
         Returns:
-            An array of the shape and dtype of ``target``; ``target`` itself where no limit changes it.
+            An array of the shape and dtype of ``target``; ``target`` itself if no limit changes it.
         """
         previous = previous.astype(target.dtype, copy=False)
         step, reach = self._as_arrays(name, target.dtype, period_s)
@@ -127,21 +127,21 @@ class Limits:
         return target
 
     def keep_lead(self, name: str, target: np.ndarray, previous: np.ndarray, measured: np.ndarray | None) -> np.ndarray:
-        """Return the command nearest to ``target`` that keeps the lead, whatever its speed; as `apply` otherwise."""
+        """Return the command nearest to ``target`` that keeps the lead, as `apply` does, without the limit on speed."""
         previous = previous.astype(target.dtype, copy=False)
         lead = self.max_lead.get(name)
         return _within_reach(target, previous, measured, None if lead is None else np.asarray(lead, target.dtype))
 
     def merged(self, *, effort_s: float | None = None, **tables: Mapping[str, Bound]) -> Limits:
-        """Return these limits with others in their place.
+        """Return a copy of these limits with some of them replaced.
 
         Args:
-            effort_s: None keeps this one.
-            tables: kind of limit, such as ``max_lead`` -> name -> limit; a name that is not listed keeps its own.
+            effort_s: the new ``effort_s``, seconds; None keeps the present one.
+            tables: kind of limit, such as ``max_lead`` -> name -> limit; names that are not listed keep their limits.
 
         Raises:
             SpecError: the result lacks a limit that another needs.
-            TypeError: there is no such kind of limit.
+            TypeError: a kind of limit is unknown.
         """
         unknown = tables.keys() - set(_KINDS)
         if unknown:
@@ -159,7 +159,7 @@ class Limits:
         return cached[1]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data: kind of limit -> command name -> limit; all but speed and lead only where they are set."""
+        """Return plain data: kind of limit -> command name -> limit; only speed, lead and limits that are set."""
         plain: dict[str, Any] = {"max_velocity": _listed(self.max_velocity), "max_lead": _listed(self.max_lead)}
         for key in _KINDS[2:]:
             if getattr(self, key):

@@ -47,16 +47,16 @@ class Image(NamedTuple):
 class RobotState(NamedTuple):
     """The measurements of a robot at the end of one control period.
 
-    A named tuple costs a third of a frozen dataclass to make, which counts where a whole simulated step takes 25
+    Making a named tuple costs a third of making a frozen dataclass, which matters when a simulated step takes 25
     microseconds.
 
     Attributes:
-        sensors: measured values, by the names in ``spec.sensors``; arrays the caller may keep.
+        sensors: measured values, by the names in ``spec.sensors``; arrays that the caller may keep.
         applied: values that the actuators received after all limits, by the names in ``spec.commands``.
-        stamp_ns: robot's monotonic clock at capture, nanoseconds.
-        age_ns: per sensor, how old its sample was at ``stamp_ns``; a sensor that isn't listed is fresh.
-        images: by camera name.
-        faults: what is wrong with the robot now.
+        stamp_ns: the robot's monotonic clock at capture, nanoseconds.
+        age_ns: sensor name -> age of its sample at ``stamp_ns``, nanoseconds; a sensor that isn't listed is fresh.
+        images: camera name -> its newest image.
+        faults: the robot's present faults.
         used: stream name -> number of the sample that its values were taken from (`StreamSpec`).
     """
 
@@ -73,10 +73,10 @@ class BatchState(NamedTuple):
     """The measurements of n simulated robots at the end of one control period: a `RobotState` with a leading axis.
 
     Attributes:
-        sensors: sensor name -> measured values, (n, ...); arrays the caller may keep.
+        sensors: sensor name -> measured values, (n, ...); arrays that the caller may keep.
         applied: command name -> values that the actuators received, (n, ...).
         stamp_ns: simulated time, nanoseconds, int64 of shape (n,).
-        age_ns: sensor name -> age of its sample at ``stamp_ns``, (n,); a sensor that isn't listed is fresh.
+        age_ns: sensor name -> age of its sample at ``stamp_ns``, nanoseconds, (n,); sensors not listed are fresh.
         images: camera name -> RGB, uint8, (n, height, width, 3).
     """
 
@@ -99,16 +99,16 @@ class CameraSpec:
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """A sensor that is sampled at a rate of its own, whatever the control period is.
+    """A sensor that is sampled at its own rate, whatever the control period.
 
     Attributes:
         name: lower case with underscores.
-        spec: of a sample's values.
-        rate_hz: samples a second, as the sensor promises; the stamps show the rate that was reached.
+        spec: the description of a sample's values.
+        rate_hz: nominal samples a second; the stamps show the real rate.
         used: whether robot states are made from its samples, so that each names its sample in ``RobotState.used``.
 
     Raises:
-        SpecError: the name or the rate can't be used.
+        SpecError: the name is not allowed, or the rate is not above 0.
     """
 
     name: str
@@ -129,11 +129,12 @@ class SampleSink(Protocol):
     """The receiver of one stream's samples. A recorder provides it; it never waits and never raises."""
 
     def write(self, values: Mapping[str, ArrayLike], stamp_ns: int) -> int:
-        """Take one sample; always called from the same thread.
+        """Receive one sample; always called from the same thread.
 
         Args:
             values: one value for each field of the stream's spec.
-            stamp_ns: capture time on the robot's monotonic clock, the clock of ``RobotState.stamp_ns``; never falling.
+            stamp_ns: capture time on the robot's monotonic clock, the clock of ``RobotState.stamp_ns``, nanoseconds;
+                never decreasing.
 
         Returns:
             The sample's number, for ``RobotState.used``; -1 if it is not recorded.
@@ -152,15 +153,15 @@ GAINS: Mapping[str, str] = {
     "d": "register",
     "volts": "V",
 }
-"""Gain -> unit. Stiffness and damping are those of the position law, torque (or force) for each unit of error and of
-speed; ``p``, ``i``, ``d`` are a servo's own registers, and ``volts`` its supply, which its torque depends on too."""
+"""Gain -> unit. Stiffness and damping are those of the position law: torque (or force) for each unit of error and of
+speed. ``p``, ``i`` and ``d`` are a servo's registers; ``volts`` is its supply, on which its torque depends."""
 
 DELAYS: Mapping[str, str] = {"command": "s", "reading": "s"}
 """Delay -> unit: from a command to the actuators, and from a measurement to the controller."""
 
 
 class Range(NamedTuple):
-    """A number that is known to lie between two ends; one number where the ends are equal."""
+    """The interval in which a number is known to lie; equal ends mean that the number itself is known."""
 
     low: float
     high: float
@@ -173,7 +174,7 @@ class Range(NamedTuple):
         """Return the range of a number, or of a pair of numbers.
 
         Raises:
-            ValueError: it is neither, or the numbers are not finite and rising.
+            ValueError: the value is neither, or the numbers are not finite and in ascending order.
         """
         ends = (plain, plain) if isinstance(plain, int | float) else tuple(plain)
         numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
@@ -187,12 +188,12 @@ class Actuation:
     """Describe how a robot's actuators answer its commands.
 
     Attributes:
-        gains: element of a command (``joint_target.shoulder_pan``, `elements_of`) -> gain (`GAINS`) -> its range. What
-            is not known is left out.
+        gains: element of a command (``joint_target.shoulder_pan``, `elements_of`) -> gain (`GAINS`) -> its range.
+            Unknown gains are left out.
         delays: delay (`DELAYS`) -> its range, seconds.
 
     Raises:
-        SpecError: an unknown gain or delay, or a range that is none.
+        SpecError: a gain or delay is unknown, or its range is invalid.
     """
 
     gains: Mapping[str, Mapping[str, Range]] = field(default_factory=dict)
@@ -219,7 +220,7 @@ class Actuation:
         """Make an actuation from the plain data of `to_dict`.
 
         Raises:
-            SpecError: the data is none.
+            SpecError: the data does not describe an actuation.
         """
         try:
             return Actuation(dict(plain["gains"]), dict(plain["delays"]))
@@ -241,7 +242,7 @@ def _ranges(where: str, table: Mapping[str, float | Sequence[float]], units: Map
 
 
 def elements_of(commands: Spec) -> tuple[str, ...]:
-    """Return the names of all elements of a robot's commands: ``<command>.<element>``, or the command's alone."""
+    """Return the names of all elements of a robot's commands: ``<command>.<element>``; ``<command>`` for a scalar."""
     names: list[str] = []
     for command in commands:
         if command.elements and len(command.shape) == 1:
@@ -261,19 +262,19 @@ class RobotSpec:
     """The description of a kind of robot, readable before anything is opened.
 
     Attributes:
-        name: the kind of robot (``so101``): at most 100 letters, digits, spaces and ``_ . + -``, so that it can be
-            taken neither for a path nor for code.
-        sensors: fields that it measures.
-        commands: fields that it can be commanded.
+        name: the kind of robot (``so101``): at most 100 letters, digits, spaces and ``_ . + -``, so that it can't be
+            mistaken for a path or for code.
+        sensors: the fields that the robot measures.
+        commands: the fields of its commands.
         rate_hz: control periods a second.
         limits: limits on motion, lead and effort that the guard applies.
         cameras: its cameras.
-        home: a command at which it may rest, and the default start of a reset.
+        home: a command at which the robot may rest, and the default start of a reset.
         measured_by: command name -> name of the sensor that measures the same quantity, for hold and limits.
-        max_age_s: sensor name -> oldest sample that counts as measured, seconds.
-        actuation: gains and delays of its actuators, of this robot rather than of its kind; None where none is known.
+        max_age_s: sensor name -> greatest age of a sample that counts as measured, seconds.
+        actuation: gains and delays of this individual robot's actuators; None if none is known.
         max_rate: sensor name -> fastest change that the robot's motors can make, such as their no-load speed, in the
-            sensor's unit a second (one number, or one for each element). A measurement that changes faster by far
+            sensor's unit a second (one number, or one for each element). A measurement that changes much faster
             (`hal.guarding.reading_check.RATE_FACTOR`) is wrong, and stops the robot.
 
     Raises:
@@ -350,7 +351,7 @@ class RobotSpec:
         return 1.0 / self.rate_hz
 
     def to_dict(self) -> JsonDict:
-        """Return plain data, for the wire, the log and a policy's file; what is not known is left out."""
+        """Return plain data for the wire, the log and a policy's file; unknown parts are left out."""
         plain: JsonDict = {
             "name": self.name,
             "sensors": self.sensors.to_dict(),
@@ -371,7 +372,7 @@ class RobotSpec:
         """Make a description from the plain data of `to_dict`.
 
         Raises:
-            SpecError: the data is no robot description.
+            SpecError: the data does not describe a robot.
         """
         try:
             return RobotSpec(
@@ -394,21 +395,21 @@ class RobotSpec:
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of what both ends of a wire must agree on: sensors, commands and rate."""
+        """SHA-256 (hex) of the parts on which both ends of a connection must agree: sensors, commands and rate."""
         plain = [self.name, self.sensors.digest, self.commands.digest, self.rate_hz]
         return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
 
     @property
     def manifest_digest(self) -> str:
-        """SHA-256 (hex) of what a policy must find again where it is deployed (`hal.guarding.manifest_check`).
+        """SHA-256 (hex) of the parts that must be the same where a policy is deployed (`hal.guarding.manifest_check`).
 
-        Beside what `digest` covers: limits, default pose (``home``), gains and delays.
+        It covers the parts of `digest`, and limits, default pose (``home``), gains and delays.
         """
         own = {key: value for key, value in self.to_dict().items() if key in ("limits", "home", "actuation")}
         return hashlib.sha256(json.dumps([self.digest, own], sort_keys=True).encode()).hexdigest()
 
     def difference(self, other: RobotSpec) -> list[str]:
-        """Return a line for each difference in what the digest covers."""
+        """Return a line for each difference in the parts that `digest` covers."""
         lines = [f"sensors.{line}" for line in self.sensors.difference(other.sensors)]
         lines += [f"commands.{line}" for line in self.commands.difference(other.commands)]
         for key in ("name", "rate_hz"):
@@ -419,8 +420,8 @@ class RobotSpec:
 
 
 CLOSE_S = 5.0
-"""Longest time that a robot's ``close`` may take, such as for letting an arm down, seconds. Every other deadline of a
-server's end is derived from this one; a robot that takes longer is taken for hung."""
+"""Longest time that a robot's ``close`` may take, such as to let an arm down, seconds. A robot that takes longer counts
+as hung. Every other deadline of a server's shutdown is derived from this one."""
 
 
 def _bounds(plain: JsonObject) -> dict[str, Bound]:
@@ -428,15 +429,15 @@ def _bounds(plain: JsonObject) -> dict[str, Bound]:
 
 
 def check_reset_options(commands: Spec, options: Mapping[str, Any]) -> None:
-    """Refuse options of a reset that break the description of `Robot.reset`; other options are the robot's own.
+    """Check the options of a reset that `Robot.reset` describes; other options are left to the robot.
 
     Args:
-        commands: of the robot.
-        options: of the reset.
+        commands: the robot's commands.
+        options: the options of the reset.
 
     Raises:
-        IllegalAction: ``start`` is no mapping, names an unknown command or breaks its field; or ``seed`` is no whole
-            number of at least 0, as ``stop_number`` must be.
+        IllegalAction: ``start`` is not a mapping, names an unknown command or breaks its field; or ``seed`` or
+            ``stop_number`` is not a whole number of at least 0.
     """
     start = options.get("start", {})
     names = ", ".join(commands.names)
@@ -474,7 +475,7 @@ class Robot(Protocol):
         Args:
             options: ``seed``; ``start``, a command to start from instead of ``spec.home``; ``clear_stop``, the reason
                 why a latched stop may be cleared; and, for a robot on a network, ``stop_number``, the number of the
-                newest stop that the person saw who clears it.
+                newest stop known to the person who clears it.
 
         Raises:
             RobotStopped: a stop is latched and the options don't clear it.
@@ -494,13 +495,13 @@ class Robot(Protocol):
         ...
 
     def stop(self, reason: str) -> None:
-        """Hold at once and refuse every command until a reset clears the stop. From any thread; idempotent."""
+        """Hold at once and refuse every command until a reset clears the stop. Idempotent, from any thread."""
         ...
 
     def close(self) -> None:
         """Release the robot, within `CLOSE_S`. Calling it twice is allowed.
 
-        A driver that can keep the motors holding without this process offers ``hold_on_close`` as well
+        A driver that can keep the motors holding without this process also offers ``hold_on_close``
         (`hal.wrapper.RobotWrapper.hold_on_close`).
         """
         ...

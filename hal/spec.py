@@ -1,4 +1,4 @@
-"""An ordered set of fields, which describes everything that crosses a border."""
+"""Describe a structure that crosses an interface as an ordered set of fields."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _Vector = tuple[str, tuple[int, ...], np.dtype, float, float, list[tuple[float, 
 class Spec:
     """Describe a structure of named fields: validate, pack, sample and compare its values.
 
-    The packed row orders the fields by falling element size (a text's is that of a character, 4 bytes), so every field
-    lies at a multiple of its element size without padding. CDR (ROS 2's encoding) lays a message of fixed-size arrays
-    out in the same way, so one buffer serves memory, wire and log.
+    The packed row orders the fields by descending element size (4 bytes for the characters of a text), so every field
+    lies at a multiple of its element size without padding. CDR (ROS 2's encoding) has the same layout for a message of
+    fixed-size arrays, so one buffer serves memory, wire and log.
 
     A field of variable length has a fixed capacity, and a counter beside it (`Field.counted_by`): rows, batches, logs
     and tables all hold the same padded array and the same count.
@@ -37,7 +37,7 @@ class Spec:
         fields: the fields, in the order in which people read them.
 
     Raises:
-        SpecError: two fields have the same name, or a counter is missing or has another range than its entries.
+        SpecError: two fields have the same name, or a counter is missing or its range does not match its entries.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Spec:
             A new dictionary in the order of the spec, with arrays of exactly the described shapes and dtypes.
 
         Raises:
-            IllegalAction: with the first violation: unknown names come first, then missing ones, then the fields in
+            IllegalAction: with the first violation; unknown names come first, then missing ones, then the fields in
                 order.
         """
         # Most commands of a robot are legal vectors of the right dtype. This loop accepts them in a third of the
@@ -183,14 +183,15 @@ class Spec:
         return values
 
     def padded(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return values whose counted fields hold as many entries as there are, with zeros behind and their counts.
+        """Return values with each counted field padded with zeros to its capacity, and with its counter filled in.
 
         Args:
-            values: by name; a counted field may be a list of up to ``shape[0]`` entries, and its counter is left out.
-                Everything else is passed on, to be checked by `validate`.
+            values: by name; a counted field may be a list of up to ``shape[0]`` entries, without its counter. Other
+                values are returned as they are, for `validate` to check.
 
         Raises:
-            IllegalAction: there are too many entries, they do not fit, or two fields with one counter differ in number.
+            IllegalAction: there are too many entries, one does not fit its field, or two fields that share a counter
+                have different numbers of entries.
         """
         full, counts = dict(values), dict[str, int]()
         for field in self._counted:
@@ -211,7 +212,7 @@ class Spec:
         return {**full, **{name: np.array(count, self[name].numpy_dtype) for name, count in counts.items()}}
 
     def entries(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return values without leading axes whose counted fields hold only the entries that count."""
+        """Return the values of one row with each counted field cut to the entries that count."""
         cut = {field.name: values[field.name][: int(values[field.counted_by])] for field in self._counted}
         return {**values, **cut}
 
@@ -228,7 +229,7 @@ class Spec:
         return np.zeros(leading, self.row_dtype)
 
     def pack_into(self, row: np.ndarray | np.void, values: Mapping[str, ArrayLike]) -> None:
-        """Write validated values with the leading axes of ``row`` into the row; its other fields stay as they are."""
+        """Write validated values, with the leading axes of ``row``, into the row; its other fields stay unchanged."""
         for name, value in values.items():
             row[name] = value
 
@@ -243,7 +244,7 @@ class Spec:
         return {name: rows[name] for name in self._by_name}
 
     def unpack(self, buffer: bytes | bytearray | memoryview) -> dict[str, np.ndarray]:
-        """Return the fields of the bytes of one row, as read-only arrays over the same memory.
+        """Return the fields of one row of bytes, as read-only arrays over the same memory.
 
         Raises:
             SpecError: the buffer is not exactly one row long.
@@ -277,7 +278,7 @@ class Spec:
         return lines
 
     def conflicting_conventions(self, other: Spec) -> list[str]:
-        """Return a line for each field that both specs have under different conventions."""
+        """Return a line for each field that the two specs describe under different conventions."""
         shared = ((field, other[field.name]) for field in self.fields if field.name in other)
         return [_convention_difference(mine, theirs) for mine, theirs in shared if mine.convention != theirs.convention]
 
@@ -290,7 +291,7 @@ class Spec:
         """Make a spec from the plain data of `to_dict`.
 
         Raises:
-            SpecError: the data is no spec.
+            SpecError: the data does not describe a spec.
         """
         try:
             return Spec(str(plain["name"]), tuple(Field.from_dict(field) for field in plain["fields"]))
@@ -304,10 +305,10 @@ class Spec:
         return self.renamed({field.name: f"{prefix}_{field.name}" for field in self.fields})
 
     def renamed(self, names: Mapping[str, str]) -> Spec:
-        """Return a spec with the fields that a mapping names, under new names.
+        """Return a spec of the fields that a mapping lists, under new names.
 
         Args:
-            names: name here -> new name; counters must be among them if what they count is.
+            names: present name -> new name; it must list the counter of every counted field that it lists.
 
         Raises:
             SpecError: a field is unknown, or a counter is left out.

@@ -1,4 +1,4 @@
-"""Wrap robots: the base class of wrappers, and the members that a robot may offer beyond `Robot`."""
+"""The base class of robot wrappers, and the optional members of a robot beyond `Robot`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RobotWrapper:
 
     Raises:
         TypeError: the robot lacks a member of `hal.Robot`, has one member of a pair without the other, or has a public
-            member whose name looks like a misspelling of an optional one; the message names class and member.
+            member with a name like a misspelled optional one; the message names class and member.
     """
 
     def __init_subclass__(cls, **options: object) -> None:
@@ -56,7 +56,7 @@ class RobotWrapper:
 
     @property
     def unwrapped(self) -> Robot:
-        """The innermost robot, which is no wrapper."""
+        """The innermost robot, which is not a wrapper."""
         robot = self._robot
         while isinstance(robot, RobotWrapper):
             robot = robot._robot
@@ -96,28 +96,28 @@ class RobotWrapper:
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
-        """The sensors that the robot samples at rates of their own; readable before anything is opened, never changing.
+        """The sensors that the robot samples at their own rates. They never change, and are readable before opening.
 
-        The robot's thread reads such a sensor, hands each sample to its sink with the time of its capture, and keeps
-        the number that it gets back. `step` fills a sensor from the latest sample and names it in ``RobotState.used``.
+        The robot's thread reads such a sensor, hands each sample with its capture time to the sink, and keeps the
+        number that the sink returns. `step` fills a sensor from the latest sample and names it in ``RobotState.used``.
         """
         streams: tuple[StreamSpec, ...] = self._offered("streams", ())
         return streams
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """Hand the samples of these streams over from now on, until `close`. Called once, before the first reset.
+        """Send the samples of these streams to sinks until `close`. Called once, before the first reset.
 
         Args:
-            sinks: by the streams' names; samples of a stream without a sink are not handed over.
+            sinks: stream name -> its sink; a stream without a sink sends its samples nowhere.
         """
         stream_to = self._offered("stream_to")
         if stream_to is not None:
             stream_to(sinks)
 
     def about(self) -> JsonObject:
-        """Report, as plain data for the log and for people, what the robot knows beyond its measurements.
+        """Return a report on the robot beyond its measurements, as plain data for the log and for people.
 
-        Takes no longer than a step and raises nothing. Default: an empty mapping.
+        It takes no longer than a step and raises nothing. Default: an empty mapping.
         """
         about = self._offered("about")
         report: JsonObject = {} if about is None else about()
@@ -126,12 +126,12 @@ class RobotWrapper:
     def arm_watchdog(self, timeout_s: float) -> bool:
         """Let the motors hold or go limp by themselves if nothing is written to them for ``timeout_s``.
 
-        This is a watchdog in the device, which acts even if the controller's own software is gone: a Dynamixel's Bus
+        This is a watchdog in the device, which acts even if the controller's software has died: a Dynamixel's Bus
         Watchdog (address 98 of the X series' control table), a CAN drive's heartbeat. Called on the thread that steps,
         between two steps; the next step comes within a fraction of the time.
 
         Args:
-            timeout_s: seconds; a device that offers only certain times takes the next longer one.
+            timeout_s: longest silence, seconds; a device with fixed choices takes the next longer one.
 
         Returns:
             Whether the device has a watchdog and it is armed. Default: False.
@@ -140,7 +140,7 @@ class RobotWrapper:
         return arm_watchdog is not None and bool(arm_watchdog(timeout_s))
 
     def disarm_watchdog(self) -> None:
-        """Disarm the device's watchdog, since no writes will come for a while; also clear one that has acted.
+        """Disarm the device's watchdog before a pause in the writes, and clear it if it has acted.
 
         Called on the thread that steps.
         """
@@ -151,11 +151,11 @@ class RobotWrapper:
     def damp(self) -> bool:
         """Let the motors give way under damping, instead of holding, until the next reset.
 
-        For robots that a held pose endangers, such as one on legs. Called on the thread that steps, between two steps,
-        where a server's ``on_silence`` is ``damp``; no step follows before a reset.
+        For robots that holding a pose endangers, such as one on legs. Called on the thread that steps, between two
+        steps, if a server's ``on_silence`` is ``damp``; no step follows before a reset.
 
         Returns:
-            Whether the robot does. Default: False.
+            Whether the motors give way. Default: False.
         """
         damp = self._offered("damp")
         return damp is not None and bool(damp())
@@ -163,9 +163,10 @@ class RobotWrapper:
     def hold_on_close(self) -> None:
         """Let the next `close` leave the motors as they are, holding or damped, instead of letting the robot down.
 
-        A guard calls this before it closes a robot that is stopped: whoever stopped it may have a hand in the way. It
-        calls it from another thread where the stop comes while `close` lets the robot down, which then holds where it
-        is. A person must then cut the motors' power. Default: do nothing, for a robot whose ``close`` moves nothing.
+        A guard calls this before it closes a stopped robot, since the person who stopped it may have a hand in the
+        way. If the stop comes while `close` lets the robot down, the guard calls this from another thread, and the
+        robot holds where it is. A person must then cut the motors' power. Default: do nothing, which suits a robot
+        that does not move in ``close``.
         """
         hold_on_close = self._offered("hold_on_close")
         if hold_on_close is not None:
@@ -174,13 +175,13 @@ class RobotWrapper:
     def read(self) -> RobotState | None:
         """Read the robot without commanding it: nothing moves, and a stop stays.
 
-        A server reads so ten times a second while no step does: before the first reset, after a stop, between episodes,
-        and while a reset waits for its confirmation. Called on the thread that steps, between two steps. Before the
-        first reset it opens what must be open for that, and enables no motor; what it raises then stops nothing.
+        A server calls this ten times a second while it takes no steps: before the first reset, after a stop, between
+        episodes, and while a reset waits for its confirmation. Called on the thread that steps, between two steps.
+        Before the first reset it opens the devices that it needs and enables no motor; an error then stops nothing.
 
         Returns:
-            A reading as of a step; None where it can't be read now. Default: None, since the robot can be read by steps
-            alone.
+            A reading like that of a step; None if the robot can't be read now. Default: None, for a robot that can be
+            read only by steps.
         """
         read = self._offered("read")
         robot_state: RobotState | None = None if read is None else read()
@@ -188,14 +189,14 @@ class RobotWrapper:
 
     @property
     def simulated(self) -> bool:
-        """Whether nothing real moves: then time may stand still, and no watchdog is needed. Default: False."""
+        """Whether the robot is simulated, so that time may stand still and no watchdog is needed. Default: False."""
         return bool(self._offered("simulated", False))
 
     @property
     def guarded(self) -> bool:
         """Whether a guard next to the motors limits the commands, such as a remote robot's server. Default: False.
 
-        A guard further out then leaves the passing of time and the following error to it.
+        An outer guard then leaves the judgement of time and following error to the inner one.
         """
         return bool(self._offered("guarded", False))
 
@@ -206,21 +207,21 @@ class RobotWrapper:
         return record if isinstance(record, ResetRecord) else None
 
     def cancel_reset(self, why: str) -> None:
-        """Give up a reset under way, as `hal.Homing.cancel_reset`; from any thread. Default: do nothing."""
+        """Cancel a reset under way, as `hal.Homing.cancel_reset` does; from any thread. Default: do nothing."""
         cancel_reset = self._offered("cancel_reset")
         if cancel_reset is not None:
             cancel_reset(why)
 
     def end_episode(self, reason: str) -> None:
-        """Report that the episode ended in good order: no command will come before the next reset. Default: do nothing.
+        """Report that the episode ended normally: no command will come before the next reset. Default: do nothing.
 
-        The robot holds what was applied last, and nothing has to be cleared.
+        The robot holds the command applied last, and no stop has to be cleared.
 
         Args:
             reason: one sentence, for logs.
 
         Raises:
-            RobotError: the robot can't be told, such as over a lost connection.
+            RobotError: the report did not reach the robot, such as over a lost connection.
         """
         end_episode = self._offered("end_episode")
         if end_episode is not None:
@@ -233,21 +234,21 @@ class RobotWrapper:
         return answer
 
     def cancel_judge(self) -> None:
-        """Give up the question of `judge` that is open, which then raises; from any thread. Default: do nothing."""
+        """Cancel the open question of `judge`, which then raises; from any thread. Default: do nothing."""
         cancel_judge = self._offered("cancel_judge")
         if cancel_judge is not None:
             cancel_judge()
 
 
 def robot_that_steps(robot: Robot) -> Robot:
-    """Return the outermost robot whose `step` does more than call the next one, so that a loop skips the others."""
+    """Return the outermost robot that overrides `step`, so that a loop skips wrappers that only pass it on."""
     while isinstance(robot, RobotWrapper) and type(robot).step is RobotWrapper.step:
         robot = robot._robot
     return robot
 
 
 def inner_robots(robot: Robot) -> Iterator[Robot]:
-    """Yield the robots inside a wrapper, from the outermost inwards; nothing for a robot that is no wrapper."""
+    """Yield the robots inside a wrapper, from the outermost inwards; nothing for a robot that is not a wrapper."""
     while isinstance(robot, RobotWrapper):
         robot = robot._robot
         yield robot
@@ -295,15 +296,15 @@ def _name(kind: type) -> str:
 
 @runtime_checkable
 class Streaming(Protocol):
-    """A robot or a world with sensors that are sampled at rates of their own; see `RobotWrapper.streams`."""
+    """A robot or a world with sensors that are sampled at their own rates; see `RobotWrapper.streams`."""
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
-        """The streams that it offers."""
+        """The streams on offer."""
         ...
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """Hand the samples of these streams over from now on, until `close`."""
+        """Send the samples of these streams to sinks until `close`."""
         ...
 
 
@@ -313,6 +314,6 @@ def streams_of(source: object) -> tuple[StreamSpec, ...]:
 
 
 def pass_on(source: object, sinks: Mapping[str, SampleSink]) -> None:
-    """Pass the sinks on to a robot or a world, if it offers streams."""
+    """Pass the sinks to a robot or a world, if it offers streams."""
     if isinstance(source, Streaming):
         source.stream_to(sinks)

@@ -1,8 +1,8 @@
 """Fit the repository's pages into the documentation site.
 
 Pages link to one another as files of the repository, so that they can be read there. The site holds the pages of
-`docs/`, a few more, and a page of each task's fields; a link to any other file keeps its text and loses its target. A
-fence's word `no-run` is for the tests of the pages, and MkDocs would not take such a block as code.
+`docs/`, a few more, and a page for each task's fields; a link to any other file becomes plain text. The word `no-run`
+after a fence is for the tests of the pages; MkDocs would not recognise such a block as code.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ ADDED = {
     "benchmarks/README.md": "benchmarks.md",
     "README.md": "README.md",
 }
-"""Page outside `docs/` -> page of the site that shows it, or that says the same."""
+"""Page outside `docs/` -> page of the site with the same content."""
 
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that lie outside `docs/`, and a page of each task's fields, like `rlenv-robot dev protocol`."""
+    """Add the pages outside `docs/`, and a page for each task's fields, like that of `rlenv-robot protocol`."""
     for name in rlenv_robot.environment_names():
         with rlenv_robot.make(name) as env:
             files.append(File.generated(config, f"protocol/{name}.md", content=protocol_document(env, name)))
@@ -49,12 +49,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def rewrite(markdown: str, source: str, page: str) -> str:
-    """Return a page's text with each link as the site needs it.
+    """Return a page's text with its links rewritten for the site.
 
     Args:
-        markdown: the text.
-        source: the page's file, from the repository's root.
-        page: the page's place in the site.
+        markdown: the page's text.
+        source: the page's file, relative to the repository's root.
+        page: the page's path in the site.
     """
 
     def target_of(link: str) -> str | None:

@@ -1,8 +1,8 @@
-"""ACT from 50 recorded demonstrations: `python launch/train_act.py --task so101-push --out act.onnx`.
+"""Train ACT on 50 recorded demonstrations: `python launch/train_act.py --task so101-push --out act.onnx`.
 
-A script demonstrates under disturbances, so that the record includes recoveries (DART). ACT (Zhao et al. 2023) predicts
-8 actions from each observation; each step executes the mean of all predictions for it. `--runs FOLDER` takes another
-record, such as a person's. Extras: train/onnx.
+A script demonstrates under disturbances, so that the recording includes recoveries (DART). ACT (Zhao et al. 2023)
+predicts 8 actions from each observation; each step executes the mean of all predictions for it. `--runs FOLDER` takes
+another recording, such as a person's. Extras: train/onnx.
 """
 
 import argparse
@@ -15,8 +15,8 @@ from rlenv_learn.imitation.act import ACT
 from rlenv_learn.imitation.chunk_network import ChunkFields, ChunkNetworkPolicy
 from rlenv_learn.imitation.demonstrations import record_demonstrations
 from rlenv_learn.imitation.learning import learn_chunks, load_windows
+from rlenv_learn.policies.chunks import ChunkExecution
 from rlenv_robot import LearningCurve, open_source
-from rlenv_robot.policies.chunks import ChunkExecution
 from rlenv_robot.policies.deployment import robot_of_training
 from rlenv_robot.training.trials import conditions
 from rlenv_tabletop.scripted import SCRIPTS
@@ -26,7 +26,7 @@ TRIALS = 4  # while it learns
 
 
 def train(source, name="so101-push", updates=3600, seed=0, execution=EXECUTION, network=ACT, quiet=False):
-    """A policy from recorded demonstrations, and how it came about; only trials touch the simulation."""
+    """Train on recorded demonstrations; return policy and learning curve. Only trials use the simulation."""
     torch.manual_seed(seed), torch.set_num_threads(1)
     curve, fields = LearningCurve(name, quiet=quiet), ChunkFields(rlenv_robot.task(name), execution)
     windows = load_windows(source, fields, {"success": True})
@@ -40,7 +40,7 @@ def train(source, name="so101-push", updates=3600, seed=0, execution=EXECUTION, 
 
 
 def main(description, trainer, out, **settings):
-    """Record demonstrations unless there are some, and train as the command line says."""
+    """Record demonstrations if `--runs` gives none, and train according to the command line."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--task", default="so101-push", choices=sorted(SCRIPTS))
     parser.add_argument("--runs", help="recorded demonstrations; left out, the task's script demonstrates")

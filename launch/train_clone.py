@@ -1,6 +1,6 @@
-"""A network that learns from a script while acting itself: `python launch/train_clone.py --task so101-push`.
+"""Train a network to imitate a script while it acts itself: `python launch/train_clone.py --task so101-push`.
 
-DAgger (Ross et al. 2011) without rounds; half of the robots are drawn, but for `--nominal`. Extras: train/onnx.
+DAgger (Ross et al. 2011) without rounds. Half of the robots are drawn, unless `--nominal` is given. Extras: train/onnx.
 """
 
 import argparse
@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from rlenv_learn.policies.flat import FlatPolicy, ScaledDifferences
 from rlenv_robot import LearningCurve, flat_for, make_vector
 from rlenv_robot.policies.deployment import robot_of_training
-from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
 from rlenv_robot.training.trials import conditions
 from rlenv_tabletop.scripted import SCRIPTS
 
@@ -20,13 +20,13 @@ TURN, UPDATES, BATCH, RATE, TRIALS = 10, 70, 256, 1e-3, 5  # steps of each robot
 
 
 class Drivers:
-    """Choose each robot's driver for a second on average: the script, the script pushed off its way, or the network."""
+    """Choose each robot's driver for a second on average: the script, the disturbed script, or the network."""
 
     def __init__(self, num, size, rng):
         self.network, self.offset, self.rng = np.zeros((num, 1), bool), np.zeros((num, size)), rng
 
     def choose(self, script, network, share):
-        """The action vectors, from the script's and the network's, and the network's share of the time."""
+        """Return the action vectors, given the script's, the network's, and the network's share of the time."""
         new = (self.rng.random(len(script)) < 1 / 30).nonzero()[0]
         self.network[new] = self.rng.random((len(new), 1)) < share
         size = self.rng.uniform(0, 0.35, (len(new), 1)) * (self.rng.random((len(new), 1)) < 0.5)
@@ -35,7 +35,7 @@ class Drivers:
 
 
 def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False, nominal=False, flat=None, observe=None):
-    """A policy after so many steps, and how it came about; it may see less (flat) or else (observe: of a table)."""
+    """Train for some steps; return policy and learning curve. ``flat`` and ``observe`` replace the observation."""
     torch.manual_seed(seed), torch.set_num_threads(1)
     robots = [{"steps": EPISODES.get(name, 100)}, *([] if nominal else [conditions(name, False, {})[0]])]
     batches = [make_vector(name, num_envs, seed=seed, **made) for made in robots]

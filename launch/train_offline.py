@@ -1,6 +1,6 @@
-"""From recorded data alone: `python launch/train_offline.py runs/ --method td3bc` (extras: train, onnx).
+"""Train on recorded data only: `python launch/train_offline.py runs/ --method td3bc` (extras: train, onnx).
 
-Another robot's or project's data set, such as LeRobot's, is rewarded anew: `--task so101-reach --goal hindsight`.
+For the data of another robot or project, such as LeRobot's, compute rewards with `--task so101-reach --goal hindsight`.
 
 Methods: `td3bc`, `bcq` and `cql` from all steps; `bc`, behaviour cloning, from the best fifth of the episodes.
 """
@@ -19,7 +19,7 @@ from rlenv_robot import FlatPolicy, LearningCurve, RobotError, flat_for, open_so
 
 
 def load(runs, name="so101-reach", goal=None, **reading):
-    """Steps as the task sees them: as they were recorded if they are of this task, otherwise computed anew."""
+    """Return a task's steps: as recorded if they belong to this task, otherwise recomputed from the data."""
     target, source = task(name), open_source(runs, **reading)
     layout = source.table.layout
     if goal is None and layout.observation.names == target.observation.names and layout.action == target.action:
@@ -28,7 +28,7 @@ def load(runs, name="so101-reach", goal=None, **reading):
 
 
 def train(source, name="so101-reach", method="td3bc", updates=20_000, seed=0, tries=10, quiet=False):
-    """A policy after so many updates from recorded data, and how it came about; only trials touch the simulation."""
+    """Train on recorded data; return policy and learning curve. Only trials use the simulation."""
     torch.manual_seed(seed), np.random.seed(seed), torch.set_num_threads(1)
     flat = flat_for(task(name))
     buffer = to_replay_buffer(source, flat=flat, best=0.2 if method == "bc" else 1.0, seed=seed)

@@ -1,8 +1,9 @@
-"""A policy that pushes the cube by two cameras of 128 x 128 pixels: `python launch/train_pixels.py --out pixels.onnx`.
+"""Train a policy that pushes the cube from two cameras' images: `python launch/train_pixels.py --out pixels.onnx`.
 
-Networks find the cube, the gripper and points of the base in images under drawn looks (lights, colours, textures, poses
-of the cameras), and so where the cube is. Another one acts as the script does on such estimates (`train_clone.py`). The
-file's observations are images and joints. It is tried under looks that it never saw. Extras: train/onnx.
+Networks find the cube, the gripper and points of the base in images of 128 x 128 pixels under drawn looks (lights,
+colours, textures, camera poses), and from these the cube's position. Another network imitates the script on such
+estimates (`train_clone.py`). The policy observes images and joints, and is tried under unseen looks. Extras:
+train/onnx.
 """
 
 import argparse
@@ -16,10 +17,10 @@ from rlenv_learn.imitation.views import Landmarks, collect_views
 from rlenv_robot import flat_for, load_policy, make_vector
 from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.tasks.cube import Push
-from rlenv_robot.tasks.images import with_images
 from rlenv_robot.training.rollout import evaluate
 from rlenv_robot.training.trials import conditions
 from rlenv_tabletop.scripted import ScriptedPush
+from rlenv_vision.image_task import with_images
 from rlenv_vision.so101_looks import so101_cube_textured, so101_looks
 from sim.rendering.projection import pinhole_camera
 
@@ -29,13 +30,13 @@ EVERY, NUM, TRIALS = 12, 64, 100  # control periods from one view to the next; e
 
 
 class TexturedPush(Push):
-    """The task on a table with textures."""
+    """The task `so101-push` on a table with textures."""
 
     robot_model = replace(find_robot_model("so101-cube"), simulated=so101_cube_textured)
 
 
 def environments(num, seed, rate_hz, steps=240, nominal=True, **options):
-    """Environments under drawn looks, of drawn robots too or not, whose cameras give so many images a second."""
+    """Return environments with drawn looks, with drawn robots unless ``nominal``, at ``rate_hz`` images a second."""
     robots, _ = conditions(Push.name, nominal, {})
     rates = {f"{name}_image": rate_hz for name in CAMERAS}
     timing = {**(drawn := robots.get("timing", {})), "sensor_rate": {**drawn.get("sensor_rate", {}), **rates}}
@@ -45,7 +46,7 @@ def environments(num, seed, rate_hz, steps=240, nominal=True, **options):
 
 
 def train_actor(std_m, steps=128_000, seed=0, nominal=True):
-    """The clone of the script that acts on estimates with such errors, and does not see how the cube is turned."""
+    """Clone the script for estimates with errors of ``std_m``, without the cube's orientation."""
     errors = estimation.EstimateErrors(NUM, std_m, np.random.default_rng(seed))
 
     def observe(table):

@@ -1,7 +1,7 @@
-"""PPO from RLlib on several workers, from one profile: `python launch/train_ray.py --out policy.onnx`.
+"""Train with RLlib's PPO on several workers from one profile: `python launch/train_ray.py --out policy.onnx`.
 
-Needs the extras ray and onnx. Each worker makes the profile's environments by itself. On a cluster that `ray start`
-made, give `--address auto`.
+Needs the extras ray and onnx. Each worker makes the profile's environments itself. On a cluster started by `ray start`,
+pass `--address auto`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def environment(settings):
 
 
 def train(profile, steps=60_000, seed=0, workers=2, num_envs=8, address=None, quiet=False):
-    """A policy after so many steps on so many workers, and how it came about."""
+    """Train for some steps on several workers, and return the policy and its learning curve."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends no usage statistics
     here = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, **here)
@@ -54,14 +54,14 @@ def train(profile, steps=60_000, seed=0, workers=2, num_envs=8, address=None, qu
 
 
 class Mean(torch.nn.Module):
-    """The mean of the actions that RLlib's network draws from."""
+    """The mean of the action distribution of RLlib's network."""
 
     def __init__(self, module, size):
         super().__init__()
         self.encoder, self.head, self.size = module.encoder.actor_encoder.net, module.pi, size
 
     def forward(self, obs):
-        """Action vectors for observation vectors."""
+        """Return action vectors for observation vectors."""
         return self.head(self.encoder(obs))[:, : self.size]
 
 

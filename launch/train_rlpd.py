@@ -1,7 +1,8 @@
 """Learn on an arm from demonstrations and corrections: an actor with the robot, and a learner beside it.
 
 `python launch/train_rlpd.py --demos demos --folder pick --robot tcp://10.0.0.7:5555 --keys keys` (extras: train, onnx).
-HG-DAgger (Kelly et al. 2019): RLPD's critics are trained too, but the actor never learns from them (docs/trainers.md).
+The method is HG-DAgger (Kelly et al. 2019): RLPD's critics are also trained, but the actor never learns from them
+(docs/trainers.md).
 """
 
 import argparse
@@ -20,8 +21,8 @@ from rlenv_learn.online.learner_process import LearnerProcess
 from rlenv_learn.online.rlpd import RlpdSettings
 from rlenv_learn.online.scripted_operator import ScriptedOperator
 from rlenv_learn.online.session import OnlineSession, can_intervene, simulated
+from rlenv_operate.teleop.keyboard import Keyboard
 from rlenv_robot import LearningCurve, flat_for
-from rlenv_robot.robot_env.keyboard import Keyboard
 from rlenv_robot.training.rollout import run_episode
 from rlenv_robot.training.trials import twin_vector
 from rlenv_tabletop.scripted import SCRIPTS
@@ -34,7 +35,7 @@ SETTINGS = RlpdSettings(hold=1, view="gripper", average=0.005, noise=0.15, ratio
 
 
 def train(name="so101-pick-place", steps=54_000, seed=0, quiet=False):
-    """A policy after so many simulated steps, by scripted demonstrations and corrections, and how it came about."""
+    """Train in simulation with scripted demonstrations and corrections; return policy and learning curve."""
     torch.set_num_threads(1)
     rule = {"rewards": "sparse", **RULES.get(name, {}), **QUICK.get(name, {})}
     task, test = rlenv_robot.task(name, **rule), twin_vector(name, EPISODES, ARM, **rule | TRIAL.get(name, {}))

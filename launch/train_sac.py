@@ -1,4 +1,4 @@
-"""SAC, which learns off-policy, from Tianshou: `python launch/train_sac.py --out policy.onnx` (extras: train, onnx)."""
+"""Train with Tianshou's SAC, off-policy: `python launch/train_sac.py --out policy.onnx` (extras: train, onnx)."""
 
 import argparse
 
@@ -22,7 +22,7 @@ EACH, UPDATES = 10, 40  # steps of each environment between updates, and how man
 
 
 def agent(flat, hidden=(128, 128)):
-    """SAC, and the network that is deployed: where its actions are likeliest."""
+    """Return SAC, and the network to deploy, which returns the mode of the actions."""
     size, optim = flat.action_size, AdamOptimizerFactory(lr=1e-3)
     body = Net(state_shape=(flat.size,), hidden_sizes=hidden)
     both = Net(state_shape=(flat.size,), action_shape=(size,), hidden_sizes=hidden, concat=True)
@@ -41,7 +41,7 @@ def agent(flat, hidden=(128, 128)):
 
 
 def train(name="so101-reach", steps=30_000, seed=0, num_envs=16, quiet=False):
-    """A policy after so many steps, and how it came about."""
+    """Train for some steps, and return the policy and its learning curve."""
     torch.manual_seed(seed), np.random.seed(seed), torch.set_num_threads(1)
     flat, curve, batch = flat_for(task(name)), LearningCurve(name, quiet=quiet), num_envs * EACH
     envs = to_tianshou(rlenv_robot.make_vector(name, num_envs, seed=seed, autoreset="disabled"), flat)

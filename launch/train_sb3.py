@@ -1,4 +1,4 @@
-"""PPO from Stable-Baselines3 on a native batch: `python launch/train_sb3.py --out policy.onnx` (extras: sb3, onnx)."""
+"""Train by Stable-Baselines3's PPO on a batch: `python launch/train_sb3.py --out policy.onnx` (extras: sb3, onnx)."""
 
 import argparse
 
@@ -13,7 +13,7 @@ from rlenv_robot.policies.deployment import robot_of_training
 
 
 class Watch(BaseCallback):
-    """Tries the policy after every second update."""
+    """Evaluate the policy after every second update."""
 
     def __init__(self, policy, curve):
         super().__init__()
@@ -29,7 +29,7 @@ class Watch(BaseCallback):
 
 
 def train(name="so101-reach", steps=60_000, seed=0, num_envs=16, quiet=False):
-    """A policy after so many steps, and how it came about."""
+    """Train for some steps, and return the policy and its learning curve."""
     torch.set_num_threads(1)
     flat, curve = flat_for(task(name)), LearningCurve(name, quiet=quiet)
     envs = to_stable_baselines3(rlenv_robot.make_vector(name, num_envs, seed=seed), flat)

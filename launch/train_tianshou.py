@@ -1,4 +1,4 @@
-"""PPO from Tianshou on a native batch: `python launch/train_tianshou.py --out policy.onnx` (extras: train, onnx)."""
+"""Train by Tianshou's PPO on a batch: `python launch/train_tianshou.py --out policy.onnx` (extras: train, onnx)."""
 
 import argparse
 
@@ -23,7 +23,7 @@ HORIZON = 60  # steps of each environment between updates
 
 
 def agent(flat, hidden=(64, 64)):
-    """PPO, and the network that is deployed: the mean of its actions."""
+    """Return PPO, and the network to deploy, which returns the mean of the actions."""
     nets = [Net(state_shape=(flat.size,), hidden_sizes=hidden, activation=torch.nn.Tanh) for _ in range(2)]
     actor = ContinuousActorProbabilistic(preprocess_net=nets[0], action_shape=(flat.action_size,), unbounded=True)
     torch.nn.init.constant_(actor.sigma_param, -0.7)  # exploration: half of what an action may do
@@ -43,7 +43,7 @@ def agent(flat, hidden=(64, 64)):
 
 
 def train(name="so101-reach", steps=60_000, seed=0, num_envs=16, envs=None, quiet=False, profile=None):
-    """A policy after so many steps, and how it came about."""
+    """Train for some steps, and return the policy and its learning curve."""
     torch.manual_seed(seed), np.random.seed(seed), torch.set_num_threads(1)
     flat, curve = flat_for(task(name)), LearningCurve(name, quiet=quiet)
     made = {"seed": seed, "autoreset": "disabled", "profile": profile}  # the profile's timing and randomisation

@@ -1,4 +1,4 @@
-"""This project's PPO in a loop of your own, on a native batch: `python launch/train_torch.py --out policy.onnx`.
+"""Train with this project's PPO in your own loop on a native batch: `python launch/train_torch.py --out policy.onnx`.
 
 `rlenv-robot train --method ppo` is the same learner with checkpoints and drawn robots. Extras: train/onnx.
 """
@@ -13,7 +13,7 @@ from rlenv_robot.policies.deployment import robot_of_training
 
 
 def train(name="so101-reach", steps=60_000, seed=0, num_envs=16, quiet=False):
-    """A policy after so many steps, and how it came about."""
+    """Train for some steps, and return the policy and its learning curve."""
     torch.set_num_threads(1)
     envs = make_vector(name, num_envs, seed=seed)
     flat, curve, settings = flat_for(envs.task), LearningCurve(name, quiet=quiet), ppo_settings(envs.task)

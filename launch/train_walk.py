@@ -1,6 +1,6 @@
-"""PPO whose critic also gets hidden state, for a walking quadruped: `python launch/train_walk.py` (extra: train).
+"""Train a quadruped to walk by PPO with a privileged critic: `python launch/train_walk.py` (extra: train).
 
-The same command goes on from the last checkpoint beside the policy's file.
+The same command continues from the last checkpoint beside the policy's file.
 """
 
 import argparse
@@ -21,7 +21,7 @@ SETTINGS = PpoSettings(
 
 
 def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=256, quiet=False, device="cpu", keep=None, **settings):
-    """A policy, and how it came about; each trial writes the checkpoint ``keep``. Settings are those of make_vector."""
+    """Train with settings of make_vector; return policy and learning curve. Trials write the checkpoint ``keep``."""
     torch.set_num_threads(1)
     where = {} if device == "cpu" else {"device": device, "arrays": "torch"}  # all on a GPU: device="warp"
     envs = make_vector(name, num_envs, seed=seed, **where, **settings)

@@ -1,4 +1,4 @@
-"""A robot on the network: a server that serves any robot, and a client that is one."""
+"""Put a robot on the network: a server for any robot, and a client that is itself a robot."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""The frame row, which records one frame in memory, in the log and in the table (see docs/architecture.md)."""
+"""Describe the frame row, which records one frame in memory, in the log and in the table (see docs/architecture.md)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ PREFIXES = ("observation", "action", "applied", "sensor")
 """Prefixes of the names of the frame row's grouped fields."""
 
 POLICY_PREFIX = "policy_action"
-"""Prefix of the names of the policy's actions, which a person may have replaced by others."""
+"""Prefix of the names of the policy's actions, which a person may have replaced."""
 
 EXTRA_PREFIX, BEHAVIOUR_PREFIX = "extra", "behaviour"
-"""Prefixes of the names of what a step's ``extra_info`` holds: the world's fields, and the behaviour distribution."""
+"""Prefixes of the names of a step's ``extra_info``: the world's fields, and the behaviour distribution's parameters."""
 
 MASK_PREFIX = "mask"
-"""Prefix of the names of the masks that say which actions are legal in a frame."""
+"""Prefix of the names of the masks of legal actions in a frame."""
 
 _HEAD = (
     Field("stamp_ns", (), "int64", unit="ns", meaning="robot's clock at capture"),
@@ -51,7 +51,7 @@ _TURN = Field("agent", (), "uint8", meaning="whose turn it is in this frame: its
 
 
 def used_field(stream: str) -> str:
-    """Return the name of the row's field with the sequence number of the sample that was used of a stream."""
+    """Return the name of the row's field with the sequence number of the sample that the frame used from a stream."""
     return f"used_{stream}"
 
 
@@ -65,18 +65,20 @@ class FrameLayout:
     """Describe the fields of a frame row.
 
     Attributes:
-        observation, action: the observation and the action of the world.
-        agents: names of the agents that have rewards of their own; empty for a single reward.
-        applied, sensors: the commands and the sensors of the robot; empty for worlds without a robot.
-        streams: names of the native-rate streams whose used sample each frame names.
+        observation: the world's observation.
+        action: the world's action.
+        agents: names of the agents with separate rewards; empty for a single reward.
+        applied: the robot's commands; empty for worlds without a robot.
+        sensors: the robot's sensors; empty for worlds without a robot.
+        streams: names of the native-rate streams for which each frame names the sample that it used.
         policy: the actions that a policy chose, recorded as ``policy_action_<name>`` beside the executed ones; empty
-            where no person can take over.
+            if no person can take over.
         turns: whether the agents act one at a time. Then the field ``agent`` names the agent that sees the frame and
             acts in it, and the action in the next frame is that agent's.
         extra: the fields that the world takes in a step's ``extra_info``, recorded as ``extra_<name>``.
         behaviour: the parameters of the distribution that the action was drawn from, recorded as ``behaviour_<name>``;
             NaN where unknown.
-        masks: for each whole-number field of the action that has rules, which of its values are legal in the frame,
+        masks: for each whole-number field of the action that has rules, the mask of its legal values in the frame,
             recorded as ``mask_<name>``.
     """
 
@@ -113,7 +115,7 @@ class FrameLayout:
 
     @cached_property
     def without_step(self) -> dict[str, float]:
-        """The fields that describe the step that led to a frame, and their values in a frame that no step led to."""
+        """The fields of the step before a frame -> their values in a frame without a step before it."""
         groups = ((PREFIXES[1], self.action), (POLICY_PREFIX, self.policy), (EXTRA_PREFIX, self.extra))
         names = [f"{prefix}_{name}" for prefix, spec in groups for name in spec.names]
         names += [*map(reward_field, self.agents or ("",)), "acted", "intervention"]

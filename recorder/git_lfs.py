@@ -11,7 +11,7 @@ _BEGINS = b"version https://git-lfs.github.com/spec/"
 
 
 def git_lfs_advice(head: bytes) -> str:
-    """Return what to do if a file that begins with these bytes is a pointer; empty if it is none.
+    """Return a remedy if a file that begins with these bytes is a pointer; empty if it is not.
 
     Args:
         head: the file's first bytes, at least 8 of them.

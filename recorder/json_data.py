@@ -55,7 +55,7 @@ def from_json(text: str, what: str) -> Any:
     """Convert JSON to plain data.
 
     Raises:
-        LogError: the text is no JSON.
+        LogError: the text is not JSON.
     """
     try:
         return json.loads(text)
@@ -64,7 +64,7 @@ def from_json(text: str, what: str) -> Any:
 
 
 def append_lines(path: Path, entries: Iterable[JsonObject]) -> None:
-    """Add plain data to a file of one JSON object a line; they are on the disk when this returns.
+    """Append plain data to a file with one JSON object a line; it is on the disk when this returns.
 
     A line that a crash left unfinished is ended first, so that it does not swallow the next one.
 
@@ -85,9 +85,9 @@ def append_lines(path: Path, entries: Iterable[JsonObject]) -> None:
 
 
 def read_lines(path: Path) -> list[JsonDict]:
-    """Return the JSON objects in a file, one a line; nothing where there is no file.
+    """Return the JSON objects in a file, one a line; an empty list if the file does not exist.
 
-    A line that can't be read, as a crash may leave one, is passed over.
+    A line that can't be read, such as after a crash, is skipped.
 
     Raises:
         LogError: the file exists and can't be opened.

@@ -1,4 +1,4 @@
-"""Repeat a log's metadata records with a checksum, and tell a damaged copy from a whole one.
+"""Repeat a log's metadata records with a checksum, and detect damaged copies.
 
 An MCAP metadata record has no checksum. So every record that a log can't be read without is written twice, and the copy
 carries the checksum of its texts: a flipped bit in one of the two records leaves the other one.

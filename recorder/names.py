@@ -1,4 +1,4 @@
-"""Names in a run's folder and in its log: files, topics and metadata records. Writers and readers share them."""
+"""Define the names in a run's folder and in its log that writers and readers share: files, topics, metadata records."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ __all__ = [
 ]  # fmt: skip
 
 FORMAT = 1
-"""The number of the log's layout; a reader refuses a number that it doesn't know."""
+"""Version of the log's layout; a reader refuses a version that it doesn't know."""
 
 LOG_NAME = "log.mcap"
 """The log's file in a run's folder: the first one, if the log has several."""
 LABELS = "labels.jsonl"
-"""The file of labels that people gave the episodes afterwards, beside the log."""
+"""The file beside the log with labels that people gave to episodes afterwards."""
 PREFERENCES = "preferences.jsonl"
-"""The file of people's preferences between two episodes, beside the log of the left one."""
+"""The file with people's preferences between two episodes, beside the log of the left episode."""
 ANNOTATIONS = (LABELS, PREFERENCES)
-"""The files beside the log that people write afterwards. They decide with which rewards and choices is trained."""
+"""The files beside the log that people write afterwards; they affect the rewards and choices of a training."""
 SIGNATURES = "signatures.jsonl"
 """The file of signatures over the annotations, beside them."""
 CHAIN = "chain.jsonl"
-"""The file of digests that shows later changes of the log, beside it."""
+"""The file beside the log with digests, which reveal later changes of the log."""
 TORN_SUFFIX = ".torn"
-"""End of the name of a torn file that a recovery has written anew under its old name."""
+"""Suffix of the original of a torn file, after a recovery has written the repaired one under the old name."""
 TAIL_NAME = "log.tail"
-"""A link to the shared memory that holds the newest messages while the log is written, and after a kill."""
+"""A link to the shared memory with the newest messages, while the log is written and after the process was killed."""
 TABLE_FOLDER = "table"
-"""The folder of everything that is made from the log and can be made again, beside the log."""
+"""The folder beside the log for everything that is made from the log and can be made again."""
 
 FRAME_TOPIC, EPISODE_TOPIC, EVENT_TOPIC = "/frame", "/episode", "/event"
 JOINT_TOPIC = "/joint_states"
 CAMERA_TOPIC, SENSOR_TOPIC = "/camera/", "/sensor/"
-"""Beginnings of topics; the name of the camera or of the stream follows."""
+"""Prefixes of topics; the name of the camera or of the stream follows."""
 
 DESCRIPTION = "rlenv_robot"
 """The metadata record that describes the run."""
 FILE = "rlenv_robot_file"
-"""The metadata record that says which file of which run this is."""
+"""The metadata record with the file's number and its run's identifier."""
 COPY = "rlenv_robot_copy:"
-"""Beginning of the name of a metadata record that repeats another one, whose name follows, with a checksum."""
+"""Prefix of the name of a metadata record that repeats another one with a checksum; the other's name follows."""
 STREAM = "rlenv_robot_stream:"
-"""Beginning of the name of a metadata record that describes a stream; the stream's name follows."""
+"""Prefix of the name of a metadata record that describes a stream; the stream's name follows."""
 
 _SEGMENT = re.compile(r"log-(\d{4,})\.mcap")
 
@@ -67,12 +67,12 @@ def log_files(folder: Path) -> dict[int, Path]:
 
 
 def files_of(path: Path) -> dict[int, Path]:
-    """Return all files of the log that begins with this file, or this file alone if it is not a log's first one."""
+    """Return all files of a log by its first file; for any other file, only this file."""
     files = log_files(path.parent)
     return files if files.get(0) == path else {0: path}
 
 
 def file_stamps(files: Mapping[int, Path]) -> dict[str, list[int]]:
-    """Return size and time of change (ns) of each file, by number: they differ once the log has changed."""
+    """Return file number -> size (bytes) and time of change (ns), which differ once the log has changed."""
     stats = ((number, path.stat()) for number, path in files.items())
     return {str(number): [status.st_size, status.st_mtime_ns] for number, status in stats}

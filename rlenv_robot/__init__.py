@@ -1,7 +1,7 @@
-"""One environment contract over a simulation, a real robot on the network, and the logs that both leave behind.
+"""One environment contract for a simulation, a real robot on the network, and the logs that both record.
 
-Import this package first. It imports its modules when one of their names is first used, so the import itself is quick.
-Its names are in ``__init__.pyi``. Installed packages add further ones in the entry-point group ``rlenv_robot.names``.
+Import this package first. It imports its modules on first use of their names, so importing it is fast. Its names are
+listed in ``__init__.pyi``. Installed packages add further ones in the entry-point group ``rlenv_robot.names``.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ from rlenv_kit import check_environment as check_environment
 from rlenv_kit import check_robot as check_robot
 from rlenv_kit import check_source as check_source
 from rlenv_kit import check_vector as check_vector
+from rlenv_learn.policies.flat import FlatPolicy as FlatPolicy
 from rlenv_robot.adapters.flat import FlattenObservation as FlattenObservation
 from rlenv_robot.adapters.flat import flat_for as flat_for
 from rlenv_robot.adapters.gymnasium import to_gymnasium as to_gymnasium
@@ -48,7 +49,6 @@ from rlenv_robot.config.profile import Profile as Profile
 from rlenv_robot.config.profile import load_profile as load_profile
 from rlenv_robot.data.sampling import PreferencePair as PreferencePair
 from rlenv_robot.env import Environment as Environment
-from rlenv_robot.policies.flat import FlatPolicy as FlatPolicy
 from rlenv_robot.policies.policy import load_policy as load_policy
 from rlenv_robot.registry import environment_names as environment_names
 from rlenv_robot.registry import make as make

@@ -1,4 +1,4 @@
-"""``python -m rlenv_robot``."""
+"""Run the command ``rlenv-robot`` by ``python -m rlenv_robot``."""
 
 from rlenv_robot.cli.main import main
 

@@ -1,4 +1,4 @@
-"""The simulator adapter (clause 6.2): reset, step and render with the standard's tables around any world."""
+"""The simulator adapter (clause 6.2): reset, step and render any world through the standard's tables."""
 
 from __future__ import annotations
 
@@ -48,37 +48,37 @@ class Observer(Protocol):
     """Observe every frame of an environment, as a recorder does."""
 
     def begin(self, env_id: str, timestep: TimeStep, info: JsonObject) -> None:
-        """Take the first time step of an episode."""
+        """Record the first time step of an episode."""
         ...
 
     def frame(
         self, frame_no: int, action: Mapping[str, np.ndarray], timestep: TimeStep, extra_info: Mapping[str, object]
     ) -> None:
-        """Take an action with the agent's ``extra_info``, and the time step that answers it."""
+        """Record an action with the agent's ``extra_info``, and the time step after it."""
         ...
 
     def end(self, reason: str, info: JsonObject) -> None:
-        """Take the end of the episode, with its reason."""
+        """Record the end of the episode, with its reason."""
         ...
 
     def close(self) -> None:
-        """Close the observer: no more frames will come."""
+        """Close the observer; no more frames follow."""
         ...
 
 
 class Environment:
-    """One environment instance by the standard.
+    """An environment according to the standard, with one world.
 
     Args:
-        world: what it is about.
+        world: the world to reset and step.
         env_id: 1 to 36 characters; by default a new random one.
-        observer: sees every frame.
+        observer: observes every frame.
         behaviour: the parameters of the distribution from which a policy draws its actions (such as the mean and the
-            standard deviation of a Gaussian), which each step may then give in ``extra_info["behaviour"]``.
+            standard deviation of a Gaussian), which each step may then contain in ``extra_info["behaviour"]``.
 
     Raises:
         ValueError: env_id has another length.
-        TypeError: the world lacks a member of `World`, or has one whose name looks like a slip.
+        TypeError: the world lacks a member of `World`, or has one whose name seems misspelt.
         SpecError: the world's extra information or ``behaviour`` can't be recorded.
     """
 
@@ -118,7 +118,7 @@ class Environment:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether an observer sees the frames."""
+        """Whether an observer observes the frames."""
         return self._observer is not None
 
     # -- the three interfaces ----------------------------------------------------------------------------
@@ -127,15 +127,15 @@ class Environment:
         """Begin an episode (R1.3).
 
         Args:
-            options: the world's own, e.g. ``seed`` (int), which fixes the randomness of the initial state.
+            options: those of the world, e.g. ``seed`` (int), which determines the random initial state.
 
         Returns:
             Table 1 with ``frame_no`` 0.
 
         Raises:
             EpisodeError: the environment is closed.
-            ValueError: an unknown option or a wrong value.
-            RobotError: the start could not be reached; nothing was begun.
+            ValueError: an option is unknown, or its value is wrong.
+            RobotError: the start could not be reached; no episode was begun.
         """
         if self._phase == "closed":
             raise EpisodeError("reset after close: make a new environment")
@@ -154,23 +154,23 @@ class Environment:
     def step(
         self, action: ActionTable | Mapping[str, object], extra_info: Mapping[str, object] = NOTHING
     ) -> tuple[ObservationTable, RewardTable]:
-        """Carry out one action (R1.4).
+        """Execute one action (R1.4).
 
         An illegal action is not executed (R1.2): the answer is the current observation with the same
         ``frame_no``, reward 0 and ``extra_info["error"]`` = {code, field, index, message}.
 
         Args:
             action: Table 2.
-            extra_info: what executing or recording needs beyond it: ``log_probability`` (of the action under
-                the behaviour policy), ``behaviour`` (name -> value, the parameters of the distribution that the action
-                was drawn from), ``intervention`` (a person chose it), and the world's own. It is checked as the action
-                is: an entry that is unknown, missing or out of range refuses the step.
+            extra_info: further data for execution or recording: ``log_probability`` (of the action under the behaviour
+                policy), ``behaviour`` (name -> value, the parameters of the distribution that the action was drawn
+                from), ``intervention`` (whether a person chose it), and entries of the world. It is checked as the
+                action is: an unknown, missing or out-of-range entry causes the step to be refused.
 
         Returns:
             Table 1 and Table 3.
 
         Raises:
-            EpisodeError: before a reset, after the end, or after close. Nothing moves.
+            EpisodeError: the call came before a reset, after the end, or after close. Nothing moves.
         """
         if self._phase != "running":
             raise EpisodeError(self._out_of_turn())
@@ -197,20 +197,20 @@ class Environment:
         }
 
     def end(self, reason: str) -> ObservationTable:
-        """End the running episode in good order: no emergency, nothing to clear, and a reset begins the next one.
+        """End the running episode in an orderly way: nothing has to be cleared, and a reset begins the next one.
 
-        The robot keeps its last command, as after an end by time. The record says ``ended: <reason>``.
+        The robot keeps its last command, as after a time limit. The record contains ``ended: <reason>``.
 
         Args:
             reason: one sentence, for the record.
 
         Returns:
-            Table 1 of the newest frame, with ``truncated`` 1, ``extra_info["truncated_by"]``, and with how the episode
-            went (``success``, ``metrics``) where the world knows.
+            Table 1 of the newest frame, with ``truncated`` 1 and ``extra_info["truncated_by"]``, and with the episode's
+            result (``success``, ``metrics``) if the world knows it.
 
         Raises:
-            EpisodeError: no episode runs.
-            ValueError: the reason is no text, or empty.
+            EpisodeError: no episode is running.
+            ValueError: the reason is not a text, or is empty.
         """
         if not isinstance(reason, str) or not reason.strip():
             raise ValueError(
@@ -225,7 +225,7 @@ class Environment:
         return self._table(timestep, extra_info)
 
     def refuse(self, violation: Violation) -> tuple[ObservationTable, RewardTable]:
-        """Answer an action that an adapter found illegal before it could be put into Table 2, as `step` does.
+        """Answer an action, as `step` does, that an adapter found illegal before it made a Table 2 from it.
 
         Raises:
             EpisodeError: as for `step`.
@@ -235,14 +235,14 @@ class Environment:
         return self._refuse(violation)
 
     def render(self, options: Options = NOTHING) -> None:
-        """Show the present state, or history (R1.5). Takes no part in the simulation.
+        """Show the present state or its history (R1.5), without any effect on the simulation.
 
         Args:
             options: see `rlenv_robot.rendering.show.show`; ``{"mode": "window"}`` by default.
 
         Raises:
-            ValueError: an unknown option or mode.
-            RobotError: no image can be made here, with the reason.
+            ValueError: an option or mode is unknown.
+            RobotError: no image can be made on this machine; the message says why.
         """
         from rlenv_robot.rendering.show import show
 
@@ -258,11 +258,11 @@ class Environment:
     # -- life --------------------------------------------------------------------------------------------
 
     def stop(self, reason: str) -> None:
-        """Stop all motion now; from any thread. The running episode ends with its next step."""
+        """Stop all motion immediately, from any thread. The running episode ends with its next step."""
         self.world.stop(reason)
 
     def close(self) -> None:
-        """End the episode, if one runs, and close the world. Calling it twice is allowed."""
+        """End a running episode, and close the world. Calling it twice is allowed."""
         self._close("closed")
 
     def _close(self, reason: str) -> None:

@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 TaskLike: TypeAlias = str | Task | World | Callable[..., Task] | Callable[..., World]
-"""An environment for `make`: a name, ``module:factory``, a MuJoCo model's path, a task, a world, or a class of one."""
+"""An environment for `make`: a name, ``module:factory``, a MuJoCo model's path, a task, a world, or a factory."""
 
 _TASKS = PluginTable(
     "task",
@@ -76,10 +76,10 @@ _ENGINE_PLUGINS = {"warp": "rlenv_gpu"}
 
 
 class BatchEngine(Protocol):
-    """Make environments whose physics are not those of MuJoCo's own batch on processors.
+    """Make batches of environments with another physics engine than MuJoCo's batch on the CPU.
 
-    A package declares one in the entry-point group ``rlenv_robot.batch_engines``, under the word that its devices begin
-    with: ``warp`` for ``device="warp:cuda:1"``.
+    A package declares one in the entry-point group ``rlenv_robot.batch_engines``, under the first part of its device
+    names: ``warp`` for ``device="warp:cuda:1"``.
     """
 
     def __call__(
@@ -90,16 +90,16 @@ class BatchEngine(Protocol):
 
         Args:
             sim_model: the robot.
-            task: what the robots do.
+            task: the task of the robots.
             num_envs: N.
-            device: the part of the device's name after the colon; None where there is none.
-            arrays: of the tables, ``numpy`` or ``torch``.
+            device: the part of the device's name after the first colon; None if there is none.
+            arrays: type of the tables' arrays, ``numpy`` or ``torch``.
             settings: timing and randomisation, as keyword arguments of `sim.batch.SimBatch`.
             seed: as for `make_vector`.
             options: as for `make_vector`: ``autoreset``, ``mode``, ``streams``.
 
         Raises:
-            ValueError: a setting that the engine does not have.
+            ValueError: the engine does not support a setting.
         """
         ...
 
@@ -113,7 +113,7 @@ _TASK_FORMS = (
 def register_task(
     name: str, factory: str | Callable[..., Task] | Callable[..., World], robot: RobotModel | None = None
 ) -> None:
-    """Make a task known by a name to `make`, `make_vector` and the command line.
+    """Register a task under a name for `make`, `make_vector` and the command line.
 
     An installed package declares its tasks in the entry-point group ``rlenv_robot.tasks`` instead, as
     ``name = "module:factory"``.
@@ -121,8 +121,8 @@ def register_task(
     Args:
         name: such as ``my-arm-wipe``.
         factory: a class or function whose keyword arguments are the task's settings, or its place as
-            ``module:factory``. It returns a `Task`, or a `World` where there is no robot.
-        robot: the model of the task's robot, registered along with it (`register_robot`) unless it is already.
+            ``module:factory``. It returns a `Task`, or a `World` if there is no robot.
+        robot: the model of the task's robot, which is registered too (`register_robot`) unless it already is.
 
     Raises:
         TypeError: the factory is neither a text nor callable.
@@ -141,7 +141,7 @@ def register_task(
 
 
 def unregister_task(name: str) -> None:
-    """Take back `register_task`, but not the registration of its robot. An unknown name is allowed."""
+    """Remove a registered task, but not its robot. An unknown name is allowed."""
     _TASKS.unregister(name)
 
 
@@ -149,19 +149,19 @@ _listeners: dict[str, Callable[[str], None]] = {}
 
 
 def on_register(listener: Callable[[str], None], key: str) -> None:
-    """Have a function called with the name of every task that is registered from now on, by `register_task`.
+    """Have a listener called with the name of each task that `register_task` adds from now on.
 
     Args:
-        listener: the function.
-        key: stands for it: a listener replaces an earlier one of the same key.
+        listener: called with the name of the task.
+        key: identifies the listener, which replaces an earlier one with the same key.
     """
     _listeners[key] = listener
 
 
 def environment_names() -> list[str]:
-    """Return all names that `make` takes; besides these it takes the path of any MuJoCo model, and ``module:factory``.
+    """Return all names that `make` accepts, besides the path of any MuJoCo model and ``module:factory``.
 
-    They are the names of our own tasks, of registered ones, and of those that installed packages declare.
+    They are the names of built-in tasks, of registered ones, and of those that installed packages declare.
     """
     return _TASKS.names()
 
@@ -170,15 +170,15 @@ def task(name: TaskLike, **options: object) -> Task:
     """Return a task.
 
     Args:
-        name: such as ``so101-reach``; ``module:factory``; the path of a robot's file, a MuJoCo model
-            (``.xml``) or a table of an arm's joints (``.arm.toml``), whose robot is moved without a goal
+        name: such as ``so101-reach``; ``module:factory``; the path of a robot's file, a MuJoCo model (``.xml``) or a
+            table of an arm's joints (``.arm.toml``), for a task that moves the robot without a goal
             (`rlenv_robot.tasks.free.Free`); a task; or a class or function that makes one.
-        options: the task's own settings, such as ``tolerance_m``.
+        options: the task's settings, such as ``tolerance_m``.
 
     Raises:
-        TypeError: it is none of these.
-        ValueError: unknown name, unknown setting, or a wrong value.
-        SpecError: the model's file is missing, or holds no model of a robot.
+        TypeError: ``name`` is none of these.
+        ValueError: the name or a setting is unknown, or a value is wrong.
+        SpecError: the model's file is missing, or contains no robot.
     """
     resolved = _resolve(name, options)
     if not isinstance(resolved, Task):
@@ -187,15 +187,16 @@ def task(name: TaskLike, **options: object) -> Task:
 
 
 def find_task(name: str, **options: object) -> Task:
-    """Return a registered task. Use it for each name that data, a log or a policy's file gives.
+    """Return a registered task. Use it for every name from data, a log or a policy's file.
 
     Args:
-        name: one of `environment_names`. Nothing else is looked up: no file is opened, and no module of the name is
+        name: one of `environment_names`. Nothing else is looked up: no file is opened, and no module of that name is
             imported.
-        options: the task's own settings.
+        options: the task's settings.
 
     Raises:
-        ValueError: the name is unknown, or an environment's without a robot; an unknown setting, or a wrong value.
+        ValueError: the name is unknown, or that of an environment without a robot; a setting is unknown, or a value
+            wrong.
     """
     if name not in _TASKS:
         raise unknown_name(name, "task", environment_names())
@@ -215,8 +216,8 @@ def _resolve(name: TaskLike, options: Options) -> Task | World:
         resolved, origin = name, "this is"
         if options and isinstance(name, Task | World):
             raise ValueError(
-                f"{type(name).__name__} is made already, so it takes no settings ({', '.join(options)}): "
-                "hand them to its constructor"
+                f"{type(name).__name__} is an object already, so it accepts no settings ({', '.join(options)}): "
+                "pass them to its constructor"
             )
     if isinstance(resolved, Task | World):
         return resolved
@@ -265,24 +266,24 @@ def robot(
     Args:
         robot_model: a `RobotModel`, or its name, such as ``so101``; or the path of a MuJoCo model.
         where: ``sim``; ``twin``, a simulation with a real arm's faults, in real time; the address of a server, such as
-            ``tcp://127.0.0.1:5555``; ``driver``, the model's own driver; a driver as ``module:factory``; or a robot of
-            your own. Drivers are guarded here, and go home slowly at each reset without asking anyone; your own robot
-            is guarded alone. A robot with people near it is better served (`rlenv_robot.serving`).
-        keys: for a server: the folder of this machine's keys (`rlenv-robot robot keys new`). A robot on another
-            machine can't be reached without.
-        take: for a server: what happens where another client holds the robot, see `real.RemoteRobot`.
-        timing: of a simulation (``sim``): how late, coarse and lossy it is, see `sim.latency.DelayModel`.
-        randomise: of a simulation (``sim``): what of its model each episode draws, see
+            ``tcp://127.0.0.1:5555``; ``driver``, the model's own driver; a driver as ``module:factory``; or a
+            `hal.Robot` object. Drivers are guarded here, and go home slowly at each reset without confirmation; a robot
+            object is only guarded. If people are near a robot, serve it instead (`rlenv_robot.serving`).
+        keys: for a server: the folder of this machine's keys (`rlenv-robot robot keys new`), which a robot on another
+            machine requires.
+        take: for a server: the action if another client holds the robot, see `real.RemoteRobot`.
+        timing: of a simulation (``sim``): its delays, resolution and losses, see `sim.latency.DelayModel`.
+        randomise: of a simulation (``sim``): the properties of its model that each episode draws, see
             `sim.randomize.randomise.Randomise`.
-        gains: of a simulation (``sim``), for its manifest: the gains at which the figures of ``randomise`` were
-            measured, such as ``{"p": 16, "volts": 7.4}``.
+        gains: of a simulation (``sim``), for its manifest: the gains during the identification of ``randomise``, such
+            as ``{"p": 16, "volts": 7.4}``.
 
     Raises:
         TypeError: ``where`` is neither a text nor a robot.
-        ValueError: an unknown model or place, timing or randomisation that do not fit or are not for a simulation,
-            keys for a robot that is not on the network, a key that is missing, damaged or readable by others, or a
-            driver that can't be made.
-        WireError: the address is not understood, or another machine's and there are no keys.
+        ValueError: the model or place is unknown; timing or randomisation do not fit or are not for a simulation; keys
+            were given for a robot that is not on the network; a key is missing, damaged or readable by others; or the
+            driver can't be made.
+        WireError: the address is invalid, or is another machine's and there are no keys.
     """
     if keys is not None and not (isinstance(where, str) and "://" in where):
         raise ValueError(f"keys are for a robot on the network, such as 'tcp://10.0.0.7:5555', and this is {where!r}")
@@ -290,7 +291,7 @@ def robot(
     if gains:
         settings["gains"] = gains
     if settings and where != "sim":
-        raise ValueError(f"{' and '.join(settings)} can be chosen for robot 'sim' alone, and this is {where!r}")
+        raise ValueError(f"{' and '.join(settings)} can be chosen for robot 'sim' only, and this is {where!r}")
     if not isinstance(where, str):
         given = _guarded(where)
         return given if isinstance(robot_model, str) else _with_image_sensors(given, robot_model)
@@ -344,7 +345,7 @@ def _guarded(where: object) -> Robot:
         return where if isinstance(where, Guard) else Guard(where)
     raise TypeError(
         f"robot is {where!r:.80} ({type(where).__name__}), allowed are 'sim', 'twin', an address, 'driver', "
-        "module:factory, or a hal.Robot that is made already"
+        "module:factory, or a hal.Robot object"
     )
 
 
@@ -372,24 +373,24 @@ def make(
 
     Args:
         name: one of `environment_names`, or anything else that `task` takes; also a `World`.
-        robot: see `rlenv_robot.registry.robot`; this one word moves a policy from simulation to the arm.
+        robot: see `rlenv_robot.registry.robot`; this one argument moves a policy from simulation to the arm.
         env_id: 1 to 36 characters; by default a new one.
-        mode: ``training``, or ``inference``, where privileged state can't be reached.
-        record: a folder; every episode is recorded into a new run inside it.
-        info: what every recorded episode says of itself, such as ``{"policy": "v3", "source": "expert"}``.
+        mode: ``training``, or ``inference``, which hides privileged state.
+        record: a folder; all episodes are recorded into a new run inside it.
+        info: metadata of every recorded episode, such as ``{"policy": "v3", "source": "expert"}``.
         keys: see `rlenv_robot.registry.robot`.
         profile: the settings of the run, kept in the record. A simulation has its timing and randomisation.
         timing: of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
         randomise: of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
         judge: asked after every episode how it went, such as `hal.Terminal`; the verdict is recorded.
-        operator: the device of a person who may take over, such as `rlenv_robot.robot_env.keyboard.Keyboard`.
+        operator: the device of a person who may take over, such as `rlenv_operate.teleop.keyboard.Keyboard`.
         behaviour: the parameters of the distribution that actions are drawn from, which ``step`` may then give in
             ``extra_info["behaviour"]`` and a record keeps; see `Environment`.
         options: the task's own settings.
 
     Raises:
         TypeError: ``name`` or ``robot`` is an object of another kind.
-        ValueError: an unknown name, robot, mode or setting, or a wrong env_id.
+        ValueError: a name, robot, mode or setting is unknown, or env_id is wrong.
     """
     resolved = _resolve(name, options)
     world: World
@@ -463,27 +464,27 @@ def make_vector(
 
     Args:
         name: a task with a simulated robot, as for `task`.
-        num_envs: how many, at least 1.
-        threads: native threads, of the physics and of the cameras; 0 for one a processor.
-        seed: of all randomness; each environment has its own stream whatever their number.
-        profile: the profile whose timing and randomisation they have.
-        timing: instead of the profile's; see `rlenv_robot.registry.robot`.
-        randomise: instead of the profile's; see `rlenv_robot.registry.robot`.
-        cameras: names of the cameras whose images each step gives, RGB, uint8, (num_envs, height, width, 3) in
+        num_envs: number of environments, at least 1.
+        threads: native threads, for the physics and for the cameras; 0 for one per processor.
+        seed: of all random draws; each environment has its own random stream, independent of their number.
+        profile: the profile that sets timing and randomisation.
+        timing: overrides the profile's; see `rlenv_robot.registry.robot`.
+        randomise: overrides the profile's; see `rlenv_robot.registry.robot`.
+        cameras: names of the cameras to render in each step. Images are RGB, uint8, (num_envs, height, width, 3) in
             ``extra_info["images"]`` by the camera's name, and those of ended episodes in
             ``extra_info["final"]["images"]``.
         image_size: their width and height, pixels.
-        device: where the physics run: ``cpu``, or a device of an installed `BatchEngine`: ``warp``, the first GPU, by
+        device: device of the physics: ``cpu``, or a device of an installed `BatchEngine`: ``warp``, the first GPU, by
             MuJoCo Warp in single precision (plug-in rlenv_gpu, extra ``gpu``); or ``warp:`` and Warp's name of a
             device, such as ``warp:cuda:1``.
-        arrays: of the tables: ``numpy``; or ``torch``, with which observations, rewards and resets stay on a GPU
-            (`rlenv_gpu.environment.TensorEnvironment`).
-        options: the task's own settings, and those of `VectorEnvironment`.
+        arrays: type of the tables' arrays: ``numpy``; or ``torch``, which keeps observations, rewards and resets on a
+            GPU (`rlenv_gpu.environment.TensorEnvironment`).
+        options: the task's settings, and those of `VectorEnvironment`.
 
     Raises:
         TypeError: ``name`` is an object of another kind.
-        ValueError: an unknown name, setting or device, or a setting that a batch on a GPU does not have.
-        RobotError: no such camera, no such GPU, or MuJoCo Warp is not installed.
+        ValueError: a name, setting or device is unknown, or the device does not support a setting.
+        RobotError: there is no such camera or GPU, or MuJoCo Warp is not installed.
     """
     from rlenv_robot.vector.env import VectorEnvironment
     from sim.batch import SimBatch
@@ -493,7 +494,7 @@ def make_vector(
     }
     resolved = _resolve(name, options)
     if not isinstance(resolved, Task):
-        raise ValueError(f"{resolved.name!r} has no simulated robot, so it can't be batched; use make, once for each")
+        raise ValueError(f"{resolved.name!r} has no simulated robot to batch; call make once per environment")
     model = _model_of(resolved, profile).make_sim_model(looks=bool(cameras))
     settings = sim_settings(timing, randomise, profile)
     if arrays not in ("numpy", "torch"):

@@ -1,4 +1,4 @@
-"""Robot models by name: the description of each, its simulation, its twin and its driver."""
+"""Look up robot models by name: their specs, simulations, twins and drivers."""
 
 from __future__ import annotations
 
@@ -45,27 +45,30 @@ __all__ = [
 _T = TypeVar("_T")
 
 ROBOT_FILES = {".xml": "a MuJoCo model", ".arm.toml": "a table of an arm's joints"}
-"""The endings of names that are paths of a robot's file -> what the file is."""
+"""File extension of a robot's file -> what the file contains."""
 
 _NO_OPTIONS: Mapping[str, Never] = MappingProxyType({})
 
 SensorsFrom = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray], np.ndarray], Mapping[str, np.ndarray]]
-"""Computes sensors of a recording: from the observed ones, name -> (T, ...), the commands that led to rows 1 to T - 1,
-name -> (T - 1, ...), and the stamps (T,), ns. Returns name -> (T, ...); raises KeyError where it needs more."""
+"""Compute missing sensors of a recording.
+
+The arguments are the recorded sensors, name -> (T, ...), the commands that led to rows 1 to T - 1, name -> (T - 1,
+...), and the stamps (T,), ns. Returns name -> (T, ...); raises KeyError if an input is missing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RobotModel:
     """A robot model (such as SO-101), independent of any single robot.
 
-    Each attribute but ``name`` is an object, or its place as ``module:name``, imported when it is first needed. A model
-    needs its spec and at least one of ``simulated`` and ``driver``.
+    Each attribute except ``name`` is an object, or its location as ``module:name``, which is imported on first use. A
+    model needs its spec and at least one of ``simulated`` and ``driver``.
 
     Attributes:
-        name: as in ``RobotSpec.name``; users write it in profiles, and tasks name their robot by it.
+        name: as in ``RobotSpec.name``; users write it in profiles, and tasks refer to their robot by it.
         spec: the `hal.RobotSpec`.
-        simulated: a function that returns the `sim.model.SimModel`, the nominal simulation. It takes ``looks`` (bool):
-            whether to include the parts that are only looked at.
+        simulated: a function that returns the `sim.model.SimModel` of the nominal simulation. Its argument ``looks``
+            (bool) says whether to include purely visual parts.
         driver: a class or function that returns the `hal.Robot` of the hardware; a profile's ``[robot.options]`` are
             its keyword arguments.
         twin: a function of a seed that returns a `sim.model.SimModel` with a real robot's faults.
@@ -73,7 +76,7 @@ class RobotModel:
             ``randomise``, as in a profile. ``rlenv-robot train`` draws from it.
         sensors_from: a function that computes the sensors of a recording that lacks some
             (`SensorsFrom`).
-        arm: the table of the joints of an arm of servos, which ``calibrate`` and ``twin --bus`` take.
+        arm: the table of the joints of an arm of servos, which ``robot calibrate`` and ``robot twin --bus`` take.
         image_sensors: cameras whose images are sensors too, beside those of ``spec``. Simulations draw them; on a real
             robot `hal.cameras.image_sensors.WithImageSensors` takes them from its cameras.
         sensors: further sensors beside those of ``spec`` (`with_sensors`).
@@ -92,19 +95,19 @@ class RobotModel:
 
     @classmethod
     def from_name(cls, name: str) -> RobotModel:
-        """Return a registered robot model, such as ``so101``; raises as `find_robot_model` does."""
+        """Return a registered robot model, such as ``so101``; for errors see `find_robot_model`."""
         return find_robot_model(name)
 
     @classmethod
     def from_file(cls, path: str | Path, start_noise: float = 0.0) -> RobotModel:
-        """Return the robot model in a file, named as the robot in it: a MuJoCo model, or a table of an arm's joints.
+        """Load the robot model in a file, a MuJoCo model or a table of an arm's joints; its name is in the file.
 
         Args:
-            path: of the file, ending as one of `ROBOT_FILES`. A file that has changed is read anew.
+            path: of the file, with an extension of `ROBOT_FILES`. A file that has changed is read again.
             start_noise: as for `sim.mjcf.robot.mjcf_file`; not for a table.
 
         Raises:
-            SpecError: the file is missing, or holds no robot.
+            SpecError: the file is missing, or contains no robot.
         """
         file = Path(path)
         modified_ns = file.stat().st_mtime_ns if file.is_file() else 0
@@ -112,9 +115,9 @@ class RobotModel:
 
     @classmethod
     def from_arm(cls, arm: ArmTable) -> RobotModel:
-        """Return the robot model of an arm of servos.
+        """Return the robot model of a servo arm.
 
-        Its driver is `hal.drivers.bus_arm.BusArm`. It is simulated where the table gives every joint a body.
+        Its driver is `hal.drivers.bus_arm.BusArm`. It has a simulation if the table gives every joint a body.
 
         Args:
             arm: the table of its joints.
@@ -130,24 +133,24 @@ class RobotModel:
         return cls(arm.name, arm.spec, simulated if has_bodies else None, driver=partial(BusArm, arm=arm), arm=arm)
 
     def with_sensors(self, sensors: Sequence[str | AddedSensor], folder: Path | None = None) -> RobotModel:
-        """Return the robot model with further sensors, wherever such a robot is: simulated, driven or served.
+        """Return the robot model with additional sensors, for simulations, drivers and servers.
 
         Args:
-            sensors: each a `hal.AddedSensor`, its place as ``module:name``, or a name that an installed package
+            sensors: each a `hal.AddedSensor`, its location as ``module:name``, or a name that an installed package
                 declares (entry points ``rlenv_robot.sensors``).
-            folder: where modules may lie besides Python's own path, such as the folder of a profile.
+            folder: an additional location of modules, such as the folder of a profile.
 
         Raises:
-            ValueError: an unknown name, or it is no sensor.
+            ValueError: a name is unknown, or an object is not a sensor.
         """
         return replace(self, sensors=(*self.sensors, *load_sensors(sensors, folder)))
 
     def load_spec(self) -> RobotSpec:
-        """Return the robot's description, with the further sensors.
+        """Return the robot's spec, including the additional sensors.
 
         Raises:
-            ValueError: it is no `hal.RobotSpec`, can't be imported, or bears another name than the model.
-            SpecError: it has one of the further sensors already.
+            ValueError: the object is not a `hal.RobotSpec`, can't be imported, or has another name than the model.
+            SpecError: the spec already has one of the additional sensors.
         """
         spec = load_object(self.spec)
         if not isinstance(spec, RobotSpec):
@@ -160,7 +163,7 @@ class RobotModel:
         """Return the nominal simulation model, in which policies are trained.
 
         Args:
-            looks: whether to include the parts that are only looked at.
+            looks: whether to include purely visual parts.
 
         Raises:
             ValueError: the robot has no simulation.
@@ -182,9 +185,9 @@ class RobotModel:
         return with_image_sensors(model, self.image_sensors)
 
     def make_twin(self, seed: int = 0) -> SimModel:
-        """Return a simulation with a real robot's faults, drawn by the seed.
+        """Return a simulation with a real robot's faults, drawn from a seed.
 
-        Its manifest has the gains of the nominal simulation: as with a real robot, nobody knows those that it has.
+        Its manifest has the gains of the nominal simulation: as for a real robot, the true gains are unknown.
 
         Raises:
             ValueError: the robot has no twin.
@@ -204,29 +207,29 @@ class RobotModel:
         """Return the table of the arm's joints.
 
         Raises:
-            ValueError: the robot has none.
+            ValueError: the robot has no such table.
         """
         if self.arm is None:
             raise ValueError(f"robot {self.name!r} is not described by a table of servos on a bus")
         return cast("ArmTable", load_object(self.arm))
 
     def load_variation(self) -> Mapping[str, Options]:
-        """Return ``timing`` and ``randomise`` of the range in which such robots differ; empty where none is known."""
+        """Return ``timing`` and ``randomise`` of the range in which such robots differ; empty if unknown."""
         return {} if self.variation is None else cast("Mapping[str, Options]", load_object(self.variation)())
 
     def load_sensors_from(self) -> SensorsFrom | None:
-        """Return the function that computes sensors which a recording lacks, or None if the robot has none."""
+        """Return the function that computes missing sensors of a recording, or None if the robot has none."""
         return cast("SensorsFrom | None", load_object(self.sensors_from))
 
     def make_driver(self, options: Options = _NO_OPTIONS, folder: Path | None = None) -> Robot:
-        """Return the hardware's driver, not yet guarded.
+        """Create the hardware's driver, not yet guarded.
 
         Args:
             options: the driver's keyword arguments.
-            folder: where the driver's module may lie besides Python's own path, such as the folder of a profile.
+            folder: an additional location of the driver's module, such as the folder of a profile.
 
         Raises:
-            ValueError: the robot has no driver, the driver refuses the options, or is for another robot.
+            ValueError: the robot has no driver, the driver rejects the options, or is for another robot.
         """
         if self.driver is None:
             raise ValueError(f"robot {self.name!r} has no driver: name one, such as robot.driver = 'my_arm:Arm'")
@@ -248,17 +251,17 @@ class RobotModel:
         rate_hz: float | None = None,
         conditions: SimSettings | None = None,
     ) -> Robot:
-        """Return a simulated robot in real time that begins where it lies, as hardware does.
+        """Create a simulated robot in real time that starts in its present pose, as hardware does.
 
         Args:
-            where: ``sim``, the nominal model, or ``twin``, one with a real robot's faults.
+            where: ``sim``, the nominal model, or ``twin``, a model with a real robot's faults.
             seed: draws a twin's faults.
             rate_hz: of its steps; by default that of its spec.
-            conditions: its timing and randomisation (`rlenv_robot.config.sim_settings.sim_settings`). As it is never
-                put back to its start, its model is drawn once, by its first reset.
+            conditions: its timing and randomisation (`rlenv_robot.config.sim_settings.sim_settings`). Its model is
+                drawn once, by the first reset, since it is never put back to its start.
 
         Raises:
-            ValueError: another word, a robot model that has no twin, or a rate that its physics does not have.
+            ValueError: ``where`` is unknown, the robot model has no twin, or its physics do not support the rate.
         """
         from sim.robot import SimRobot
 
@@ -275,16 +278,16 @@ class RobotModel:
 def make_driver(
     source: str | Callable[..., Robot], options: Options = _NO_OPTIONS, folder: Path | None = None
 ) -> Robot:
-    """Return a driver, not yet guarded.
+    """Create a driver, not yet guarded.
 
     Args:
-        source: a class or function that returns it, its place as ``module:name``, or the name of a driver of ours
-            (``feetech``) or of an installed package (entry points ``rlenv_robot.drivers``).
+        source: a class or function that returns it, its location as ``module:name``, or the name of a built-in driver
+            (``feetech``) or of one that an installed package declares (entry points ``rlenv_robot.drivers``).
         options: its keyword arguments.
         folder: as for `RobotModel.make_driver`.
 
     Raises:
-        ValueError: it can't be imported or made, or is no `hal.Robot`; the message is one line.
+        ValueError: the driver can't be imported or created, or is not a `hal.Robot`; the message is one line.
     """
     name = _name_of(source)
     if isinstance(source, str) and ":" not in source:
@@ -307,7 +310,7 @@ def make_driver(
 
 
 def load_sensors(sensors: Sequence[str | AddedSensor], folder: Path | None = None) -> tuple[AddedSensor, ...]:
-    """Return the sensors that names, places or objects stand for, as `RobotModel.with_sensors` takes them."""
+    """Load the sensors given as names, locations or objects, as `RobotModel.with_sensors` accepts them."""
     return tuple(_sensor(sensor, folder) for sensor in sensors)
 
 
@@ -386,13 +389,13 @@ _SENSORS = PluginTable("sensor", "rlenv_robot.sensors", {})
 
 
 def register_robot(model: RobotModel) -> None:
-    """Make a robot model known by its name to `rlenv_robot.make`, to profiles and to the command line.
+    """Register a robot model under its name for `rlenv_robot.make`, profiles and the command line.
 
     An installed package declares its models in the entry-point group ``rlenv_robot.robots`` instead, as
     ``name = "module:MODEL"``.
 
     Raises:
-        TypeError: it is no `RobotModel`.
+        TypeError: the object is not a `RobotModel`.
         ValueError: the name is taken.
     """
     if not isinstance(model, RobotModel):
@@ -401,23 +404,24 @@ def register_robot(model: RobotModel) -> None:
 
 
 def unregister_robot(name: str) -> None:
-    """Take back `register_robot`. An unknown name is allowed."""
+    """Remove a registered robot model. An unknown name is allowed."""
     _ROBOTS.unregister(name)
 
 
 def robot_names() -> list[str]:
-    """Return the names of all robot models: ours, registered ones, and those of installed packages."""
+    """Return the names of all robot models: built-in, registered, and declared by installed packages."""
     return _ROBOTS.names()
 
 
 def find_robot_model(name: str) -> RobotModel:
-    """Return a registered robot model. Use it for each name that data, a log or a peer on the network gives.
+    """Return a registered robot model. Use it for every name from data, a log or a peer on the network.
 
     Args:
-        name: one of `robot_names`. Nothing else is looked up: no file is opened, and no module of the name is imported.
+        name: one of `robot_names`. Nothing else is looked up: no file is opened, and no module of that name is
+            imported.
 
     Raises:
-        ValueError: the name is unknown (the message lists those that are known), or is not a robot model's.
+        ValueError: the name is unknown (the message lists the known names), or its object is not a robot model.
     """
     if name not in _ROBOTS:
         raise unknown_name(name, "robot", robot_names())
@@ -428,18 +432,17 @@ def find_robot_model(name: str) -> RobotModel:
 
 
 def load_robot_model(argument: str) -> RobotModel:
-    """Return the robot model that a person named, on the command line, in a profile or in Python.
+    """Load the robot model with a name given by a user, on the command line, in a profile or in Python.
 
-    It may import a module. So never hand it a name that comes from data, a log or a peer: `find_robot_model` is for
-    those.
+    It may import a module, so never pass it a name from data, a log or a peer; use `find_robot_model` for those.
 
     Args:
         argument: one of `robot_names`; the path of a robot's file, a MuJoCo model (``.xml``) or a table of an arm's
             joints (``.arm.toml``); or ``module:name``.
 
     Raises:
-        ValueError: the name is unknown (the message lists those that are known), or is not a robot model's.
-        SpecError: the file is missing, or holds no robot.
+        ValueError: the name is unknown (the message lists the known names), or its object is not a robot model.
+        SpecError: the file is missing, or contains no robot.
     """
     if is_robot_file(argument):
         return RobotModel.from_file(argument)
@@ -460,7 +463,7 @@ def _made(model: object, name: str) -> RobotModel:
 
 
 class NamesRobot(Protocol):
-    """A task that names its robot model."""
+    """A task that refers to its robot model by name."""
 
     @property
     def robot(self) -> str:
@@ -470,16 +473,16 @@ class NamesRobot(Protocol):
 
 @runtime_checkable
 class HasRobotModel(Protocol):
-    """A task that brings a robot model along, which needs no registered name."""
+    """A task that includes its robot model, which need not be registered."""
 
     @property
     def robot_model(self) -> RobotModel:
-        """The robot model that the task is for."""
+        """The robot model of the task."""
         ...
 
 
 def robot_model_of(task: NamesRobot) -> RobotModel:
-    """Return the robot model that a task is for: the one that the task brings along, else that of its ``robot``.
+    """Return the robot model of a task: the included one, else the one with the name ``robot``.
 
     Raises:
         ValueError: as for `load_robot_model`.
@@ -494,7 +497,7 @@ def is_robot_file(name: str) -> bool:
 
 
 def robot_file_forms() -> list[str]:
-    """Return what a path of a robot's file may be, for messages."""
+    """Return the accepted kinds of robot files, for messages."""
     return [f"the path of {meaning} ({ending})" for ending, meaning in ROBOT_FILES.items()]
 
 
@@ -503,11 +506,11 @@ def build(factory: Callable[..., _T], name: str, options: Options) -> _T:
 
     Args:
         factory: a class or function.
-        name: of what it makes, for messages.
+        name: of the object that it makes, for messages.
         options: the settings.
 
     Raises:
-        ValueError: it takes no such setting, lacks one, refuses a value, or is no factory.
+        ValueError: a setting is unknown, missing or rejected, or the factory can't be called.
     """
     if not callable(factory):
         raise ValueError(f"{name} is a {type(factory).__name__}, expected a class or function that makes it")

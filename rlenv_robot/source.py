@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,14 +19,15 @@ from recorder.read.addresses import BYTES, is_address, mirror
 from recorder.table.memory import RowSpool, scratch_folder
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
+from rlenv_robot.config.plugins import PluginTable
 from rlenv_robot.data.batches import Batches
 from rlenv_robot.data.filters import select
 from rlenv_robot.data.folder import read_folder
 from rlenv_robot.data.frame_stack import WINDOWS, Windows
 from rlenv_robot.data.images import ImageLoader
 from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, STEPS, CheckedOptions, check_size, read
-from rlenv_robot.data.relabel import Goal, Sensors, relabel_goals, relabelled
-from rlenv_robot.data.sampling import PreferencePair, RequestSampler, Sample, draw_pairs
+from rlenv_robot.data.relabel import Goal, Sensors, relabelled
+from rlenv_robot.data.sampling import PreferencePair, RequestSampler, Sample
 from rlenv_robot.data.state_index import StateIndex
 from rlenv_robot.data.statistics import statistics
 from rlenv_robot.rendering.notebook import RecordedEpisode, notebook_html
@@ -45,24 +46,25 @@ _NOTHING: Options = MappingProxyType({})
 
 
 class SourceData:
-    """Recorded episodes behind the standard's five functions.
+    """Recorded episodes, accessible through the standard's five functions.
 
     Args:
         table: the frames.
-        task: computes observation and reward anew from the recorded sensors (R3.1); None takes them as recorded.
+        task: recomputes observation and reward from the recorded sensors (R3.1); None uses the recorded ones.
         goal: for the task: ``recorded``, ``hindsight`` or a mapping (`rlenv_robot.data.relabel.Goal`).
         discount: of one step, 0 to 1; for n-step sums, returns to go, advantages and evaluations.
-        mode: ``training``, or ``inference``, which leaves out sensors, and with them all privileged state.
-        sensors: computes the task's sensors for data that have none (`rlenv_robot.data.relabel.Sensors`).
-        ends: ``recorded``, or ``task``, which ends episodes where the task would have (`rlenv_robot.data.relabel`).
+        mode: ``training``, or ``inference``, which hides sensors, and with them all privileged state.
+        sensors: computes the task's sensors for data without them (`rlenv_robot.data.relabel.Sensors`).
+        ends: ``recorded``, or ``task``, which ends episodes where the task would have ended
+            (`rlenv_robot.data.relabel`).
 
     Attributes:
-        table: the frames, as an agent may see them.
+        table: the frames that an agent may see.
         transitions: of the table.
-        opened: the arguments of `open_source` that made this; None if it was made otherwise.
+        opened: the arguments of `open_source` that created this object; None if it was created otherwise.
 
     Raises:
-        TypeError: ``table`` is no table of frames, such as a folder, which `open_source` opens.
+        TypeError: ``table`` is not a table of frames. If it is a folder, open it with `open_source`.
         SourceError: there is no transition, or the task does not fit the data.
     """
 
@@ -86,7 +88,7 @@ class SourceData:
         if not 0 <= discount <= 1:
             raise SourceError(f"discount is {discount}, it must be from 0 to 1")
         if task is None and (goal != "recorded" or ends != "recorded" or sensors is not None):
-            raise SourceError("goal, ends and sensors are for a task that rewards anew: give task= too")
+            raise SourceError("goal, ends and sensors are for a task that recomputes rewards: give task= too")
         visible = table if task is None else relabelled(table, task, goal, sensors, ends)
         self.table = visible if mode == "training" else _public(visible)
         self.transitions = Transitions.of(self.table)
@@ -106,10 +108,10 @@ class SourceData:
         return len(self.transitions)
 
     def episode(self, number: int) -> RecordedEpisode:
-        """Return a recorded episode, which shows itself in a notebook: a video, its signals, and what is known of it.
+        """Return a recorded episode, which displays itself in a notebook: a video, its signals, and its metadata.
 
         Args:
-            number: negative ones count from the end.
+            number: its index; negative numbers count from the end.
 
         Raises:
             SourceError: there is no such episode.
@@ -124,10 +126,10 @@ class SourceData:
         return notebook_html("source", self.table, len(self))
 
     def init(self, options: Options = _NOTHING) -> None:
-        """Set the data to the first state or to a given one; forget all TD errors (R3.2).
+        """Set the data to the first state or to a given one; discard all TD errors (R3.2).
 
         Args:
-            options: ``seed`` fixes all sampling that follows; ``episode`` and ``frame`` (counted from 0 in
+            options: ``seed`` determines all sampling that follows; ``episode`` and ``frame`` (counted from 0 in
                 the episode) set the current state of `get_all_actions`; both are 0 by default.
 
         Raises:
@@ -148,38 +150,38 @@ class SourceData:
         """Draw transitions (R3.3), by default with replacement.
 
         Args:
-            batch_size: how many, B, from 1.
+            batch_size: number of transitions, B, at least 1.
             extra_info: the filters of `rlenv_robot.data.filters.select`, and
 
                 * ``priority``: ``return`` (discounted return from the step on, as in self-imitation),
                   ``reward``, ``advantage`` (its positive part; baseline: see `recorder.table.sampler.advantages`),
                   or ``td_error`` (see `update_priorities`); several agents: of the sum of their rewards;
-                * ``alpha``: how strongly, 1 by default: chances are priorities to this power;
-                * ``beta``: how far the weights undo that, 0 (all 1) by default, 1 entirely;
+                * ``alpha``: exponent of the priorities, 1 by default;
+                * ``beta``: how far the weights compensate for the priorities, 0 (all 1) by default, 1 entirely;
                 * ``replace``: False draws each transition at most once;
                 * ``n_step``: n-step transitions: the reward is the discounted sum over n steps or fewer,
                   ``next_observation`` and ``done`` belong to the last of them;
                 * ``stack``, ``chunk``, ``future``: frames before, actions from here on and frames after, with masks
                   at the ends (`rlenv_robot.data.frame_stack.Windows`);
                 * ``goals``: ``future`` or ``final``, and ``goal_share``: goals that were reached in place of those
-                  that were set (`rlenv_robot.data.relabel.relabel_goals`);
+                  that were set (`rlenv_learn.hindsight.relabel_goals`);
                 * ``images``: images of the cameras: True, names, or a mapping
                   (`rlenv_robot.data.images.ImageChoice`);
                 * ``privileged``: True adds the task's hidden state, in training only.
 
         Returns:
             Table 5 with a leading axis: ``env_id`` (B,) of str, ``frame_no`` int32 (B,), ``observation``,
-            ``action`` and ``next_observation`` (name -> (B, ...)), ``reward`` float64 (B,) or agent -> (B,),
-            ``done`` int32 (B,), and ``extra_info`` with, each (B,): ``index`` (for `update_priorities`),
-            ``weights``, ``episode``, ``terminated``, ``truncated``, ``discount`` (factor of the next
-            observation's value: ``discount**steps``, 0 if terminated, so a truncated end still bootstraps),
-            ``steps``, ``log_probability`` (NaN if not recorded), ``intervention``; where recorded, ``step_extra`` (what
-            the environment took beside the action) and ``behaviour`` (the parameters of the distribution that the
-            action was drawn from, NaN if unknown), each name -> (B, ...); if asked, ``state`` and
-            ``next_state``, ``images`` and ``next_images`` (`rlenv_robot.data.images.ImageLoader.add`).
+            ``action`` and ``next_observation`` (name -> (B, ...)), ``reward`` float64 (B,) or agent -> (B,), ``done``
+            int32 (B,), and ``extra_info`` with, each (B,): ``index`` (for `update_priorities`), ``weights``,
+            ``episode``, ``terminated``, ``truncated``, ``discount`` (factor of the next observation's value:
+            ``discount**steps``, 0 if terminated, so a truncated end still bootstraps), ``steps``, ``log_probability``
+            (NaN if not recorded), ``intervention``; if recorded, ``step_extra`` (the environment's inputs beside the
+            action) and ``behaviour`` (the parameters of the distribution that the action was drawn from, NaN if
+            unknown), each name -> (B, ...); if requested, ``state`` and ``next_state``, ``images`` and ``next_images``
+            (`rlenv_robot.data.images.ImageLoader.add`).
 
         Raises:
-            SourceError: an option is unknown or wrong, needs what was not recorded, or leaves nothing.
+            SourceError: an option is unknown or wrong, needs data that were not recorded, or leaves nothing.
         """
         check_size(batch_size, "batch_size", "sample_steps")
         sample, options = self._sampler.steps(batch_size, extra_info)
@@ -189,11 +191,11 @@ class SourceData:
         return table
 
     def steps_at(self, index: ArrayLike, extra_info: Options = _NOTHING) -> StepTable:
-        """Return the transitions at given positions, in their order: what a data loader of another library asks for.
+        """Return the transitions at given positions, in their order, as data loaders of other libraries require.
 
         Args:
             index: (B,) positions from 0 to ``len(self) - 1``.
-            extra_info: what makes steps wider (``n_step``, ``stack``, ``chunk``, ``future``, ``images``,
+            extra_info: options that widen steps (``n_step``, ``stack``, ``chunk``, ``future``, ``images``,
                 ``privileged``), as for `sample_steps`.
 
         Raises:
@@ -218,7 +220,7 @@ class SourceData:
             extra_info: the filters of `rlenv_robot.data.filters.select`.
 
         Raises:
-            SourceError: a filter is unknown or wrong, needs what was not recorded, or leaves nothing.
+            SourceError: a filter is unknown or wrong, needs data that were not recorded, or leaves nothing.
         """
         return np.asarray(select(self.transitions, read(extra_info, FILTERS, "positions")))
 
@@ -226,19 +228,19 @@ class SourceData:
         """Draw whole episodes (R3.4), by default with replacement.
 
         Args:
-            trajectory_size: how many, from 1.
-            extra_info: as for `sample_steps`, without what makes steps wider; ``priority`` is ``return``
-                (undiscounted). A filter on steps takes the episodes that have at least one such step.
-                ``length``: pieces of that many neighbouring steps in place of whole episodes, each beginning
-                at a step that passes the filters, all such beginnings alike; ``return`` is then the piece's.
+            trajectory_size: number of trajectories, at least 1.
+            extra_info: as for `sample_steps`, without the options that widen steps; ``priority`` is ``return``
+                (undiscounted). A filter on steps selects the episodes that have at least one such step. ``length``:
+                pieces of that many consecutive steps instead of whole episodes; every step that passes the filters is
+                equally likely as the first one, and ``return`` is that of the piece.
 
         Returns:
             Table 6 each: ``env_id``, ``trajectory_id`` (the episode's number), ``steps_set`` (a Table 5 along
             time), and ``extra_info`` with ``start`` and ``end`` (positions of its transitions, end excluded),
             ``length``, ``return`` (undiscounted; several agents: one each), ``terminated``, ``truncated``,
-            ``lost`` (how many steps begin at a missing frame and are left out), ``weight``, and as recorded
-            ``source``, ``policy``, ``expert``, ``success``, ``verdict``, ``end_reason``, ``goal``, ``seed``,
-            ``task`` (None if unknown).
+            ``lost`` (the number of steps that begin at a missing frame and are left out), ``weight``, and as recorded
+            ``source``, ``policy``, ``expert``, ``success``, ``verdict``, ``end_reason``, ``goal``, ``seed``, ``task``
+            (None if unknown).
 
         Raises:
             SourceError: as for `sample_steps`.
@@ -257,21 +259,22 @@ class SourceData:
         return trajectories
 
     def sample_pairs(self, pair_size: int, extra_info: Options = _NOTHING) -> list[PreferencePair]:
-        """Draw pairs of episodes of which one is preferred (R6.4), with replacement.
+        """Draw pairs of episodes, of which one is preferred (R6.4), with replacement.
 
         Args:
-            pair_size: how many, from 1.
-            extra_info: the filters; ``by``: ``return`` (default), ``success`` (of verdicts) or ``person``
-                (preferences that people gave at the console); ``min_margin``: by how much they must differ at least.
+            pair_size: number of pairs, at least 1.
+            extra_info: the filters; ``by``: ``return`` (default), ``success`` (of verdicts) or ``person`` (preferences
+                that people gave at the console); ``min_margin``: minimum difference.
 
         Returns:
-            ``chosen`` and ``rejected``, Table 6 each, and ``margin``.
+            ``chosen`` and ``rejected``, each a Table 6, and ``margin``.
 
         Raises:
             SourceError: as for `sample_steps`, or no two episodes differ.
         """
         check_size(pair_size, "pair_size", "sample_pairs")
-        return draw_pairs(
+        draw: Callable[..., list[PreferencePair]] = _from_plugin("rlenv_robot.pair_samplers", "pairs", "rlenv_curate")
+        return draw(
             self.transitions, pair_size, extra_info, self._sampler.rng, lambda e: self._batches.trajectory(e, 1.0)
         )
 
@@ -279,13 +282,13 @@ class SourceData:
         """Return all distinct actions that were taken in the current state (R3.5).
 
         Args:
-            extra_info: ``tolerance`` (a number, or one a field; 0 by default: equal states only): how far an
-                element of the observation may lie from the current state's; ``state``: an observation (or some
-                of its fields) in place of the current state that `init` set; and the filters.
+            extra_info: ``tolerance`` (a number, or one per field; 0 by default, for equal states only): maximum
+                difference of an element of the observation from the current state's; ``state``: an observation (or some
+                of its fields) instead of the current state that `init` set; and the filters.
 
         Returns:
-            Table 2 of the current state, ``action`` being name -> (K, ...), in no particular order; K is 0
-            where the data hold no action for this state.
+            Table 2 of the current state, with ``action`` as name -> (K, ...), in no particular order; K is 0 if the
+            data contain no action for this state.
 
         Raises:
             SourceError: an option is unknown or wrong, or a filter leaves nothing.
@@ -309,21 +312,21 @@ class SourceData:
         }
 
     def statistics(self, extra_info: Options = _NOTHING) -> JsonDict | None:
-        """Describe the data that pass the filters by figures, as plain data (R3.6).
+        """Compute statistics of the data that pass the filters, as JSON data (R3.6).
 
         Args:
             extra_info: the filters, and ``kind``:
 
                 * ``summary`` (default), ``returns``, ``episodes``, ``timing``, ``advantage``;
                 * ``coverage`` of the actions, with ``bins``;
-                * ``histogram`` with ``field`` (``observation.<name>``, ``action.<name>``, ``reward``), ``bins``;
-                * ``off_policy`` with ``log_probability``, a function of observation and action; with ``agent``,
-                  the same policy's actions from observations, doubly robust too;
+                * ``off_policy`` with ``log_probability``, a function of observation and action; with ``agent``, which
+                returns the same policy's actions from observations, doubly robust too;
                 * ``fitted_q`` with ``agent``; both with ``features`` and ``iterations`` of the linear fit;
-                * ``model_error`` with ``model`` and ``horizon``: a model of the dynamics on held-out episodes;
-                * ``model_return`` with ``model``, ``agent``, ``reward``, ``horizon``: a policy inside it.
+                * ``model_error`` with ``model`` and ``horizon``: the error of a dynamics model on held-out episodes;
+                * ``model_return`` with ``model``, ``agent``, ``reward``, ``horizon``: a policy's return inside the
+                model.
 
-                What they return: `rlenv_robot.data.statistics`, `rlenv_curate.off_policy`, `rlenv_curate.dynamics`.
+                For their results see `rlenv_robot.data.statistics`, `rlenv_curate.off_policy`, `rlenv_curate.dynamics`.
                 Installed packages may declare further kinds (`rlenv_robot.data.statistics.StatisticsKind`).
 
         Raises:
@@ -335,7 +338,7 @@ class SourceData:
         """Set the priorities of ``priority: td_error``; transitions without one count as the largest known.
 
         Args:
-            index: (B,), from a batch's ``extra_info``. If one comes twice, its last error counts.
+            index: (B,), from a batch's ``extra_info``. If an index is repeated, its last error counts.
             td_error: (B,), of any sign.
 
         Raises:
@@ -347,7 +350,7 @@ class SourceData:
         """Split the episodes into training and test episodes, for the option ``episodes``.
 
         Args:
-            held_out: the share to test on, between 0 and 1; at least one episode stays on either side.
+            held_out: the share of test episodes, between 0 and 1; at least one episode remains on either side.
             seed: the same seed gives the same split.
 
         Raises:
@@ -380,7 +383,8 @@ class SourceData:
             others = [name for name in ("n_step", "stack", "future", "privileged") if options.get(name, False)]
             if others:
                 raise SourceError(f"goals: another goal is computed for single steps; leave out {', '.join(others)}")
-            relabel_goals(table, self.transitions, self._task, options, self._sampler.rng, self.discount)
+            relabel = _from_plugin("rlenv_robot.relabellers", "goals", "rlenv_learn")
+            relabel(table, self.transitions, self._task, options, self._sampler.rng, self.discount)
         self._windows.add(table, options)
         if "images" in options:
             self._images.add(table, options)
@@ -414,6 +418,21 @@ class SourceData:
         return goals
 
 
+@cache
+def _from_plugin(group: str, name: str, plugin: str) -> Callable[..., Any]:
+    """Return the function that an entry point names.
+
+    Args:
+        group: of the entry point.
+        name: of the entry point.
+        plugin: of this repository that declares it, for the message where it is not installed.
+    """
+    functions = PluginTable("function of source data", group, {})
+    if name not in functions:
+        raise SourceError(f"{name}: they are in the plug-in {plugin}, which is not installed here")
+    return cast("Callable[..., Any]", functions.load(name))
+
+
 def _public(table: Table) -> Table:
     """Return a copy with what an agent may see alone; no view of it leads back to anything else."""
     layout = FrameLayout(table.layout.observation, table.layout.action, table.layout.agents)
@@ -444,38 +463,38 @@ def open_source(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> SourceData:
-    """Open recorded data, in the format that the folder holds.
+    """Open recorded data in the format that the folder contains.
 
     Args:
-        path: one of our runs, or a folder of runs (``log.mcap`` below it); a data set of another format
+        path: a run of this project, or a folder of runs (``log.mcap`` below it); a data set of another format
             (`recorder.formats.registry`); a folder of such data sets; the address of one, such as
             ``hf://datasets/lerobot/pusht``, ``s3://bucket/set`` or ``https://host/set``; or several of these, which
-            must hold the same fields.
-        task: a task, or the name of one; None takes observation and reward as recorded.
-        episodes: numbers of the episodes to read, as the data set counts them; several paths count through.
-        columns: the names that stand for observation and action, where the data set has others: for LeRobot
+            must contain the same fields.
+        task: a task, or the name of one; None uses the recorded observation and reward.
+        episodes: numbers of the episodes to read, as in the data set; over several paths the numbers continue.
+        columns: the columns of observation and action, if the data set has other names: for LeRobot
             ``{"observation.state": "state", "action": "actions"}``; for tables and HDF5 files of any layout see
             `rlenv_formats.mapped`.
         keep_last: of a LeRobot data set, or of mapped columns: whether the last observation and action of an episode
-            become a row, for imitation. What followed them was not recorded; the row repeats the observation.
-        units: of the joints of an SO-101 that LeRobot recorded, ``degrees`` or ``percent``. Without them, and without
-            a declaration in the data set (``rlenv-robot data units``), it has no SI columns.
-        calibration: the file in which LeRobot keeps the calibration of the arm that recorded the data.
-        robot: the robot that mapped columns are of, such as ``so101``. A column whose name is that of one of its fields
-            (``observation.joint_position``, ``action.joint_target``) is taken to be in the field's unit, with its
-            signs and zeros, so that a task of the robot can compute rewards.
-        cache: a folder for tables that can't lie beside their logs, or do not fit into memory, and for what is fetched
-            from an address; None takes the system's temporary folder for tables, and the user's cache for the rest.
-        world: of our own runs, such as ``so101-reach``, where a folder holds those of several worlds; None takes
-            those of the task where the others have other fields.
-        cache_bytes: of what is fetched from addresses, the most that is kept; what was not used for longest goes first.
+            become a row, for imitation. Their result was not recorded; the row repeats the observation.
+        units: of the joints of an SO-101 that LeRobot recorded, ``degrees`` or ``percent``. Without them, and without a
+            declaration in the data set (``rlenv-robot data units``), it has no SI columns.
+        calibration: LeRobot's calibration file of the arm that recorded the data.
+        robot: the robot of the mapped columns, such as ``so101``. A column with the name of one of its fields
+            (``observation.joint_position``, ``action.joint_target``) is assumed to have the field's unit, signs and
+            zeros, so that a task of the robot can compute rewards.
+        cache: a folder for tables that can't lie beside their logs or do not fit into memory, and for downloads from an
+            address; None uses the system's temporary folder for tables, and the user's cache for downloads.
+        world: selects this project's runs of one world, such as ``so101-reach``; None selects those of the task if the
+            others have other fields.
+        cache_bytes: maximum size of the downloads to keep, bytes; the least recently used are deleted first.
         storage_options: of the file system of an address, as fsspec takes them, such as ``endpoint_url`` of S3.
         options: of `SourceData`: ``goal``, ``discount``, ``mode``, ``sensors``, ``ends``.
 
     Raises:
-        ValueError: unknown units, or a calibration that can't be read.
-        SourceError: the folder is missing or empty, holds neither layout, or the task does not fit.
-        SpecMismatch: several paths hold different fields.
+        ValueError: the units are unknown, or the calibration can't be read.
+        SourceError: the folder is missing or empty, has no known layout, or the task does not fit.
+        SpecMismatch: several paths contain different fields.
         LogError: a log can't be read.
     """
     reading: dict[str, Any] = {

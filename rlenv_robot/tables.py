@@ -42,13 +42,13 @@ FRAME_NO_MAX = 2**31 - 1
 """Largest frame number (int32, Table 1)."""
 
 Options: TypeAlias = Mapping[str, object]
-"""Options of a call by name, as a user gives them, unchecked."""
+"""Options of a call by name, as given by a user, unchecked."""
 
 ExtraInfo: TypeAlias = dict[str, Any]
-"""A table's ``extra_info``: arrays, numbers, text and mappings of them, by the names that the description lists."""
+"""A table's ``extra_info``: arrays, numbers, text and mappings of them, by the names in the description."""
 
 FieldValues: TypeAlias = Mapping[str, ArrayLike]
-"""Values by field, unchecked: arrays, or numbers and lists that NumPy makes arrays of."""
+"""Values by field, unchecked: arrays, or numbers and lists that NumPy converts to arrays."""
 
 Reward: TypeAlias = float | Mapping[str, float]
 """The reward of one step; with several agents, by agent."""
@@ -72,7 +72,7 @@ class ObservationTable(TypedDict):
 
 
 class ActionTable(TypedDict):
-    """Table 2. ``frame_no`` is that of the observation to which the action answers."""
+    """Table 2. ``frame_no`` is that of the observation that the action answers."""
 
     env_id: str
     frame_no: int
@@ -80,7 +80,7 @@ class ActionTable(TypedDict):
 
 
 class RewardTable(TypedDict):
-    """Table 3. ``reward`` is a number, or with several agents a dictionary from agent to number."""
+    """Table 3. ``reward`` is a number, or for several agents a dictionary from agent to number."""
 
     env_id: str
     frame_no: int
@@ -88,8 +88,9 @@ class RewardTable(TypedDict):
 
 
 class VisualisationTable(TypedDict):
-    """Table 4. ``frame_data`` holds ``image`` (None where the world has none), ``observation``, ``reward`` and
-    ``extra_info``; all are copies.
+    """Table 4. The values of ``frame_data`` are copies.
+
+    Its keys are ``image`` (None if the world has none), ``observation``, ``reward`` and ``extra_info``.
     """
 
     env_id: str
@@ -109,7 +110,7 @@ class BatchObservationTable(TypedDict):
 
 
 class BatchRewardTable(TypedDict):
-    """Table 3 of N environments: a reward of shape (N,), or with several agents one for each of them."""
+    """Table 3 of N environments: a reward of shape (N,), or for several agents a mapping from agent to such."""
 
     env_id: list[str]
     frame_no: np.ndarray
@@ -130,7 +131,7 @@ class StepTable(TypedDict):
 
 
 class TrajectoryTable(TypedDict):
-    """Table 6. ``steps_set`` is one Table 5 whose values have a leading time axis."""
+    """Table 6. ``steps_set`` is a Table 5 with a leading time axis in every value."""
 
     env_id: str
     trajectory_id: int
@@ -139,16 +140,16 @@ class TrajectoryTable(TypedDict):
 
 
 def check_options(options: object, call: str, example: str, allowed: Collection[str] | None = None) -> None:
-    """Check the options of a call (``reset``, ``render``) before it does anything.
+    """Check the options of a call (``reset``, ``render``) before the call has any effect.
 
     Args:
-        options: as a user gave them.
+        options: as given by a user.
         call: the method's name, for the message.
         example: legal options as Python text, for the message.
-        allowed: the names of all options; None checks no names.
+        allowed: the names of all options; None allows any name.
 
     Raises:
-        ValueError: they are no mapping, or one of them is unknown.
+        ValueError: the options are not a mapping, or one of them is unknown.
     """
     if not isinstance(options, Mapping):
         raise ValueError(f"{call} got {options!r:.80}, expected a mapping of options such as {call}({example})")
@@ -160,10 +161,10 @@ def check_options(options: object, call: str, example: str, allowed: Collection[
 
 
 def check_env_id(env_id: object) -> str:
-    """Return the name of an environment, if it is a string of 1 to 36 characters (Table 1).
+    """Return the id of an environment if it is a string of 1 to 36 characters (Table 1).
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not such a string.
     """
     if not isinstance(env_id, str):
         raise ValueError(f"env_id is a {type(env_id).__name__}, it must be a string of 1 to 36 characters")
@@ -173,11 +174,12 @@ def check_env_id(env_id: object) -> str:
 
 
 def check_action_table(table: Any, env_id: str, frame_no: int) -> object:
-    """Check all of Table 2 but the action itself.
+    """Check Table 2, except for the action itself.
 
     Args:
-        table: what the agent sent.
-        env_id, frame_no: what it must carry.
+        table: as sent by the agent.
+        env_id: the required id of the environment.
+        frame_no: the required frame number.
 
     Returns:
         The unchecked ``action``.
@@ -222,14 +224,14 @@ def _key_violation(table: Mapping[object, object]) -> Violation:
                 "unknown", str(key), (), f"{key} is unknown in Table 2, allowed are env_id, frame_no, action"
             )
     missing = next(key for key in ("env_id", "frame_no", "action") if key not in table)
-    return Violation("missing", missing, (), f"{missing} is missing, Table 2 wants env_id, frame_no and action")
+    return Violation("missing", missing, (), f"{missing} is missing, Table 2 requires env_id, frame_no and action")
 
 
 def check_extra_info(extra_info: object) -> None:
-    """Check what every environment takes beside the action: the recorder's two entries.
+    """Check the entries that every environment accepts beside the action, for the recorder.
 
     Raises:
-        IllegalAction: it is no mapping, ``log_probability`` is no number (NaN is: unknown), or
+        IllegalAction: it is not a mapping, ``log_probability`` is not a number (NaN for unknown is allowed), or
             ``intervention`` is neither True nor False (nor 1 nor 0).
     """
     if not isinstance(extra_info, Mapping):
@@ -252,19 +254,19 @@ RECORDED: Mapping[str, str] = {
     "log_probability": "number, for the record: of the action under the policy that chose it; NaN if unknown",
     "intervention": "for the record: True if a person chose the action",
 }
-"""The entries that every environment takes, with their meanings."""
+"""The entries that every environment accepts -> their meanings."""
 
 
 @dataclass(frozen=True)
 class StepExtra:
-    """The entries of ``extra_info`` that a world's ``step`` takes, besides those that every environment takes.
+    """The entries of ``extra_info`` that a world's ``step`` accepts, in addition to those of every environment.
 
     Attributes:
-        fields: the description of each value, such as the battery's charge. Values are checked like an action's, reach
-            the world as arrays, and are recorded with the frame.
-        defaults: name -> the value of a field that a call leaves out. A field without a default must be given.
-        structures: name -> a sentence: entries that no field describes. The world checks these by itself, and they are
-            not recorded.
+        fields: the field of each value, such as the battery's charge. Values are checked like an action's, are passed
+            to the world as arrays, and are recorded with the frame.
+        defaults: name -> default value of a field. A field without a default is required.
+        structures: name -> a description, for entries that no field describes. The world checks these itself, and they
+            are not recorded.
 
     Raises:
         SpecError: a name is taken, or a default belongs to no field or does not fit it.
@@ -298,10 +300,10 @@ class StepExtra:
         return Spec(self.fields.name, tuple(one for one in self.fields if one.name not in self.defaults))
 
     def read(self, extra_info: Mapping[str, object]) -> dict[str, object]:
-        """Return the ``extra_info`` of a call: fields as arrays of their dtypes, and defaults for those left out.
+        """Return the ``extra_info`` of a call: fields as arrays of their dtypes, with defaults for missing ones.
 
         Raises:
-            IllegalAction: it is no mapping, an entry is unknown or missing, or a value does not fit its field.
+            IllegalAction: it is not a mapping, an entry is unknown or missing, or a value does not fit its field.
         """
         check_extra_info(extra_info)
         unknown = extra_info.keys() - self._allowed
@@ -331,22 +333,23 @@ def _wrong(code: str, name: str, problem: str) -> IllegalAction:
 
 @runtime_checkable
 class HasStepExtra(Protocol):
-    """A `World` or a `rlenv_robot.tasks.task.Task` that takes more than the action in each step.
+    """A `World` or a `rlenv_robot.tasks.task.Task` with further inputs beside the action in each step.
 
-    A task's ``command`` and ``reward`` get the values with the action, under the names of the fields; so recorded
-    steps can be rewarded anew. ``command`` returns none of them. No field may bear the name of an action's.
+    A task's ``command`` and ``reward`` receive the values with the action, under the names of the fields, so that
+    rewards of recorded steps can be recomputed. ``command`` returns none of them. A field must not have the name of an
+    action field.
     """
 
     @property
     def step_extra(self) -> StepExtra:
-        """The description of what it takes."""
+        """The description of the further inputs."""
         ...
 
 
 def step_extra_of(subject: object) -> StepExtra:
-    """Return what a world or a task takes in ``step``'s ``extra_info``; nothing where it declares nothing.
+    """Return the ``extra_info`` entries that a world's or a task's ``step`` accepts; none if it declares none.
 
-    A world that is no `HasStepExtra` takes the entries that its description names (``EnvDescription.step_extra``).
+    A world that is not a `HasStepExtra` accepts the entries in its description (``EnvDescription.step_extra``).
     """
     if isinstance(subject, HasStepExtra):
         return subject.step_extra
@@ -354,10 +357,10 @@ def step_extra_of(subject: object) -> StepExtra:
 
 
 def check_behaviour(spec: Spec) -> Spec:
-    """Return the spec of a behaviour distribution's parameters, if a frame can hold it.
+    """Return the spec of a behaviour distribution's parameters if a frame can hold it.
 
     Raises:
-        SpecError: a field is not of a float type, so that an unknown value (NaN) can't be recorded.
+        SpecError: a field is not of a float type, so an unknown value (NaN) can't be recorded.
     """
     for one in spec:
         if one.numpy_dtype.kind != "f":

@@ -1,4 +1,4 @@
-"""The contracts of a world, the inside of an environment: a robot with a task is one, a board game is another."""
+"""Define the contracts of a world, the content of an environment, such as a robot with a task or a board game."""
 
 from __future__ import annotations
 
@@ -28,26 +28,27 @@ _NEARLY = 0.85
 """Likeness of two names, as `difflib` measures it, from which one of them is a slip."""
 
 NOTHING: Mapping[str, Never] = MappingProxyType({})
-"""An empty mapping that nobody can write into."""
+"""An empty, immutable mapping."""
 
 
 class NoImage(RobotError):
-    """A world has no picture of its own; what the agent saw can be shown all the same."""
+    """Say that a world has no image; the agent's observation can still be shown."""
 
 
 class TimeStep(NamedTuple):
-    """A world's answer to a reset or an action.
+    """The result of resetting or stepping a world.
 
     Attributes:
         observation: by the names in the world's observation spec.
         reward: a number, or a mapping from agent to number.
-        terminated: the task's own end.
-        truncated: an end by time, fault or interruption.
-        extra_info: what Table 1 calls extra information; a new dictionary that the receiver owns.
-        stamp_ns: capture time on the world's clock.
-        applied, sensors: a robot's own values for the record, by the names in the layout.
-        acted: False where nobody knows whether the action was carried out (the robot was lost): no training
-            data is made of it.
+        terminated: whether the task ended the episode.
+        truncated: whether a time limit, a fault or an interruption ended it.
+        extra_info: the extra information of Table 1; a new dictionary that the receiver owns.
+        stamp_ns: capture time on the world's clock, nanoseconds.
+        applied: a robot's applied command, for the record, by the names in the layout.
+        sensors: a robot's measured values, for the record, by the names in the layout.
+        acted: False if it is unknown whether the action was executed (the robot was lost), so that the step is not used
+            as training data.
     """
 
     observation: Mapping[str, np.ndarray]
@@ -63,18 +64,18 @@ class TimeStep(NamedTuple):
 
 @dataclass(frozen=True)
 class EnvDescription:
-    """The description of a world beyond its specs (clause 6.4). Names map to a sentence each.
+    """The description of a world beyond its specs (clause 6.4). Each mapping is from a name to a sentence.
 
     Attributes:
-        about: what it is about, in Markdown.
-        reward: the reward's type, range and meaning; with several agents, of each.
-        reset_options: what ``reset`` takes.
-        step_extra: what ``step`` takes in ``extra_info``, besides ``log_probability`` and ``intervention``; for values
-            that fields describe, a world is also a `rlenv_robot.tables.HasStepExtra`.
-        extra_info: what Table 1's ``extra_info`` may hold, besides ``error``.
-        error_codes: of the world's own rules, besides those of `hal.Violation`.
-        conditions: what differs from episode to episode beside the start: kind (``timing``, ``randomise``) -> lines of
-            path, what it is drawn from, and unit.
+        about: the purpose of the environment, in Markdown.
+        reward: type, range and meaning of the reward; with several agents, of each.
+        reset_options: the options of ``reset``.
+        step_extra: the entries of ``extra_info`` in ``step``, besides ``log_probability`` and ``intervention``; for
+            values that fields describe, a world is also a `rlenv_robot.tables.HasStepExtra`.
+        extra_info: the possible entries of ``extra_info`` in Table 1, besides ``error``.
+        error_codes: those of the world's rules, besides those of `hal.Violation`.
+        conditions: properties that differ between episodes, besides the start: kind (``timing``, ``randomise``) ->
+            lines with path, distribution and unit.
     """
 
     about: str
@@ -94,30 +95,30 @@ def first_part(of: object) -> str:
 
 @runtime_checkable
 class World(Protocol):
-    """The inside of an `Environment`: it knows no tables, no frame numbers and no recorder.
+    """The content of an `Environment`, without tables, frame numbers and recording.
 
-    A class that inherits from this one must bring ``observation``, ``action``, ``description``, ``reset`` and ``step``;
-    the other members have defaults.
+    A class that inherits from this one must define ``observation``, ``action``, ``description``, ``reset`` and
+    ``step``; the other members have defaults.
     """
 
     @property
     def name(self) -> str:
-        """The name by which `rlenv_robot.make` makes it; by default that of its class in lower case."""
+        """The name of the environment in `rlenv_robot.make`; by default the class's name in lower case."""
         return type(self).__name__.lower()
 
     @property
     def observation(self) -> Spec:
-        """The spec of what the agent observes."""
+        """The spec of the agent's observation."""
         ...
 
     @property
     def action(self) -> Spec:
-        """The spec of what the agent may do."""
+        """The spec of the agent's action."""
         ...
 
     @property
     def description(self) -> EnvDescription:
-        """The description beyond the specs."""
+        """The description of the world beyond its specs."""
         ...
 
     @property
@@ -129,32 +130,32 @@ class World(Protocol):
         """Begin an episode.
 
         Raises:
-            ValueError: an option that the world does not know, or with a wrong value.
+            ValueError: an option is unknown, or its value is wrong.
         """
         ...
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
-        """Carry out an action that fits ``action``.
+        """Execute an action that fits the spec ``action``.
 
         Raises:
-            IllegalAction: it breaks a rule that the spec can't express; nothing changed.
+            IllegalAction: the action violates a rule that the spec can't express; nothing changed.
         """
         ...
 
     def episode_info(self) -> JsonDict:
-        """Return what the record keeps of the running episode, as plain data (goal, seed, ...); by default the name."""
+        """Return the running episode's metadata for the record, JSON data (goal, seed, ...); by default the name."""
         return {"task": self.name}
 
     def image(self, options: Options) -> np.ndarray:
         """Draw the present state for people: uint8 of shape (height, width, 3), RGB.
 
         Raises:
-            RobotError: no image can be made here, with the reason; by default always.
+            RobotError: no image can be made here; the message says why. This is the default.
         """
         raise NoImage(f"{self.name!r} has no image")
 
     def stop(self, reason: str) -> None:
-        """Stop all motion; from any thread. By default nothing moves."""
+        """Stop all motion, from any thread. By default there is none."""
         return
 
     def close(self) -> None:
@@ -164,9 +165,9 @@ class World(Protocol):
 
 @runtime_checkable
 class TurnBasedWorld(World, Protocol):
-    """A `World` whose players act one after the other.
+    """A `World` of players who act one after the other.
 
-    Each time step says whose turn it is in ``extra_info["agent"]``. A class that inherits from this one must bring
+    Each time step gives the player to move in ``extra_info["agent"]``. A class that inherits from this one must define
     ``players``; the other members have defaults.
     """
 
@@ -174,66 +175,66 @@ class TurnBasedWorld(World, Protocol):
     """The players' names, in the order of their turns."""
 
     zero_sum: bool = False
-    """Whether a single number as reward, which is the mover's, is the other players' loss."""
+    """Whether a reward that is a single number, for the player who moved, is the other players' loss."""
 
     def legal(self) -> Mapping[str, np.ndarray] | None:
-        """Return which actions the rules allow now: field of the action -> bool for each value; None for all."""
+        """Return the legal actions: field of the action -> bool for each value; None if all are legal."""
         return None
 
     def seen_by(self, player: str) -> Mapping[str, np.ndarray] | None:
-        """Return a player's own observation by its own names; None where all see the time step's.
+        """Return a player's observation by the player's local names; None if all players share the time step's.
 
         Raises:
-            KeyError: there is no such player.
+            KeyError: the player is unknown.
         """
         return None
 
 
 ACTION_MASK = "action_mask"
-"""The entry of ``extra_info`` that says which actions are legal now: field of the action -> uint8, 1 where legal.
+"""The entry of ``extra_info`` with the legal actions: field of the action -> uint8, 1 for legal.
 
-`rlenv_robot.to_gymnasium` and `rlenv_robot.to_pettingzoo_aec` give the array itself for a `Discrete` action.
+`rlenv_robot.to_gymnasium` and `rlenv_robot.to_pettingzoo_aec` return the array itself for a `Discrete` action.
 """
 
 
 @runtime_checkable
 class MaskedWorld(World, Protocol):
-    """A `World` whose every time step holds ``extra_info["action_mask"]``; it is recorded and in Table 5."""
+    """A `World` with ``extra_info["action_mask"]`` in every time step; the mask is recorded and is in Table 5."""
 
     @property
     def masks(self) -> Spec:
-        """The masks by the names of the action's fields: uint8, 0 or 1, an element for each value from the lowest."""
+        """The masks by the names of the action's fields: uint8, 0 or 1, one element per value from the lowest."""
         ...
 
 
 def masks_of(world: object) -> Spec:
-    """Return the description of a world's masks; empty where it has none."""
+    """Return the spec of a world's masks; empty if it has none."""
     return cast("MaskedWorld", world).masks if _has(world, "masks") else Spec("masks")
 
 
 @runtime_checkable
 class OrderlyWorld(World, Protocol):
-    """A `World` that has something to say where the agent ends an episode in good order."""
+    """A `World` that reports a result when the agent ends an episode in an orderly way."""
 
     def end(self, reason: str) -> ExtraInfo:
-        """End the running episode without an emergency, and return how it went (``success``, ``metrics``)."""
+        """End the running episode in an orderly way, and return its result (``success``, ``metrics``)."""
         ...
 
 
 def is_orderly(world: World) -> TypeGuard[OrderlyWorld]:
     """Return whether a world is an `OrderlyWorld`.
 
-    ``isinstance`` would ask for the value of every property in Python 3.11; the description of a robot on the network
-    takes a message there and back.
+    In Python 3.11 ``isinstance`` would evaluate every property, and the spec of a robot on the network takes a message
+    there and back.
     """
     return _has(world, "end")
 
 
 class WorldWrapper:
-    """Pass everything on to an inner world; a class that wraps a world overrides what it changes.
+    """Forward all calls to an inner world; a subclass overrides the members that it changes.
 
     Args:
-        world: the inner world, owned from now on.
+        world: the inner world, which the wrapper owns from now on.
     """
 
     def __init__(self, world: World) -> None:
@@ -266,7 +267,7 @@ class WorldWrapper:
 
     @property
     def step_extra(self) -> StepExtra:
-        """The inner world's description of what ``step`` takes in ``extra_info``."""
+        """The inner world's description of the entries in ``step``'s ``extra_info``."""
         return step_extra_of(self._world)
 
     @property
@@ -281,11 +282,11 @@ class WorldWrapper:
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
-        """The inner world's streams of samples; none where it has none."""
+        """The inner world's streams of samples; empty if it has none."""
         return streams_of(self._world)
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """Hand the inner world's samples over to these sinks."""
+        """Connect the inner world's streams to these sinks."""
         pass_on(self._world, sinks)
 
     def reset(self, options: Options) -> TimeStep:
@@ -301,7 +302,7 @@ class WorldWrapper:
         return self._world.episode_info()
 
     def end(self, reason: str) -> ExtraInfo:
-        """End the inner world's episode in good order; an inner world without an `end` has nothing to add."""
+        """End the inner world's episode in an orderly way; return an empty mapping if that world has no `end`."""
         return self._world.end(reason) if is_orderly(self._world) else {}
 
     def image(self, options: Options) -> np.ndarray:
@@ -318,21 +319,21 @@ class WorldWrapper:
 
 
 def check_members(subject: object, contract: type, optional: Sequence[type] = ()) -> None:
-    """Refuse an object that lacks a member of a contract, or has one whose name looks like a slip.
+    """Refuse an object that lacks a member of a contract, or has a member with a name that seems misspelt.
 
     Args:
         subject: a user's world or task.
         contract: the Protocol that it must fulfil.
-        optional: Protocols that it may fulfil; a method that nearly bears the name of one of theirs is a slip.
+        optional: Protocols that it may fulfil; a method with a name close to one of theirs counts as misspelt.
 
     Raises:
-        TypeError: naming the class, the member and the contract.
+        TypeError: the object is refused; the message names the class, the member and the contract.
     """
     name, members = type(subject).__name__, _members(contract)
     missing = [member for member in members if not _has(subject, member)]
     if missing:
         raise TypeError(
-            f"{name!r} is no {contract.__name__}: it has no {', '.join(missing)}; "
+            f"{name!r} is not a {contract.__name__}: it has no {', '.join(missing)}; "
             f"a {contract.__name__} has {', '.join(members)}"
         )
     for other in optional:

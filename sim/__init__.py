@@ -1,4 +1,4 @@
-"""Simulations in MuJoCo: any MJCF as one robot or as a batch; `sim.robots` has ours, `sim.rendering` draws them."""
+"""Simulate robots in MuJoCo: any MJCF as one robot or as a batch; `sim.robots` has ours, `sim.rendering` draws them."""
 
 from sim.batch import SimBatch
 from sim.latency import DelayModel

@@ -39,7 +39,7 @@ _SHOWN = 8
 
 
 class Simulations:
-    """The robot, number and clock of a batch of simulations, whatever computes it.
+    """The robot, the number of simulations and the clock of a batch, independent of the engine that computes it.
 
     Args:
         sim_model: the simulated robot.
@@ -55,7 +55,7 @@ class Simulations:
 
     @property
     def spec(self) -> RobotSpec:
-        """The description of each robot, with the range of its gains and delays."""
+        """The description of each robot, with the ranges of its gains and delays."""
         return self._spec
 
     @property
@@ -75,7 +75,7 @@ class Simulations:
 
 
 def write_no_log_file() -> None:
-    """Keep MuJoCo from leaving its log file in the user's folder; a file that somebody chose is still written.
+    """Keep MuJoCo from writing its log file to the working folder, unless the user has chosen a file.
 
     The setting is MuJoCo's, for the whole process. Its warnings still go to stderr, and ours to `logging`.
     """
@@ -86,15 +86,15 @@ def write_no_log_file() -> None:
 
 
 def time_mujoco(on: bool) -> bool:
-    """Let MuJoCo time the parts of its steps for ``MjData.timer``, or not; for the whole process.
+    """Switch MuJoCo's timing of the parts of its steps (``MjData.timer``) on or off, for the whole process.
 
-    MuJoCo's library times nothing by itself, but its Python package gives it a clock (``mjcb_time``), which is read at
-    each part of a step: 1 to 12 % of a step of our tasks. ``mujoco.set_mjcb_time`` can't take the clock away, so the
-    library's pointer to it is written. A clock of the user's own stays. Simulations call this with False when they are
-    made.
+    MuJoCo's library does no timing by itself, but its Python package gives it a clock (``mjcb_time``), which it reads
+    in each part of a step: 1 to 12 % of a step of our tasks. ``mujoco.set_mjcb_time`` can't remove the clock, so this
+    function overwrites the library's pointer to it. A clock that the user has set stays. Simulations call this function
+    with False when they are made.
 
     Returns:
-        Whether MuJoCo times now.
+        Whether MuJoCo times its steps now.
     """
     if mujoco.get_mjcb_time() is not None:
         return True
@@ -125,18 +125,18 @@ _NONE = mujoco.mjtStage.mjSTAGE_NONE.value
 class SimBatch(Simulations):
     """N simulated robots. A trajectory does not depend on ``num``, ``threads`` or its place in the batch.
 
-    Commands are applied as they are given: limits are the caller's (`hal.Guard` for one robot,
-    `hal.guarding.command_limiter.CommandLimiter` for many). Not to be used from several Python threads at once.
+    Commands are applied as they are: the caller applies limits (`hal.Guard` for one robot,
+    `hal.guarding.command_limiter.CommandLimiter` for many). Not thread-safe.
 
     Args:
         sim_model: the simulated robot.
         num: number of simulations.
-        threads: number of threads that step them, the caller's included; 0 is one for each logical CPU.
-        teleport: whether a reset puts the robot at its start. Otherwise it goes to the model's keyframe, as an
-            arm that has just been switched on.
-        timing: delays, losses and resolution of commands and sensors; None for none of them.
-        randomise: the parts of the model that each reset draws anew; None for none of them.
-        gains: as for `sim.randomize.actuation.configured_spec`, for the manifest; they change nothing in a simulation.
+        threads: number of threads that step them, the caller's included; 0 means one for each logical CPU.
+        teleport: whether a reset puts the robot at its start. If not, it puts the robot at the model's keyframe, like
+            an arm that has just been switched on.
+        timing: delays, losses and resolution of commands and sensors; None for none.
+        randomise: the parts of the model that each reset draws; None for none.
+        gains: as for `sim.randomize.actuation.configured_spec`, for the manifest; they do not affect the simulation.
 
     Raises:
         ValueError: num is below 1 or threads below 0.
@@ -192,7 +192,7 @@ class SimBatch(Simulations):
 
     @property
     def open_batch(self) -> Batch:
-        """MuJoCo's own batch, for what this class does not offer (randomised models, rays).
+        """The underlying MuJoCo batch, for functions that this class does not offer (randomised models, rays).
 
         Raises:
             EpisodeError: the batch was closed.
@@ -212,16 +212,17 @@ class SimBatch(Simulations):
         """Reset all simulations or some of them.
 
         Args:
-            ids: rising indices without repetition, or a mask of shape (num,); None for all. Below, n is their number.
-            seeds: seeds of the random parts of the starts, (n,); None goes on with the generators that the last
-                seeds made.
+            ids: ascending indices without repetition, or a mask of shape (num,); None for all. Below, n is their
+                number.
+            seeds: seeds of the random parts of the starts, (n,); None continues with the generators of the last seeds.
             starts: command name -> command to start from, (n, ...); a missing command starts at ``spec.home``.
 
         Returns:
-            The first state of the n simulations, in the order of ids. States returned earlier are copies and stay.
+            The first state of the n simulations, in the order of ids. States returned earlier are copies and stay
+            valid.
 
         Raises:
-            ValueError: illegal ids, or another number of seeds or starts than of ids.
+            ValueError: the ids are illegal, or the number of seeds or starts differs from that of ids.
             EpisodeError: the batch was closed.
         """
         batch, rows = self.open_batch, rows_of(ids, self._num)
@@ -247,7 +248,7 @@ class SimBatch(Simulations):
         return self.batch_state(rows)
 
     def batch_state(self, rows: np.ndarray | None = None) -> BatchState:
-        """Return the last state once more as new arrays, of all simulations or of the rows of these indices."""
+        """Return the last state again, as new arrays, of all simulations or of those with the given indices."""
         stamps = np.full(self._num if rows is None else len(rows), self.stamp_ns)
         if self._delays is None:
             held = self.held() if rows is None else self._starts.commands(rows)
@@ -256,7 +257,7 @@ class SimBatch(Simulations):
         return BatchState(sensors, self._delays.received(rows), stamps, self._delays.ages_ns(rows))
 
     def applied_to(self, row: int) -> dict[str, np.ndarray]:
-        """Return what one simulation's actuators were last told, as `batch_state` does for all: name -> (...)."""
+        """Return the last command applied in one simulation, as `batch_state` does for all: name -> (...)."""
         if self._delays is None:
             return {name: value[row] for name, value in self.held().items()}
         return {name: value[row] for name, value in self._delays.received(None).items()}
@@ -268,16 +269,16 @@ class SimBatch(Simulations):
 
         Args:
             commands: name -> values, shape (num, ...).
-            ids: a mask of shape (num,); the others do not move, and their rows stay as they were. None for all.
+            ids: a mask of shape (num,) of the simulations to step; the rows of the others stay unchanged. None for all.
 
         Returns:
-            The state at its end, all arrays the caller's to keep. A simulation whose physics failed is marked in
-            ``broken`` and must be reset.
+            The state at the end of the period, in arrays that the caller may keep. A simulation with failed physics
+            is marked in ``broken`` and must be reset.
 
         Raises:
-            IllegalAction: wrong names or shapes, or a value that is not finite; nothing moved.
-            EpisodeError: not all of them were reset, or the batch was closed.
-            ValueError: illegal ids.
+            IllegalAction: a name or shape is wrong, or a value is not finite; nothing moved.
+            EpisodeError: one of them was never reset, or the batch was closed.
+            ValueError: the ids are illegal.
         """
         if not self._ready:
             self.open_batch  # noqa: B018  (raises if it was closed)
@@ -303,7 +304,7 @@ class SimBatch(Simulations):
         """Step a batch with a `DelayModel` for one control period; `batch_state` returns its state.
 
         Args:
-            commands: as for `step`; they are legal.
+            commands: as for `step`; they must be legal, which is not checked.
             ids: as for `step`.
             after_step: as for `advance`.
 
@@ -331,7 +332,7 @@ class SimBatch(Simulations):
         return held
 
     def held(self) -> dict[str, np.ndarray]:
-        """Return what the actuators hold: command name -> values, (num, ...), new arrays."""
+        """Return the commands that the actuators hold: command name -> values, (num, ...), new arrays."""
         return self._starts.commands(np.arange(self._num))
 
     def advance(self, ids: np.ndarray | None = None, after_step: Callable[[], None] | None = None) -> int:
@@ -401,7 +402,7 @@ class SimBatch(Simulations):
             )  # fmt: skip
 
     def faults(self, row: int) -> tuple[Fault, ...]:
-        """Return what MuJoCo has warned of in one simulation since its last reset."""
+        """Return MuJoCo's warnings in one simulation since its last reset, as faults."""
         counts = self._warning[row, :, 1].tolist()
         kinds = list(mujoco.mjtWarning.__members__)
         return tuple(
@@ -419,7 +420,7 @@ class SimBatch(Simulations):
 
     @property
     def drawn(self) -> dict[str, np.ndarray]:
-        """The numbers that randomisation and timing drew for the present episodes: path -> (num,), new arrays."""
+        """The numbers that randomisation and timing have drawn for the present episodes: path -> (num,), new arrays."""
         drawn = {} if self._randomised is None else dict(self._randomised.drawn)
         if self._delays is not None:
             drawn |= self._delays.drawn
@@ -432,15 +433,15 @@ class SimBatch(Simulations):
 
     @property
     def load_friction(self) -> LoadFriction | None:
-        """The friction that grows with the load, or None."""
+        """The load-dependent friction of the joints, or None."""
         return self._load_friction
 
     def snapshot(self, ids: Sequence[int] | np.ndarray | None = None) -> BatchSnapshot:
-        """Return the state of all simulations or some; `restore` continues from it bit by bit.
+        """Return the state of all simulations or some, from which `restore` continues bit for bit.
 
         Raises:
             EpisodeError: a simulation was never reset, or the batch was closed.
-            ValueError: illegal ids.
+            ValueError: the ids are illegal.
         """
         batch, rows = self.open_batch, rows_of(ids, self._num)
         if not self._reset_once[rows].all():
@@ -465,14 +466,14 @@ class SimBatch(Simulations):
         """Continue from an earlier moment of this batch, or of another with the same model, timing and randomisation.
 
         Args:
-            snapshot: of as many simulations as there are ids, in their order; or of one, for all of them.
+            snapshot: a snapshot of as many simulations as there are ids, in their order; or of one, for all of them.
             ids: the simulations to restore, as for `reset`; None for all.
 
         Returns:
             The state at that moment, except for the stamp: time never goes back.
 
         Raises:
-            ValueError: the snapshot does not fit, or illegal ids; nothing changed.
+            ValueError: the snapshot does not fit, or the ids are illegal; nothing changed.
             EpisodeError: the batch was closed.
         """
         batch, rows = self.open_batch, rows_of(ids, self._num)
@@ -500,11 +501,11 @@ class SimBatch(Simulations):
     # -- for SimRobot ------------------------------------------------------------------------------------
 
     def readers(self, row: int) -> SensorReader:
-        """Make a reader of one simulation, without the leading axis."""
+        """Make a sensor reader of one simulation; its values have no leading axis."""
         return SensorReader(self.open_batch, self._sim_model, row, self._images)
 
     def writers(self, row: int | None = None) -> list[Writer]:
-        """Return each command's name, live array, index, shape and dtype; ``array[index] = value`` commands it."""
+        """Return name, live array, index, shape and dtype of each command; ``array[index] = value`` sets it."""
         return self._starts.writers(row)
 
     # -- ends --------------------------------------------------------------------------------------------

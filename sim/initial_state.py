@@ -1,4 +1,4 @@
-"""The state at the start of an episode: start commands, a seed's scatter, the history of delayed actuators."""
+"""Write the state at the start of an episode: start commands, a seed's scatter, the history of delayed actuators."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class InitialState:
     def check(
         self, rows: np.ndarray, seeds: Sequence[int] | np.ndarray | None, starts: Mapping[str, np.ndarray]
     ) -> None:
-        """Refuse seeds and starts that don't fit, before anything is reset.
+        """Check that seeds and starts fit, before anything is reset.
 
         Raises:
-            ValueError: another number of seeds or starts than of rows, or a start that names no command.
+            ValueError: the number of seeds or starts differs from that of rows, or a start names an unknown command.
         """
         if seeds is not None and len(seeds) != len(rows):
             raise ValueError(f"{len(seeds)} seeds for {len(rows)} simulations, expected one for each")
@@ -63,7 +63,7 @@ class InitialState:
             self._fill_history(rows)
 
     def commands(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Return what the actuators of ``rows`` hold: command name -> values, (n, ...)."""
+        """Return the commands that the actuators of ``rows`` hold: command name -> values, (n, ...)."""
         held = {}
         for field in self._model.spec.commands:
             columns = self._columns[field.name]
@@ -72,14 +72,14 @@ class InitialState:
         return held
 
     def columns(self, commands: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the commands of all simulations as rows of ``ctrl``, (num, nu)."""
+        """Return commands of all simulations as rows of ``ctrl``, (num, nu)."""
         rows = np.zeros(self._ctrl.shape)
         for name, columns in self._columns.items():
             rows[:, columns] = commands[name].reshape(len(rows), -1)
         return rows
 
     def writers(self, row: int | None = None) -> list[Writer]:
-        """Return each command's name, live array, index, shape and dtype; ``array[index] = value`` commands it."""
+        """Return name, live array, index, shape and dtype of each command; ``array[index] = value`` sets it."""
         result = []
         for field in self._model.spec.commands:
             columns = as_slice(self._model.commands[field.name])
@@ -95,7 +95,7 @@ class InitialState:
         return result
 
     def delays(self, timing: DelayModel) -> DelayBuffers:
-        """Make the buffers that delay their commands and readings.
+        """Make the buffers that delay the commands and readings of all simulations.
 
         Raises:
             SpecError: the timing does not fit the robot.
@@ -104,12 +104,12 @@ class InitialState:
         return DelayBuffers(timing, model.spec, num, model.substeps, model.model.opt.timestep, self._columns, width)
 
     def generators(self, rows: np.ndarray) -> tuple[Mapping[str, Any] | None, ...]:
-        """Return the states of their random generators as plain data; None where there is no generator yet."""
+        """Return the states of the random generators of ``rows`` as plain data; None for one not yet made."""
         generators = [self._generators[row] for row in rows.tolist()]
         return tuple(None if rng is None else copy.deepcopy(rng.bit_generator.state) for rng in generators)
 
     def restore(self, rows: np.ndarray, generators: Sequence[Mapping[str, Any] | None]) -> None:
-        """Put back the states that `generators` returned."""
+        """Restore the states that `generators` returned."""
         for row, state in zip(rows.tolist(), generators, strict=True):
             self._generators[row] = None
             if state is not None:

@@ -1,4 +1,4 @@
-"""A MuJoCo model seen as a robot: which of its numbers are sensors, commands and starts."""
+"""View a MuJoCo model as a robot: define which of its numbers are sensors, commands and starts."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ _REMEMBERS = mujoco.mjtEnableBit.mjENBL_SLEEP.value | mujoco.mjtEnableBit.mjENBL
 """Options with which a step depends on more than the state."""
 
 Indices = slice | tuple[int, ...]
-"""Columns of a field whose axes after the first are flattened."""
+"""Columns of a field after flattening all axes but the first."""
 
 Refreshed = Literal["nothing", "poses", "all"]
-"""Derived quantities: none, poses of bodies, geoms and sites, or all that follow from positions and velocities."""
+"""Derived quantities: none; the poses of bodies, geoms and sites; or all that follow from positions and velocities."""
 
 Scatter = Callable[[np.random.Generator, np.ndarray, np.ndarray], None]
-"""Changes one simulation's ``qpos`` (nq,) and ``qvel`` (nv,) in place, from a seeded generator, at a reset."""
+"""A function that scatters one simulation's ``qpos`` (nq,) and ``qvel`` (nv,) in place at a reset, by a generator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Some columns of a field of ``mjData``, read as they are.
+    """A sensor that is read directly from columns of a field of ``mjData``.
 
     Attributes:
         field: name of the field (``qpos``, ``sensordata``, ``site_xpos``).
-        columns: which, counted over the flattened axes; evenly spaced ones are the fastest.
+        columns: the columns, counted over the flattened axes; evenly spaced ones are the fastest.
     """
 
     field: str
@@ -61,8 +61,8 @@ class Computed:
     """A sensor that is a function of columns of ``mjData``.
 
     Attributes:
-        function: takes an array for each input, with any leading axes, and returns one with the same.
-        inputs: what it is given.
+        function: takes an array for each input, with any leading axes, and returns an array with the same leading axes.
+        inputs: the columns that are passed to the function.
     """
 
     function: Callable[..., np.ndarray]
@@ -73,7 +73,7 @@ class ImageReader(Protocol):
     """Draw one camera of all simulations of a batch."""
 
     def read(self, rows: np.ndarray | None) -> np.ndarray:
-        """Return images of all simulations or some, uint8, (n, height, width, 3), a new array."""
+        """Return the images of all simulations or some, uint8, (n, height, width, 3), a new array."""
         ...
 
     def close(self) -> None:
@@ -86,30 +86,31 @@ class Rendered:
     """A sensor that is the image of a camera (`sim.rendering.image_sensors.with_image_sensors`).
 
     Attributes:
-        open: makes the reader of a batch, from the model, ``qpos`` of all simulations (live), a function that returns
-            the model's fields in which they differ, and the batch's number of threads (0: one for each logical CPU).
+        open: makes the reader of a batch. Its arguments are the model, the live ``qpos`` of all simulations, a function
+            that returns the fields in which their models differ, and the batch's number of threads (0: one for each
+            logical CPU).
     """
 
     open: Callable[[SimModel, np.ndarray, Callable[[], Mapping[str, np.ndarray]], int], ImageReader]
 
 
 Reader = Columns | Computed | Rendered
-"""The source of a sensor's value."""
+"""The source of a sensor's value: columns, a function of columns, or a rendered image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pushes:
-    """The declaration of pushes: one in every interval of time, at a moment drawn evenly within it.
+    """Declare pushes: one in every interval of time, at a moment drawn uniformly from it.
 
-    A push adds a velocity to the trunk's, horizontally in the world, in a direction drawn evenly; its impulse is this
-    velocity times the robot's mass. So do the pushes of common walking trainers (Rudin et al. 2022, arXiv:2109.11978).
+    A push adds a horizontal velocity to the trunk's, in a direction of the world drawn uniformly; its impulse is this
+    velocity times the robot's mass. Common walking trainers push in the same way (Rudin et al. 2022, arXiv:2109.11978).
 
     Attributes:
-        every_s: length of the intervals, s; rounded to control periods.
-        speed: range of the added velocity, m/s, from which each push draws evenly.
+        every_s: length of the intervals, seconds; rounded to control periods.
+        speed: range of the added velocity, m/s, from which each push draws uniformly.
 
     Raises:
-        SpecError: the interval is not above 0, or the range is none.
+        SpecError: the interval is not above 0, or the range is invalid.
     """
 
     every_s: float
@@ -124,23 +125,24 @@ class Pushes:
 
 @dataclass(frozen=True)
 class SimModel:
-    """A MuJoCo model seen as a robot. Serves any MJCF.
+    """A MuJoCo model as a robot. Any MJCF will do.
 
     Attributes:
         spec: the robot's description.
-        model: the compiled model; not to be changed any more.
+        model: the compiled model, which must not be changed.
         substeps: physics steps in a control period.
         sensors: the source of each sensor of the spec.
-        commands: for every command of the spec, its columns of ``ctrl``.
+        commands: the columns of ``ctrl`` of each command of the spec.
         start: for commands that are poses, the columns of ``qpos`` that a start at this command sets.
-        keyframe: the state that a reset begins with, by number; -1 is the model's default.
-        scatter: the function that a reset's seed scatters the start with, or None.
-        derived: whether what MuJoCo derives from the state (``site_xpos``, ``sensordata``) is ``fresh`` at the end of
-            a step, or ``as_stepped``: as ``mj_step`` leaves it, one physics step old, as other environments read it.
-            Only the former costs anything, and that only with the integrator RK4 or where such values are read at all.
-        pushes: that change the velocity of the free body of the first joint, or None.
-        draws: the parts of the model that each reset draws anew in every simulation of it, as for
-            `sim.randomize.randomise.Randomise.from_dict`; they take precedence over those that a simulation is given.
+        keyframe: number of the keyframe at which a reset begins; -1 is the model's default state.
+        scatter: scatters the start by the reset's seed; None for no scatter.
+        derived: whether quantities that MuJoCo derives from the state (``site_xpos``, ``sensordata``) are ``fresh`` at
+            the end of a step, or ``as_stepped``: one physics step old, as ``mj_step`` leaves them and other
+            environments read them. Only ``fresh`` costs time, and only with the integrator RK4 or if a sensor reads
+            such quantities.
+        pushes: pushes that change the velocity of the free body of the first joint, or None.
+        draws: the parts of the model that each reset of each simulation draws, as for
+            `sim.randomize.randomise.Randomise.from_dict`; they take precedence over those given to a simulation.
 
     Raises:
         SpecError: the parts contradict each other.
@@ -174,7 +176,7 @@ class SimModel:
 
     @cached_property
     def digest(self) -> str:
-        """The identity of the simulation: digest of the spec, a colon, digest of all else that changes the results."""
+        """The identity of the simulation: digest of the spec, a colon, digest of all else that affects the results."""
         columns = sorted(self.commands.items()), sorted(self.start.items())
         settings: tuple[object, ...] = self.substeps, self.keyframe, self.derived, columns
         if self.pushes is not None:
@@ -192,7 +194,7 @@ class SimModel:
 
     @property
     def refreshed(self) -> Refreshed:
-        """The quantities to be derived from the state at the end of a control period, so that sensors are fresh."""
+        """The quantities that must be derived from the state at the end of a control period to keep sensors fresh."""
         if self.derived != "fresh":
             return "nothing"
         stale = self._reads - _STATE - _FORCES - ({"sensordata"} if self._reads_forces_alone else set[str]())
@@ -213,11 +215,11 @@ class SimModel:
 
     @property
     def needs_own_model(self) -> bool:
-        """Whether each simulation of a batch needs an ``mjData`` of its own, rather than one for each thread.
+        """Whether each simulation of a batch needs its own ``mjData`` instead of one for each thread.
 
-        It does where a step begins with what the one before derived (`stage`), with plugins, sleep or IPC, and where a
-        sensor reads what not every call computes. Elsewhere a thread's one stays in the processor's cache, and a
-        simulation takes no more memory than its state.
+        It does if a step begins with quantities that the step before derived (`stage`), with plugins, sleep or IPC, and
+        if a sensor reads quantities that not every call computes. Otherwise the ``mjData`` of a thread stays in the
+        processor's cache, and a simulation takes no more memory than its state.
         """
         model = self.model
         remembers = model.nplugin > 0 or bool(model.opt.enableflags & _REMEMBERS)
@@ -300,12 +302,12 @@ class SimModel:
 
 
 def numbers_of(indices: Indices, total: int) -> np.ndarray:
-    """Return columns as their numbers among ``total``, (n,)."""
+    """Return the indices that some columns stand for among ``total``, (n,)."""
     return np.arange(total)[indices] if isinstance(indices, slice) else np.asarray(indices, np.intp)
 
 
 def as_slice(indices: Indices) -> Indices:
-    """Return evenly spaced, rising columns as a slice, which NumPy reads without a copy; others as they are."""
+    """Return evenly spaced, ascending columns as a slice, which NumPy reads without a copy; others unchanged."""
     if isinstance(indices, slice) or not indices:
         return indices
     step = indices[1] - indices[0] if len(indices) > 1 else 1
@@ -321,7 +323,7 @@ def at_rate(sim_model: SimModel, rate_hz: float) -> SimModel:
     """Return the same simulated robot with another control rate; its physics steps stay as they are.
 
     Raises:
-        SpecError: a control period would be no whole number of physics steps; the message names possible rates.
+        SpecError: a control period would not be a whole number of physics steps; the message names possible rates.
     """
     finest = 1.0 / sim_model.model.opt.timestep
     substeps = round(finest / rate_hz) if rate_hz > 0 else 0

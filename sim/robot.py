@@ -1,4 +1,4 @@
-"""One simulated robot."""
+"""Simulate one robot."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ class SimRobot:
     """A `hal.Robot` that is a `SimBatch` of one: the same numbers, bit for bit, as anywhere in a larger batch.
 
     Args:
-        sim_model: what to simulate.
-        real_time: take the control period's time for every step, and stamp with this machine's monotonic clock;
-            otherwise steps are as fast as they can be, and stamps are simulated time since the first reset.
-        cameras: names of cameras of the spec whose images every reading carries; none by default, as an image
-            costs a thousand times what a step does.
-        teleport: whether a reset puts it at its start. Without, as with a real arm, the first reset finds it in the
-            pose of the model's keyframe, later ones where it is, and `hal.Homing` brings it to the start.
-        timing: how late, coarse and lossy its commands and sensors are; None is not at all. Streams are the true ones.
-        randomise: what of the model a reset draws anew; None is nothing.
-        validate: whether a step checks its command; False where a guard around the robot has just done so.
-        streams: names of sensors that are also sampled after every step of the physics, for who asks by `stream_to`.
-        gains: as for `sim.randomize.actuation.configured_spec`, for the manifest; they change nothing in a simulation.
+        sim_model: the model to simulate.
+        real_time: whether each step takes the time of a control period and is stamped by this machine's monotonic
+            clock. If not, steps run as fast as possible, and stamps are simulated time since the first reset.
+        cameras: names of cameras of the spec to add to every reading; none by default, since an image costs a
+            thousand times as much as a step.
+        teleport: whether a reset puts the robot at its start. If not, the first reset finds it in the pose of the
+            model's keyframe, later ones where it is, and `hal.Homing` moves it to the start, like a real arm.
+        timing: delays, losses and resolution of commands and sensors; None for none. They do not affect streams.
+        randomise: the parts of the model that each reset draws; None for none.
+        validate: whether a step checks its command; False if a guard around the robot already has.
+        streams: names of sensors that are also sampled after every physics step, for the sinks of `stream_to`.
+        gains: as for `sim.randomize.actuation.configured_spec`, for the manifest; they do not affect the simulation.
 
     Raises:
-        RobotError: the spec has no camera or sensor of such a name.
+        RobotError: the spec has no camera or sensor of that name.
         SpecError: timing or randomisation don't fit the model.
     """
 
@@ -99,17 +99,17 @@ class SimRobot:
         return self._sampler.streams
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """Take the sinks of streams; samples come with each step, from the thread that steps."""
+        """Send the samples of streams to sinks, with each step and from the thread that steps."""
         self._sampler.stream_to(sinks)
         self._after_physics = self._hold if self._sampler.active else None
         self._plain = self._is_plain()
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        """Reset the simulation. ``seed`` sets what is random in the start, ``start`` the commands to start from.
+        """Reset the simulation. ``seed`` seeds the random parts of the start; ``start`` has the commands to start from.
 
         Raises:
             IllegalAction: the start breaks the spec.
-            ValueError: ``start`` is no mapping, or ``seed`` no whole number; nothing moved.
+            ValueError: ``start`` is not a mapping, or ``seed`` is not a whole number; nothing moved.
             RobotStopped: a stop is latched and ``clear_stop`` gives no reason to clear it.
             EpisodeError: after `close`.
         """
@@ -152,7 +152,7 @@ class SimRobot:
         return {} if self._batch is None else {name: float(value[0]) for name, value in self._batch.drawn.items()}
 
     def about(self) -> dict[str, Any]:
-        """Report the `conditions`, and the numbers that were `drawn` under ``randomisation``."""
+        """Return the `conditions`, and the numbers `drawn` for the episode under ``randomisation``."""
         if not self.conditions:
             return {}
         lines = {kind: [list(line) for line in lines] for kind, lines in self.conditions.items()}
@@ -237,8 +237,8 @@ class SimRobot:
         """Read the sensors without running the physics: nothing moves, and no episode begins.
 
         Returns:
-            The reading, without images; before the first reset that of the pose in which the first reset finds the
-            nominal robot; None after `close`.
+            The reading, without images; None after `close`. Before the first reset it shows the pose in which that
+            reset finds the nominal robot.
         """
         if self._closed:
             return None
@@ -262,7 +262,7 @@ class SimRobot:
         return RobotState(sensors, applied, 0)
 
     simulated = True
-    """Whether nothing real moves: True."""
+    """Whether the robot is simulated: True."""
 
     def _step_delayed(self, batch: SimBatch, values: Mapping[str, np.ndarray]) -> RobotState:
         """Run one control period with delays."""
@@ -348,12 +348,12 @@ def _camera(spec: RobotSpec, name: str) -> CameraSpec:
 
 
 class Sampler:
-    """Hand over the values of some sensors after every step of the physics.
+    """Send the values of some sensors to sinks after every physics step.
 
     Args:
-        spec: the robot's.
-        names: of sensors; each is a stream of its own, with the sensor as its only field.
-        substeps: of the physics in a control period.
+        spec: the robot's description.
+        names: names of sensors; each is a separate stream with the sensor as its only field.
+        substeps: physics steps in a control period.
 
     Raises:
         SpecError: the robot has no such sensor.
@@ -372,11 +372,11 @@ class Sampler:
         return bool(self._sinks)
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """Take the sinks of streams."""
+        """Send the samples of streams to these sinks, by name."""
         self._sinks = {stream.name: sinks[stream.name] for stream in self.streams if stream.name in sinks}
 
     def hold(self, sensors: Mapping[str, np.ndarray]) -> None:
-        """Keep the present values until `hand_over`, which knows the time."""
+        """Keep the present values until `hand_over` gives them their time stamps."""
         self._held.append(sensors)
 
     def restart(self, stamp_ns: int) -> None:
@@ -385,10 +385,10 @@ class Sampler:
         self._before_ns = stamp_ns
 
     def hand_over(self, stamp_ns: int) -> dict[str, int]:
-        """Hand over the kept values, evenly spread over the time since the last call, the last ones at ``stamp_ns``.
+        """Send the kept values with stamps spread evenly over the time since the last call, the last at ``stamp_ns``.
 
-        In real time, a period's physics are computed at once and the rest of the period is waited for. The stamps are
-        the moments that the samples stand for, not those of their computation.
+        In real time, the physics of a period is computed at once, before waiting for the end of the period. The stamps
+        are the moments that the samples stand for, not those of their computation.
 
         Returns:
             The number of each stream's last sample.

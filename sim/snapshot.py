@@ -1,4 +1,4 @@
-"""Snapshots of simulations as values, bytes and files, and the digest that says which model they fit."""
+"""Snapshots of simulations as values, bytes and files, and the digest that identifies the model they fit."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _MESHES = ("mesh_face", "mesh_vert", "mesh_vertadr", "mesh_vertnum")
 
 
 def physics_digest(model: mujoco.MjModel) -> str:
-    """Return the SHA-256 (hex) of a model's options and of all arrays that change what it computes.
+    """Return the SHA-256 (hex) of a model's options and of all arrays that affect its physics.
 
-    Geoms count only if they can touch something: a model with looks and one without are the same simulation.
+    Geoms count only if they can collide: a model with visual parts and one without are the same simulation.
     """
     digest = hashlib.sha256()
     for name, values in _parts(model):
@@ -72,10 +72,10 @@ def _public(part: object) -> list[str]:
 
 
 FORMAT = 1
-"""Version of the layout of the bytes."""
+"""Version of the byte layout."""
 
 Groups = Mapping[str, Mapping[str, np.ndarray]]
-"""Group -> name -> array."""
+"""Arrays by group and name: group -> name -> array."""
 
 _NAME = "rlenv-robot snapshot"
 
@@ -83,14 +83,14 @@ _T = TypeVar("_T")
 
 
 class Portable(ABC):
-    """A snapshot that can leave the process, as bytes or as a file. Subclasses name their kind and parts."""
+    """A snapshot that can leave the process, as bytes or as a file. Subclasses define their kind and parts."""
 
     KIND: ClassVar[str]
     """The kind of the snapshot; bytes of another kind are refused."""
 
     @abstractmethod
     def parts(self) -> tuple[dict[str, Any], Groups]:
-        """Return plain data, which JSON can hold, and arrays."""
+        """Return the snapshot as plain data for JSON, and arrays."""
 
     @classmethod
     @abstractmethod
@@ -103,10 +103,10 @@ class Portable(ABC):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Make a snapshot from the bytes of `to_bytes`, perhaps of another process.
+        """Make a snapshot from the bytes of `to_bytes`, also from another process.
 
         Raises:
-            RobotError: the bytes are no such snapshot, or of another format or release of MuJoCo.
+            RobotError: the bytes are not a snapshot of this kind, or are of another format or release of MuJoCo.
         """
         return _unpack(data, cls.KIND, cls.of_parts)
 
@@ -123,7 +123,7 @@ class Portable(ABC):
         """Read a file that `save` wrote.
 
         Raises:
-            RobotError: there is no such file, or as for `from_bytes`.
+            RobotError: the file does not exist, or its bytes are invalid, as for `from_bytes`.
         """
         return cls.from_bytes(_read_file(path))
 
@@ -224,19 +224,20 @@ def _read_file(path: str | Path) -> bytes:
 class BatchSnapshot(Portable):
     """The state of n simulations of one model at one moment. Its arrays are copies with a first axis of n.
 
-    The snapshot fits any batch of the same model, of any size, in this process or, as a file, in another. The clock is
+    The snapshot fits a batch of the same model, of any size, in this process or, as a file, in another. The clock is
     not part of it: stamps never go back.
 
     Attributes:
-        digest: of the model (`sim.model.SimModel.digest`).
+        digest: digest of the model (`sim.model.SimModel.digest`).
         state: MuJoCo's integration state, (n, nstate): positions, velocities, commands, warm start, histories.
         warning: MuJoCo's counts of warnings since the reset, (n, kinds, 2).
         broken: whether the physics had failed, (n,).
         generators: state of each start generator as plain data, or None, n of them.
-        draws: seed and episode that randomisation and timing draw from, (n, 2) uint64; None without them.
+        draws: seed and number of the episode from which randomisation and timing draw, (n, 2) uint64; None without
+            them.
         model: randomised field of the model -> values, (n, ...).
         drawn: numbers drawn for the episode, path -> (n, ...), as `SimBatch.drawn`.
-        delays: commands and readings on their way (`sim.latency.buffers.DelayBuffers`), name -> (n, ...).
+        delays: commands and readings in transit (`sim.latency.buffers.DelayBuffers`), name -> (n, ...).
     """
 
     KIND = "simulations"
@@ -265,7 +266,7 @@ class BatchSnapshot(Portable):
         return self.take(np.array([index % len(self)]))
 
     def parts(self) -> tuple[dict[str, Any], Groups]:
-        """Return plain data and arrays."""
+        """Return the snapshot as plain data and arrays."""
         arrays = {"state": self.state, "warning": self.warning, "broken": self.broken}
         arrays |= {} if self.draws is None else {"draws": self.draws}
         plain = {"digest": self.digest, "generators": list(self.generators)}
@@ -279,7 +280,7 @@ class BatchSnapshot(Portable):
         return BatchSnapshot(plain["digest"], *fields, groups["model"], groups["drawn"], groups["lag"])
 
     def take(self, rows: np.ndarray) -> BatchSnapshot:
-        """Return the snapshot of some simulations, in this order; an index may come twice."""
+        """Return the snapshot of the simulations at some indices, in this order; indices may repeat."""
         return BatchSnapshot(
             self.digest,
             self.state[rows],
@@ -294,15 +295,16 @@ class BatchSnapshot(Portable):
 
 
 def fitting(snapshot: BatchSnapshot, rows: int, like: BatchSnapshot) -> BatchSnapshot:
-    """Return the snapshot for as many simulations as there are rows: a snapshot of one serves all of them.
+    """Check that a snapshot fits, and return it for ``rows`` simulations: a snapshot of one is repeated for all.
 
     Args:
-        snapshot: to be restored.
+        snapshot: the snapshot to restore.
         rows: number of simulations to restore.
         like: a snapshot of the batch itself.
 
     Raises:
-        ValueError: the snapshot is of another robot or model, timing or randomisation, or of another number.
+        ValueError: the snapshot is of another robot, model, timing or randomisation, or of another number of
+            simulations.
     """
     if snapshot.digest != like.digest:
         robots = [each.digest.partition(":")[0] for each in (snapshot, like)]

@@ -1,4 +1,4 @@
-"""Sensors, poses and commands of simulations: between arrays of MuJoCo and fields of a spec."""
+"""Convert sensors, poses and commands of simulations between MuJoCo's arrays and a spec's fields."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from sim.model import Columns, Computed, ImageReader, Rendered, SimModel, as_sli
 __all__ = ["SensorReader", "Writer", "checked", "posed", "posing", "resting", "rows_of", "whole_state"]
 
 Source = tuple[np.ndarray, np.ndarray | None]
-"""A live array, and the columns to gather from it, or None where it is the value already."""
+"""A live array, and the columns to gather from it; None if the array itself is the value."""
 
 
 class SensorReader:
-    """Read all sensors of a model; everything that is known beforehand is decided in the constructor.
+    """Read all sensors of a model. The constructor makes all decisions that do not depend on the state.
 
     Args:
         batch: the running simulations.
         sim_model: the model that has the sensors.
-        row: read this simulation alone, without the leading axis; None reads all, ``(num, ...)``.
-        images: the readers of the sensors that are images, by the sensor's name.
+        row: index of the only simulation to read, without the leading axis; None reads all, ``(num, ...)``.
+        images: sensor name -> reader of its images.
 
     Raises:
-        SpecError: a reader names a field that MuJoCo doesn't have, or gives another shape than the spec says.
+        SpecError: a reader names a field that MuJoCo doesn't have, or its shape differs from the spec's.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class SensorReader:
             self._check(sim_model.spec.sensors[name], value)
 
     def read(self, rows: np.ndarray | None = None, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
-        """Return sensors' values as new arrays, in the spec's order and dtypes.
+        """Return the values of sensors as new arrays, in the spec's order and dtypes.
 
         Args:
-            rows: indices of simulations, where this reads all of them; None is all.
-            names: of the sensors to read; None is all. Only images that are named are drawn.
+            rows: indices of the simulations to read, for a reader without ``row``; None for all.
+            names: names of the sensors to read; None for all. Other images are not drawn.
         """
         values = self._read_numbers(rows)
         if self._images:
@@ -162,10 +162,10 @@ def _in_rows(array: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> 
 
 
 def posing(sim_model: SimModel, sensors: Iterable[str]) -> list[str]:
-    """Return the sensors among these that give a pose: those that the model reads straight from ``qpos``.
+    """Return the names of those sensors that determine a pose: the model reads them directly from ``qpos``.
 
     Raises:
-        RobotError: none of them gives a pose.
+        RobotError: none of them determines a pose.
     """
     available = sorted(sensors)
     readable = [n for n, r in sim_model.sensors.items() if isinstance(r, Columns) and r.field == "qpos"]
@@ -176,10 +176,10 @@ def posing(sim_model: SimModel, sensors: Iterable[str]) -> list[str]:
 
 
 def posed(sim_model: SimModel, sensors: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return ``qpos``, (nq,), from one row of sensors, and where no sensor gives it from the model's keyframe.
+    """Return ``qpos``, (nq,), from one row of sensors; elements that no sensor measures are the keyframe's.
 
     Raises:
-        RobotError: none of the sensors gives a pose.
+        RobotError: none of the sensors determines a pose.
     """
     qpos = resting(sim_model)
     for name in posing(sim_model, sensors):
@@ -191,7 +191,7 @@ def posed(sim_model: SimModel, sensors: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def whole_state(sim_model: SimModel, state: np.ndarray) -> np.ndarray:
-    """Return ``qpos``, (nq,), from all of it or from a pose alone; see `Camera.render`."""
+    """Return ``qpos``, (nq,), from a whole state or from a pose alone, as for `Camera.render`."""
     values = np.asarray(state, float).ravel()
     if values.size == sim_model.model.nq:
         return values
@@ -214,14 +214,14 @@ def resting(sim_model: SimModel) -> np.ndarray:
 
 
 Writer = tuple[str, np.ndarray, Any, tuple[int, ...], np.dtype]
-"""A command's name, the live array that holds it and the index in it, and its shape and dtype for all."""
+"""A command's name, its live array, its index in that array, and its shape and dtype for all simulations."""
 
 
 def checked(commands: Mapping[str, np.ndarray], writers: Sequence[Writer]) -> dict[str, np.ndarray]:
-    """Return the commands as new arrays of the right dtypes.
+    """Return the commands as new arrays of the spec's dtypes.
 
     Raises:
-        IllegalAction: wrong names or shapes, or a value that is not finite.
+        IllegalAction: a name or shape is wrong, or a value is not finite.
     """
     values = {}
     for name, _, _, shape, dtype in writers:
@@ -249,7 +249,7 @@ def rows_of(ids: Sequence[int] | np.ndarray | None, num: int) -> np.ndarray:
     """Return the indices of the selected simulations, (n,).
 
     Raises:
-        ValueError: the ids are no rising whole numbers of 0..num-1 without repetition, and no mask of shape (num,).
+        ValueError: the ids are neither ascending, distinct whole numbers from 0 to num - 1 nor a mask of shape (num,).
     """
     if ids is None:
         return np.arange(num)

@@ -49,12 +49,12 @@ class _Newest(NamedTuple):
 
 
 class Camera:
-    """Take images on a thread of its own, as fast as they come; only the newest is kept.
+    """Read images on its own thread as fast as they come, and keep only the newest.
 
-    A lost source is opened again until `close`, with pauses that double up to 5 s.
+    A lost source is reopened until `close`, with pauses that double up to 5 s.
 
     Args:
-        settings: of the camera.
+        settings: the settings of the camera.
         source: makes the source; by default the one that the settings name.
     """
 
@@ -85,14 +85,14 @@ class Camera:
             self._thread.start()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Have the listener called after every new image, on the camera's thread; it must return at once."""
+        """Call the listener after every new image, on the camera's thread; it must return at once."""
         self._listeners.append(listener)
 
     def look(self, at_ns: int | None = None) -> Look:
-        """Return the newest image, if it is valid. Never waits; from any thread.
+        """Return the newest image, if it is valid, without waiting. May be called from any thread.
 
         Args:
-            at_ns: latest capture time, monotonic clock, nanoseconds; an image before the newest serves then.
+            at_ns: latest capture time, monotonic clock, nanoseconds: the newest image up to this time is returned.
         """
         (newest, before), now_ns, settings = self._last, time.monotonic_ns(), self.settings
         if at_ns is not None and newest is not None and before is not None and newest.image.stamp_ns > at_ns:
@@ -119,7 +119,7 @@ class Camera:
         return Look(newest.image, age_s, None)
 
     def wait(self, timeout_s: float) -> Look:
-        """Return as soon as there is a valid image, or at the timeout."""
+        """Wait for a valid image, at most for the timeout, and return the camera's state."""
         end = time.monotonic() + timeout_s
         while True:
             self._came.clear()

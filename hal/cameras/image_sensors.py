@@ -1,4 +1,4 @@
-"""Images of cameras as sensors: small pictures of a fixed size that policies observe."""
+"""Camera images as sensors: small images of a fixed size that policies observe."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ImageSensor:
         camera: the name of a camera of the robot.
         width: of the sensor's images, pixels.
         height: of the sensor's images, pixels.
-        max_age_s: greatest age of an image of a real camera, seconds; an older one stops the episode.
+        max_age_s: greatest age of a real camera's image, seconds; an older image ends the episode.
 
     Raises:
         SpecError: a size is not above 0, or the image is too large for a sensor.
@@ -50,12 +50,12 @@ class ImageSensor:
 
     @property
     def name(self) -> str:
-        """The name of the sensor."""
+        """The sensor's name, ``<camera>_image``."""
         return f"{self.camera}_image"
 
     @property
     def field(self) -> Field:
-        """The field of the sensor."""
+        """The description of the sensor's values: uint8 of shape (height, width, 3)."""
         shape = (self.height, self.width, len(_COLOURS))
         meaning = f"newest image of the camera {self.camera}, its first row on top"
         return Field(self.name, shape, "uint8", 0, 255, "1", meaning, _COLOURS)
@@ -65,7 +65,7 @@ def with_image_fields(spec: RobotSpec, sensors: Sequence[ImageSensor]) -> RobotS
     """Return a robot's description with image sensors.
 
     Raises:
-        SpecError: the robot has a sensor of that name.
+        SpecError: the robot already has a sensor of that name.
     """
     for sensor in sensors:
         if sensor.name in spec.sensors:
@@ -75,7 +75,7 @@ def with_image_fields(spec: RobotSpec, sensors: Sequence[ImageSensor]) -> RobotS
 
 
 class WithImageSensors(RobotWrapper):
-    """Make sensors of the images in a robot's states. A simulation draws its own (`sim.rendering.image_sensors`).
+    """Turn the images in a robot's states into sensors. A simulation renders its own (`sim.rendering.image_sensors`).
 
     Args:
         robot: a robot whose states have images of these cameras, such as a `hal.WithCameras` or a remote robot.
@@ -114,7 +114,7 @@ class WithImageSensors(RobotWrapper):
         return self._with_sensors(self._robot.step(command))
 
     def read(self) -> RobotState | None:
-        """Return what the inner robot measures now.
+        """Read the inner robot without a command.
 
         Raises:
             StaleReading: a camera's newest image is missing or too old.
@@ -142,7 +142,7 @@ class WithImageSensors(RobotWrapper):
 
 
 def scaled_image(image: Image, width: int, height: int) -> np.ndarray:
-    """Return an image in another size: the middle part of the new aspect ratio, scaled by averages over areas.
+    """Return an image in another size: cropped about its middle to the new aspect ratio, then scaled by area averages.
 
     A simulated camera of the new size shows the same part, since its vertical field of view is fixed.
 

@@ -1,4 +1,4 @@
-"""Motion JPEG over HTTP: each part of the answer is one image, whose bytes are kept."""
+"""Motion JPEG over HTTP: each part of the response is one image, kept as its bytes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _BLANK = b"\r\n\r\n"
 
 
 class MjpegStream:
-    """Read a stream of type ``multipart/x-mixed-replace``, as network cameras and mjpg-streamer send it.
+    """Read a stream of type ``multipart/x-mixed-replace``, which network cameras and mjpg-streamer send.
 
-    A user and a password in the URL are sent by HTTP's basic authentication. The stamp of an image is the time at which
+    A user and a password in the URL are sent by HTTP basic authentication. The stamp of an image is the time at which
     its first bytes were read.
 
     Args:
@@ -48,8 +48,8 @@ class MjpegStream:
         """Connect, and check that the answer is motion JPEG.
 
         Raises:
-            ConnectionLost: the camera does not answer, or refuses.
-            RobotError: the answer is something else.
+            ConnectionLost: the camera does not answer, or refuses the request.
+            RobotError: the response is not motion JPEG.
         """
         parts = urlsplit(self._settings.source)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -85,9 +85,9 @@ class MjpegStream:
         """Wait for the next image.
 
         Raises:
-            DeadlineExceeded: the bytes stopped, or come too slowly.
+            DeadlineExceeded: no bytes came, or they came too slowly.
             ConnectionLost: the camera ended the stream.
-            RobotError: a part is too large, or its head is damaged.
+            RobotError: a part is too large, or its header is damaged.
         """
         self._deadline = time.monotonic() + _IMAGE_S
         while not (head := self._until(_BLANK, _MAX_HEAD)).strip():
@@ -135,7 +135,7 @@ class MjpegStream:
             raise DeadlineExceeded(f"{self._settings.shown} sent no whole image", _IMAGE_S)
 
     def cancel(self) -> None:
-        """End a `read` under way by shutting the socket down; from any thread."""
+        """End a `read` under way by shutting down the socket. May be called from any thread."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)

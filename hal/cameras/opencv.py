@@ -59,7 +59,7 @@ class _Capture:
 
 
 class Device(_Capture):
-    """Read a USB camera (UVC), as motion JPEG, since 30 raw images a second fill a USB 2 bus."""
+    """Read a USB camera (UVC) as motion JPEG, since 30 raw images a second fill a USB 2 bus."""
 
     _hint = "does another program use it?"
 
@@ -79,7 +79,7 @@ class Device(_Capture):
         capture.set(cv2.CAP_PROP_FPS, settings.fps)
 
     def read(self) -> Frame:
-        """Wait for the next image. The stamp is the kernel's where the driver stamps on the monotonic clock.
+        """Wait for the next image. Its stamp is the kernel's, if the driver stamps images by the monotonic clock.
 
         Raises:
             ConnectionLost: the device gives no more images.
@@ -93,7 +93,7 @@ class Device(_Capture):
 
 
 class Stream(_Capture):
-    """Read an RTSP stream."""
+    """Read an RTSP stream through OpenCV."""
 
     _hint = "is the address right, and does the camera want a user and a password (rtsp://USER:PASSWORD@HOST/...)?"
 
@@ -144,7 +144,7 @@ class VideoFile(_Capture):
         self._due = time.monotonic()
 
     def read(self) -> Frame:
-        """Wait for the time of the next image, and return that image; with ``loop``, begin anew at the end of the file.
+        """Wait until the next image is due, and return it; with ``loop``, restart at the end of the file.
 
         Raises:
             EndOfStream: the file has ended, and ``loop`` is false.
@@ -187,7 +187,7 @@ class Folder:
         """List the images of the folder.
 
         Raises:
-            RobotError: the folder holds none.
+            RobotError: the folder holds no images.
         """
         folder = Path(self._settings.source)
         self._files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _ENDINGS)
@@ -196,11 +196,11 @@ class Folder:
         self._next, self._due = 0, time.monotonic()
 
     def read(self) -> Frame:
-        """Wait for the time of the next image, and return that image; a JPEG file as it is.
+        """Wait until the next image is due, and return it; a JPEG file is returned undecoded.
 
         Raises:
             EndOfStream: there are no more images, and ``loop`` is false.
-            RobotError: the file is too large, or no image.
+            RobotError: the file is too large, or is not an image.
         """
         if self._next == len(self._files):
             if not self._settings.loop:

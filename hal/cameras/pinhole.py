@@ -1,4 +1,4 @@
-"""A calibrated camera: how points of the robot's base frame become pixels."""
+"""A pinhole camera that projects points of the robot's base frame to pixels."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ class PinholeCamera:
     Attributes:
         focal_px: focal lengths along x and y of the image, pixels.
         centre_px: the principal point, pixels; the middle of the first pixel is 0, 0.
-        position_m: place of the lens in the base frame, metres.
-        turn: matrix whose columns are the camera's axes in the base frame: right, down and forward in the image.
+        position_m: position of the lens in the base frame, metres.
+        turn: rotation matrix, shape (3, 3), with the camera's axes in the base frame as columns: right, down and
+            forward in the image.
         distortion: OpenCV's k1, k2, p1, p2, k3; empty for none.
 
     Raises:
-        ValueError: a focal length is not above 0, or the matrix turns nothing.
+        ValueError: a focal length is not above 0, or the matrix is not a rotation.
     """
 
     focal_px: tuple[float, float]

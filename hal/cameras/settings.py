@@ -17,7 +17,7 @@ __all__ = ["MAX_IMAGE_BYTES", "CameraSettings", "Loss"]
 Loss = Literal["note", "fault", "stop"]
 
 MAX_IMAGE_BYTES = 8 * 1024 * 1024
-"""Most bytes of one encoded image; a JPEG of 3840 x 2160 pixels at quality 90 has about 2 MiB."""
+"""Largest size of one encoded image, bytes; a JPEG of 3840 x 2160 pixels at quality 90 has about 2 MiB."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -29,19 +29,19 @@ class CameraSettings:
     Attributes:
         source: a number or a path under ``/dev`` for a USB camera, the path of a video file or of a folder of
             images, or the URL of a stream: ``http(s)://`` for motion JPEG, ``rtsp(s)://``.
-        name: lower case, digits and underscores.
-        width: of its images, pixels; a camera with images of another size is refused.
-        height: of its images, pixels.
-        fps: images a second that are requested of a USB camera, and at which a folder is played; files and streams have
-            rates of their own.
-        quality: the quality of JPEG, 1 to 100. An image that comes as JPEG is kept as it is.
+        name: the camera's name: lower case, digits and underscores.
+        width: width of the images, pixels; a camera with images of another size is refused.
+        height: height of the images, pixels.
+        fps: images a second requested from a USB camera, or played from a folder; files and streams have their own
+            rates.
+        quality: JPEG quality, 1 to 100. An image that arrives as JPEG is kept as it is.
         max_age_s: greatest valid age of the newest image, seconds.
         frozen_s: longest time for which the same image may repeat, seconds; inf sets no limit. A sensor has noise, so
-            an image that stays the same to the last bit is an old one.
+            two images that are equal to the last bit are the same image.
         loss: the effect of a lost or frozen camera. ``fault``: a fault of the reading, which ends the episode;
             ``stop``: reset and step raise `hal.StaleReading`, which stops a served robot; ``note``: the reading lacks
             the image, and the log says so.
-        loop: whether a file or folder begins anew at its end.
+        loop: whether a file or folder restarts at its end.
         delay_s: the known delay between lens and computer, seconds, which is subtracted from each image's time stamp.
         meaning: a description of the view, for people.
 
@@ -76,12 +76,12 @@ class CameraSettings:
 
     @property
     def spec(self) -> CameraSpec:
-        """The camera's part of a robot's description."""
+        """The camera's name and image size, for a robot's description."""
         return CameraSpec(self.name, self.width, self.height, self.meaning)
 
     @property
     def shown(self) -> str:
-        """The source for messages: a URL without its user, its password and its query."""
+        """The source as messages show it: a URL without its user, its password and its query."""
         if "://" not in self.source:
             return self.source
         parts = urlsplit(self.source)

@@ -1,4 +1,4 @@
-"""Sources of images: their interface, and checks that need no decoding of an image."""
+"""The interface of image sources, and checks that do not decode an image."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _PADDING = 64
 def jpeg_size(data: bytes) -> tuple[int, int]:
     """Return width and height of a JPEG, pixels, without decoding it.
 
-    The function walks the segments (ITU-T T.81, annex B) up to the frame header (SOF). It does not look into the
-    compressed data, which must only end with the end marker.
+    The function walks the segments (ITU-T T.81, annex B) up to the frame header (SOF). Of the compressed data it checks
+    only the end marker.
 
     Raises:
-        RobotError: the data is no JPEG, or is cut off.
+        RobotError: the data is not a JPEG, or is truncated.
     """
     if data[:2] != _START:
         raise RobotError(f"{len(data)} bytes are no JPEG: they begin with {data[:4].hex(' ') or 'nothing'}")
@@ -55,11 +55,11 @@ Wait = Callable[[float], bool]
 
 
 class Frame(NamedTuple):
-    """One image of a source.
+    """One image of a source, with its capture time.
 
     Attributes:
         data: a JPEG, or pixels as uint8 of shape (height, width, 3) in OpenCV's BGR order.
-        stamp_ns: time on this machine's monotonic clock, as near to the capture as the source knows.
+        stamp_ns: capture time on this machine's monotonic clock, nanoseconds, as exactly as the source knows it.
     """
 
     data: bytes | np.ndarray
@@ -71,10 +71,10 @@ class EndOfStream(RobotError):
 
 
 class Source(Protocol):
-    """Give one image after the other to one thread. Each wait has a deadline."""
+    """A source of successive images, read by one thread. Each wait has a deadline."""
 
     def open(self) -> None:
-        """Connect.
+        """Connect to the source.
 
         Raises:
             RobotError, OSError: the source is missing, or of another kind; the message says what to do.
@@ -91,7 +91,7 @@ class Source(Protocol):
         ...
 
     def cancel(self) -> None:
-        """End a `read` under way as soon as the source can, from any thread."""
+        """End a `read` under way as soon as possible. May be called from any thread."""
         ...
 
     def close(self) -> None:
@@ -111,5 +111,4 @@ def opencv() -> ModuleType:
         raise RobotError(
             f"images need OpenCV ({error}): pip install --force-reinstall opencv-python-headless"
         ) from None
-    module: ModuleType = cv2
-    return module
+    return cv2

@@ -1,4 +1,4 @@
-"""The choice of a source by a camera's settings, and the list of this machine's cameras."""
+"""Make the source that a camera's settings name, and list this machine's cameras."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def make_source(settings: CameraSettings, wait: Wait) -> Source:
 
 
 def video_devices() -> list[str]:
-    """Return the USB cameras of this machine: by their names, which outlive a change of the plug, or by number."""
+    """Return this machine's USB cameras: their persistent names, or their numbers if they have none."""
     named = sorted(str(path) for path in Path("/dev/v4l/by-id").glob("*-index0"))
     return named or sorted(str(path) for path in Path("/dev").glob("video[0-9]*"))
 

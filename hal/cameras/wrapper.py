@@ -1,4 +1,4 @@
-"""A robot with cameras, as one robot."""
+"""Combine a robot and its cameras into one robot."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["WithCameras"]
 _log = logging.getLogger(__name__)
 
 FIRST_IMAGE_S = 5.0
-"""Longest wait of a reset for the first image of the cameras, seconds."""
+"""Longest time that a reset waits for the first image of each camera, seconds."""
 
 
 class WithCameras(RobotWrapper):
@@ -30,17 +30,17 @@ class WithCameras(RobotWrapper):
 
     A step never waits for an image: an image is repeated until a newer one comes, and its age is
     ``robot_state.stamp_ns - image.stamp_ns``. No image is newer than its state, except possibly the very first. An
-    image that is too old is left out; the camera's ``loss`` (`hal.CameraSettings`) says what happens then. The wrapper
-    belongs inside the guard: ``Guard(WithCameras(robot, cameras))``. After a stop the cameras run on, to show what
-    happened.
+    image that is too old is left out, with the effect that the camera's ``loss`` sets (`hal.CameraSettings`). The
+    wrapper belongs inside the guard: ``Guard(WithCameras(robot, cameras))``. After a stop the cameras keep running, to
+    show the scene.
 
     Args:
         robot: a robot that stamps its states with this machine's monotonic clock.
-        cameras: cameras of different names, which are closed with the robot. A camera of the same name in the robot's
-            spec is replaced.
+        cameras: cameras with different names, which are closed with the robot. A camera replaces the one of the same
+            name in the robot's spec.
 
     Raises:
-        ValueError: two cameras have one name.
+        ValueError: two cameras have the same name.
     """
 
     def __init__(self, robot: Robot, cameras: Sequence[Camera]) -> None:
@@ -64,14 +64,14 @@ class WithCameras(RobotWrapper):
         return self._cameras
 
     def about(self) -> JsonObject:
-        """Report as the inner robot does, and the state of each camera under ``cameras``."""
+        """Return the inner robot's report, with the state of each camera under ``cameras``."""
         return {**super().about(), "cameras": {c.settings.name: c.to_dict() for c in self._cameras}}
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
         """Open the cameras, wait at most 5 s for the first image of each, then reset the inner robot.
 
         Raises:
-            ResetFailed: a camera whose loss is more than a note gives no image; the robot was not reset.
+            ResetFailed: a camera gives no image, and its ``loss`` is not ``note``; the robot was not reset.
         """
         for camera in self._cameras:
             camera.open()
@@ -87,7 +87,7 @@ class WithCameras(RobotWrapper):
         """Step the inner robot, and add the newest images.
 
         Raises:
-            StaleReading: a camera whose loss is ``stop`` has no valid image.
+            StaleReading: a camera with ``loss = "stop"`` has no valid image.
         """
         return self._with_images(self._robot.step(command))
 

@@ -1,1 +1,1 @@
-"""Drivers of real robots, and the servo buses that they talk over."""
+"""Drivers of real robots, and the servo buses on which they communicate."""

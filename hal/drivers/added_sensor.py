@@ -1,4 +1,4 @@
-"""Sensors that a package adds to a robot which another one describes."""
+"""Add sensors to a robot that another package describes."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ __all__ = ["AddedSensor", "SensorReader", "WithSensors", "with_sensor_fields"]
 
 
 class SensorReader(Protocol):
-    """An open sensor of the hardware."""
+    """An open hardware sensor."""
 
     def read(self) -> tuple[ArrayLike, int]:
-        """Return the newest value, and the time of its capture on this machine's monotonic clock, nanoseconds.
+        """Return the newest value and its capture time on this machine's monotonic clock, nanoseconds.
 
         It is called once in each control period and must not wait for a new value.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the device. Calling it twice is allowed."""
+        """Release the device. Calling it twice is allowed."""
         ...
 
 
 @dataclass(frozen=True)
 class AddedSensor:
-    """The description of a sensor that is added to a robot: its field, its hardware, its source in a simulation.
+    """Describe a sensor that is added to a robot: its field, its hardware, and its source in a simulation.
 
     Attributes:
-        field: name, shape, type, range and unit of its value.
+        field: name, shape, type, range and unit of the sensor's value.
         open: opens the hardware; None for a sensor that only a simulation has.
         simulated: the source of the value in a simulation: a `sim.model.Columns` or `sim.model.Computed`, or a function
             of the compiled `mujoco.MjModel` that returns one; None for a sensor that only the hardware has.
-        max_age_s: the oldest value that counts as measured, seconds; an older one stops the robot. None: any age.
+        max_age_s: greatest age of a value that still counts, seconds; an older one stops the robot. None: any age.
     """
 
     field: Field
@@ -53,7 +53,7 @@ class AddedSensor:
 
     @property
     def name(self) -> str:
-        """The name of the sensor's field."""
+        """The sensor's name: that of its field."""
         return self.field.name
 
 
@@ -61,7 +61,7 @@ def with_sensor_fields(spec: RobotSpec, sensors: Sequence[AddedSensor]) -> Robot
     """Return a robot's description with the fields of more sensors.
 
     Raises:
-        SpecError: the robot has a sensor of that name, or a greatest age is not above 0.
+        SpecError: the robot already has a sensor of that name, or a ``max_age_s`` is not above 0.
     """
     if not sensors:
         return spec
@@ -74,10 +74,10 @@ def with_sensor_fields(spec: RobotSpec, sensors: Sequence[AddedSensor]) -> Robot
 
 
 class WithSensors(RobotWrapper):
-    """Add the newest values of further sensors to every state of a robot of the hardware.
+    """Add the newest values of further sensors to every state of a real robot.
 
     The wrapper belongs inside the guard: ``Guard(WithSensors(robot, sensors))``. The devices are opened at the first
-    reset or reading. A device that raises stops the robot, as a driver does that raises.
+    reset or reading. An error of a device stops the robot, as a driver's error does.
 
     Args:
         robot: a robot that stamps its states with this machine's monotonic clock.
@@ -113,7 +113,7 @@ class WithSensors(RobotWrapper):
         return self._measured(self._robot.step(command))
 
     def read(self) -> RobotState | None:
-        """Return what the inner robot measures now, and what the sensors do."""
+        """Read the inner robot without a command, and the sensors."""
         robot_state = super().read()
         if robot_state is None:
             return None

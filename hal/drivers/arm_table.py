@@ -1,7 +1,7 @@
-"""An arm as a table of joints: what its driver, calibration, virtual bus, guard, URDF and simulation are made from.
+"""An arm as a table of joints, from which its driver, calibration, virtual bus, guard, URDF and simulation are made.
 
-A table is Python (`ArmTable`) or a file ``NAME.arm.toml`` (`load_arm`), whose keys have the names of the attributes;
-angles end in ``_deg`` there:
+A table is Python (`ArmTable`) or a file ``NAME.arm.toml`` (`load_arm`). The file's keys are the names of the
+attributes, but keys of angles end in ``_deg``:
 
     name = "gimbal"
 
@@ -43,11 +43,11 @@ class ArmBody:
     """The body that a joint moves: a capsule, from the joint's axis to its far end.
 
     Attributes:
-        origin: the joint's place in the frame of the body before it, metres; the first joint's on the table.
-        axis: of the joint's rotation in that frame; a positive angle is a right-handed turn about it.
-        end: far end of the capsule in the body's own frame, metres, which has its origin at the joint.
-        radius: of the capsule, metres.
-        mass: kg, spread evenly over the capsule.
+        origin: the joint's position in the frame of the body before it, metres; for the first joint, on the table.
+        axis: axis of the joint's rotation in that frame; a positive angle is a right-handed turn about it.
+        end: far end of the capsule, metres, in the body's own frame with its origin at the joint.
+        radius: radius of the capsule, metres.
+        mass: mass of the body, kg, spread evenly over the capsule.
     """
 
     origin: tuple[float, float, float]
@@ -59,27 +59,28 @@ class ArmBody:
 
 @dataclass(frozen=True, slots=True)
 class ArmJoint:
-    """One joint of an arm.
+    """Describe one joint of an arm.
 
     Attributes:
-        name: lower case with underscores.
-        id: of its servo.
-        low: lower end of the range, rad; where the joint has stops, the angle of that stop.
-        high: upper end, likewise.
+        name: the joint's name, lower case with underscores.
+        id: id of the joint's servo.
+        low: lower end of the range, rad; for a joint with mechanical stops, the angle of that stop.
+        high: upper end of the range, likewise.
         servo: name of the servo's model (`hal.drivers.servo_models.servo_models`).
-        reversed: whether a positive angle lowers the servo's steps. A calibration by hand measures it where ``upper``
-            is given.
-        gear: turns of the servo for a turn of the joint.
-        stops: whether something stops the joint at both ends of its range. Without, a calibration asks for its zero.
-        grips: whether the joint holds things by closing, towards ``low``.
-        whole_turn: whether calibrations give it a whole turn, whatever its stops; LeRobot does so with some joints.
+        reversed: whether a positive angle decreases the servo's steps. A calibration by hand measures this if
+            ``upper`` is given.
+        gear: turns of the servo for one turn of the joint.
+        stops: whether the joint has a mechanical stop at both ends of its range. If not, a calibration asks for the
+            joint's zero.
+        grips: whether the joint holds objects by closing, towards ``low``.
+        whole_turn: whether calibrations give the joint a whole turn, whatever its stops, as LeRobot does with some.
         home: angle at the start of an episode, rad.
-        rest: angle in which the arm lies without torque, rad.
+        rest: angle at which the arm lies without torque, rad.
         gains: contents of the servo's registers ``p``, ``i`` and ``d``; by default the servo model's.
         torque_limit: largest duty cycle, 0 to 1.
-        upper: what the joint looks like at its upper end, for a person who calibrates: "the upper arm leans forward".
-        zero: what the joint looks like at zero.
-        body: what it moves, for the simulation; None where a model of the robot has it.
+        upper: appearance of the joint at its upper end, for the person who calibrates ("the upper arm leans forward").
+        zero: appearance of the joint at zero.
+        body: the body that the joint moves, for the simulation; None if a model of the robot provides it.
     """
 
     name: str
@@ -112,12 +113,12 @@ class ArmJoint:
 
     @property
     def middle(self) -> float:
-        """Angle at the middle of the calibrated range, rad: zero where that is a whole turn."""
+        """Angle at the middle of the calibrated range, rad; 0 if that range is a whole turn."""
         return 0.0 if self.whole_turn else (self.low + self.high) / 2
 
     @property
     def register_values(self) -> dict[str, int]:
-        """Contents of the registers ``p``, ``i`` and ``d``."""
+        """Contents of the servo's registers ``p``, ``i`` and ``d``: the joint's ``gains``, or the servo model's."""
         return {**self.model.gains, **self.gains}
 
     def __post_init__(self) -> None:
@@ -143,14 +144,14 @@ class ArmJoint:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The order in which an arm's own motors sweep its joints, and how other joints keep out of the way.
+    """The order in which an arm's motors sweep its joints for a calibration, and how the other joints keep clear.
 
     Attributes:
-        zero_pose: what the arm looks like with every joint at zero, in which a person holds it at first.
-        order: names of the joints; each needs only joints before it to be where they were put.
+        zero_pose: appearance of the arm with every joint at zero, the pose in which a person holds it at first.
+        order: names of the joints; the sweep of a joint relies only on the positions of joints before it.
         folded: the pose in which the arm is let down afterwards, by joint, rad; other joints are at zero.
-        shares: largest duty cycle of each joint, 0 to 1: what carries the arm, and some more.
-        followers: a function of the swept joint and its goal, rad, that returns goals of other joints, rad.
+        shares: largest duty cycle of each joint, 0 to 1: a little more than it takes to carry the arm.
+        followers: a function of the swept joint and its goal, rad, that returns the goals of other joints, rad.
     """
 
     zero_pose: str
@@ -165,15 +166,15 @@ class ArmTable:
     """An arm whose joints are moved by servos on one bus.
 
     Attributes:
-        name: of the robot model.
-        joints: from the base to the tip.
+        name: name of the robot model.
+        joints: the joints from the base to the tip.
         rate_hz: control periods a second.
         max_velocity: fastest commanded motion, rad/s.
-        max_lead: farthest that a goal may be ahead of its joint, rad.
+        max_lead: greatest distance of a goal ahead of its joint, rad.
         baud: bits a second on the bus.
-        described: the description of the robot, where it says more than the joints do (`spec`).
-        derived: sensors that follow from the joints' angles: name -> a function of them, rad, shape (n,).
-        sweep: how the arm calibrates itself; None where it can't.
+        described: the robot's description, if it says more than the joints do (`spec`).
+        derived: sensors computed from the joints' angles: name -> a function of the angles, rad, shape (n,).
+        sweep: how the arm calibrates itself; None if it can't.
 
     Raises:
         SpecError: the table contradicts itself; the message names joint and attribute.
@@ -206,7 +207,7 @@ class ArmTable:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of the joints."""
+        """Names of the joints from the base to the tip."""
         return tuple(joint.name for joint in self.joints)
 
     @cached_property
@@ -238,7 +239,7 @@ class ArmTable:
         """Return a joint by its name.
 
         Raises:
-            ValueError: there is none of this name.
+            ValueError: the arm has no joint of this name.
         """
         for joint in self.joints:
             if joint.name == name:
@@ -255,8 +256,8 @@ class ArmTable:
 
         Args:
             gains: contents of ``p``, ``i`` and ``d`` by joint.
-            volts: of the supply, V; None where it is not declared.
-            delay_s: from a goal on the bus to the first motion, seconds: a number, or a list of both ends.
+            volts: supply voltage, V; None if it is not declared.
+            delay_s: time from a goal on the bus to the first motion, seconds: a number, or a list of both ends.
 
         Raises:
             ValueError: a number is not allowed.
@@ -285,7 +286,7 @@ class ArmTable:
 
     @cached_property
     def spec(self) -> RobotSpec:
-        """The description of the robot: the one that the table brings, else one that is made of the joints."""
+        """The robot's description: the table's ``described``, or else one made from the joints."""
         if self.described is not None:
             return self.described
         low, high = tuple(map(float, self.low)), tuple(map(float, self.high))
@@ -337,7 +338,7 @@ def load_arm(path: str | Path) -> ArmTable:
     """Return the arm in a TOML file.
 
     Raises:
-        SpecError: the file is missing, is no TOML, or holds no table of an arm; the message names the key.
+        SpecError: the file is missing, is not TOML, or does not describe an arm; the message names the key.
     """
     file = Path(path).expanduser()
     try:

@@ -1,13 +1,13 @@
-"""Transactions on a servo bus: one request, one deadline, and the answers that are really answers to it.
+"""Transactions on a servo bus: one request, one deadline, and only the answers that belong to the request.
 
 Neither protocol numbers its packets, so a late or a doubled answer looks like the answer to the next request. Three
-things tell them apart here. Bytes that came before a request are discarded. The length of a read serves as its number:
-a servo is not asked for as many bytes as an answer that may still come would have, but for one or a few more. A write
-is confirmed by reading the registers back, never by its acknowledgement.
+rules tell them apart here. Bytes that came before a request are discarded. The length of a read serves as its number:
+while an answer of some length may still come, a servo is asked for one or a few bytes more than that. A write is
+confirmed by reading the registers back, never by its acknowledgement.
 
-Feetech's checksum of one byte passes one damaged packet in 256. An answer that may be spliced of two is accepted only
-if the servo's next answer says the same. On a noisy line servos are asked one by one, so that no noise before the next
-answer can stand in for the end of one that was cut.
+Feetech's checksum of one byte passes one damaged packet in 256. An answer that may be spliced from two is accepted
+only if the servo's next answer has the same content. On a noisy line servos are asked one by one, so that noise before
+the next answer can't replace the end of a truncated one.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from hal.errors import DeadlineExceeded, RobotError
 __all__ = ["LATE_NS", "BusCounts", "BusSettings", "Port", "Reply", "ServoBus", "ServoRefused"]
 
 LATE_NS = 100_000_000
-"""Longest time after its transaction at which an answer that was given up may still come, nanoseconds."""
+"""Longest time after a transaction in which an answer that missed its deadline may still come, nanoseconds."""
 
 DOUBLED_NS = 4_000_000
-"""Longest time after its transaction at which the copy of an answer may still come, nanoseconds."""
+"""Longest time after a transaction in which a duplicate of its answer may still come, nanoseconds."""
 
 MOST_EXTRA = 4
-"""Most bytes that a read asks for beyond those that are wanted."""
+"""Largest number of bytes that a read requests beyond those it needs, to mark its answer."""
 
 NOISY, QUIET = 0.15, 0.01
-"""Shares of transactions with bytes outside packets: from the one on servos are asked one by one, up to the other."""
+"""Shares of transactions with bytes outside packets: servos are asked one by one from the first share until it falls to
+the second."""
 
 _LATE_WAIT_NS = 5_000_000
 """Time by which a wait ends too late where this process had no processor, nanoseconds; timers are good to a tenth."""
@@ -47,16 +48,16 @@ _new = tuple.__new__
 
 
 class ServoRefused(RobotError):
-    """A servo did not do what it was asked: it reports an error, or holds another value than was written."""
+    """A servo did not carry out a request: it reports an error, or holds another value than was written."""
 
 
 class Reply(NamedTuple):
     """The answer of one servo.
 
     Attributes:
-        data: the bytes of the registers that were asked for.
-        alarm: the error byte, as the protocol defines it. Its alarm bits do not make the data wrong.
-        stamp_ns: when the transaction's last answer arrived, on the port's monotonic clock.
+        data: the bytes of the requested registers.
+        alarm: the error byte, as the protocol defines it. Its alarm bits do not invalidate the data.
+        stamp_ns: arrival time of the transaction's last answer on the port's monotonic clock, nanoseconds.
     """
 
     data: bytes
@@ -69,45 +70,45 @@ class Port(Protocol):
 
     @property
     def baud(self) -> int:
-        """Bits a second; a byte has ten."""
+        """Bits a second; a byte takes ten bits."""
         ...
 
     def now_ns(self) -> int:
-        """Return the time of the line's monotonic clock, nanoseconds."""
+        """Return the line's monotonic clock, nanoseconds."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass while bytes arrive."""
+        """Wait for a number of seconds while bytes arrive."""
         ...
 
     def discard(self) -> int:
-        """Drop all received bytes and return how many there were, as far as that is known."""
+        """Drop all received bytes, and return their number; 0 if it is unknown."""
         ...
 
     def send(self, data: bytes) -> None:
-        """Send bytes.
+        """Send bytes on the line.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         ...
 
     def receive(self, timeout_s: float) -> bytes:
-        """Wait for bytes; return those that are there, or none after the time.
+        """Wait for bytes and return those received; empty after the timeout.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         ...
 
     def exchange(self, request: bytes, least: int, timeout_s: float) -> tuple[int, bytes]:
-        """Drop received bytes, send a request, and wait until so many bytes are there, or the time has passed.
+        """Drop received bytes, send a request, and wait for at least ``least`` bytes or the timeout.
 
         Returns:
-            How many bytes were dropped, as far as that is known, and those that were received since.
+            The number of bytes dropped, 0 if unknown, and the bytes received since the request.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         ...
 
@@ -118,12 +119,12 @@ class Port(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BusSettings:
-    """The time that a bus allows beyond that of the bytes on the wire.
+    """The times that a bus allows in addition to that of the bytes on the wire.
 
     Attributes:
         turnaround_s: longest time between a request, or the answer of the servo before, and a servo's answer, seconds.
-        latency_s: of the adapter and the operating system, both ways, seconds. An FTDI adapter whose latency timer is
-            at its default needs 0.02; ``rlenv-robot ports`` says so.
+        latency_s: latency of the adapter and the operating system, both ways, seconds. An FTDI adapter with its default
+            latency timer needs 0.02; ``rlenv-robot robot ports`` says so.
     """
 
     turnaround_s: float = 0.0005
@@ -135,14 +136,14 @@ class BusCounts:
     """Count transactions, and their failures by kind.
 
     Attributes:
-        transactions: requests that were sent.
+        transactions: requests sent.
         missing: answers that did not come in time.
-        noise: headers that led to no whole packet with a right checksum.
-        stray: whole packets that are no answer to the request: late ones, of another length, of another servo.
-        spliced: answers that were not accepted, since they may be made of two.
+        noise: headers that did not begin a whole packet with a valid checksum.
+        stray: whole packets that do not answer the request: late, of another length, or from another servo.
+        spliced: answers rejected because they may be spliced from two.
         doubled: second answers of a servo within one transaction.
         echoed: copies of requests.
-        discarded: bytes that had come before a request.
+        discarded: bytes that had arrived before a request.
         writes: confirmed writes.
     """
 
@@ -157,7 +158,7 @@ class BusCounts:
     writes: int = 0
 
     def to_dict(self) -> dict[str, int]:
-        """Return plain data."""
+        """Return the counts by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
@@ -174,15 +175,15 @@ class _SearchResult:
 
 
 class ServoBus:
-    """Talk to the servos on one line. Calls may come from any thread; one transaction runs at a time.
+    """Communicate with the servos on one line. Calls may come from any thread; one transaction runs at a time.
 
     Args:
-        port: the line, which the bus owns.
+        port: the line; the bus closes it.
         codec: the module of the protocol, such as `hal.drivers.feetech`.
-        settings: the times that it allows.
+        settings: the times that the bus allows.
 
     Attributes:
-        counts: what happened on the line.
+        counts: transactions and failures so far.
     """
 
     def __init__(self, port: Port, codec: Codec, settings: BusSettings | None = None) -> None:
@@ -205,7 +206,7 @@ class ServoBus:
 
     @property
     def cure(self) -> str:
-        """Advice about silent servos, by the newest transaction that missed an answer."""
+        """Advice about silent servos, from the newest transaction that missed an answer."""
         cables = "check the cables and the supply"
         if self._late_ns < _LATE_WAIT_NS:
             return cables
@@ -218,9 +219,9 @@ class ServoBus:
         """Return the time of a transaction's bytes on the wire, seconds.
 
         Args:
-            sent: length of the request.
+            sent: length of the request, bytes.
             answers: number of answers.
-            count: bytes of data in each.
+            count: bytes of data in each answer.
         """
         return (sent + answers * self.codec.status_size(count)) * self._byte_s
 
@@ -230,9 +231,9 @@ class ServoBus:
         """Read registers of one servo.
 
         Raises:
-            DeadlineExceeded: no right answer came in time.
+            DeadlineExceeded: no valid answer came in time.
             ServoRefused: the servo reports an error.
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         with self._lock:
             spliced, reply = self.counts.spliced, None
@@ -256,11 +257,11 @@ class ServoBus:
         """Read the same registers of several servos with one request.
 
         Returns:
-            The answers by servo; a servo without a right answer is left out, and so is one that has been silent so
-            often within `LATE_NS` that an old answer could pass for a new one.
+            The answers by servo. Servos without a valid answer are left out, and so are those that were silent so often
+            within `LATE_NS` that an old answer could pass for a new one.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         with self._lock:
             if self._one_by_one:
@@ -301,22 +302,22 @@ class ServoBus:
         return replies
 
     def write(self, servo: int, address: int, data: bytes, *, verify: bool = True, attempts: int = 4) -> int:
-        """Write registers of one servo and read them back; write again where a packet was lost.
+        """Write registers of one servo and read them back; write again after a lost packet.
 
         Args:
-            servo: its id.
-            address: of the first register.
-            data: the bytes.
-            verify: whether to read back. Without, nothing shows that the servo received the request.
-            attempts: how often to write.
+            servo: id of the servo.
+            address: address of the first register.
+            data: the bytes to write.
+            verify: whether to read back; without it nothing shows that the servo received the request.
+            attempts: largest number of writes.
 
         Returns:
             The servo's error byte; 0 without ``verify``.
 
         Raises:
-            ServoRefused: the registers hold something else.
+            ServoRefused: the registers hold other bytes.
             DeadlineExceeded: the servo does not answer.
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         request = self.codec.write(servo, address, data)
         for attempt in range(1, attempts + 1):
@@ -343,16 +344,16 @@ class ServoBus:
         """Write the same registers of several servos with one request, which no servo acknowledges.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         with self._lock:
             self._transact(self.codec.sync_write(address, data), (), 0)
 
     def instruct(self, servo: int, instruction: int, params: bytes = b"") -> Reply | None:
-        """Send any instruction; return the answer that carries no data, if one comes in time.
+        """Send any instruction; return its answer without data, or None if none comes in time.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         with self._lock:
             addressed = () if servo == self.codec.BROADCAST else (servo,)
@@ -361,7 +362,7 @@ class ServoBus:
     def present(self, servo: int, address: int = 0) -> bool:
         """Return whether a servo answers.
 
-        A read asks, not a ping: the echo of a ping looks like an answer with an alarm.
+        The request is a read, since the echo of a ping looks like an answer with an alarm.
         """
         try:
             self.read(servo, address, 1)

@@ -1,4 +1,4 @@
-"""An arm of servos on one bus, as its table of joints describes it."""
+"""Drive an arm of servos on one bus, as its table of joints describes it."""
 
 from __future__ import annotations
 
@@ -52,42 +52,42 @@ class BusArm:
 
     The constructor stores settings only. The first `reset` opens the port, compares servos and calibration
     (`hal.drivers.fitness`), writes the EEPROM registers that differ, and puts torque on with each goal at the measured
-    position, so that nothing moves. A lost answer is asked for once more; a position that stays old carries its age. A
-    blocked or hot joint stops the arm (`hal.drivers.health`) until a reset clears the stop. A gripper that closes on a
-    thing is no blocked one: after a second its torque limit falls to ``grip_torque``, until a goal opens it.
+    position, so that nothing moves. A lost answer is requested once more; a position that stays old carries its age. A
+    blocked or hot joint stops the arm (`hal.drivers.health`) until a reset clears the stop. A gripper that closes on an
+    object does not count as blocked: after a second its torque limit falls to ``grip_torque``, until a goal opens it.
 
     Every reset writes the torque limits and reads them back. Each control period reads torque, limit and mode of every
-    servo (`hal.drivers.servo_settings`). A servo that holds something else, as after a brown-out, stops the arm; one
-    without torque is sent no goal until the next reset, since some firmware takes a goal for an order to put torque on.
+    servo (`hal.drivers.servo_settings`). A servo that holds other values, as after a brown-out, stops the arm. A servo
+    without torque is sent no goal until the next reset, since some firmware switches the torque on at a goal.
 
-    `close` lets the arm down by damping, a mode of the servo that needs no controller, and takes the torque away when
-    it has come to rest, never before. After `hold_on_close` it leaves the servos as they are. The STS3215 has
+    `close` lets the arm down by damping, a mode of the servo that needs no controller, and switches the torque off when
+    the arm has come to rest, never before. After `hold_on_close` it leaves the servos as they are. The STS3215 has
     no watchdog: if the process is killed, every servo holds its last goal. A Dynamixel has one: it stops by itself
     half a second after the last packet.
 
     Args:
-        port: of the adapter, best as ``/dev/serial/by-id/...``; or a `hal.drivers.bus.Port` that is open.
-        calibration: the file of this arm, ours or LeRobot's, or a `Calibration`.
-        arm: its table of joints, or the TOML file that holds it; by default the SO-101's.
+        port: the adapter's port, preferably as ``/dev/serial/by-id/...``; or an open `hal.drivers.bus.Port`.
+        calibration: the calibration file of this arm, ours or LeRobot's, or a `Calibration`.
+        arm: the arm's table of joints, or the TOML file that holds it; by default the SO-101's.
         baud: bits a second; by default the table's.
-        p: gain of the position law of every servo; by default each joint's in the table. The SO-101's gains are
-            LeRobot's: 16, 0 and 32 in registers 21, 23 and 22.
+        p: proportional gain of every servo's position law; by default each joint's in the table. The SO-101's gains
+            are LeRobot's: 16, 0 and 32 in registers 21, 23 and 22.
         i: integral gain, likewise.
-        d: differential gain, likewise.
-        volts: of the supply, V, for the arm's manifest. If the servos measure a voltage that differs by more than a
-            fifth, the arm is not switched on. None says nothing: a policy's voltage is then not compared.
-        delay_s: from a goal on the bus to the first motion, seconds, where it was measured (``rlenv-robot identify``),
+        d: derivative gain, likewise.
+        volts: supply voltage, V, for the arm's manifest. If the servos measure a voltage that differs by more than a
+            fifth, the arm is not switched on. None declares none: a policy's voltage is then not compared.
+        delay_s: measured time from a goal on the bus to the first motion (``rlenv-robot sim2real identify``), seconds,
             for the manifest; a number, or a list of both ends.
-        torque_limit: largest duty cycle of the joints that hold nothing, 0 to 1; by default each one's in the table.
-        gripper_torque_limit: largest duty cycle of joints that hold things, which may push for long; by default each
+        torque_limit: largest duty cycle of the joints that do not grip, 0 to 1; by default each one's in the table.
+        gripper_torque_limit: largest duty cycle of the joints that grip, which may push for long; by default each
             one's in the table.
-        grip_torque: largest duty cycle of such a joint while it holds a thing.
-        on_stop: what a stop does: ``hold`` the arm, or ``damp`` it, so that it sinks slowly.
+        grip_torque: largest duty cycle of such a joint while it holds an object.
+        on_stop: the effect of a stop: ``hold`` the arm, or ``damp`` it, so that it sinks slowly.
         rate_hz: control periods a second; by default the table's.
-        travel_tolerance_deg: most difference between the calibration's travel and the model's.
+        travel_tolerance_deg: largest difference between the calibration's travel and the model's, degrees.
         turnaround_s: as for `hal.drivers.bus.BusSettings`.
         latency_s: as for `hal.drivers.bus.BusSettings`.
-        now: the clock, seconds; by default the port's, which is this machine's but for a virtual arm.
+        now: the clock, seconds; by default the port's: this machine's, except for a virtual arm.
         sleep: waits on that clock, seconds.
 
     Raises:
@@ -170,12 +170,12 @@ class BusArm:
 
     @property
     def spec(self) -> RobotSpec:
-        """The description that the simulated arm has too, with the gains that this driver writes to the servos."""
+        """The description of the simulated arm, with the gains that this driver writes to the servos."""
         return self._spec
 
     @property
     def bus(self) -> ServoBus | None:
-        """The bus while it is open."""
+        """The bus while it is open, otherwise None."""
         return self._bus
 
     # -- the robot -------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class BusArm:
 
         Raises:
             RobotStopped: a stop is latched, and the options don't clear it.
-            UnfitArm: the servos are not those of the calibration, or not fit.
+            UnfitArm: the servos are not those of the calibration, or are not fit to move.
             ServoRefused: a servo does not keep a setting.
             ConnectionLost: the port can't be opened, or is lost.
             EpisodeError: after `close`.
@@ -245,9 +245,10 @@ class BusArm:
         return self._state(target.copy(), faults)
 
     def read(self) -> RobotState | None:
-        """Read all servos and command nothing, also after a stop; None where the port was lost since the last reset.
+        """Read all servos without a command, even after a stop; return None if the port was lost since the last reset.
 
-        Before the first reset the port is opened for that. Nothing is written to the servos then, also by `stop`.
+        Before the first reset this opens the port. Until that reset nothing is written to the servos, not even by
+        `stop`.
 
         Raises:
             RobotStopped: a joint is blocked or hot, or a servo lost its settings, and the arm was not stopped before.
@@ -283,7 +284,7 @@ class BusArm:
         return self._state(self._calibration.angles(self._positions("goal")), ())
 
     def lead(self) -> RobotState:
-        """Take the torque away, so that a person can move the arm by hand and `read` measures it.
+        """Switch the torque off, so that a person can move the arm by hand and `read` measures it.
 
         An arm that has torque is let down by damping first. Nothing is written to EEPROM. A reset ends it.
 
@@ -292,8 +293,8 @@ class BusArm:
 
         Raises:
             UnfitArm: the servos are not those of the calibration, or not fit.
-            ConnectionLost: the port can't be opened, is lost, or a servo is silent.
-            RobotError: the torque is not off, since a joint still moves.
+            ConnectionLost: the port can't be opened or is lost, or a servo is silent.
+            RobotError: the torque stays on because a joint still moves.
             EpisodeError: after `close`.
         """
         if self._closed:
@@ -320,9 +321,9 @@ class BusArm:
     def stop(self, reason: str | StopReason) -> None:
         """Hold every joint at or near its position, and refuse every command until a reset clears the stop.
 
-        A goal that is farther from its joint than 10 degrees is brought nearer; a nearer one stays, since a servo
-        carries its load by that error. With ``on_stop="damp"`` the arm sinks slowly instead. Each servo is asked
-        whether it has the order, and told again if not. Called from any thread; idempotent.
+        A goal more than 10 degrees from its joint is brought nearer; a nearer one stays, since a servo carries its load
+        by that error. With ``on_stop="damp"`` the arm sinks slowly instead. The order is read back from each servo, and
+        repeated if a servo does not have it. Idempotent, from any thread.
         """
         with self._changing:
             if self._stopped is not None:
@@ -356,17 +357,17 @@ class BusArm:
             return not damp(self._bus, self._calibration.ids, self._family)
 
     def hold_on_close(self) -> None:
-        """Let `close` leave each servo holding its goal, or in damping, as a stop has left it.
+        """Make `close` leave each servo holding its goal, or in damping, as a stop has left it.
 
-        While `close` lets the arm down, the arm halts and holds where it is, within a few periods. From any thread.
+        If `close` is letting the arm down, the arm halts and holds its position within a few periods. From any thread.
         """
         self._holds_on_close = True
 
     def close(self) -> None:
-        """Let the arm down by damping, take the torque away, and release the port. Calling it twice is allowed.
+        """Lower the arm by damping, switch the torque off, and release the port. Calling it twice is allowed.
 
-        The port of an arm that was only read is released, and nothing is written to its servos.
-        An arm that still moves after 4 s stays in damping: its torque is never taken away in the midst of a motion.
+        If the arm was only read, nothing is written to its servos.
+        An arm that still moves after 4 s stays in damping: its torque is never switched off during a motion.
         After `hold_on_close` the servos stay as they are, with torque, until a person cuts their power.
         """
         if self._closed:
@@ -391,7 +392,7 @@ class BusArm:
             self._disconnect()
 
     def about(self) -> JsonDict:
-        """Report the servos' firmware, voltage and temperature, and what happened on the bus."""
+        """Return the servos' firmware, voltage and temperature, and the counts of the bus."""
         if self._bus is None:
             return {}
         servos = {
@@ -406,7 +407,7 @@ class BusArm:
         }  # fmt: skip
 
     def now_ns(self) -> int:
-        """Return the clock of the readings' stamps, nanoseconds: that of the port while it is open."""
+        """Return the clock that stamps readings, nanoseconds: the port's while it is open."""
         return time.monotonic_ns() if self._bus is None else self._bus.port.now_ns()
 
     def _port_now(self) -> float:

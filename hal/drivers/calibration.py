@@ -1,8 +1,8 @@
 """The relation between a servo's steps and a joint's angle, and the files that keep it.
 
 A calibration is the joint's range in steps, as LeRobot stores it. Zero and scale come from the arm's table of joints:
-the middle of that range is the middle of the table's range, and a step is the same angle on every such arm. So an angle
-in rad means the same pose on every arm, where LeRobot's units depend on how far somebody swept the joint.
+the middle of that range is the middle of the table's range, and a step is the same angle on every such arm. So an
+angle in rad means the same pose on every arm, whereas LeRobot's units depend on how far somebody swept the joint.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class CalibrationError(RobotError, ValueError):
 
 
 class Calibration:
-    """The calibration of an arm.
+    """The calibration of an arm, which converts between steps of servos and angles of joints.
 
     Args:
-        joints: by name, one for each joint of the arm.
-        servos: by joint, what the servos were when it was made: ``model`` and ``firmware``; empty where unknown.
-        arm: its table of joints.
+        joints: joint name -> its calibration, one for each joint of the arm.
+        servos: joint name -> ``model`` and ``firmware`` of its servo at the calibration; empty if unknown.
+        arm: the arm's table of joints.
 
     Raises:
-        CalibrationError: a joint is missing or unknown, two share a servo, or a number is not possible.
+        CalibrationError: a joint is missing or unknown, two joints share a servo, or a number is out of its range.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Calibration:
         return np.asarray(np.rint(values * self._sign / self._step_rad + self._zero), np.int64)
 
     def misfits(self, tolerance_deg: float = 3.0) -> list[str]:
-        """Return a line for each joint whose swept travel differs from the model's by more than allowed."""
+        """Return a line for each joint with a swept travel that differs from the model's by more than the tolerance."""
         lines = []
         for row, (name, joint) in zip(self.arm.joints, self.joints.items(), strict=True):
             model_travel = math.degrees(row.high - row.low)
@@ -102,7 +102,7 @@ class Calibration:
             if not row.whole_turn and abs(difference) > tolerance_deg:
                 lines.append(
                     f"{name}: the swept travel is {travel:.1f} degrees, the model's {model_travel:.1f}; the zero "
-                    f"may be wrong by {abs(difference) / 2:.1f} degrees. Sweep it again: rlenv-robot calibrate"
+                    f"may be wrong by {abs(difference) / 2:.1f} degrees. Sweep it again: rlenv-robot robot calibrate"
                 )
         return lines
 
@@ -140,11 +140,11 @@ def _check(name: str, joint: JointCalibration, steps: int) -> None:
 
 
 def nominal_calibration(offsets: Sequence[int] | None = None, arm: ArmTable = SO101_ARM) -> Calibration:
-    """Return the calibration of an arm whose servos read the middle of a turn at every zero.
+    """Return the calibration of an arm on which every servo reads the middle of a turn at its joint's zero.
 
     Args:
-        offsets: homing offsets in the order of the joints; by default 0.
-        arm: its table of joints.
+        offsets: homing offsets in the order of the joints, steps; by default 0.
+        arm: the arm's table of joints.
     """
     contents = offsets if offsets is not None else [0] * len(arm.joints)
     return Calibration(
@@ -168,16 +168,16 @@ def calibration_from_sweep(
     """Return a joint's calibration from the encoder's readings at the two ends of its travel.
 
     Args:
-        name: of the joint.
-        servo: its id.
-        first: the encoder at the joint's lower end, without any homing offset and counted on over a wrap: it may
-            exceed the steps of a turn. It is above ``last`` where a positive angle lowers the steps.
+        name: name of the joint.
+        servo: id of its servo.
+        first: the encoder at the joint's lower end, steps, without any homing offset and without wrapping, so that it
+            may exceed a turn. It is above ``last`` if a positive angle decreases the steps.
         last: the encoder at the joint's upper end, likewise.
-        tolerance_deg: most difference of the travel from the model's.
-        arm: its table of joints.
+        tolerance_deg: largest difference of the travel from the model's, degrees.
+        arm: the arm's table of joints.
 
     Raises:
-        CalibrationError: the travel differs by more, so that at least one end was not reached.
+        CalibrationError: the travel differs by more, so at least one end was not reached.
     """
     row = arm.joint(name)
     travel, model_travel = math.degrees(abs(last - first) * row.step_rad), math.degrees(row.high - row.low)
@@ -199,11 +199,11 @@ def load_calibration(path: str | Path, arm: ArmTable = SO101_ARM) -> Calibration
     """Return the calibration in a file, ours or LeRobot's (``calibration/robots/<type>/<id>.json``).
 
     Args:
-        path: of the file.
-        arm: the table of joints of the arm that it is for.
+        path: path of the file.
+        arm: the table of joints of the calibrated arm.
 
     Raises:
-        CalibrationError: the file is missing, is no JSON, or holds no calibration of such an arm.
+        CalibrationError: the file is missing, is not JSON, or is not a calibration of such an arm.
     """
     try:
         with Path(path).expanduser().open("rb") as file:
@@ -214,7 +214,7 @@ def load_calibration(path: str | Path, arm: ArmTable = SO101_ARM) -> Calibration
     except CalibrationError:
         raise
     except (OSError, ValueError, RecursionError) as error:
-        raise CalibrationError(f"{path}: {error}; make one with rlenv-robot calibrate") from error
+        raise CalibrationError(f"{path}: {error}; make one with rlenv-robot robot calibrate") from error
     if not isinstance(plain, dict):
         raise CalibrationError(f"{path}: holds a {type(plain).__name__}, wanted is a table of joints")
     ours = plain.get("format") == FORMAT
@@ -238,11 +238,11 @@ def _joint(name: str, values: object) -> JointCalibration:
 
 
 def save_calibration(path: str | Path, calibration: Calibration, *, lerobot: bool = False) -> None:
-    """Write a calibration, whole or not at all.
+    """Write a calibration atomically.
 
     Args:
-        path: of the file; its folder is made if need be.
-        calibration: what to write.
+        path: path of the file; its folder is made if it is missing.
+        calibration: the calibration to write.
         lerobot: whether to write LeRobot's format, which keeps neither model nor firmware of the servos.
     """
     file = Path(path).expanduser()
@@ -253,9 +253,9 @@ def save_calibration(path: str | Path, calibration: Calibration, *, lerobot: boo
 
 
 def portability_report(calibration: Calibration) -> list[str]:
-    """Return a line for each joint: the angles that LeRobot's units mean on this arm.
+    """Return a line for each joint with the angles that LeRobot's units mean on this arm.
 
-    A policy that was trained in LeRobot's units moves an arm with another swept range elsewhere.
+    A policy that was trained in LeRobot's units moves an arm with another swept range to other poses.
     """
     lines = []
     for index, (name, joint) in enumerate(calibration.joints.items()):

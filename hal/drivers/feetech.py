@@ -1,7 +1,7 @@
-"""The protocol of Feetech's STS, SMS and SCS servos (protocol 0) as pure functions between bytes and packets.
+"""Encode and decode packets of Feetech's STS, SMS and SCS servos (protocol 0), in pure functions.
 
 A packet is ``FF FF ID LENGTH CODE PARAMS CHECKSUM``; the code of a request is its instruction, that of an answer its
-alarm bits. Sources: Feetech, ``ftservo-wiki``, ``docs/en/reference/protocol/ft-scs.md``, whose byte vectors are tested.
+alarm bits. Source: Feetech, ``ftservo-wiki``, ``docs/en/reference/protocol/ft-scs.md``; its byte vectors are tested.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ def request(servo: int, instruction: int, params: bytes = b"") -> bytes:
 
 
 def status(servo: int, error: int, data: bytes = b"") -> bytes:
-    """Return the bytes of a servo's answer, whose layout is that of a request."""
+    """Return the bytes of a servo's answer, which has the layout of a request."""
     return request(servo, error, data)
 
 
 def status_size(count: int) -> int:
-    """Return the length of an answer with so many bytes of data."""
+    """Return the length of an answer with ``count`` bytes of data, bytes."""
     return _OVERHEAD + count
 
 
 def refusal(error: int) -> str | None:
-    """Return None: these servos carry out an instruction or are silent; the error byte holds alarms only."""
+    """Return None: these servos carry out an instruction or stay silent; the error byte holds only alarms."""
     return None
 
 
@@ -77,7 +77,7 @@ def write(servo: int, address: int, data: bytes) -> bytes:
 
 
 def sync_read(address: int, count: int, servos: Iterable[int]) -> bytes:
-    """Return a request for the same registers of several servos, which answer in the order of their ids here."""
+    """Return a request for the same registers of several servos, which answer in the order of ``servos``."""
     return request(BROADCAST, SYNC_READ, bytes((address, count, *servos)))
 
 
@@ -96,11 +96,11 @@ def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = F
     """Find the packets in received bytes, as `hal.drivers.packets.Codec.scan`.
 
     Requests and answers look alike in this protocol, so ``answers`` changes only which ids are allowed: no servo
-    answers as broadcast. An adapter's echo of a request to one servo therefore passes for an answer; the bus removes
-    it.
+    answers with the broadcast id. An adapter's echo of a request to one servo therefore passes for an answer; the bus
+    removes it.
 
-    A checksum of one byte is right by chance once in 256 times. That counts where a packet lost its last bytes and the
-    first ones of the next packet stand in for them, so a packet must be followed by a header, or by nothing.
+    A checksum of one byte matches by chance once in 256 times. This matters if a packet lost its last bytes and the
+    first ones of the next packet take their place, so a packet must be followed by a header, or by nothing.
     """
     packets: list[tuple[int, int, bytes]] = []
     at = rejected = inside = 0
@@ -134,7 +134,7 @@ def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = F
 
 
 def answers(data: bytes, servos: Sequence[int], count: int) -> list[tuple[int, int, bytes]] | None:
-    """Return the answers in bytes that hold nothing else, as `hal.drivers.packets.Codec.answers`."""
+    """Return the answers in bytes that contain nothing else, as `hal.drivers.packets.Codec.answers`."""
     size, heads, sums, unpack = _layout(tuple(servos), count)
     if len(data) != size or data.count(HEADER) > len(heads):
         return None
@@ -164,10 +164,9 @@ def _layout(
 
 
 def may_be_spliced(servo: int, error: int, data: bytes) -> bool:
-    """Return whether a header lies in an answer's data or checksum.
+    """Return whether an answer's data or checksum contains a header, so that it may be spliced from two answers.
 
-    The checksum of one byte passes one such packet in 256: an answer that lost its last bytes, with the first ones of
-    the next answer in their place.
+    The checksum of one byte passes one in 256 packets in which the first bytes of the next answer replace the last.
     """
     return HEADER in status(servo, error, data)[5:]
 

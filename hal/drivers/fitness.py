@@ -1,4 +1,4 @@
-"""The check of an arm before its torque goes on: whether it is the arm that its calibration describes, and is fit."""
+"""Check before switching an arm's torque on that it is the arm of its calibration and is fit to move."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _VOLTS_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class FitnessSettings:
-    """The differences from its calibration and its model that an arm may have.
+    """The allowed differences of an arm from its calibration and its model.
 
     Attributes:
-        travel_tolerance_deg: most difference between a calibration's travel and the model's, degrees.
-        max_temperature: hottest servo that may be switched on, degrees Celsius.
-        outside_deg: most by which a joint may stand outside the model's range, degrees.
-        volts: the supply that the arm's manifest declares, V; None for any that the servos take.
+        travel_tolerance_deg: largest difference between a calibration's travel and the model's, degrees.
+        max_temperature: highest temperature at which a servo may be switched on, degrees Celsius.
+        outside_deg: largest distance of a joint outside the model's range, degrees.
+        volts: the supply voltage that the arm's manifest declares, V; None allows any that the servos accept.
     """
 
     travel_tolerance_deg: float = 3.0
@@ -49,13 +49,13 @@ class FitnessSettings:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """One reason why an arm is not switched on.
+    """A reason not to switch an arm on.
 
     Attributes:
         code: a short machine-readable word, such as ``voltage``.
-        joint: its name; empty for the whole arm.
-        problem: what was found, and what is wanted.
-        cure: what to do.
+        joint: name of the joint; empty for the whole arm.
+        problem: the value found and the values allowed.
+        cure: the remedy.
     """
 
     code: str
@@ -68,10 +68,10 @@ class Misfit:
 
 
 class UnfitArm(RobotError):
-    """An arm is not switched on.
+    """An arm was not switched on, because it is not fit to move.
 
     Attributes:
-        misfits: every reason.
+        misfits: all reasons.
     """
 
     def __init__(self, misfits: Iterable[Misfit]) -> None:
@@ -81,15 +81,15 @@ class UnfitArm(RobotError):
 
 @dataclass(frozen=True, slots=True)
 class ServoFacts:
-    """The registers of a servo that the check looks at.
+    """The contents of a servo's registers that the check reads.
 
     Attributes:
-        registers: numbers by name, of the block `ServoFamily.identity`.
-        firmware: its version.
-        position: steps.
-        volts: of the supply.
-        temperature: degrees Celsius.
-        alarms: bits (`ServoFamily.alarm_names`).
+        registers: register name -> number, of the block `ServoFamily.identity`.
+        firmware: version of the firmware.
+        position: present position, steps.
+        volts: measured supply voltage, V.
+        temperature: temperature, degrees Celsius.
+        alarms: alarm bits (`ServoFamily.alarm_names`).
         torque: content of ``torque_enable``.
     """
 
@@ -103,11 +103,11 @@ class ServoFacts:
 
 
 def read_register(bus: ServoBus, servo: int, register: Register, attempts: int = 4) -> int:
-    """Read a register of one servo, again where a packet was lost.
+    """Read a register of one servo, and read it again after a lost packet.
 
     Raises:
         DeadlineExceeded: no answer came to any attempt.
-        ConnectionLost: the line is gone.
+        ConnectionLost: the serial line is lost.
     """
     for _ in range(attempts - 1):
         with contextlib.suppress(DeadlineExceeded):
@@ -116,10 +116,10 @@ def read_register(bus: ServoBus, servo: int, register: Register, attempts: int =
 
 
 def read_facts(bus: ServoBus, servo: int, family: ServoFamily, attempts: int = 3) -> ServoFacts | None:
-    """Return a servo's facts; None where it is silent.
+    """Read the facts of a servo; return None if it is silent.
 
     Raises:
-        ConnectionLost: the line is gone.
+        ConnectionLost: the serial line is lost.
     """
     for _ in range(attempts):
         try:
@@ -146,10 +146,10 @@ def check_arm(
     """Read all servos and compare them with the calibration. Nothing is written, nothing moves.
 
     Returns:
-        The facts by joint, of those servos that answer, and every misfit.
+        The facts of the servos that answer, by joint, and all misfits.
 
     Raises:
-        ConnectionLost: the line is gone.
+        ConnectionLost: the serial line is lost.
     """
     settings = settings or FitnessSettings()
     ids = dict(zip(calibration.joints, calibration.ids, strict=True))
@@ -165,16 +165,16 @@ def check_arm(
 def check_servos(
     bus: ServoBus, ids: Mapping[str, int], arm: ArmTable, settings: FitnessSettings | None = None
 ) -> tuple[dict[str, ServoFacts], list[Misfit]]:
-    """Read servos and check all that needs no calibration, as `check_arm`.
+    """Read servos and run those checks of `check_arm` that need no calibration.
 
     Args:
-        bus: the bus.
+        bus: the bus of the servos.
         ids: joint -> id of its servo.
         arm: the table of joints.
-        settings: the limits.
+        settings: the limits; None for the defaults.
 
     Raises:
-        ConnectionLost: the line is gone.
+        ConnectionLost: the serial line is lost.
     """
     settings = settings or FitnessSettings()
     facts: dict[str, ServoFacts] = {}
@@ -187,7 +187,7 @@ def check_servos(
                     "missing",
                     name,
                     f"servo {servo} does not answer, or two servos have this id",
-                    "Check its cable, the supply and its id; rlenv-robot ports lists what answers",
+                    "Check its cable, the supply and its id; rlenv-robot robot ports lists what answers",
                 )
             )
         else:
@@ -213,9 +213,9 @@ def _model(name: str, servo: int, facts: ServoFacts, arm: ArmTable) -> Iterator[
 def _identity(name: str, facts: ServoFacts, calibration: Calibration) -> Iterator[Misfit]:
     registers, joint = facts.registers, calibration.joints[name]
     for key, cure in (
-        ("homing_offset", "Use this arm's own file, or calibrate it: rlenv-robot calibrate"),
-        ("min_position", "Use this arm's own file, or write it to the servos: rlenv-robot calibrate --write"),
-        ("max_position", "Use this arm's own file, or write it to the servos: rlenv-robot calibrate --write"),
+        ("homing_offset", "Use this arm's own file, or calibrate it: rlenv-robot robot calibrate"),
+        ("min_position", "Use this arm's own file, or write it to the servos: rlenv-robot robot calibrate --write"),
+        ("max_position", "Use this arm's own file, or write it to the servos: rlenv-robot robot calibrate --write"),
     ):
         wanted = {"homing_offset": joint.homing_offset, "min_position": joint.range_min}.get(key, joint.range_max)
         if registers[key] != wanted:
@@ -278,10 +278,10 @@ def _outside(facts: dict[str, ServoFacts], calibration: Calibration, settings: F
 
 
 def whole_turns(joint: JointCalibration, position: int, family: ServoFamily) -> int:
-    """Return what to add to a servo's position so that it lies nearest to the calibrated range, in whole turns.
+    """Return the steps of whole turns that bring a servo's position nearest to the calibrated range when added to it.
 
-    A servo that counts turns begins within one turn when it is switched on, wherever it was before. One that does not
-    count them needs nothing: 0.
+    A servo that counts turns restarts within one turn when it is switched on, wherever it was before. For a servo that
+    does not count turns the result is 0.
     """
     if not family.counts_turns:
         return 0
@@ -293,5 +293,6 @@ def _travel(calibration: Calibration, settings: FitnessSettings) -> Iterator[Mis
         name, _, problem = line.partition(": ")
         yield Misfit(
             "travel", name, problem.partition(". ")[0],
-            "Sweep it again to both ends (rlenv-robot calibrate), or set travel_tolerance_deg if that is its range",
+            "Sweep it again to both ends (rlenv-robot robot calibrate), "
+            "or set travel_tolerance_deg if that is its range",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The newest answer of each of several servos, and its age."""
+"""Read the same registers of several servos, and keep each servo's newest answer."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ __all__ = ["GroupRead"]
 
 
 class GroupRead:
-    """The same registers of several servos, each with the newest answer and its age.
+    """Read the same registers of several servos, and keep the newest answer of each, with its age.
 
     Args:
-        bus: the bus.
-        address: of the first register.
-        count: how many bytes.
-        servos: ids.
+        bus: the bus of the servos.
+        address: address of the first register.
+        count: number of bytes.
+        servos: ids of the servos.
 
     Attributes:
-        newest: the newest answer of each servo that ever answered.
+        newest: servo id -> its newest answer; servos that never answered are left out.
     """
 
     def __init__(self, bus: ServoBus, address: int, count: int, servos: Sequence[int]) -> None:
@@ -27,13 +27,13 @@ class GroupRead:
         self.newest: dict[int, Reply] = {}
 
     def refresh(self, attempts: int = 2) -> tuple[int, ...]:
-        """Read all servos with one request; ask those that did not answer again.
+        """Read all servos with one request; repeat it for those that did not answer.
 
         Returns:
-            The servos whose newest answer is an old one.
+            The servos that did not answer, so that their newest answer is an old one.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         missing = self._servos
         for _ in range(attempts):
@@ -48,6 +48,6 @@ class GroupRead:
         """Return the age of a servo's newest answer, nanoseconds.
 
         Raises:
-            KeyError: it never answered.
+            KeyError: the servo never answered.
         """
         return self._bus.port.now_ns() - self.newest[servo].stamp_ns

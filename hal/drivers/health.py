@@ -1,4 +1,4 @@
-"""The watch over an arm's servos while they work: blocked joints, grips, heat, alarms and a sagging supply."""
+"""Watch an arm's servos while they work: blocked joints, grips, heat, alarms and a sagging supply."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ __all__ = ["HealthSettings", "HealthWatch"]
 
 @dataclass(frozen=True, slots=True)
 class HealthSettings:
-    """The limits from which on a servo counts as blocked, gripping or hot.
+    """The limits at which a servo counts as blocked, gripping or hot.
 
     Attributes:
-        stall_s: how long it may push without moving, seconds.
-        stall_load: share of its torque limit from which on it pushes.
-        stall_steps: smallest distance to its goal at which a standstill counts, steps; 35 are 3 degrees.
-        standstill: speed below which it stands, steps a second; the servo reports multiples of 50.
-        max_temperature: degrees Celsius at which it is stopped. The servo's own limit is 70, at which it drops the arm.
+        stall_s: longest time for which a servo may push without moving, seconds.
+        stall_load: share of the torque limit above which a servo counts as pushing.
+        stall_steps: smallest distance to the goal at which a standstill counts, steps; 35 are 3 degrees.
+        standstill: speed below which a servo counts as standing still, steps a second; it reports multiples of 50.
+        max_temperature: temperature at which the arm is stopped, degrees Celsius. At the servo's own limit of 70 it
+            drops the arm.
         warm_s: how far ahead the temperature is predicted, seconds.
-        resistance: of the motor's winding, ohm. Source: Rhoban's BAM.
+        resistance: resistance of the motor's winding, ohm. Source: Rhoban's BAM.
         heating: rise of the case's temperature for each joule of heat, degrees; an estimate from users' reports
             (`sim.servo_bus.feetech_servo`).
-        gripping: joints that hold things by closing on them; a standstill there is a grip.
+        gripping: joints that hold objects by closing on them; a standstill there is a grip.
     """
 
     stall_s: float = 0.3
@@ -46,13 +47,13 @@ class HealthWatch:
 
     Args:
         settings: the limits.
-        family: of the servos.
+        family: the servos' family.
 
     Attributes:
         verdict: why the arm must stop, with the joint's name; or None.
-        grips: joints that hold a thing, and since when, seconds. A grip lasts until a goal opens the joint: until
-            the goal is no longer beyond the position at which the grip began. What is measured ends no grip, since a
-            springy thing moves a gripper whose torque is lowered.
+        grips: joint that holds an object -> time at which the grip began, seconds. A grip lasts until a goal opens
+            the joint: until the goal is no longer beyond the position at which the grip began. Measurements never
+            end a grip, since a springy object moves a gripper with a lowered torque.
     """
 
     def __init__(self, settings: HealthSettings | None = None, family: ServoFamily = FEETECH_STS) -> None:
@@ -61,12 +62,12 @@ class HealthWatch:
         self.clear()
 
     def release(self) -> None:
-        """Forget the grips: the arm is another one, or was switched on anew."""
+        """Forget the grips, after the arm was exchanged or switched on again."""
         self.grips: dict[str, float] = {}
         self._gripped_at: dict[str, int] = {}  # joint -> position at which its grip began, steps
 
     def clear(self) -> None:
-        """Forget everything but the grips: somebody looked at the arm."""
+        """Forget everything except the grips, after a person has checked the arm."""
         self.verdict: str | None = None
         self._pushing: dict[str, float] = {}  # joint -> since when
         self._warming: dict[str, tuple[float, float]] = {}  # joint -> when, and how warm it was then
@@ -79,16 +80,16 @@ class HealthWatch:
         limits: Mapping[str, float],
         closing: Mapping[str, int] | None = None,
     ) -> tuple[Fault, ...]:
-        """Judge measurements.
+        """Judge the measurements of one control period.
 
         Args:
             now_s: monotonic time of the measurements, seconds.
-            feedback: by joint; only fresh ones.
-            limits: torque limit of each joint, 0 to 1.
-            closing: of the joints that grip, the direction in which they close: -1 towards lower steps, or 1.
+            feedback: joint -> its measurements, only fresh ones.
+            limits: joint -> its torque limit, 0 to 1.
+            closing: joint that grips -> the direction in which it closes: -1 towards lower steps, or 1.
 
         Returns:
-            A fault for each alarm that is on, and one for the verdict.
+            A fault for each active alarm, and one for the verdict.
         """
         faults = []
         for joint, measured in feedback.items():

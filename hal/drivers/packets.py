@@ -29,7 +29,7 @@ class Status(NamedTuple):
         servo: the servo's id.
         error: the protocol's error byte: alarm bits of a Feetech servo; an error number and the alert bit of a
             Dynamixel.
-        data: the bytes that were asked for, unstuffed.
+        data: the requested bytes, unstuffed.
     """
 
     servo: int
@@ -42,9 +42,9 @@ class Scan(NamedTuple):
 
     Attributes:
         packets: the whole packets whose checksum is right, in their order.
-        consumed: how many bytes need not be looked at again.
-        rejected: how many headers led to no packet.
-        outside: how many bytes belong to no packet.
+        consumed: number of bytes that need not be scanned again.
+        rejected: number of headers that did not begin a valid packet.
+        outside: number of bytes outside packets.
     """
 
     packets: list[tuple[int, int, bytes]]
@@ -54,7 +54,7 @@ class Scan(NamedTuple):
 
 
 class Codec(Protocol):
-    """The functions of a protocol's module: `hal.drivers.feetech` and `rlenv_arms.dynamixel` have them."""
+    """The functions of a protocol's module, such as `hal.drivers.feetech` and `rlenv_arms.dynamixel`."""
 
     BROADCAST: int
 
@@ -72,25 +72,25 @@ class Codec(Protocol):
         Args:
             data: received bytes.
             answers: whether to look for `Status` or for `Request`.
-            longest: the most bytes of params or data that a packet may have; a longer one is noise.
-            final: whether nothing more will come. Otherwise the search waits at a header whose packet is incomplete.
+            longest: largest number of bytes of params or data in a packet; a longer one counts as noise.
+            final: whether no more bytes will come. If False, the scan stops at the header of an incomplete packet.
         """
         ...
 
     def answers(self, data: bytes, servos: Sequence[int], count: int) -> list[tuple[int, int, bytes]] | None:
-        """Return the answers in bytes that hold nothing else, one of each servo and in their order, else None.
+        """Return the answers in bytes that contain exactly one answer of each servo, in order; otherwise None.
 
-        This is what comes nearly always, and it costs a fraction of `scan`. None also where an answer may be spliced.
+        This is the usual case, and it costs a fraction of `scan`. The result is also None if an answer may be spliced.
 
         Args:
             data: received bytes.
-            servos: the ids that were asked.
+            servos: ids of the servos in the request.
             count: bytes of data in each answer.
         """
         ...
 
     def may_be_spliced(self, servo: int, error: int, data: bytes) -> bool:
-        """Return whether a packet may be the beginning of one answer with another's beginning in place of its end."""
+        """Return whether an answer may be spliced: the beginning of the next answer replaces its end."""
         ...
 
     def read(self, servo: int, address: int, count: int) -> bytes:
@@ -110,7 +110,7 @@ class Codec(Protocol):
         ...
 
     def status_size(self, count: int) -> int:
-        """Return the length of an answer with so many bytes of data, without stuffing."""
+        """Return the length of an answer with ``count`` bytes of data, without stuffing, bytes."""
         ...
 
     def refusal(self, error: int) -> str | None:
@@ -119,7 +119,7 @@ class Codec(Protocol):
 
 
 def grouped_size(data: Mapping[int, bytes]) -> int:
-    """Return how many bytes a grouped write gives each servo.
+    """Return the number of bytes that a grouped write sends to each servo.
 
     Raises:
         ValueError: the servos get different numbers of bytes, or there is no servo.

@@ -1,4 +1,4 @@
-"""The numbers in a servo's memory, and what a driver reads from them in each control period."""
+"""The registers in a servo's memory, and the measurements that a driver reads in each control period."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class Register:
     """A number in a servo's memory, little-endian.
 
     Attributes:
-        address: of its first byte.
-        size: bytes.
+        address: address of the first byte.
+        size: number of bytes.
         default: content as delivered.
-        low: the smallest raw number that is accepted.
-        high: the largest.
-        kept: whether it lies in EEPROM, so that it outlasts a power cut.
-        read_only: whether the servo alone writes it.
-        negative: how a negative number is written: with two's ``complement``, or as the number of the bit that makes
-            the magnitude below it negative; None where there are no negative ones.
+        low: smallest raw number that the servo accepts.
+        high: largest raw number that the servo accepts.
+        kept: whether the register lies in EEPROM, so that it survives a power cut.
+        read_only: whether only the servo writes it.
+        negative: encoding of negative numbers: two's ``complement``, or the number of the sign bit above the
+            magnitude; None for a register without negative numbers.
     """
 
     address: int
@@ -37,7 +37,7 @@ class Register:
         """Return the bytes of a number.
 
         Raises:
-            ValueError: it does not fit.
+            ValueError: the number does not fit into the register.
         """
         if self.negative == "complement":
             raw = value + (1 << 8 * self.size) if -(1 << 8 * self.size - 1) <= value < 0 else value
@@ -56,13 +56,13 @@ class Register:
 
 
 def from_sign_magnitude(raw: int, sign_bit: int) -> int:
-    """Return the number that a register holds as sign and magnitude; bits above the sign are ignored."""
+    """Decode a number from sign and magnitude; bits above the sign are ignored."""
     magnitude = raw & ((1 << sign_bit) - 1)
     return -magnitude if raw >> sign_bit & 1 else magnitude
 
 
 def to_sign_magnitude(value: int, sign_bit: int) -> int:
-    """Return a number as sign and magnitude.
+    """Encode a number as sign and magnitude.
 
     Raises:
         ValueError: the magnitude does not fit below the sign.
@@ -77,14 +77,14 @@ class Feedback:
     """The measurements of one servo.
 
     Attributes:
-        position: steps of the encoder, homing offset included.
-        speed: steps a second.
+        position: position of the encoder, steps, homing offset included.
+        speed: speed, steps a second.
         load: duty cycle, -1 to 1.
-        voltage: of the supply, V.
-        temperature: degrees Celsius.
-        alarms: bits (`hal.drivers.servo_family.ServoFamily.alarm_names`).
+        voltage: supply voltage, V.
+        temperature: temperature, degrees Celsius.
+        alarms: alarm bits (`hal.drivers.servo_family.ServoFamily.alarm_names`).
         goal: the goal that the servo holds, steps.
-        current: A; 0 where the servo measures none.
+        current: motor current, A; 0 if the servo does not measure it.
     """
 
     position: int

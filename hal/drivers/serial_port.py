@@ -1,7 +1,7 @@
-"""A serial port of Linux for one process, opened with the operating system's own calls.
+"""Open a Linux serial port exclusively, with the operating system's own calls.
 
-They need no package, and a servo bus needs them anyway: an exclusive port, a receive buffer that can be discarded (the
-``flush()`` of pyserial only waits until the sender is done), a wait with one deadline, and rates such as 250,000 baud.
+These calls need no package and offer what a servo bus needs: an exclusive port, a receive buffer that can be discarded
+(pyserial's ``flush()`` only waits for the sender), a wait with one deadline, and rates such as 250,000 baud.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class SerialPort:
     (``flock``) refuses programs that ask for one, such as this software and pyserial's ``exclusive=True``.
 
     Args:
-        path: of the device, such as ``/dev/serial/by-id/...``.
+        path: path of the device, such as ``/dev/serial/by-id/...``.
         baud: bits a second.
 
     Raises:
-        ConnectionLost: it is missing, not permitted, taken, or does not have such a rate.
+        ConnectionLost: the port is missing, not permitted or in use, or does not support the rate.
     """
 
     def __init__(self, path: str | Path, baud: int = 1_000_000) -> None:
@@ -80,11 +80,11 @@ class SerialPort:
         return time.monotonic_ns()
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass while bytes arrive."""
+        """Wait for a number of seconds while bytes arrive."""
         time.sleep(seconds)
 
     def discard(self) -> int:
-        """Drop all received bytes; return 0, since the operating system does not tell how many there were."""
+        """Drop all received bytes; return 0, since the operating system does not report their number."""
         try:
             termios.tcflush(self._open_fd(), termios.TCIFLUSH)
         except termios.error as error:
@@ -92,10 +92,10 @@ class SerialPort:
         return 0
 
     def send(self, data: bytes) -> None:
-        """Send bytes; return when the operating system has them.
+        """Send bytes; return when the operating system has taken them.
 
         Raises:
-            ConnectionLost: the line is gone, or takes no bytes for 0.1 s.
+            ConnectionLost: the serial line is lost, or accepts no bytes for 0.1 s.
         """
         fd = self._open_fd()
         while data:
@@ -108,10 +108,10 @@ class SerialPort:
                 raise self._lost(error) from error
 
     def receive(self, timeout_s: float) -> bytes:
-        """Wait for bytes; return those that are there, or none after the time.
+        """Wait for bytes and return those received; empty after the timeout.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         return self._wait(1, timeout_s)
 
@@ -120,14 +120,14 @@ class SerialPort:
 
         Args:
             request: bytes to send.
-            least: how many bytes to wait for, at least 1.
-            timeout_s: after which those are returned that are there, seconds.
+            least: number of bytes to wait for, at least 1.
+            timeout_s: longest wait, seconds; fewer bytes are returned after it.
 
         Returns:
-            0, as `discard`, and the received bytes.
+            0 (see `discard`), and the received bytes.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         # The three calls of nearly every exchange stand here on their own: a method more for each of them takes a
         # quarter of the processor's time.
@@ -213,8 +213,8 @@ def _open(path: str) -> int:
         return os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         cures = {
-            errno.ENOENT: "no such device: plug it in; `rlenv-robot ports` lists those that there are",
-            errno.EACCES: "not permitted: `rlenv-robot ports` says how to get the right",
+            errno.ENOENT: "no such device: plug it in; `rlenv-robot robot ports` lists those that there are",
+            errno.EACCES: "not permitted: `rlenv-robot robot ports` says how to get the right",
             errno.EBUSY: f"held by {', '.join(port_holders(path)) or 'another program'}; end it, and try again",
         }
         raise ConnectionLost(f"{path}: {cures.get(error.errno or 0, error.strerror)}") from error
@@ -240,7 +240,7 @@ def _configure(fd: int, baud: int) -> None:
 
 
 def port_holders(path: str | Path) -> list[str]:
-    """Return the processes that have a device open, as ``name (pid)``; those of other users need root's rights."""
+    """Return the processes that have a device open, as ``name (pid)``; only root sees those of other users."""
     target = os.path.realpath(path)
     holders = []
     for process in Path("/proc").glob("[0-9]*"):

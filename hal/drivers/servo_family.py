@@ -1,4 +1,4 @@
-"""Describe a maker's servos to a driver: their protocol, their registers, and the meaning of these."""
+"""Describe a maker's servos to a driver: their protocol, their registers, and the registers' meanings."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["RegisterMisfit", "ServoFamily", "ServoModel"]
 
 
 class RegisterMisfit(NamedTuple):
-    """A register of a servo with which an arm is not switched on.
+    """A register content that keeps an arm from being switched on.
 
     Attributes:
         code: a short machine-readable word, such as ``mode``.
-        problem: the content, and the wanted one.
-        cure: what to do.
+        problem: the register's content and the required one.
+        cure: the remedy.
     """
 
     code: str
@@ -31,26 +31,26 @@ class RegisterMisfit(NamedTuple):
 
 
 class ServoFamily(ABC):
-    """The servos of one protocol and one table of registers.
+    """Servos that share one protocol and one table of registers.
 
     Every table has the registers ``model``, ``homing_offset``, ``min_position``, ``max_position``, ``max_voltage``,
     ``min_voltage``, ``max_torque``, ``mode``, ``p``, ``i``, ``d``, ``torque_enable`` (0 off, 1 on), ``goal_position``,
-    ``torque_limit`` (largest duty cycle), ``present_position`` and ``status`` (alarms). A servo that starts anew loads
+    ``torque_limit`` (largest duty cycle), ``present_position`` and ``status`` (alarms). A servo that restarts loads
     ``torque_limit`` from ``max_torque``.
 
     Attributes:
-        name: of the family.
-        codec: the module of its protocol.
-        table: the registers by name.
-        steps: of the encoder in a turn.
+        name: name of the family.
+        codec: the module of the protocol.
+        table: register name -> register.
+        steps: steps of the encoder in a turn.
         identity: address and length of the block that is compared with the calibration, from address 0.
         state: address and length of the block that is read in each control period.
         settings: address and length of the part of `state` that a loss of power or another program changes.
-        same_on_all: registers that hold the same on every servo of a running arm. Those in EEPROM are compared only.
-        at_calibration: registers of EEPROM that a calibration writes, beside offset and limits.
-        counts_turns: whether positions and goals go on over the end of a turn.
+        same_on_all: register -> content on every servo of a running arm. Those in EEPROM are only compared.
+        at_calibration: EEPROM registers that a calibration writes in addition to offset and limits.
+        counts_turns: whether positions and goals continue beyond the end of a turn.
         full_duty: content of ``torque_limit`` for the full duty cycle.
-        braking: the register and its content with which the motor brakes the shaft and drives it nowhere.
+        braking: the register, and its content, that makes the motor brake the shaft without driving it.
     """
 
     name: str
@@ -67,11 +67,11 @@ class ServoFamily(ABC):
     braking: tuple[str, int]
 
     def registers(self, data: bytes, address: int) -> dict[str, int]:
-        """Return the registers that lie whole in a block of memory, by name.
+        """Return the contents of all registers that lie entirely within a block of memory, by name.
 
         Args:
             data: the block.
-            address: of its first byte.
+            address: address of its first byte.
         """
         return {
             name: register.unpack(data[register.address - address :])
@@ -101,51 +101,51 @@ class ServoFamily(ABC):
 
     @abstractmethod
     def misfits(self, registers: Mapping[str, int]) -> Iterator[RegisterMisfit]:
-        """Yield each setting in EEPROM with which the servo would not go where its goals say."""
+        """Yield each EEPROM setting that would keep the servo from reaching its goals."""
 
     def release_watchdog(self, bus: ServoBus, servos: Sequence[int]) -> Sequence[int]:
-        """Let servos take goals again whose own watchdog has stopped them; they hold where they are.
+        """Release the servos that their own watchdog has stopped, so that they accept goals again and hold in place.
 
         Returns:
-            Those servos.
+            The released servos.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         return ()
 
     def disarm_watchdog(self, bus: ServoBus, servos: Sequence[int]) -> None:  # most have none
-        """Switch off the watchdog of servos that have no torque, since nobody will ask them anything.
+        """Disarm the watchdog of servos without torque, which get no more requests.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
 
     @abstractmethod
     def write_kept(self, bus: ServoBus, servo: int, contents: Mapping[str, int]) -> None:
-        """Write registers of EEPROM, by name.
+        """Write EEPROM registers by name.
 
         Raises:
-            DeadlineExceeded, ServoRefused: the servo does not take one.
+            DeadlineExceeded, ServoRefused: the servo does not accept a value.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ServoModel:
-    """A model of servo.
+    """Describe a servo model.
 
     Attributes:
-        name: such as ``sts3215``.
-        family: its protocol and registers.
+        name: the model's name, such as ``sts3215``.
+        family: the model's protocol and registers.
         number: content of the register ``model``.
-        gains: contents of the registers ``p``, ``i`` and ``d`` that a driver writes unless told otherwise.
+        gains: contents of the registers ``p``, ``i`` and ``d`` that a driver writes by default.
         stiffness: torque at the shaft for each unit of ``p``, each volt of the supply and each rad of error,
-            N m/(rad V); None where nobody has measured it.
+            N m/(rad V); None if nobody has measured it.
         max_rate: fastest motion of the shaft, steps a second.
         volts: lowest and highest supply that a driver's setting may name, V.
-        law: place (``module:name``) of the `sim.robots.servo_motors.PositionLaw` with which it is simulated; empty
-            where there is none.
-        virtual: place of the function that makes a virtual one (`sim.servo_bus.arm.MakeServo`); empty likewise.
+        law: ``module:name`` of the `sim.robots.servo_motors.PositionLaw` that simulates the servo; empty if there is
+            none.
+        virtual: ``module:name`` of the function that makes a virtual servo (`sim.servo_bus.arm.MakeServo`), likewise.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The servos that a table of joints may name: ours, and those that installed packages declare."""
+"""The servo models that a table of joints may name: ours, and those that installed packages declare."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def _declared() -> dict[str, EntryPoint]:
 
 @cache
 def find_servo(name: str) -> ServoModel:
-    """Return a model of servo by its name: the STS3215, or one of the entry points ``rlenv_robot.servos``.
+    """Return a servo model by its name: the STS3215, or one of the entry points ``rlenv_robot.servos``.
 
     Raises:
-        ValueError: there is none of this name, its package can't be imported, or it is no `ServoModel`.
+        ValueError: there is no model of this name, its package can't be imported, or it is not a `ServoModel`.
     """
     if name == STS3215.name:  # without a look for packages
         return STS3215
@@ -41,5 +41,5 @@ def find_servo(name: str) -> ServoModel:
 
 
 def servo_models() -> dict[str, ServoModel]:
-    """Return every model of servo by its name; raises as `find_servo` does."""
+    """Return all servo models by name. Raises as `find_servo` does."""
     return {name: find_servo(name) for name in (STS3215.name, *_declared())}

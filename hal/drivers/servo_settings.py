@@ -1,7 +1,7 @@
-"""The settings of a run in the servos' registers: written in each reset, and compared in each control period.
+"""Write the settings of a run to the servos at each reset, and compare them in each control period.
 
 A servo that loses its supply for a moment answers again within milliseconds, without torque and with the torque limit
-of its EEPROM. Nothing in its measurements says so.
+of its EEPROM. Its measurements do not show that.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _GAINS = ("p", "i", "d")
 def torque_limit_register(share: float, max_torque: int, full_duty: int = 1000) -> int:
     """Return the content of ``torque_limit`` for a share of the full duty cycle.
 
-    It is never that of ``max_torque``, which the servo loads when it starts (memory table of the STS3215, registers 16
-    and 48; e-Manual of the XL330, registers 36 and 100). So a servo that started anew shows in this register, also
-    where its firmware has put the torque on again.
+    It never equals ``max_torque``, which the servo loads when it starts (memory table of the STS3215, registers 16 and
+    48; e-Manual of the XL330, registers 36 and 100). So this register shows that a servo has restarted, even if its
+    firmware has switched the torque on again.
 
     Args:
-        share: of the full duty cycle, 0 to 1.
-        max_torque: content of that register.
+        share: share of the full duty cycle, 0 to 1.
+        max_torque: content of the register ``max_torque``.
         full_duty: content for the full duty cycle.
     """
     limit = round(share * full_duty)
@@ -42,13 +42,13 @@ def torque_limit_register(share: float, max_torque: int, full_duty: int = 1000) 
 
 
 class Difference(NamedTuple):
-    """A register that holds something else than was written to it.
+    """A register that does not hold the value written to it.
 
     Attributes:
-        register: its name (`hal.drivers.servo_family.ServoFamily`).
-        address: of its first byte.
-        expected: the contents that are allowed.
-        got: its content.
+        register: name of the register (`hal.drivers.servo_family.ServoFamily`).
+        address: address of its first byte.
+        expected: the allowed contents.
+        got: the present content.
     """
 
     register: str
@@ -63,12 +63,12 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SettingsLost:
-    """A servo that does not keep its settings.
+    """A servo that lost its settings.
 
     Attributes:
-        joint: its name.
+        joint: name of the servo's joint.
         differences: the registers that differ.
-        cause: what probably happened, and what to do.
+        cause: the probable cause and the remedy.
     """
 
     joint: str
@@ -80,16 +80,16 @@ class SettingsLost:
 
 
 class ServoSettings:
-    """Write the settings of a run to the servos, and find servos that hold something else.
+    """Write the settings of a run to the servos, and find servos that hold other values.
 
     Args:
-        joints: name by id of the servo.
-        family: of the servos.
-        sleep: waits, seconds.
+        joints: servo id -> name of its joint.
+        family: the servos' family.
+        sleep: waits for a number of seconds.
 
     Attributes:
-        lost: what servos lost since `write`.
-        limp: ids of servos that were seen without the torque that they were told to have.
+        lost: settings that servos lost since `write`.
+        limp: ids of servos found without torque that should have it.
     """
 
     def __init__(self, joints: Mapping[int, str], family: ServoFamily, sleep: Callable[[float], None]) -> None:
@@ -112,17 +112,17 @@ class ServoSettings:
         max_torque: Mapping[int, int],
         gains: Mapping[int, Mapping[str, int]] | None = None,
     ) -> None:
-        """Write all settings but the torque, read them back, and expect them from now on.
+        """Write all settings except the torque, read them back, and expect them from now on.
 
         Args:
-            bus: the bus.
-            limits: largest duty cycle by servo, 0 to 1.
-            max_torque: content of ``max_torque`` by servo.
-            gains: contents of ``p``, ``i`` and ``d`` by servo, where these do not lie in EEPROM.
+            bus: the bus of the servos.
+            limits: servo id -> largest duty cycle, 0 to 1.
+            max_torque: servo id -> content of ``max_torque``.
+            gains: servo id -> contents of ``p``, ``i`` and ``d``, for servos that do not keep them in EEPROM.
 
         Raises:
-            ServoRefused: a servo holds something else, or is silent.
-            ConnectionLost: the line is gone.
+            ServoRefused: a servo holds another value, or is silent.
+            ConnectionLost: the serial line is lost.
         """
         self._max_torque, self.lost, self.limp = dict(max_torque), (), frozenset()
         self._expected = {servo: {} for servo in self._joints}
@@ -165,7 +165,7 @@ class ServoSettings:
             self._passed.pop(servo, None)
 
     def expect_torque(self, *, or_damping: bool = False) -> None:
-        """Expect torque on every servo from now on, or damping where that was ordered."""
+        """Expect torque on every servo from now on; with ``or_damping`` also accept damping."""
         if not self._expected:
             return
         self._expect("torque_enable", dict.fromkeys(self._joints, (1,)))
@@ -178,11 +178,11 @@ class ServoSettings:
         """Write torque limits once, and expect them; return the servos that do not confirm theirs.
 
         Args:
-            bus: the bus.
-            limits: largest duty cycle by servo, 0 to 1.
+            bus: the bus of the servos.
+            limits: servo id -> largest duty cycle, 0 to 1.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         after = {servo: self._limit(servo, share) for servo, share in limits.items()}
         self._expect("torque_limit", {servo: (self._limits[servo], limit) for servo, limit in after.items()})
@@ -194,26 +194,27 @@ class ServoSettings:
         return missed
 
     def require(self, bus: ServoBus, answers: Mapping[int, Reply]) -> None:
-        """Refuse servos that hold something else.
+        """Check that the servos hold the expected settings.
 
         Raises:
-            ServoRefused: naming each servo, the registers and the probable cause.
+            ServoRefused: a setting differs; the message names each servo, its registers and the probable cause.
         """
         lost = self._find(bus, answers)
         if lost:
             raise ServoRefused(" / ".join(map(str, lost)))
 
     def look(self, bus: ServoBus, answers: Mapping[int, Reply]) -> None:
-        """Compare the settings in answers, and note in `lost` and `limp` what differs.
+        """Compare the settings in answers, and record differences in `lost` and `limp`.
 
-        The torque limits are written once more then: a servo that a goal has put on must not push with its full duty.
+        After a difference the torque limits are written again, so that a servo which a goal has switched on does not
+        push with its full duty.
 
         Args:
-            bus: the bus.
-            answers: fresh ones by servo, of the block `ServoFamily.state`.
+            bus: the bus of the servos.
+            answers: servo id -> fresh answer, of the block `ServoFamily.state`.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         joints = {lost.joint for lost in self.lost}
         lost = self._find(bus, {servo: reply for servo, reply in answers.items() if self._joints[servo] not in joints})

@@ -1,9 +1,9 @@
-"""The port of a virtual arm in another process, which keeps a time of its own: a busy machine makes no answer late.
+"""Connect to a virtual arm in another process that keeps its own time, so that no answer is late on a busy machine.
 
-A virtual arm is a pseudo-terminal (`sim.servo_bus.terminal`) that any program opens like a serial port. To this
-software it also offers a socket beside the terminal, over which requests carry the time at which they are sent, and
+A virtual arm is a pseudo-terminal (`rlenv_arms.servo_terminal`) that any program opens like a serial port. To this
+software it also offers a socket beside the terminal. Over it, requests carry the time at which they are sent, and
 answers the time at which they arrive. That time is this machine's clock, less the time for which either process waited
-for a processor. So no wait ends early because nobody ran.
+for a processor. So no wait ends early because a process did not run.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ HELLO = struct.Struct("<8sIQ")
 MAGIC = b"servos 1"
 
 REQUEST = struct.Struct("<BHIQQ")
-"""A request: `DISCARD` and `SLEEP`, the least number of bytes to wait for, the number of bytes that are sent, the time,
-and the longest wait, nanoseconds. Those bytes follow."""
+"""A request: the flags `DISCARD` and `SLEEP`, the least number of bytes to wait for, the number of bytes sent, the
+time, and the longest wait, nanoseconds. The bytes sent follow."""
 
 ANSWER = struct.Struct("<IIQ")
-"""An answer: the number of bytes that were dropped, the number of bytes received, and the time. Those bytes follow."""
+"""An answer: the number of bytes dropped, the number of bytes received, and the time. The bytes received follow."""
 
 DISCARD, SLEEP = 1, 2
-"""Flags of a request: drop what has arrived; only say how long nothing will be asked, without an answer."""
+"""Flags of a request: drop received bytes; announce a pause without requests, which gets no answer."""
 
 _LONGEST_S = 10.0
 """Longest time for which the other process may be without a processor, seconds."""
@@ -47,12 +47,12 @@ _CATCH_UP = 25
 
 
 def line_address(terminal: str) -> str:
-    """Return the address of the socket beside a pseudo-terminal: an abstract one, which ends with its process."""
+    """Return the address of the socket beside a pseudo-terminal: an abstract socket, which ends with its process."""
     return f"\0rlenv-robot servo line {terminal}"
 
 
 def open_port(path: str | Path, baud: int = 1_000_000) -> SerialPort | SimulatedPort:
-    """Open a serial port, or that of a virtual arm with its own time.
+    """Open a serial port, or the port of a virtual arm that keeps its own time.
 
     Raises:
         ConnectionLost: as for `SerialPort`.
@@ -80,7 +80,7 @@ _own = threading.local()
 
 
 def waited_ns() -> int:
-    """Return for how long this thread has waited for a processor since it began, nanoseconds; 0 where it is not known.
+    """Return the time that this thread has waited for a processor since it began, nanoseconds; 0 if unknown.
 
     Source: Linux, ``Documentation/scheduler/sched-stats.rst``, ``/proc/<pid>/schedstat``, the second number.
     """
@@ -139,8 +139,8 @@ class SimulatedPort:
     """A `hal.drivers.bus.Port` to the virtual servos behind a pseudo-terminal.
 
     Args:
-        serial: the open terminal, whose locks keep others out.
-        connection: to the socket beside it.
+        serial: the open terminal; its locks keep other programs out.
+        connection: the connection to the socket beside it.
 
     Raises:
         ConnectionLost: the other end does not answer.
@@ -162,11 +162,11 @@ class SimulatedPort:
         return self._clock.now_ns()
 
     def catch_up(self) -> None:
-        """Bring the time of the line to that of this machine, which is for moments at which the arm rests."""
+        """Set the time of the line to this machine's; for moments at which the arm rests."""
         self._clock.set(time.monotonic_ns())
 
     def sleep(self, seconds: float) -> None:
-        """Let time of the line pass."""
+        """Wait for a number of seconds of the line's time."""
         until_ns = self._clock.now_ns() + round(max(seconds, 0.0) * 1e9)
         with self._lock, contextlib.suppress(OSError):  # a lost line shows at the next request
             if not self._closed:
@@ -175,30 +175,30 @@ class SimulatedPort:
             time.sleep(left_ns / 1e9)
 
     def discard(self) -> int:
-        """Drop what has arrived; return the number of bytes."""
+        """Drop all received bytes, and return their number."""
         return self._request(DISCARD, b"", 0, 0.0)[0]
 
     def send(self, data: bytes) -> None:
         """Send bytes.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         self._request(0, data, 0, 0.0)
 
     def receive(self, timeout_s: float) -> bytes:
-        """Wait for bytes; return those that are there, or none after the time.
+        """Wait for bytes and return those received; empty after the timeout.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         return self._request(0, b"", 1, timeout_s)[1]
 
     def exchange(self, request: bytes, least: int, timeout_s: float) -> tuple[int, bytes]:
-        """Drop what has arrived, send a request, and return the bytes dropped and received, as a `SerialPort` does.
+        """Drop received bytes, send a request, and return the number of bytes dropped and the bytes received.
 
         Raises:
-            ConnectionLost: the line is gone.
+            ConnectionLost: the serial line is lost.
         """
         return self._request(DISCARD, request, least, timeout_s)
 
@@ -230,10 +230,10 @@ class SimulatedPort:
 
 
 def receive_exactly(connection: socket.socket, count: int) -> bytes:
-    """Return so many bytes of a socket.
+    """Read exactly ``count`` bytes from a socket.
 
     Raises:
-        OSError: the other end is gone.
+        OSError: the other end closed the connection.
     """
     data = b""
     while len(data) < count:

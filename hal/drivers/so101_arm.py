@@ -42,8 +42,8 @@ SO101_ARM = ArmTable(
         followers=_followers,
     ),
 )  # fmt: skip
-"""Six STS3215, ids 1 to 6, as LeRobot numbers them.
+"""The SO-101: six STS3215 with ids 1 to 6, as LeRobot numbers them.
 
-LeRobot takes ``wrist_roll`` to have a whole turn, whatever its stops. Where a sweep would bring the gripper down to the
-table, other joints turn the other way with it.
+LeRobot treats ``wrist_roll`` as a whole turn, whatever its stops. If a sweep would bring the gripper down to the table,
+other joints turn the opposite way at the same time.
 """

@@ -32,10 +32,10 @@ STIFFNESS = 1.2116 * 0.166 / 2.676
 error, N m/(rad V). Source: Rhoban's BAM, model m1: torque constant times duty over resistance."""
 
 CURRENT_A = 0.0065
-"""Unit of registers 28 and 69, A."""
+"""Current that one unit of registers 28 and 69 stands for, A."""
 
 BAUD_RATES = (1_000_000, 500_000, 250_000, 128_000, 115_200, 76_800, 57_600, 38_400)
-"""Rate by the content of register 6."""
+"""Content of register 6 -> rate, bits a second."""
 
 
 def _kept(address: int, size: int = 1, default: int = 0, high: int = 255, low: int = 0) -> Register:
@@ -102,19 +102,19 @@ TABLE = {
 """The registers by name.
 
 ``homing_offset``: present position = encoder - offset. ``torque_enable``: 0 off, 1 on, 2 damping, 128 makes the
-present position 2048. ``acceleration``: 100 steps/s^2. ``present_load`` is the duty cycle, 0.1 %. ``lock``: with 1, a
-change of a kept register acts until the power goes. 44 is ignored in position mode. 71 is undefined.
+present position 2048. ``acceleration``: in 100 steps/s^2. ``present_load``: duty cycle in 0.1 %. ``lock``: with 1, a
+change of a kept register lasts until the power is cut. Position mode ignores 44; 71 is undefined.
 """
 
 FEEDBACK = (56, 15)
-"""Address and length of the block that holds every measurement, the goal's echo included: one read serves all."""
+"""Address and length of the block with all measurements and the goal's echo, so that one read suffices."""
 
 SETTINGS = (33, 23)
-"""Address and length of the block before `FEEDBACK`, from ``mode`` to ``lock``: every setting that a loss of power or
+"""Address and length of the block before `FEEDBACK`, from ``mode`` to ``lock``: all settings that a loss of power or
 another program changes, such as torque and its limit."""
 
 STATE = (SETTINGS[0], SETTINGS[1] + FEEDBACK[1])
-"""Address and length of both blocks. Six servos answer it with 278 bytes: 2.8 ms at 1 Mbaud, in place of 1.4 ms."""
+"""Address and length of both blocks. Six servos send them in 278 bytes: 2.8 ms at 1 Mbaud, 1.4 ms without settings."""
 
 
 def decode_feedback(data: bytes) -> Feedback:
@@ -132,7 +132,7 @@ def decode_feedback(data: bytes) -> Feedback:
 
 
 class FeetechSts(ServoFamily):
-    """The servos of the series STS of Feetech."""
+    """Feetech's servos of the STS series."""
 
     name = "Feetech STS"
     codec = feetech
@@ -150,7 +150,7 @@ class FeetechSts(ServoFamily):
         return decode_feedback(state[SETTINGS[1] :])
 
     def firmware(self, registers: Mapping[str, int]) -> str:
-        """Return major and minor number."""
+        """Return the firmware's major and minor number."""
         return f"{registers['firmware_major']}.{registers['firmware_minor']}"
 
     def alarm_names(self, alarms: int) -> list[str]:
@@ -167,7 +167,7 @@ class FeetechSts(ServoFamily):
         return max(min(offset, 2047), -2047)
 
     def misfits(self, registers: Mapping[str, int]) -> Iterator[RegisterMisfit]:
-        """Yield each setting with which the servo would not go where its goals say."""
+        """Yield each EEPROM setting that would keep the servo from reaching its goals."""
         unlock = "Set it with Feetech's tool, or restore the servo (instruction 06) and calibrate again"
         if registers["angle_resolution"] != 1:
             problem = f"angle_resolution (30) is {registers['angle_resolution']}, wanted is 1: its steps are larger"
@@ -185,7 +185,7 @@ class FeetechSts(ServoFamily):
             yield RegisterMisfit("weak", problem, unlock)
 
     def write_kept(self, bus: ServoBus, servo: int, contents: Mapping[str, int]) -> None:
-        """Write registers of EEPROM: a lock of 0 lets a change outlast the next power cut."""
+        """Write EEPROM registers with the ``lock`` at 0, so that the change survives a power cut."""
         bus.write(servo, TABLE["lock"].address, b"\x00")
         for name, content in contents.items():
             bus.write(servo, TABLE[name].address, TABLE[name].pack(content))
@@ -200,5 +200,5 @@ STS3215 = ServoModel(
 )  # fmt: skip
 """The servo of the SO-101, with the gains that LeRobot writes.
 
-The rate is the fastest change of the goal inside the servo (memory table, register 46).
+Its ``max_rate`` is the fastest change of the goal inside the servo (memory table, register 46).
 """

@@ -1,4 +1,4 @@
-"""The torque of servos: damping, and its removal without a drop."""
+"""Switch the torque of servos: damping, holding, and off without dropping the arm."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _ATTEMPTS = 4
 
 
 def write_all(bus: ServoBus, address: int, data: Mapping[int, bytes], attempts: int = _ATTEMPTS) -> list[int]:
-    """Write registers of several servos with one request, read them back, and repeat what did not arrive.
+    """Write registers of several servos with one request, read them back, and repeat the writes that did not arrive.
 
     Returns:
         The servos that don't hold the data.
 
     Raises:
-        ConnectionLost: the line is gone.
+        ConnectionLost: the serial line is lost.
     """
     remaining, count = dict(data), len(next(iter(data.values())))
     for _ in range(attempts):
@@ -48,13 +48,13 @@ def write_all(bus: ServoBus, address: int, data: Mapping[int, bytes], attempts: 
 
 
 def damp(bus: ServoBus, servos: Sequence[int], family: ServoFamily) -> list[int]:
-    """Let joints give way slowly: the servo itself brakes them, without a controller.
+    """Let joints give way slowly, braked by the servos without a controller.
 
     Returns:
         The servos that did not confirm it.
 
     Raises:
-        ConnectionLost: the line is gone.
+        ConnectionLost: the serial line is lost.
     """
     family.release_watchdog(bus, servos)
     name, content = family.braking
@@ -75,19 +75,19 @@ def _holding(bus: ServoBus, servos: Sequence[int], family: ServoFamily) -> dict[
 def hold_here(
     bus: ServoBus, servos: Sequence[int], family: ServoFamily, holding: Mapping[int, bytes] | None = None
 ) -> list[int]:
-    """Have servos in damping hold where they are.
+    """Make servos in damping hold their present position.
 
     Args:
-        bus: the bus.
-        servos: ids.
-        family: of the servos.
-        holding: by servo, what its braking register held before; by default the servo's full duty.
+        bus: the bus of the servos.
+        servos: ids of the servos.
+        family: the servos' family.
+        holding: servo id -> content of its braking register before damping; by default the servo's full duty.
 
     Returns:
-        The servos that did not confirm it; one that does not tell its position stays in damping.
+        The servos that did not confirm it; one that does not report its position stays in damping.
 
     Raises:
-        ConnectionLost: the line is gone.
+        ConnectionLost: the serial line is lost.
     """
     present, goal, brake = (family.table[name] for name in ("present_position", "goal_position", family.braking[0]))
     if holding is None:
@@ -112,22 +112,22 @@ def let_down(
     longest_s: float,
     halted: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Let an arm down by damping, and take the torque away when all its joints rest.
+    """Lower an arm by damping, and switch the torque off when all its joints rest.
 
     Args:
-        bus: the bus.
-        servos: ids.
-        family: of the servos.
-        sleep: waits, seconds.
-        longest_s: after which the servos stay in damping, since something still moves.
-        halted: returns whether the arm is to hold where it is instead; asked in each period.
+        bus: the bus of the servos.
+        servos: ids of the servos.
+        family: the servos' family.
+        sleep: waits for a number of seconds.
+        longest_s: longest wait for rest, seconds; after it the servos stay in damping.
+        halted: returns whether the arm must hold its position instead; called in each period.
 
     Returns:
-        Whether the torque is off. Otherwise a servo still moves in damping, or one that is silent holds its goal, or
-        the arm was halted.
+        Whether the torque is off. If not, a servo still moves in damping, a silent servo holds its goal, or the arm was
+        halted.
 
     Raises:
-        ConnectionLost: the line is gone; the servos stay as they are.
+        ConnectionLost: the serial line is lost; the servos stay as they are.
     """
     holding = _holding(bus, servos, family)
     silent = damp(bus, servos, family)
@@ -161,13 +161,13 @@ def let_down(
 
 
 def switch_off(bus: ServoBus, servos: Sequence[int], family: ServoFamily) -> list[int]:
-    """Take the torque away; a joint that something holds up falls.
+    """Switch the torque off; a raised joint then falls.
 
     Returns:
         The servos that did not confirm it.
 
     Raises:
-        ConnectionLost: the line is gone.
+        ConnectionLost: the serial line is lost.
     """
     failed = []
     for servo in servos:

@@ -1,1 +1,1 @@
-"""The parts of the guard: limits on commands, checks of readings."""
+"""The parts of the guard: limits on commands, checks of readings, and the latched stop."""

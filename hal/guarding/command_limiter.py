@@ -1,4 +1,4 @@
-"""Bring the commands of a robot within its limits: at once, or along a trajectory where acceleration is limited."""
+"""Bring a robot's commands within its limits: at once, or along a trajectory if acceleration is limited."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from hal.robot import BatchState, RobotSpec, RobotState
 __all__ = ["CommandLimiter"]
 
 MARGIN = 1e-3
-"""Share of a limit that the quick test leaves out: what is nearer goes through `Limits.apply` and its rounding."""
+"""Margin of the quick test as a share of a limit: commands within the margin go through `Limits.apply`."""
 
 QuickTest = Callable[[np.ndarray, np.ndarray, np.ndarray | None], bool]
-"""Takes target, last applied and last measured, each of shape (n,); True where limiting would change nothing."""
+"""A function of target, last applied and last measured values, each of shape (n,); True if limiting changes nothing."""
 
 
 class CommandLimiter:
     """Bring commands within a robot's limits on motion, lead and range.
 
-    The only place that applies `hal.Limits`: the guard uses it for one robot, a batch of simulations for its rows.
-    Limits on speed and lead need no memory. With a limit on acceleration a command is led along a trajectory
-    (`hal.guarding.motion_profile.MotionProfile`); then the limiter is for one robot, and for one thread.
+    This is the only class that applies `hal.Limits`: the guard uses it for one robot, a batch of simulations for its
+    rows. Limits on speed and lead need no memory. A command with limited acceleration is *led*: it follows a trajectory
+    (`hal.guarding.motion_profile.MotionProfile`), and the limiter then serves one robot on one thread.
 
     Args:
-        spec: of the robot; its ``limits`` apply.
-        leads: whether to lead the commands whose acceleration is limited; otherwise another guard limits them.
+        spec: the robot's description; its ``limits`` apply.
+        leads: whether to lead the commands with limited acceleration; if not, another guard limits them.
     """
 
     def __init__(self, spec: RobotSpec, *, leads: bool = True) -> None:
@@ -44,43 +44,43 @@ class CommandLimiter:
 
     @property
     def leads(self) -> bool:
-        """Whether a command is led along a trajectory, so that `begin` must be called at every reset."""
+        """Whether a command is led along a trajectory, which makes a call of `begin` necessary at every reset."""
         return bool(self._led)
 
     def begin(self, applied: Mapping[str, np.ndarray]) -> None:
-        """Start each led command at rest, at what is applied now."""
+        """Start each led command at rest at its applied value."""
         for name, led in self._led.items():
             led.begin(applied[name])
 
     def rest(self) -> None:
-        """Set each led command to rest, after a time without commands."""
+        """Set each led command to rest where it is, after a time without commands."""
         for led in self._led.values():
             led.profile.rest()
 
     def correct(self, applied: Mapping[str, np.ndarray]) -> None:
-        """Restart each led command at rest from which the robot's applied one is more than a stride away."""
+        """Restart each led command at rest at the robot's applied value if the two are more than a stride apart."""
         for name, led in self._led.items():
             led.correct(applied[name])
 
     def brake_instead(self) -> dict[str, np.ndarray]:
-        """Return, in place of the led commands of the last `apply`, those of braking."""
+        """Replace the led commands of the last `apply` by braking, and return them."""
         return {name: led.array(led.profile.brake_instead()) for name, led in self._led.items()}
 
     def braking_values(self, share: float) -> dict[str, np.ndarray]:
-        """Return the led commands after a share of the time that braking from now on takes."""
+        """Return the led commands after a share, 0 to 1, of the time that braking from now on takes."""
         return {name: led.shaped(led.profile.braking_positions(share)) for name, led in self._led.items()}
 
     def detour_values(self) -> dict[str, np.ndarray]:
-        """Return how much longer than a straight line the braking path is, of led commands that turn round on it."""
+        """Return how much longer each led command's braking path is than a straight line, because it turns round."""
         detours = {name: led.profile.detours() for name, led in self._led.items()}
         return {name: self._led[name].shaped(values) for name, values in detours.items() if any(values)}
 
     def stop_values(self) -> dict[str, np.ndarray]:
-        """Return where the led commands stop if they brake from now on."""
+        """Return the values at which the led commands stop if they brake from now on."""
         return {name: led.shaped(led.profile.stop_positions()) for name, led in self._led.items()}
 
     def is_within(self, commands: Mapping[str, np.ndarray], last: RobotState) -> bool:
-        """Return whether `apply` would change none of one robot's commands; False where that takes more to find out.
+        """Return True if `apply` surely changes none of one robot's commands; False if a full `apply` has to find out.
 
         Args:
             commands: as for `apply`, without leading axes.
@@ -107,10 +107,10 @@ class CommandLimiter:
         Args:
             commands: name -> target, shape (..., n) with any leading axes; they passed ``spec.commands.validate``.
             last: the reading before, with the same leading axes.
-            passed_s: time since the last command, seconds; None: one period of the robot.
+            passed_s: time since the last command, seconds; None means one period of the robot.
 
         Raises:
-            SpecError: acceleration is limited, and the commands have leading axes.
+            SpecError: acceleration is limited and the commands have leading axes.
         """
         limited = dict(commands)
         applied, sensors = last.applied, last.sensors

@@ -1,4 +1,4 @@
-"""Measure a limit cycle: how far commands go to and fro faster than a robot has any reason to move."""
+"""Measure a limit cycle: the amplitude of commands that oscillate faster than a robot has any reason to move."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from hal.field import Field
 __all__ = ["LARGEST_DEG", "SLOWEST_HZ", "WINDOW_S", "joint_targets", "limit_cycle"]
 
 WINDOW_S = 1.0
-"""Time over which a limit cycle is measured, seconds."""
+"""Duration over which a limit cycle is measured, seconds."""
 
 SLOWEST_HZ = 4.0
-"""Slowest oscillation that counts, Hz: faster than people move an arm to and fro, and than a robot trots."""
+"""Lowest frequency of an oscillation that counts, Hz: above that of an arm moved by hand, and of a trotting robot."""
 
 LEAST_TURNS = 4
-"""Least number of turning points of a limit cycle, however short the measurement."""
+"""Smallest number of turning points of a limit cycle, however short the measurement."""
 
 LARGEST_DEG = 1.0
-"""Limit cycle of a joint's target above which people are warned, degrees: the play of an SO-101's gears (SO-ARM100,
+"""Limit cycle of a joint's target above which a warning is due, degrees: the backlash of an SO-101's gears (SO-ARM100,
 #134), which a larger one crosses at every turn. Teleoperation of a real SO-101 and of a real G1 stays below 0.2."""
 
 
 def joint_targets(fields: Iterable[Field]) -> list[Field]:
-    """Return the fields whose limit cycle has a meaning in degrees: floating-point numbers in rad."""
+    """Return the fields for which a limit cycle in degrees makes sense: floating-point numbers in rad."""
     return [field for field in fields if field.unit == "rad" and field.numpy_dtype.kind == "f"]
 
 
 def limit_cycle(commands: np.ndarray, period_s: float) -> np.ndarray:
     """Return the amplitude of the oscillations of commands at `SLOWEST_HZ` and above.
 
-    A command that rises to a turning point and falls from it has turned by the shorter of the two ways. An oscillation
-    at `SLOWEST_HZ` turns eight times a second, so the limit cycle is half of the way by which so many turns, or more,
-    were made. Neither a steady motion counts, nor the single turns of a slow one, nor a single jump.
+    The size of a turn is the shorter of the command's ways to and from the turning point. An oscillation at
+    `SLOWEST_HZ` turns eight times a second, so the limit cycle is half of the size that at least so many turns reach.
+    A steady motion does not count, nor do the few turns of a slow one, nor a single jump.
 
     Args:
         commands: successive commands, shape (T, ...), about `WINDOW_S` of them; those that are not finite are left out.

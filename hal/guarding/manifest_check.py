@@ -1,9 +1,9 @@
-"""The manifest of a robot: what a policy must find again where it is deployed; and the comparison of two.
+"""Compare the manifests of the robots on which a policy was trained and on which it is deployed.
 
 The manifest is the robot's description (`hal.robot.RobotSpec`): names, order, signs, units and ranges of the joints,
 limits, default pose, control rate, and with `hal.robot.Actuation` gains and delays. `RobotSpec.manifest_digest`
-names it. A difference refuses a deployment where the policy's numbers would mean something else, or the robot would
-answer them in another way than any on which the policy was trained; otherwise it warns.
+identifies it. A difference refuses the deployment if it changes the meaning of the policy's numbers, or makes the
+robot respond unlike any robot of the training; other differences only warn.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from hal.robot import DELAYS, GAINS, Actuation, Range, RobotSpec, elements_of
 __all__ = ["GAIN_MARGIN", "RATE_MARGIN", "ManifestDifference", "ManifestReport", "compare_manifests"]
 
 GAIN_MARGIN = 0.2
-"""Share by which a gain may lie outside the range of the training and only warn: a battery's voltage varies by 15 %."""
+"""Share by which a gain may lie outside the training's range and only warn: a battery's voltage varies by 15 %."""
 
 RATE_MARGIN = 0.01
-"""Share by which control rates may differ."""
+"""Share by which control rates may differ without a refusal."""
 
 _SAME = 0.02
 """Share by which a gain may lie outside the range without a message."""
@@ -39,8 +39,8 @@ class ManifestDifference:
 
     Attributes:
         part: ``commands``, ``sensors``, ``rate``, ``home``, ``limits``, ``gains``, ``delays`` or ``name``.
-        text: names, both values and units.
-        refuses: whether it refuses the deployment; otherwise it warns.
+        text: a sentence with names, both values and units.
+        refuses: whether the difference refuses the deployment; if not, it warns.
     """
 
     part: str
@@ -53,7 +53,7 @@ class ManifestDifference:
 
 @dataclass(frozen=True, slots=True)
 class ManifestReport:
-    """All differences between two manifests; none where their digests agree."""
+    """All differences between two manifests; none if their digests agree."""
 
     differences: tuple[ManifestDifference, ...] = ()
 
@@ -64,7 +64,7 @@ class ManifestReport:
 
     @property
     def warnings(self) -> tuple[ManifestDifference, ...]:
-        """The differences that do not refuse a deployment."""
+        """The differences that only warn."""
         return tuple(difference for difference in self.differences if not difference.refuses)
 
 
@@ -86,9 +86,9 @@ def compare_manifests(trained: RobotSpec, deployed: RobotSpec) -> ManifestReport
     name of the robot       warns
     ======================  =====================================================================================
 
-    A servo's registers and voltage count before its stiffness, which follows from them. So a policy that was trained
-    on drawn gains runs on every arm whose gains lie in their range; and one that was trained on an arm's identified
-    figures runs on that arm, whose registers are those of the identification.
+    A servo's registers and voltage take precedence over its stiffness, which follows from them. So a policy that was
+    trained on drawn gains runs on every arm with gains in their range. A policy that was trained on an arm's identified
+    parameters runs on that arm, as long as its registers are those of the identification.
     """
     if trained.manifest_digest == deployed.manifest_digest:
         return ManifestReport()

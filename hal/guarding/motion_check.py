@@ -1,4 +1,4 @@
-"""Keep a robot's commands clear of the robot itself and of boxes: a command that would come too near is held back."""
+"""Keep a robot's commands clear of the robot itself and of boxes, by holding back commands that would come too near."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ClearWay", "MotionCheck"]
 _log = logging.getLogger(__name__)
 
 MOST_LOOKS = 12
-"""Most poses on the way of braking that are looked at in one period."""
+"""Largest number of poses on the braking path that are checked in one period."""
 
 _AHEAD = 16.0
 """A look also covers the distances that would be due within so many motions like the present one."""
@@ -28,19 +28,19 @@ Commands = Mapping[str, np.ndarray]
 
 
 class MotionCheck(Protocol):
-    """The shape of a robot, as far as its commands are poses. A simulation's model provides it; for one thread.
+    """The shape of a robot with commands that are poses. A simulation's model provides it. Not thread-safe.
 
-    Distances are those of two parts, or of a part and a box. They are numbered from 0 to n - 1.
+    A distance is between two parts, or between a part and a box. Distances are numbered from 0 to n - 1.
     """
 
     @property
     def resolution_m(self) -> float:
-        """The most by which two parts may approach each other between two checks, metres."""
+        """Largest approach of two parts between two checks, metres."""
         ...
 
     @property
     def levers_m(self) -> np.ndarray:
-        """The most by which each distance shrinks while one number of a pose changes by 1, metres, shape (k, n)."""
+        """Largest decrease of each distance while one number of a pose changes by 1, metres, shape (k, n)."""
         ...
 
     def pose(self, commands: Commands) -> np.ndarray:
@@ -48,39 +48,39 @@ class MotionCheck(Protocol):
         ...
 
     def clearances_m(self, pose: np.ndarray, numbers: np.ndarray | None = None) -> np.ndarray:
-        """Return each distance less the required one, metres; negative where two parts are too near.
+        """Return each distance minus the required one, metres; negative if two parts are too near.
 
-        A distance that is long enough may be given shorter than it is, but not below 0.
+        A sufficient distance may be underestimated, but not to below 0.
 
         Args:
             pose: as `pose` returns it.
-            numbers: of the distances, ascending; None: all of them.
+            numbers: numbers of the distances, ascending; None for all.
         """
         ...
 
     def describe(self, number: int) -> str:
-        """Name the two parts of a distance, for a message."""
+        """Return the names of the two parts of a distance, for a message."""
         ...
 
 
 class ClearWay:
-    """Let commands through as far as their way is clear. For one thread.
+    """Let commands through as far as their path is clear. Not thread-safe.
 
-    A distance is looked at only where the robot may have used it up since the last look: no distance shrinks by more
-    than its levers times the motion (conservative advancement, Mirtich 1996). Between two looks, a distance is at least
-    half of what both leave beyond the motion, so that a way with enough room at both ends needs no look in between. On
-    all other ways the distances in question are looked at in steps of half the check's resolution. A way that begins
-    too near may lead only where no distance that is too short grows shorter.
+    A distance is checked only if the robot may have used it up since the last check: no distance shrinks by more than
+    its levers times the motion (conservative advancement, Mirtich 1996). Between two checks a distance is at least half
+    of the sum of both distances minus the motion, so a path with enough room at both ends needs no check in between. On
+    all other paths the distances in question are checked in steps of half the check's resolution. A path that begins
+    too near may lead only to poses in which no distance that is too short shrinks further.
 
-    A command that is led along a trajectory goes on where the place at which it would stop can be reached as well: the
-    way of that place from period to period is looked at too, and the way of braking in `MOST_LOOKS` poses at most.
+    A command that is led along a trajectory continues only if the robot can also reach the pose at which it would stop.
+    The path of this pose from period to period is checked too, and the braking path in at most `MOST_LOOKS` poses.
 
     Args:
-        check: knows the distances.
+        check: computes the distances.
 
     Attributes:
-        held_back: how many commands were held back since the robot was opened.
-        last: which parts were too near at the last of them; empty before.
+        held_back: number of commands held back since the robot was opened.
+        last: the parts that were too near at the last of them; empty before the first.
     """
 
     def __init__(self, check: MotionCheck) -> None:
@@ -90,13 +90,13 @@ class ClearWay:
         self._was_blocked = False
 
     def begin(self, applied: Commands) -> None:
-        """Begin at rest at what is applied now, wherever that is."""
+        """Begin at rest at the applied commands, even if they are too near."""
         self._commands.begin(applied)
         self._stops = self._commands.copy()
         self._was_blocked = False
 
     def advance(self, commands: Commands) -> Commands:
-        """Return the commands, or the last ones along their way that are clear, and go on from there."""
+        """Return the commands, or the last ones on their path that are clear, and continue from them."""
         problem = self._commands.go(commands)
         self._note(problem)
         return commands if problem is None else self._commands.at
@@ -109,15 +109,14 @@ class ClearWay:
         brake: Callable[[], Commands],
         detours: Commands | None = None,
     ) -> Commands:
-        """Return the commands where they, and a stop after them, are clear, or else those of braking; go on from there.
+        """Return the commands if they and a stop after them are clear, otherwise those of braking; continue from them.
 
         Args:
-            commands: of the next period.
-            stops: where the robot stops if it brakes after it.
-            braking: returns the commands at a share of the time of that braking.
-            brake: returns the commands of braking in place of the first ones.
-            detours: by how much the way of braking is longer than it is from its beginning to its end, for commands
-                that turn round on it.
+            commands: the commands of the next period.
+            stops: the commands at which the robot stops if it brakes after that period.
+            braking: returns the commands after a share, 0 to 1, of the time of that braking.
+            brake: brakes in the next period instead, and returns its commands.
+            detours: how much longer the braking path is than a straight line, for commands that turn round on it.
         """
         earlier, earlier_stops = self._commands.copy(), self._stops.copy()
         problem = self._commands.go(commands) or self._stops.go(stops) or self._on_braking(commands, braking, detours)
@@ -181,11 +180,11 @@ class ClearWay:
 
     @property
     def blocked_by(self) -> str:
-        """The parts that the newest command would have brought too near; empty where it went through."""
+        """The parts that the newest command would have brought too near; empty if it was let through."""
         return self.last if self._was_blocked else ""
 
     def to_dict(self) -> JsonDict:
-        """Return plain data: ``held_back``, how many commands were, and ``last``, by what the last one."""
+        """Return plain data: ``held_back``, the number of commands held back; ``last``, the parts in its way."""
         return {"held_back": self.held_back, "last": self.last}
 
 
@@ -308,15 +307,16 @@ class _Track:
         numbers: np.ndarray,
         end_m: np.ndarray | None,
     ) -> str | None:
-        """Go to a pose, look at some distances in small steps, and return what blocked the way, or None.
+        """Go to a pose, check some distances in small steps, and return the parts that block the path, or None.
 
         Args:
-            end, end_pose: of the way.
-            way_m: by how much any distance may shrink on it.
-            clearances_m: the least that each can be at its beginning.
-            motions_m: by how much each may shrink on it.
-            numbers: of the distances that the way may use up.
-            end_m: their clearances at its end; None where one of them is too short.
+            end: the commands at the end of the path.
+            end_pose: their pose.
+            way_m: largest decrease of any distance on the path.
+            clearances_m: lower bound of each clearance at its beginning.
+            motions_m: largest decrease of each distance on the path.
+            numbers: numbers of the distances that the path may use up.
+            end_m: their clearances at its end; None if one of them is too short.
         """
         check, begin = self._check, self.at
         step, motion_m = 0.5 * check.resolution_m / way_m, motions_m[numbers]

@@ -1,11 +1,11 @@
-"""A motion whose speed, acceleration and jerk are limited, towards a goal that may change at every period.
+"""Generate a motion of limited speed, acceleration and jerk towards a goal that may change at every period.
 
-The commands of one element are samples of a trajectory in continuous time, made of stretches of constant jerk. In each
-period the element speeds up for as long as it can still stop at its goal, and brakes for the rest of the period. So the
-point at which it would stop, if nothing else came, is always known, and never leaves the range of the command. The
+The commands of one element are samples of a trajectory in continuous time, made of segments of constant jerk. In each
+period the element speeds up for as long as it can still stop at its goal, and brakes for the rest of the period. So
+the point at which it would stop without further goals is always known, and never leaves the range of the command. The
 trajectory to one goal is the fastest within the limits, as in online trajectory generation (Berscheid and Kröger,
 "Jerk-limited Real-time Trajectory Generation with Arbitrary Target States", RSS 2021, the theory of the library
-Ruckig), with a goal that is at rest.
+Ruckig), with a goal at rest.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from hal.field import Bound
 __all__ = ["AT_REST", "ElementLimits", "MotionProfile", "MotionState", "braking_distance", "element_limits"]
 
 TOLERANCE = 1e-7
-"""Distance of the stopping point from the goal that counts as none, in the command's unit: below a float32's rounding
-of any angle."""
+"""Distance of the stopping point from the goal that counts as zero, in the command's unit: below the rounding of any
+angle as float32."""
 
 _CLOSE = 1e-6
 """Distance before the goal that one period may leave to the next ones."""
@@ -32,12 +32,12 @@ _MOST_TRIALS = 12
 
 
 class ElementLimits(NamedTuple):
-    """The limits of one element of a command, in its unit, seconds and powers of them; infinite where there is none.
+    """The limits of one element of a command.
 
     Attributes:
-        velocity: above 0 and finite.
-        acceleration: above 0 and finite.
-        jerk: above 0.
+        velocity: largest speed, the command's unit a second; above 0 and finite.
+        acceleration: largest acceleration, the unit a second squared; above 0 and finite.
+        jerk: largest jerk, the unit a second cubed; above 0, infinite for no limit.
     """
 
     velocity: float
@@ -186,27 +186,27 @@ def _advance(state: MotionState, goal: float, seconds: float, limits: ElementLim
 
 
 def braking_distance(velocity: float, limits: ElementLimits) -> float:
-    """Return how far an element goes on that begins to brake at a constant velocity, in the command's unit.
+    """Return the distance that an element at a constant velocity takes to stop, in the command's unit.
 
     Args:
-        velocity: at least 0.
-        limits: of the element.
+        velocity: the velocity at which braking begins, the command's unit a second, at least 0.
+        limits: the limits of the element.
     """
     return _stop_position(MotionState(0.0, velocity, 0.0), limits)
 
 
 class MotionProfile:
-    """Lead the elements of one command towards their goals within their limits. For one thread.
+    """Move the elements of one command towards their goals within their limits. Not thread-safe.
 
-    Each element moves alone. A goal at rest is reached without overshoot, except by an element that can't stop before
-    it any more, since the goal changed. Where the goal moves on at a constant speed u, the element follows it at a
-    distance of u^2 / (2 acceleration) + u acceleration / (2 jerk): it could still stop at the goal.
+    Each element moves independently. It reaches a goal at rest without overshoot, unless the goal has changed so that
+    the element can no longer stop before it. If the goal moves at a constant speed u, the element follows at a distance
+    of u^2 / (2 acceleration) + u acceleration / (2 jerk), from which it can still stop at the goal.
 
     Args:
-        limits: one for each element.
+        limits: the limits of each element.
 
     Attributes:
-        states: one for each element: what was returned last.
+        states: the state of each element, as returned last.
     """
 
     def __init__(self, limits: Sequence[ElementLimits]) -> None:
@@ -219,10 +219,10 @@ class MotionProfile:
         self._braking_s = 0.0
 
     def begin(self, positions: Sequence[float]) -> None:
-        """Begin at rest.
+        """Begin at rest at these positions.
 
         Args:
-            positions: one for each element.
+            positions: one for each element, in the command's unit.
         """
         self.states = self._before = tuple(MotionState(position, *AT_REST) for position in positions)
 
@@ -231,18 +231,18 @@ class MotionProfile:
         self.begin([state.position for state in self.states])
 
     def correct(self, positions: Sequence[float], tolerances: Sequence[float]) -> None:
-        """Restart each element at rest whose applied command is farther away than its tolerance."""
+        """Restart each element at rest at its applied position if that is farther away than the element's tolerance."""
         self.states = tuple(
             state if abs(position - state.position) <= tolerance else MotionState(position, *AT_REST)
             for state, position, tolerance in zip(self.states, positions, tolerances, strict=True)
         )
 
     def advance(self, goals: Sequence[float | None], seconds: float) -> list[float]:
-        """Return the positions after a period.
+        """Advance by one period, and return the positions at its end.
 
         Args:
             goals: one for each element, finite and within the command's range; None brakes.
-            seconds: of the period, at least 0.
+            seconds: length of the period, at least 0.
         """
         self._before, self._seconds = self.states, seconds
         self.states = tuple(
@@ -252,12 +252,12 @@ class MotionProfile:
         return [state.position for state in self.states]
 
     def brake_instead(self) -> list[float]:
-        """Take back the last `advance`, brake in its time instead, and return the positions after it."""
+        """Undo the last `advance`, brake for its duration instead, and return the positions at its end."""
         self.states = self._before
         return self.advance([None] * len(self.states), self._seconds)
 
     def braking_positions(self, share: float) -> list[float]:
-        """Return the positions after a share of the time that braking from now on takes."""
+        """Return the positions after a share, 0 to 1, of the time that braking from now on takes."""
         if self._braking_from is not self.states:
             self._braking_from = self.states
             self._ways = [
@@ -269,10 +269,10 @@ class MotionProfile:
         return [_follow(state, way, 0.0, seconds).position for state, way in zip(self.states, self._ways, strict=True)]
 
     def detours(self) -> list[float]:
-        """Return the most by which each element's braking path is longer than a straight line to its end.
+        """Return an upper bound on how much longer each element's braking path is than the straight line to its end.
 
-        An element turns round where its acceleration leads it beyond rest before the acceleration can end. It does so
-        within the time |acceleration| / jerk, and its speed falls all the while.
+        An element turns round if its acceleration carries it through rest before the acceleration can end. This takes
+        at most the time |acceleration| / jerk, and the speed falls throughout.
         """
         lengths = []
         for (_, velocity, acceleration), limits in zip(self.states, self._limits, strict=True):
@@ -282,14 +282,14 @@ class MotionProfile:
         return lengths
 
     def stop_positions(self) -> list[float]:
-        """Return where each element stops if it brakes from now on."""
+        """Return the position at which each element stops if it brakes from now on."""
         return [_stop_position(state, limits) for state, limits in zip(self.states, self._limits, strict=True)]
 
 
 def element_limits(
     velocity: Bound, acceleration: Bound, jerk: Bound | None, shape: tuple[int, ...]
 ) -> tuple[ElementLimits, ...]:
-    """Return the limits of each element of a command of a shape; ``jerk`` None is no limit."""
+    """Return the limits of each element of a command of this shape; ``jerk`` None means no limit."""
     rows = [
         np.broadcast_to(np.asarray(np.inf if bound is None else bound, np.float64), shape).ravel().tolist()
         for bound in (velocity, acceleration, jerk)

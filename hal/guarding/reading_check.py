@@ -1,4 +1,4 @@
-"""Judge what a robot measures: values within their fields, an arm that follows its commands, and its effort."""
+"""Check a robot's measurements: values within their fields, following error, rate of change, and effort."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from hal.spec import Spec
 __all__ = ["RATE_FACTOR", "AppliedCheck", "EffortCheck", "FollowingError", "RateCheck", "ReadingCheck"]
 
 RATE_FACTOR = 2.0
-"""Multiple of ``RobotSpec.max_rate`` from which on a change can't be the robot's. A load drives a motor beyond its
-no-load speed, and a busy machine takes a sample earlier or later than its stamp says: a real SO-101, recorded at 30 Hz
-on the grid of its periods, shows up to 1.1 times its servos' speed."""
+"""Multiple of ``RobotSpec.max_rate`` above which a change can't be a motion of the robot. A load can drive a motor
+beyond its no-load speed, and a busy machine samples earlier or later than its stamp says: a real SO-101, recorded at
+30 Hz with stamps on the grid of its periods, shows up to 1.1 times its servos' speed."""
 
 _TURNS = {"rad": 2 * np.pi, "deg": 360.0}
 """A turn by the unit of a field: a change by whole turns is the wrap of an encoder."""
 
 ROUNDING = 1e-6
-"""Share of an end of a sensor's range by which a reading may lie beyond it: rounding, such as of a unit quaternion."""
+"""Share of a limit of a sensor's range by which rounding may exceed it, such as in a unit quaternion."""
 
 
 class ReadingCheck:
-    """Find what breaks the description of a robot's sensors.
+    """Find measurements that break the description of a robot's sensors.
 
     Args:
-        sensors: their description.
+        sensors: the description of the sensors.
     """
 
     def __init__(self, sensors: Spec) -> None:
@@ -104,12 +104,12 @@ def _element(field: Field, flat: int) -> str:
 
 
 class AppliedCheck:
-    """Find what can't be computed with in the commands that a robot says it applied.
+    """Find applied commands, as a robot reports them, that can't be computed with.
 
-    Such a command may lie outside the range of its field: an arm can be pushed there while it has no torque.
+    An applied command may lie outside the range of its field, since an arm without torque can be pushed there.
 
     Args:
-        commands: their description.
+        commands: the description of the commands.
     """
 
     def __init__(self, commands: Spec) -> None:
@@ -131,11 +131,11 @@ class AppliedCheck:
 
 
 class FollowingError:
-    """Count readings whose applied command is far from its measurement. For one thread.
+    """Count readings in a row with an applied command far from its measurement. Not thread-safe.
 
     Args:
-        spec: of the robot.
-        bounds: command name -> largest distance, as `Limits.following_error_bounds`.
+        spec: the robot's description.
+        bounds: command name -> largest distance, as from `Limits.following_error_bounds`.
     """
 
     def __init__(self, spec: RobotSpec, bounds: Mapping[str, Bound]) -> None:
@@ -174,11 +174,11 @@ class FollowingError:
 class RateCheck:
     """Find measurements that change faster than the robot can move, such as those of an encoder that jumps.
 
-    The time of a change is the longest that the stamps and ages of two readings allow, and at least a period, so that
-    samples that were lost, and those that a busy machine took late, are no jump. For one thread.
+    A change counts over the longest time that the stamps and ages of two readings allow, and at least a period, so that
+    lost and late samples do not look like jumps. Not thread-safe.
 
     Args:
-        spec: of the robot, with ``max_rate``.
+        spec: the robot's description, with ``max_rate``.
     """
 
     def __init__(self, spec: RobotSpec) -> None:
@@ -190,7 +190,7 @@ class RateCheck:
         self._last: list[tuple[np.ndarray, int]] = []  # of each sensor: its values, and the earliest time of them
 
     def begin(self, robot_state: RobotState) -> None:
-        """Begin anew with a reading."""
+        """Restart from a reading."""
         self._last = []
         for field, _ in self._limits:
             values = np.array(robot_state.sensors[field.name], np.float64).ravel()
@@ -220,10 +220,10 @@ class RateCheck:
 
 
 class EffortCheck:
-    """Watch over measured efforts, such as torques and currents. For one thread.
+    """Find measured efforts, such as torques and currents, that stay too large for too long. Not thread-safe.
 
     Args:
-        spec: of the robot, with a `Limits.max_effort`.
+        spec: the robot's description, with a `Limits.max_effort`.
     """
 
     def __init__(self, spec: RobotSpec) -> None:
@@ -243,7 +243,7 @@ class EffortCheck:
     def check(self, robot_state: RobotState) -> str | None:
         """Return why the robot is to be stopped after this reading, or None.
 
-        The time of an effort is that of the stamps, and at least a period for each reading.
+        The duration of an effort is measured by the stamps, with at least a period for each reading.
 
         Args:
             robot_state: a reading whose values are legal.

@@ -1,4 +1,4 @@
-"""The file in which a robot's stop outlives its process: allocated before it is needed, and locked while it is open."""
+"""Keep a robot's stop beyond the end of its process, in a file that is allocated in advance and locked while open."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class KeptStop(NamedTuple):
     """The content that an earlier process left in a stop file.
 
     Attributes:
-        number: of its newest stop; 0 where the file tells none.
-        reason: why the robot begins stopped; None after an orderly end without a stop, and where there was no file.
+        number: number of its newest stop; 0 if the file has none.
+        reason: why the robot begins stopped; None after an orderly end without a stop, and if there was no file.
     """
 
     number: int
@@ -53,24 +53,24 @@ class _Record(NamedTuple):
 
 
 class StopFile:
-    """Keep a robot's stop in a folder, on a thread of its own: a slow disk delays nobody's stop.
+    """Keep a robot's stop in a folder, written on its own thread so that a slow disk delays no stop.
 
     The file is made and filled to its full size when it is opened, and is overwritten in place, so that a stop needs no
-    room on a full disk. It says at any time what the next process must begin with: ``stopped`` with the reason, or
-    ``serving``, which the next process takes for a stop too, since the process did not end in good order; `close`
-    alone writes ``ended``. Two records take turns, each with a checksum: a write that a loss of power tears leaves the
-    other one, and a file that is damaged anywhere counts as a stop. A file that was removed is made anew within
-    a second.
+    room on a full disk. At any time it holds the state in which the next process must begin: ``stopped`` with the
+    reason, or ``serving``, which the next process also treats as a stop, since the process did not end properly; only
+    `close` writes ``ended``. Two records, each with a checksum, are written alternately: if a loss of power tears one,
+    the other remains, and a file that is damaged anywhere counts as a stop. A removed file is made again within a
+    second.
 
-    One process at a time holds the file, by a lock that the system releases when the process ends in any way.
+    One process at a time holds the file, by a lock that the system releases however the process ends.
 
     Args:
-        folder: made if it is missing.
+        folder: folder of the file, made if it is missing.
         robot: the robot's name, which names the file.
 
     Attributes:
-        path: of the file.
-        failure: why the newest stop is not in the file; None where it is, or where there is none.
+        path: path of the file.
+        failure: why the newest stop is not in the file; None if it is, or if there is none.
 
     Raises:
         RobotError: the folder can't be made.
@@ -101,12 +101,12 @@ class StopFile:
     # -- open ------------------------------------------------------------------------------------------------
 
     def open(self) -> KeptStop:
-        """Take the file, start the thread that writes, and return what an earlier process left.
+        """Lock the file, start the thread that writes it, and return the content that an earlier process left.
 
-        A disk that gives no file keeps no robot from being served; `failure` then says why.
+        If the disk provides no file, the robot is served nevertheless, and `failure` gives the reason.
 
         Raises:
-            RobotError: another server holds the file, or somebody else can change folder or file.
+            RobotError: another server holds the file, or other users can change the folder or the file.
         """
         stop = KeptStop(0, None)
         if self._thread is None:
@@ -213,7 +213,7 @@ class StopFile:
     # -- keep ------------------------------------------------------------------------------------------------
 
     def put(self, number: int, stop: StopReason | None) -> None:
-        """Queue the newest stop's number and the latched stop, if any, for writing. Returns at once; see `wait`."""
+        """Queue the newest stop's number and the latched stop, if any, for writing, without waiting (see `wait`)."""
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         if stop is None:
             before = self._newest
@@ -234,13 +234,14 @@ class StopFile:
         self._jobs.put((record, saved))
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the newest stop or clearing survives the end of this process; return whether it does."""
+        """Wait until the newest stop or clearing is safe from the end of this process; return whether it is."""
         return self._saved.wait(seconds) and self.failure is None
 
     def lost_by_kill(self, seconds: float) -> str | None:
         """Wait for the disk, and return why the newest stop would be lost if this process were killed now, or None.
 
-        A record that is not written yet is not lost: the one before it makes the next process begin stopped, too.
+        A record that is not yet written is not lost, since the record before it also makes the next process begin
+        stopped.
         """
         if self.wait(seconds):
             return None
@@ -249,11 +250,11 @@ class StopFile:
         return self.failure
 
     def close(self, seconds: float = 2.0, *, orderly: bool = True) -> None:
-        """Write what waits, and end the thread. A disk that does not answer is left alone. Twice is allowed.
+        """Write the queued record, and end the thread; give up on a disk that hangs. Calling it twice is allowed.
 
         Args:
             seconds: longest wait for the disk.
-            orderly: whether the robot was closed as it should be; otherwise the next process begins stopped.
+            orderly: whether the robot was closed properly; if not, the next process begins stopped.
         """
         thread, self._thread = self._thread, None
         if thread is None:

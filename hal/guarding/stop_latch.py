@@ -1,4 +1,4 @@
-"""The one owner of a robot's stop: why nothing may move, and which stop a reset may clear."""
+"""Own a robot's stop: the reason why nothing may move, and the stop that a reset may clear."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def gives_reason(options: Mapping[str, Any]) -> bool:
 
 
 def check_clears(stopped: str | StopReason | None, options: Mapping[str, Any]) -> None:
-    """Refuse a reset of a stopped robot whose options give no reason to clear the stop.
+    """Refuse a reset of a stopped robot if its options give no reason to clear the stop.
 
     Args:
         stopped: the reason of the latched stop, or None.
-        options: of the reset.
+        options: the options of the reset.
 
     Raises:
-        RobotStopped: with the reason of the stop.
+        RobotStopped: the reset is refused; the error has the reason of the stop.
     """
     if stopped is not None and not gives_reason(options):
         raise RobotStopped(stopped)
@@ -44,8 +44,8 @@ class LatchState(NamedTuple):
     """A consistent view of a latch.
 
     Attributes:
-        number: grows with every stop, also with one that comes while another is latched.
-        reason: of the latched stop; None where the robot is not stopped.
+        number: number of the newest stop; it grows with every stop, even if another one is already latched.
+        reason: reason of the latched stop; None if the robot is not stopped.
     """
 
     number: int
@@ -53,15 +53,15 @@ class LatchState(NamedTuple):
 
 
 class StopLatch:
-    """Keep a robot's stop until a reset that knew of it clears it. Every method is for any thread.
+    """Keep a robot's stop until a reset that knew of it clears it. Thread-safe.
 
-    The guard next to the driver owns the latch; whoever wants to know whether the robot is stopped asks it and keeps no
-    copy. Of several stops the first reason stays, except that any other stop replaces an orderly one. A clearing names
-    the newest stop that its author knew of, by number: it never clears a later stop, since the comparison and the
+    The guard next to the driver owns the latch; other objects ask the latch whether the robot is stopped, and keep no
+    copy. Of several stops the first reason stays, except that any other stop replaces an orderly one. A clearing gives
+    the number of the newest stop that its author knew of. It never clears a later stop, since the comparison and the
     clearing happen under the lock that sets the stop.
 
     Attributes:
-        state: the number and the reason, as they were at one instant. Only the latch sets it; a reader needs no lock.
+        state: the number and the reason at one instant. Only the latch sets it; a reader needs no lock.
     """
 
     def __init__(self) -> None:
@@ -88,18 +88,17 @@ class StopLatch:
         return self._file
 
     def count_from(self, number: int) -> None:
-        """Give the next stops numbers above this one."""
+        """Number the next stops above this number."""
         with self._lock:
             self.state = LatchState(max(self.state.number, number), self.state.reason)
 
     def keep_in(self, file: StopFile) -> None:
-        """Keep every stop in a file until it is cleared, and take up the stop that an earlier process left there.
+        """Keep every stop in a file until it is cleared, and latch the stop that an earlier process left there.
 
-        An orderly stop is not kept. Where the disk does not take the file, the robot is stopped, and the reason says
-        so.
+        An orderly stop is not kept. If the disk does not accept the file, the robot is stopped with that reason.
 
         Raises:
-            RobotError: another process keeps its stops there, or somebody else can change the file.
+            RobotError: another process keeps its stops there, or other users can change the file.
         """
         with self._lock:
             kept = file.open()  # first: from then on nobody else writes the file
@@ -122,7 +121,7 @@ class StopLatch:
             self._file.put(number, None if latched is None or latched.orderly else latched)
 
     def stop(self, reason: str | StopReason) -> int:
-        """Latch a stop and return its number. Nothing is logged yet: stop the driver first, then call `log`."""
+        """Latch a stop and return its number, without logging it: stop the driver first, then call `log`."""
         if getattr(self._thread, "passes_on", False):
             return self.state.number
         stop = StopReason.of(reason)
@@ -137,7 +136,7 @@ class StopLatch:
 
     @contextmanager
     def passing_on(self) -> Iterator[None]:
-        """Pass a stop on that was latched before: within, and on this thread alone, `stop` does not count it again."""
+        """Pass on a stop that is already latched: inside the block, `stop` on this thread does not count it again."""
         self._thread.passes_on = True
         try:
             yield
@@ -145,17 +144,17 @@ class StopLatch:
             self._thread.passes_on = False
 
     def clear(self, why: str, seen: int) -> bool:
-        """Clear the latched stop, unless a later one has come. Call `log` when the robot has been told.
+        """Clear the latched stop, unless a later one has come. Call `log` after clearing the robot's own stop.
 
         Args:
-            why: what was found at the robot, and why it may move again.
+            why: the cause found at the robot, and why the robot may move again.
             seen: number of the newest stop that the caller knows of.
 
         Returns:
-            Whether no stop is latched now; False where there is a stop after ``seen``, which stays.
+            Whether no stop is latched now; False if a stop after ``seen`` stays.
 
         Raises:
-            ValueError: a stop is latched, and ``why`` says nothing.
+            ValueError: a stop is latched, and ``why`` is blank.
         """
         with self._lock:
             number, latched = self.state
@@ -173,16 +172,16 @@ class StopLatch:
 
     @contextmanager
     def resetting(self, options: Mapping[str, Any], seen: int | None = None) -> Iterator[Clearance]:
-        """Begin a reset, and hold what it may clear. The resets of wrappers within it share the outermost's clearance.
+        """Begin a reset, and provide the clearance for its stops; nested resets of wrappers share the outermost one.
 
         Args:
-            options: of the reset; ``clear_stop`` says why a latched stop may end.
-            seen: number of the newest stop that the reset's author knows of; None: when the reset begins.
+            options: the options of the reset; ``clear_stop`` is the reason why a latched stop may end.
+            seen: number of the newest stop that the reset's author knows of; None for the newest at the beginning.
 
         Raises:
-            RobotStopped: a stop came after the reset was asked for, or one is latched and the options give no reason to
-                clear it.
-            EpisodeError: a stop came after the reset was asked for, and somebody has cleared it since.
+            RobotStopped: a stop came after the reset was requested, or a stop is latched and the options give no reason
+                to clear it.
+            EpisodeError: a stop came after the reset was requested, and has been cleared since.
         """
         with self._lock:
             shared, clearance = self._clearance, self._clearance
@@ -200,7 +199,7 @@ class StopLatch:
                 self._clearance = None
 
     def log(self) -> None:
-        """Log the stops and clearings that were not logged yet. Holds no lock: a slow log delays nobody's stop."""
+        """Log the stops and clearings not yet logged, without holding a lock, so that a slow log delays no stop."""
         while self._unlogged:
             try:
                 level, message, values = self._unlogged.popleft()
@@ -213,7 +212,7 @@ class Clearance:
     """The stops that one reset may clear: those before its request. `StopLatch.resetting` makes it.
 
     Attributes:
-        number: of the newest stop that the reset knows of.
+        number: number of the newest stop that the reset knows of.
     """
 
     def __init__(self, latch: StopLatch, number: int, why: str) -> None:
@@ -221,14 +220,14 @@ class Clearance:
 
     @property
     def pending(self) -> bool:
-        """Whether a stop is latched, so that nothing may move before `use`."""
+        """Whether a stop is latched, so that nothing may move before a call of `use`."""
         return self._latch.reason is not None
 
     def check(self) -> None:
-        """Refuse to go on with the reset where a stop has come since it was asked for.
+        """Refuse to continue the reset if a stop has come since its request.
 
         Raises:
-            RobotStopped: with that stop's reason.
+            RobotStopped: a stop has come; the error has its reason.
         """
         number, latched = self._latch.state
         if number != self.number:

@@ -1,4 +1,4 @@
-"""An external program that resets the scene."""
+"""Confirm resets by an external program that resets the scene."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Command:
     The program reads the request as one JSON object from standard input (the request of `Fixture`, without the id).
     Exit code 0 says that the scene is ready; any other code refuses, with the last line of standard error as the
     reason. The last line of standard output may be a JSON object with ``note`` and ``verdict``. At the deadline, and
-    where the reset is given up, the program is ended together with the programs that it started: all get SIGTERM, and a
-    second later SIGKILL. On Linux that includes programs in a session of their own.
+    if the reset is cancelled, the program and all programs that it started get SIGTERM, and a second later SIGKILL. On
+    Linux that includes programs in their own sessions.
 
     Args:
         argv: the program and its arguments, such as ``["/opt/fixture/reset", "--fast"]``.
 
     Raises:
-        ValueError: argv is empty, or one of its items is not a text.
+        ValueError: ``argv`` is empty, or one of its items is not a text.
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ class Command:
         """Run the program until it ends.
 
         Raises:
-            DeadlineExceeded: the program did not end in time, and was ended.
+            DeadlineExceeded: the program did not end in time, and was killed.
             ResetFailed: the program can't be run, or it refused.
         """
         answer = self._run(request)
@@ -122,7 +122,7 @@ class Command:
                     raise
 
     def cancel(self) -> None:
-        """End the program that runs, with all that it started. From any thread; without a program do nothing."""
+        """End the running program, if any, and all programs that it started. May be called from any thread."""
         self._cancelled.set()
 
     def close(self) -> None:

@@ -19,25 +19,25 @@ __all__ = [
 ]  # fmt: skip
 
 CHECK_S = 0.02
-"""Time between two checks that a request's answer is still wanted, seconds."""
+"""Time between two checks whether a request's answer is still needed, seconds."""
 
 _CANCEL_S = 3.0
 """Longest wait for a cancelled request to end, seconds: a program gets one second between SIGTERM and SIGKILL."""
 
 VERDICTS = ("success", "failure", "discard")
-"""The verdicts on an episode: the task was done, the task was not done, or the episode is no data."""
+"""The verdicts on an episode: the task was done, the task was not done, or the episode is not to be used as data."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
-    """A request to reset the scene.
+    """A request to a person or a machine to reset the scene.
 
     Attributes:
         robot: the name of the robot.
-        episode: number of resets that were requested of this robot before.
+        episode: number of resets requested from this robot before.
         deadline_s: longest time for the answer, seconds.
         message: the instruction for a person.
-        verdict: whether the answer may also give a verdict on the episode that ended with this reset.
+        verdict: whether the answer may also give a verdict on the episode before this reset.
     """
 
     robot: str
@@ -47,7 +47,7 @@ class ResetRequest:
     verdict: bool = False
 
     def to_dict(self) -> JsonDict:
-        """Return the request to a machine: ``{"ask": "reset", ...}`` with the attributes."""
+        """Return the request as a machine receives it: ``{"ask": "reset", ...}`` with the attributes."""
         return {
             "ask": "reset", "robot": self.robot, "episode": self.episode, "deadline_s": self.deadline_s,
             "message": self.message, "verdict": self.verdict,
@@ -71,7 +71,7 @@ class VerdictRequest:
     message: str = "how did it go?"
 
     def to_dict(self) -> JsonDict:
-        """Return the request to a machine: ``{"ask": "verdict", ...}`` with the attributes."""
+        """Return the request as a machine receives it: ``{"ask": "verdict", ...}`` with the attributes."""
         return {
             "ask": "verdict", "robot": self.robot, "episode": self.episode, "deadline_s": self.deadline_s,
             "message": self.message,
@@ -79,7 +79,7 @@ class VerdictRequest:
 
 
 class Answer(NamedTuple):
-    """The answer to a request.
+    """The answer of a person or a machine to a request.
 
     Attributes:
         by: the source of the answer: ``terminal``, ``fixture``, ``command``, ``gpio`` or ``automatic``.
@@ -96,7 +96,7 @@ class ResetConfirmation(Protocol):
     """Ask a person or a machine to reset the scene, and wait for the answer. For one thread at a time."""
 
     def ask(self, request: ResetRequest) -> Answer:
-        """Return the answer once the scene is ready. An answer after ``request.deadline_s`` counts as none.
+        """Return the answer once the scene is ready; an answer after ``request.deadline_s`` does not count.
 
         Raises:
             DeadlineExceeded: no answer within ``request.deadline_s``.
@@ -105,7 +105,7 @@ class ResetConfirmation(Protocol):
         ...
 
     def judge(self, request: VerdictRequest) -> Answer:
-        """Return the verdict on the episode; at once and without a verdict where this confirmation can't give any.
+        """Return the verdict on the episode; at once and without a verdict if this confirmation can't give any.
 
         Raises:
             DeadlineExceeded: no answer within ``request.deadline_s``.
@@ -120,30 +120,30 @@ class ResetConfirmation(Protocol):
 
 @runtime_checkable
 class Cancellable(Protocol):
-    """A confirmation whose request can be given up before its deadline. Confirmations may leave this out."""
+    """A confirmation with requests that can be cancelled before their deadline. Implementing it is optional."""
 
     def cancel(self) -> None:
-        """End the request that is under way, which then raises; from any thread. Without a request do nothing."""
+        """End the request under way, if any, which then raises. May be called from any thread."""
         ...
 
 
 def ask_until(
     confirmation: ResetConfirmation, request: ResetRequest, lock: threading.Lock, check: Callable[[], None]
 ) -> Answer:
-    """Ask on another thread, and give the request up as soon as nobody wants its answer any more.
+    """Ask on another thread, and cancel the request as soon as its answer is no longer needed.
 
     This function owns the request's deadline: it measures it on this process's monotonic clock from the call on, and
-    refuses an answer that it takes later, whoever gives the answer. A confirmation's own deadline only gives a better
-    error. An answer to a request that was given up is dropped.
+    refuses any later answer. A confirmation's own deadline only gives a better error. The answer to a cancelled request
+    is dropped.
 
     Args:
-        confirmation: asked; where it is `Cancellable`, its request is ended too.
-        request: to be asked.
-        lock: held while the confirmation is asked; the wait for it counts.
-        check: raises where the answer is no longer wanted; called every `CHECK_S`, and after the answer.
+        confirmation: the confirmation to ask; if it is `Cancellable`, its request is ended too.
+        request: the request to ask.
+        lock: held while the confirmation is asked; waiting for the lock counts towards the deadline.
+        check: raises if the answer is no longer needed; called every `CHECK_S`, and after the answer.
 
     Raises:
-        DeadlineExceeded: no answer was taken within ``request.deadline_s``.
+        DeadlineExceeded: no answer came within ``request.deadline_s``.
         ResetFailed: as `ResetConfirmation.ask`.
         Exception: whatever ``check`` raises.
     """
@@ -194,10 +194,10 @@ def ask_until(
 
 
 class Automatic:
-    """Confirm every reset at once, for scenes that nobody needs to reset: a simulation, or a task without objects."""
+    """Confirm every reset at once, for scenes that need no reset: a simulation, or a task without objects."""
 
     def ask(self, request: ResetRequest) -> Answer:
-        """Return at once that the scene is ready."""
+        """Return the answer that the scene is ready, at once."""
         return Answer("automatic")
 
     def judge(self, request: VerdictRequest) -> Answer:

@@ -1,4 +1,4 @@
-"""Confirm resets by hardware: a reset machine over ZeroMQ, or a button on a GPIO line (Linux, libgpiod)."""
+"""Confirm resets by hardware: a machine reached over ZeroMQ, or a button on a GPIO line (Linux, libgpiod)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Fixture:
         raise DeadlineExceeded("the fixture did not answer", request.deadline_s, hint)
 
     def cancel(self) -> None:
-        """Give up the request that is under way; the fixture is not told. From any thread."""
+        """Cancel the request under way, without a message to the fixture. May be called from any thread."""
         self._cancelled.set()
 
     def close(self) -> None:
@@ -125,8 +125,8 @@ def _parse(frame: bytes) -> JsonObject:
 class Gpio:
     """Confirm resets by a GPIO line that becomes active after the request.
 
-    A line that is already active at the request does not count, like an Enter typed before the question: the button
-    must be released and pressed again. A line gives no verdicts.
+    A line that is already active at the request does not count: the button must be released and pressed again. A line
+    gives no verdicts.
 
     Needs the extra ``gpio`` (the bindings of libgpiod 2) and a kernel with the GPIO character device.
 
@@ -146,7 +146,7 @@ class Gpio:
 
         Raises:
             DeadlineExceeded: the line did not become active in time.
-            ResetFailed: the line can't be used, with the reason.
+            ResetFailed: the line can't be used; the message has the reason.
         """
         with self._requested() as lines:
             if not lines.wait_edge_events(timedelta(seconds=request.deadline_s)):

@@ -1,4 +1,4 @@
-"""A reset as a state machine: its states, their durations and its outcome."""
+"""Record a reset as a state machine: its states, their durations and its outcome."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hal.reset.confirmation import VERDICTS, Answer
 __all__ = ["Outcome", "ResetProgress", "ResetRecord", "ResetState"]
 
 _SHORT, _LONG = 100, 300
-"""Most characters of a text by others in a record, which as JSON must fit into an event of 1000 bytes on the wire."""
+"""Largest lengths of foreign texts in a record, characters; as JSON it must fit into an event of 1000 bytes."""
 
 
 class ResetState(StrEnum):
-    """The states of a reset."""
+    """The states of a reset, in the order in which a successful reset passes them."""
 
     CALLED = "called"  # the robot is opened and read; a latched stop refuses here
     ASKED = "asked"  # the person or the fixture has been asked
@@ -31,7 +31,7 @@ class ResetState(StrEnum):
 
 
 class Outcome(StrEnum):
-    """The outcomes of a reset."""
+    """The result of a reset: success, or the kind of failure."""
 
     DONE = "done"
     REFUSED = "refused"  # the answer was no, or nobody could be asked
@@ -82,7 +82,7 @@ class ResetRecord:
         return replace(self, verdict=None, judged=None)
 
     def to_dict(self) -> JsonDict:
-        """Return plain data."""
+        """Return plain data, for JSON."""
         return {**asdict(self), "seconds": dict(self.seconds)}
 
     def to_json(self) -> str:
@@ -91,7 +91,7 @@ class ResetRecord:
 
     @staticmethod
     def from_json(text: str) -> ResetRecord | None:
-        """Make a record from the text of `to_json`; None where the text is no record."""
+        """Make a record from the text of `to_json`; return None if the text is not a record."""
         try:
             plain = json.loads(text)
             seconds = {str(state): float(value) for state, value in plain["seconds"].items()}
@@ -107,7 +107,7 @@ class ResetRecord:
 
 
 class ResetProgress:
-    """The progress of one reset.
+    """Follow one reset through its states, and make its record.
 
     Args:
         on_event: called with each state after the first as (state, detail).
@@ -138,14 +138,14 @@ class ResetProgress:
 
     @property
     def asked(self) -> bool:
-        """Whether the question was asked. A reset that fails before that leaves no record, only its error."""
+        """Whether the person or machine was asked. A reset that fails earlier leaves no record, only its error."""
         return self._asked
 
     def go(self, state: ResetState, detail: str = "") -> None:
         """Enter the next state.
 
         Raises:
-            EpisodeError: no transition leads there from the present state, which is a bug.
+            EpisodeError: no transition leads there from the present state, which indicates a bug.
         """
         self._leave(state)
         self._on_event(state, detail)
@@ -163,7 +163,7 @@ class ResetProgress:
         return self.record
 
     def failed(self, error: BaseException) -> ResetRecord:
-        """Record that the reset failed, and its error."""
+        """Record that the reset failed, with its error."""
         outcome = self._outcome(error)
         self._leave(ResetState.FAILED)
         self.record = self._record(outcome, str(error) or type(error).__name__)

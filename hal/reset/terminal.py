@@ -1,4 +1,4 @@
-"""A person who confirms resets at a terminal, over ssh too."""
+"""Confirm resets by a person at a terminal, also over ssh."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Terminal:
     """Confirm resets by a person at a terminal: Enter (or ``y``, ``yes``, ``ok``) when ready; anything else refuses.
 
     Where the request also asks for a verdict on the last episode, ``s``, ``f`` or ``d`` and Enter gives the verdict and
-    confirms the reset. A real terminal ignores what was typed before the question: an early Enter must not move a
-    robot.
+    confirms the reset. On a real terminal, input typed before the question is ignored, so that an early Enter does not
+    move a robot.
 
     Args:
-        source: the stream from which answers are read, with a file descriptor; by default standard input.
+        source: the stream from which answers are read; it has a file descriptor. By default standard input.
         target: the stream to which questions are written; by default standard error.
     """
 
@@ -62,7 +62,7 @@ class Terminal:
         return Answer("terminal", answer)
 
     def judge(self, request: VerdictRequest) -> Answer:
-        """Write the question and wait for a line that answers it: a verdict, or Enter alone for none.
+        """Write the question and wait for a line with a verdict, or an empty line for no verdict.
 
         Raises:
             DeadlineExceeded: no answer came in time.
@@ -87,7 +87,7 @@ class Terminal:
             return _read_line(source, left_s, left_s if deadline_s is None else deadline_s, self._cancelled)
 
     def cancel(self) -> None:
-        """End the question that is open; what is typed later counts for nothing. From any thread."""
+        """End the open question; later input is ignored. May be called from any thread."""
         self._cancelled.set()
 
     def close(self) -> None:

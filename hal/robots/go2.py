@@ -1,4 +1,4 @@
-"""A quadruped of twelve joints in the dimensions of Unitree's Go2: its sensors and its commands."""
+"""Describe a quadruped of twelve joints in the dimensions of Unitree's Go2: its sensors and its commands."""
 
 from __future__ import annotations
 
@@ -66,4 +66,4 @@ GO2 = RobotSpec(
     max_age_s={"joint_position": 0.04, "joint_velocity": 0.04, "angular_velocity": 0.04, "orientation": 0.04},
     max_rate={"joint_position": 30.1},
 )  # fmt: skip
-"""The robot at 50 Hz, as walking policies are commonly run. 25 rad/s is under the motors' no-load speed of 30.1."""
+"""The robot at 50 Hz, a common rate of walking policies. Its 25 rad/s are under the motors' no-load speed of 30.1."""

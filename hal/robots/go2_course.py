@@ -1,4 +1,4 @@
-"""The quadruped on a course: a Go2 with sensors that tell the ground around it and the time of the episode."""
+"""Describe the quadruped on a course: a Go2 with sensors of the ground around it and of the episode's time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hal.spec import Spec
 __all__ = ["MOST_SCANNED", "SCAN_SPACING_M", "course_name", "go2_course_spec", "height_scan"]
 
 SCAN_SPACING_M = 0.1
-"""Distance of two points of a height scan, metres, as walking policies are commonly trained with."""
+"""Distance between neighbouring points of a height scan, metres, as common in the training of walking policies."""
 
 MOST_SCANNED = 31
-"""The most points of a height scan in one direction."""
+"""Largest number of points of a height scan in one direction."""
 
 _GROUND = Field(
     "ground_height", (1,), "float32", -1e4, 1e4, "m", "of the ground under the trunk's middle, in the world"
@@ -24,7 +24,10 @@ _ELAPSED = Field("elapsed", (1,), "float32", 0.0, 1e6, "s", "time of the episode
 
 
 def height_scan(scan: tuple[int, int]) -> Field:
-    """Return the field of a height scan with so many points ahead and to the left."""
+    """Return the field of a height scan.
+
+    Args:
+        scan: number of points ahead and to the left."""
     meaning = (
         f"the trunk's height over the ground at {scan[0]} points ahead by {scan[1]} to the left, {SCAN_SPACING_M} m "
         "apart, around the trunk and turned with it; from behind right on"
@@ -33,12 +36,12 @@ def height_scan(scan: tuple[int, int]) -> Field:
 
 
 def course_name(scan: tuple[int, int] = (0, 0)) -> str:
-    """Return the name of the robot model."""
+    """Return the name of the robot model with a height scan of this size."""
     return f"go2-course-{scan[0]}x{scan[1]}" if scan != (0, 0) else "go2-course"
 
 
 def go2_course_spec(scan: tuple[int, int] = (0, 0)) -> RobotSpec:
-    """Return the spec: the Go2's, with the height of the ground, the time, and a height scan.
+    """Return the Go2's description with additional sensors: height of the ground, time, and a height scan.
 
     Args:
         scan: number of points ahead and to the left; (0, 0) for no scan.

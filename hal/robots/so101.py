@@ -22,7 +22,7 @@ JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_ro
 """The joints in the order of the servos, ids 1 to 6."""
 
 CONVENTION = "so101_new_calib"
-"""Zero and sign of the joint angles: the maker's model of that name. Versions before 0.2 had the mirror image of it."""
+"""Zero and sign of the joint angles: those of the maker's model of this name. Versions before 0.2 mirrored it."""
 
 LOW = (-1.91986, -1.74533, -1.69, -1.65806, -2.74385, -0.17453)
 HIGH = (1.91986, 1.74533, 1.69, 1.65806, 2.84121, 1.74533)
@@ -32,22 +32,22 @@ TICKS_PER_TURN = 4096
 """Resolution of the servo's magnetic encoder (STS3215 memory table: 0.0879 degrees a step)."""
 
 ROLL_ZERO = np.pi / 2 + 0.0486795
-"""Turn of the gripper at ``wrist_roll`` 0, rad: there the jaw is above the fixed finger and opens upwards.
+"""Turn of the gripper at ``wrist_roll`` 0, rad; in this pose the jaw is above the fixed finger and opens upwards.
 
 The turn is right-handed about the gripper's forward axis and starts where the jaw is to the left of the fixed finger.
 Source: SO-ARM100, ``Simulation/SO101/so101_new_calib.urdf``, origin of the joint ``wrist_roll``.
 """
 
 SIDEWAYS = ROLL_ZERO - np.pi
-"""``wrist_roll`` at which the jaw is to the right of the fixed finger, rad (-1.5221); operators work near it."""
+"""Angle of ``wrist_roll`` with the jaw to the right of the fixed finger, rad (-1.5221); operators work near it."""
 
 HOME = (0.0, -0.5, 0.5, 0.6, -1.5221, 0.0)
-"""Upper arm leaning back, forearm level, gripper pointing down and forward over the table, fingers sideways."""
+"""Joint angles of the home pose, rad: upper arm leaning back, forearm level, gripper down and forward."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Place a joint's frame in its parent's.
+    """Describe the place of a joint's frame in its parent's frame.
 
     Attributes:
         joint: name of the joint.
@@ -153,24 +153,24 @@ SO101 = RobotSpec(
     max_age_s={"joint_position": 0.1, "joint_velocity": 0.1},
     max_rate={"joint_position": 3400 * 2 * np.pi / TICKS_PER_TURN},
 )  # fmt: skip
-"""The arm as LeRobot drives it, at 30 Hz. 4 rad/s is under the servo's no-load speed of 45 rpm (4.7 rad/s) at 12 V.
+"""The arm as LeRobot drives it, at 30 Hz. Its 4 rad/s are under the servo's no-load speed at 12 V, 45 rpm (4.7 rad/s).
 
-The fastest rate, 5.2 rad/s, is that of the memory table: 3400 steps a second in register 46.
+The ``max_rate`` of 5.2 rad/s is from the servo's memory table: 3400 steps a second in register 46.
 """
 
 
 def sensors_from_joints(
     observed: Mapping[str, np.ndarray], commands: Mapping[str, np.ndarray], stamp_ns: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the arm's sensors for a recording of its joints and goals alone.
+    """Compute all of the arm's sensors from a recording of only its joints and goals.
 
-    Velocities are differences of positions over differences of stamps, 0 in row 0. What the servos held in row 0 was
-    not recorded; the measured position, within the joints' range, stands in for it.
+    Velocities are differences of positions over differences of stamps, 0 in row 0. The goal in row 0 was not recorded;
+    the measured position, clipped to the joints' range, replaces it.
 
     Args:
         observed: ``joint_position``, measured, rad, shape (T, 6).
         commands: ``joint_target``, the goals that led to rows 1 to T - 1, rad, shape (T - 1, 6).
-        stamp_ns: of the rows, rising, shape (T,).
+        stamp_ns: time stamps of the rows, nanoseconds, ascending, shape (T,).
 
     Returns:
         The fields of ``SO101.sensors`` by name, each of length T.
@@ -211,7 +211,7 @@ def inverse_kinematics(
     roll: np.ndarray | float,
     tool: tuple[float, float, float] = TIP,
 ) -> np.ndarray:
-    """Return the five angles of the arm with its elbow up for which `forward_kinematics` gives ``position``.
+    """Return the five joint angles, with the elbow up, for which `forward_kinematics` gives ``position``.
 
     Shoulder, elbow and wrist turn about parallel axes, so the sum of their angles is the gripper's pitch. The law of
     cosines then solves the triangle of upper arm, forearm and the line from shoulder to wrist.
@@ -290,7 +290,7 @@ def finger_axis(pan: np.ndarray, pitch: np.ndarray | float, roll: np.ndarray) ->
 
 
 CUBE_AREA = ((0.17, 0.30), (-0.12, 0.12))
-"""Range of x and range of y of the cube's middle at a reset, metres; the gripper reaches all of this area."""
+"""Ranges of x and y of the cube's centre at a reset, metres; the gripper reaches all of this area."""
 
 CUBE_HALF = 0.0125
 """Half the cube's edge, metres."""
@@ -308,4 +308,4 @@ SO101_CUBE: RobotSpec = replace(
     ),
     max_age_s={**SO101.max_age_s, "cube_position": 0.1, "cube_orientation": 0.1},
 )
-"""The arm, and the pose of the cube, which a simulation knows and a real arm needs a tracker for (camera, marker)."""
+"""The arm with a sensor of the cube's pose, which a simulation knows and a real arm gets from a tracker."""

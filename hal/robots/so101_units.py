@@ -1,7 +1,7 @@
-"""LeRobot's joint units for an SO-101: degrees, or percent of a calibrated range.
+"""Convert LeRobot's joint units for an SO-101: degrees, or percent of a calibrated range.
 
-A number of LeRobot's means an angle by its unit and by the arm's calibration alone. Since version 0.4.4 LeRobot
-records degrees unless told otherwise, before that percent of the range that the user swept with that arm.
+The angle that a LeRobot number stands for depends only on its unit and on the arm's calibration. By default LeRobot
+records degrees since version 0.4.4, and before that percent of the range that the user swept with that arm.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class JointCalibration:
     """The calibration of one joint, with the keys of LeRobot's files.
 
     Attributes:
-        id: of the servo.
-        drive_mode: 1 where a positive angle lowers the steps, else 0.
-        homing_offset: content of register 31: present position = encoder - offset.
-        range_min: present position at the lower end of the joint's travel; register 9.
-        range_max: present position at the upper end; register 11.
+        id: id of the servo.
+        drive_mode: 1 if a positive angle decreases the steps, else 0.
+        homing_offset: content of register 31, steps: present position = encoder - offset.
+        range_min: present position at the lower end of the joint's travel, steps; register 9.
+        range_max: present position at the upper end, steps; register 11.
     """
 
     id: int
@@ -55,11 +55,11 @@ class JointCalibration:
         return math.degrees(self.travel_rad)
 
     def lerobot_degrees(self, steps: float) -> float:
-        """Return what LeRobot's mode DEGREES calls a position: zero at the middle of the swept range."""
+        """Return a position in LeRobot's mode DEGREES: degrees from the middle of the swept range."""
         return (steps - (self.range_min + self.range_max) / 2) * 360 / (TICKS_PER_TURN - 1)
 
     def lerobot_percent(self, steps: float) -> float:
-        """Return what LeRobot's mode RANGE_M100_100 calls a position, without its clamping."""
+        """Return a position in LeRobot's mode RANGE_M100_100, percent, without its clamping."""
         percent = (steps - self.range_min) / (self.range_max - self.range_min) * 200 - 100
         return -percent if self.drive_mode else percent
 
@@ -78,10 +78,10 @@ class JointUnits:
             `hal.drivers.calibration.load_calibration`.
 
     Attributes:
-        assumed: what of the conversion is an assumption, one sentence each; empty where the numbers are known.
+        assumed: the assumptions of the conversion, one sentence each; empty with a calibration.
 
     Raises:
-        ValueError: an unknown unit.
+        ValueError: the unit is unknown.
     """
 
     def __init__(self, unit: str, calibration: Mapping[str, JointCalibration] | None = None) -> None:

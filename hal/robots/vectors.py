@@ -1,8 +1,8 @@
-"""Short vectors along the last axis of arrays: lengths, parts and choices, at a low cost for a single vector.
+"""Compute with short vectors along the last axis of arrays, at a low cost for a single vector.
 
-All functions take arrays with any leading axes, and what they compute for one vector equals, bit for bit, what they
-compute for a row of many. Of a single vector they take NumPy's scalars, whose arithmetic costs a tenth of that of
-arrays of a few numbers, and which ``values[..., 2]`` would not give.
+All functions take arrays with any leading axes. Their result for one vector equals, bit for bit, their result for the
+same vector as a row of many. For a single vector they compute with NumPy scalars, which ``values[..., 2]`` would not
+give; their arithmetic costs a tenth of that of arrays of a few numbers.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ _ONE, _ZERO = (cast("np.ndarray", np.float64(number)) for number in (1, 0))
 
 
 def component(vectors: np.ndarray, index: int) -> np.ndarray:
-    """Return one number of each vector; shape (..., n) to (...), a scalar of NumPy's for a single vector."""
-    values: np.ndarray = vectors.T[index].T
-    return values
+    """Return one number of each vector; shape (..., n) to (...), a NumPy scalar for a single vector."""
+    return vectors.T[index].T
 
 
 def components(vectors: np.ndarray) -> list[np.ndarray]:
-    """Return all numbers of each vector, as `component` does; n of shape (...)."""
+    """Return all numbers of each vector as `component` does: a list of n arrays of shape (...)."""
     rows = vectors.T
     return [rows[index].T for index in range(len(rows))]
 
 
 def from_components(first: np.ndarray, *others: np.ndarray | float) -> np.ndarray:
-    """Return vectors of their numbers, a new array; n of shape (...) to (..., n), of the first one's type.
+    """Make vectors from their numbers: n arrays of shape (...) to a new one of shape (..., n) and the first one's type.
 
     Args:
-        first: the first number of each vector; its shape is that of all.
-        others: the others, broadcast against the first.
+        first: the first number of each vector, shape (...).
+        others: the other numbers, broadcast against the first.
     """
     size = 1 + len(others)
     if first.ndim == 0:
@@ -58,20 +57,17 @@ def squared_length(vectors: np.ndarray) -> np.ndarray:
     for index in range(1, len(rows)):
         row = rows[index]
         total += row * row
-    squared: np.ndarray = total.T
-    return squared
+    return total.T
 
 
 def length(vectors: np.ndarray) -> np.ndarray:
     """Return the lengths of vectors of up to 7 numbers; shape (..., n) to (...)."""
-    result: np.ndarray = np.sqrt(squared_length(vectors))
-    return result
+    return np.sqrt(squared_length(vectors))
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return the distance between points of up to 7 numbers, broadcast against each other; shape (..., n) to (...)."""
-    result: np.ndarray = np.sqrt(squared_distance(one, other))
-    return result
+    return np.sqrt(squared_distance(one, other))
 
 
 def squared_distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -91,7 +87,8 @@ def choose(condition: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndar
 
     Args:
         condition: bool, shape (...).
-        one, other: of one type, where the condition holds and elsewhere; shape (...).
+        one: the values where the condition holds, shape (...).
+        other: the values elsewhere, of the same type and shape.
     """
     if condition.ndim == 0:
         return one if condition else other
@@ -102,12 +99,11 @@ def larger(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return ``numpy.maximum``, NaN included, in a tenth of its time for single numbers; all of shape (...)."""
     if one.ndim == other.ndim == 0:
         return one if one >= other or np.isnan(one) else other
-    result: np.ndarray = np.maximum(one, other)
-    return result
+    return np.maximum(one, other)
 
 
 def as_number(condition: np.ndarray) -> np.ndarray:
-    """Return 1 where a condition holds and else 0; float64, shape (...)."""
+    """Return 1 where a condition holds and 0 elsewhere; float64, shape (...)."""
     return choose(condition, _ONE, _ZERO)
 
 
@@ -116,15 +112,14 @@ def bounded(values: np.ndarray, low: float, high: float) -> np.ndarray:
     if values.ndim == 0:
         bound = low if values < low else high if values > high else None
         return values if bound is None else cast("np.ndarray", values.dtype.type(bound))
-    limited: np.ndarray = np.minimum(np.maximum(values, low), high)
-    return limited
+    return np.minimum(np.maximum(values, low), high)
 
 
 def all_of(conditions: Iterable[np.ndarray]) -> np.ndarray:
-    """Return whether all conditions hold; bool, each and the result of shape (...)."""
+    """Return whether all conditions hold; the conditions and the result are bool of shape (...)."""
     return functools.reduce(operator.and_, conditions)
 
 
 def any_of(conditions: Iterable[np.ndarray]) -> np.ndarray:
-    """Return whether any condition holds; bool, each and the result of shape (...)."""
+    """Return whether any condition holds; the conditions and the result are bool of shape (...)."""
     return functools.reduce(operator.or_, conditions)

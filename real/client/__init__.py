@@ -1,1 +1,1 @@
-"""A served robot as a local `Robot`."""
+"""Use a served robot as a local `Robot`."""

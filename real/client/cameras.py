@@ -1,4 +1,4 @@
-"""A remote robot whose readings carry the images of its cameras."""
+"""Add the images of its cameras to a remote robot's readings."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from real.telemetry.images import Announced, ImageListener, announced
 __all__ = ["RemoteCameras"]
 
 FIRST_IMAGE_S = 3.0
-"""Longest wait of a reset for the first image of each camera that works, seconds."""
+"""Longest time that a reset waits for the first image of each working camera, seconds."""
 
 
 class RemoteCameras(RobotWrapper):
-    """A `RemoteRobot` with its server's cameras: each reading carries the newest image of each camera.
+    """A `RemoteRobot` with its server's cameras: each reading has the newest image of each camera.
 
-    Images come on a connection of their own, so a step waits neither for an image nor behind one. An image's age is
-    ``robot_state.stamp_ns - image.stamp_ns``, both of the server's clock. An image that is too old is left out, and the
-    reading has a fault that says whether the camera or the network failed. A camera that the expected spec does not
-    name is included: the cameras of a robot are not part of what the spec's digest covers.
+    Images come on a separate connection, so a step waits neither for an image nor behind one. An image's age is
+    ``robot_state.stamp_ns - image.stamp_ns``, both by the server's clock. An image that is too old is left out, and the
+    reading has a fault that says whether the camera or the network failed. Cameras that the expected spec does not
+    name are included, since the spec's digest does not cover cameras.
 
     Args:
-        robot: not connected yet; closed with this.
+        robot: a robot that is not connected yet; it is closed with this wrapper.
         keys: folder of this client's keys, as for the robot.
     """
 
@@ -46,14 +46,14 @@ class RemoteCameras(RobotWrapper):
 
     @property
     def robot(self) -> RemoteRobot:
-        """The remote robot itself."""
+        """The wrapped remote robot."""
         return self._remote
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        """Reset as `RemoteRobot.reset` does; ask for the cameras, and wait for an image of each that works.
+        """Reset as `RemoteRobot.reset` does, and wait for an image of each working camera.
 
         Raises:
-            ConnectionLost: no images come, though the cameras work; the message says how far the connection came.
+            ConnectionLost: no images come although the cameras work; the message has the stage of the connection.
         """
         with self._lock:
             if not self._asked:

@@ -1,4 +1,4 @@
-"""A client's end of the wire: one socket, one request at a time, a deadline on every wait."""
+"""The client's end of a connection: one socket, one request at a time, a deadline on every wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 import zmq
 
 from hal.clock import OffsetEstimator
-from hal.errors import ConnectionLost, EpisodeError, SpecMismatch, WireError
+from hal.errors import CommandTooOld, ConnectionLost, EpisodeError, SpecMismatch, WireError
 from hal.guarding.manifest_check import compare_manifests
 from hal.robot import RobotSpec
 from real.control.settings import check_above_zero, check_choice
@@ -42,10 +42,10 @@ _SEND_S = 1.0
 """Longest wait for room to send, seconds; there is always room for one request, unless the socket is broken."""
 
 RESEND_MS = 10
-"""Time between two copies of a step that was not answered, milliseconds; a lossy network's first one waits as long."""
+"""Time between two copies of an unanswered step, milliseconds; on a lossy network also that to the first copy."""
 
 LOSSY_S = 10.0
-"""Time after a late answer in which a network counts as lossy, seconds."""
+"""Time for which a network counts as lossy after a late answer, seconds."""
 
 _MARGIN_S = 0.005
 """Least time between an answer that comes as usual and the first copy of its step, seconds."""
@@ -65,14 +65,14 @@ class ClientSettings:
     Attributes:
         connect_timeout_s: longest wait for the server to answer a new connection, seconds.
         step_timeout_s: longest wait for the answer to a step, seconds.
-        reset_timeout_s: longest reset, seconds, including the wait for a person; then the server stops the robot.
-        take: what happens where another client holds the robot: ``no`` refuses, ``ask`` asks that client, ``force``
-            takes the robot, which needs the role ``operate`` where there are keys.
-        keys: folder of this client's keys, as `rlenv-robot keys new` makes it. A server without keys, or with others
-            than the folder's ``server.key``, is then refused. None: no keys.
+        reset_timeout_s: longest reset, seconds, including the wait for a person; after it the server stops the robot.
+        take: how to proceed if another client holds the robot: ``no`` gives up, ``ask`` asks that client, ``force``
+            takes the robot, which needs the role ``operate`` on a server with keys.
+        keys: folder of this client's keys, as `rlenv-robot robot keys new` makes it. A server is then refused if it
+            has no keys, or not the key in the folder's ``server.key``. None: no keys.
 
     Raises:
-        ValueError: a value is not allowed; the message names the setting, the value and what is allowed.
+        ValueError: a value is not allowed; the message has the setting, the value and the allowed values.
     """
 
     connect_timeout_s: float = 2.0
@@ -91,24 +91,24 @@ class ClientSettings:
 
 
 class Connection:
-    """Ask a server and wait for its answer. `ask` is for one thread at a time, `cancel` for any.
+    """Send requests to a server and wait for its answers. `ask` is for one thread at a time, `cancel` for any.
 
     Args:
-        address: of the server.
+        address: address of the server.
         on_event: called with a reset's progress as (state, detail).
-        keys: without them the connection is not encrypted.
-        offset: learns from every answer how far the server's clock is from this machine's.
+        keys: keys of the client; without them the connection is not encrypted.
+        offset: estimates the offset of the server's clock from every answer.
 
     Attributes:
-        session: given by the server, goes with every request.
-        sequence: of the last request.
-        exchange: of the last request whose answer carried times: when the request left (our clock), when it came and
-            when its answer left (the server's clock), and when the answer came (our clock); nanoseconds.
-        wanted_by: the name of another client that asks for the robot, until this client has answered; or None.
-        copies: how many steps were sent again.
-        copied: whether the newest step was sent again.
-        stop_number: of the newest stop that the server told of, by an error or by the answer to a stop of this client;
-            None where it told of none since the last reset.
+        session: number of the session that the server has assigned; every request carries it.
+        sequence: number of the last request.
+        exchange: times of the last exchange that the answer has stamped, nanoseconds: departure of the request (our
+            clock), its arrival and the departure of its answer (the server's clock), arrival of the answer (our clock).
+        wanted_by: name of another client that asks for the robot, until this client has answered; or None.
+        copies: number of steps sent again.
+        holds: number of steps that held the robot, because their commands came too late.
+        stop_number: number of the newest stop that the server has reported, in an error or in the answer to this
+            client's stop; None if it has reported none since the last reset.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Connection:
         self.sequence = 0
         self.exchange: tuple[int, int, int, int] | None = None
         self.wanted_by: str | None = None
-        self.copies, self.copied = 0, False
+        self.copies, self.holds, self._copied = 0, 0, False
         self.stop_number: int | None = None
         self._timer: ResendTimer | None = None
         self._wait_ms = _SLICE_MS
@@ -145,15 +145,15 @@ class Connection:
         """Send a request and wait for its answer.
 
         Args:
-            kind: of the request.
-            detail: of the request, plain data as docs/wire.md lists it.
+            kind: kind of the request.
+            detail: detail of the request, plain data as docs/wire.md lists it.
             frames: raw frames of the request; empty for most kinds.
-            silence_s: longest wait in which the server sends nothing at all, seconds.
+            silence_s: longest time without any message from the server, seconds.
 
         Raises:
-            ConnectionLost: the server sent nothing for so long, or refuses the connection.
+            ConnectionLost: the server sent nothing for that time, or refused the connection.
             EpisodeError: the wait was cancelled.
-            RobotError: the error that the server answered with.
+            RobotError: the server answered with this error.
         """
         self.sequence = sequence = self.sequence + 1
         asked_ns = time.monotonic_ns()
@@ -201,10 +201,10 @@ class Connection:
         return False  # any other sequence is the late answer to a request that was given up
 
     def expect_loss(self, welcome: Any) -> None:
-        """Send steps again that are not answered in time, if the server's welcome says after what time it allows that.
+        """Send late steps again from now on, if the server's welcome allows this and says after what time.
 
         Args:
-            welcome: detail of the server's welcome.
+            welcome: detail of the server's welcome message.
 
         Raises:
             WireError: its ``resend_s`` is not a number of seconds above 0.
@@ -214,20 +214,38 @@ class Connection:
             raise WireError(f"the welcome's resend_s is {resend_s!r:.80}, it must be seconds above 0")
         self._timer = None if resend_s is None else ResendTimer(resend_s)
 
-    def step(self, row: bytes, silence_s: float) -> Message:
-        """Send a step, and send it again while its answer is late; wait for the answer.
+    def step(self, row: bytes, silence_s: float, hold: Callable[[], bytes]) -> Message:
+        """Send a step and wait for the answer; if the network delivered the command too late, hold the robot instead.
 
-        A copy follows the packet that may be lost on the same connection. Its acknowledgement tells TCP of the loss, so
-        that TCP sends the lost packet at once instead of after 0.2 s or more. The server executes a step once, and
-        judges its age by the first one, which TCP delivers before its copies.
+        A late command is never sent again as a new one. `RobotState.applied` of the answer shows the hold.
 
         Args:
             row: the command (`real.protocol.rows.RowCodec`).
             silence_s: longest wait, seconds.
+            hold: returns the command that holds the robot.
 
         Raises:
-            CommandTooOld: the command came too late; ``copied`` says whether copies of it were sent.
+            CommandTooOld: the command came too late, and so did the hold; or the network was not the reason.
             ConnectionLost, EpisodeError, RobotError: as of `ask`.
+        """
+        try:
+            return self._step(row, silence_s)
+        except CommandTooOld as late:
+            if late.begun or not self._copied:
+                raise  # the robot has moved since, or the network was in time: this client was slow, or a clock jumped
+            try:
+                message = self._step(hold(), silence_s)
+            except (CommandTooOld, EpisodeError):
+                raise late from None
+        self.holds += 1
+        return message
+
+    def _step(self, row: bytes, silence_s: float) -> Message:
+        """Send a step, and send it again while its answer is late; wait for the answer.
+
+        A copy follows the packet that may be lost on the same connection. Its acknowledgement reveals the loss to TCP,
+        which then sends the lost packet at once instead of after 0.2 s or more. The server executes a step once, and
+        judges its age by the first one, which TCP delivers before its copies.
         """
         asked_ns = now_ns = time.monotonic_ns()
         if asked_ns >= self._shift_until_ns:
@@ -236,7 +254,7 @@ class Connection:
         if timer is None or shift_ns is None:
             return self.ask(MessageKind.STEP, None, (row,), silence_s)
         self.sequence += 1
-        wait_ms, self.copied = timer.first_ms, False
+        wait_ms, self._copied = timer.first_ms, False
         while True:
             if wait_ms != self._wait_ms:
                 socket.rcvtimeo = self._wait_ms = wait_ms
@@ -249,15 +267,15 @@ class Connection:
                         return message
             except zmq.Again:
                 self._check_wait(MessageKind.STEP, asked_ns / 1e9 + silence_s, silence_s)
-                wait_ms, self.copied = RESEND_MS, True
+                wait_ms, self._copied = RESEND_MS, True
                 self.copies += 1
             now_ns = time.monotonic_ns()
 
     def wait_until_connected(self, timeout_s: float) -> None:
-        """Wait until the connection stands, so that the next request needs no handshake.
+        """Wait until the connection is established, so that the next request needs no handshake.
 
         Raises:
-            ConnectionLost: it does not stand in time, or the server refuses it.
+            ConnectionLost: it is not established in time, or the server refuses it.
         """
         end = time.monotonic() + timeout_s
         while not self._handshake.stands:
@@ -268,7 +286,7 @@ class Connection:
 
     @property
     def stands(self) -> bool:
-        """Whether the connection stands: its handshake has succeeded, and it was not lost since."""
+        """Whether the connection is established: its handshake has succeeded, and it has not been lost since."""
         self._handshake.update()
         return self._handshake.stands
 
@@ -307,27 +325,27 @@ class Connection:
         )
 
     def cancel(self) -> None:
-        """End a wait under way, from any thread."""
+        """End a wait under way. May be called from any thread."""
         self._cancelled.set()
 
     def close(self) -> None:
-        """Close the socket; only where no `ask` is under way. Calling it twice is allowed."""
+        """Close the socket, while no `ask` is under way. Calling it twice is allowed."""
         self._handshake.close()
         self._socket.close()
 
 
 class ResendTimer:
-    """Decide when a step that was not answered is sent again for the first time.
+    """Decide when an unanswered step is sent again for the first time.
 
-    While no answer is late, a copy would be sent once the answer is late: later than answers usually take, by the mean
-    and the mean deviation of the time that they took (as TCP does, RFC 6298). An answer that comes later shows that the
-    network loses packets, or that an end pauses: for `LOSSY_S` the first copy then goes out after `RESEND_MS` at most.
+    Usually this is when the answer is late by the mean and the mean deviation of earlier answers' times, like TCP's
+    retransmission timer (RFC 6298). An answer that comes even later shows that the network loses packets, or that an
+    end pauses: for `LOSSY_S` the first copy is then sent after at most `RESEND_MS`.
 
     Args:
         latest_s: longest time until the first copy, seconds (``resend_s`` of the server's welcome).
 
     Attributes:
-        first_ms: time from a step to its first copy, whole milliseconds, so that it seldom changes.
+        first_ms: time from a step to its first copy, milliseconds; rounded to whole ones so that it seldom changes.
     """
 
     def __init__(self, latest_s: float) -> None:
@@ -337,7 +355,7 @@ class ResendTimer:
         self.first_ms = RESEND_MS
 
     def note(self, asked_s: float, answered_s: float) -> None:
-        """Take the times at which a step was first sent and its answer came, seconds of one monotonic clock."""
+        """Record when a step was first sent and when its answer came, seconds of the monotonic clock."""
         took_s = answered_s - asked_s
         if not self._late_ms:
             self._mean_s, self._deviation_s = took_s, took_s / 2
@@ -352,10 +370,10 @@ class ResendTimer:
 
 
 def server_spec(message: Message) -> RobotSpec:
-    """Return the robot that a server's welcome, or its refusal of another spec, describes.
+    """Return the robot's description from a server's welcome, or from its refusal of another spec.
 
     Raises:
-        WireError, SpecError: the message describes no robot.
+        WireError, SpecError: the message has no valid description.
     """
     if len(message.frames) != 1:
         raise WireError(f"a welcome has {len(message.frames)} frames, it must have one, the robot's description")
@@ -363,14 +381,14 @@ def server_spec(message: Message) -> RobotSpec:
 
 
 class ServedManifest:
-    """The description of a server's robot, with limits, gains and delays, and its comparison at each connection.
+    """Compare the description of a server's robot, with limits, gains and delays, at each connection.
 
     Args:
-        address: of the server, for messages.
-        expect: the robot that is expected; its limits need not be the server's.
+        address: address of the server, for messages.
+        expect: description of the expected robot; its limits may differ from the server's.
 
     Attributes:
-        spec: as the server gave it at the newest connection; None before the first one.
+        spec: the server's description at the newest connection; None before the first.
     """
 
     def __init__(self, address: str, expect: RobotSpec | None) -> None:
@@ -378,11 +396,11 @@ class ServedManifest:
         self.spec: RobotSpec | None = None
 
     def take(self, theirs: RobotSpec) -> None:
-        """Take up what the server says now; log limits that differ from the expected ones.
+        """Accept the description that the server gives now, and log limits that differ from the expected ones.
 
         Raises:
-            SpecMismatch: the robot answers otherwise than at the connection before, such as by gains that were changed
-                meanwhile (`hal.guarding.manifest_check`).
+            SpecMismatch: the robot would respond differently than at the last connection, such as after a change of its
+                gains (`hal.guarding.manifest_check`).
         """
         if self._expect is not None and theirs.limits != self._expect.limits:
             _log.warning(
@@ -408,14 +426,14 @@ _OLDEST_NS = 10_000_000_000
 
 
 class Delays:
-    """Keep the stamps of the newest steps, and return the delays that a simulation can be given.
+    """Measure the delays of the newest steps, in the form that a simulation can use.
 
-    The delays are as certain as the offset of the clocks (`hal.clock.ClockOffset.error_ns`); the sum of both
-    delays of a step does not depend on it.
+    The delays are as exact as the offset of the clocks (`hal.clock.ClockOffset.error_ns`); the sum of the two delays
+    of a step does not depend on the offset.
 
     Attributes:
-        add: adds one step: its `Connection.exchange`, and the stamp of its reading. A simulation that is not in real
-            time stamps on no clock; its reading is taken to have been captured when the answer left.
+        add: adds one step: its `Connection.exchange`, and the stamp of its reading. The stamps of a simulation that is
+            not in real time are of no clock; its reading counts as captured when the answer left.
     """
 
     def __init__(self) -> None:
@@ -426,11 +444,11 @@ class Delays:
         """Return quantiles of the delays, seconds, from the smallest to the largest in 20 equal shares.
 
         Args:
-            offset_ns: the controller's clock minus this machine's.
+            offset_ns: the controller's clock minus this machine's, nanoseconds.
 
         Returns:
-            ``steps`` (how many), ``command_s`` (from here to the controller) and ``reading_s`` (from the capture to
-            here); nothing before the first step.
+            ``steps`` (their number), ``command_s`` (from the client to the controller) and ``reading_s`` (from the
+            capture to the client); empty before the first step.
         """
         if not self._steps:
             return {}

@@ -1,4 +1,4 @@
-"""A robot at the other end of the wire, used like a local one."""
+"""Use a robot at the other end of a network like a local one."""
 
 from __future__ import annotations
 
@@ -15,16 +15,7 @@ from typing import Any
 import numpy as np
 
 from hal.clock import ClockOffset, OffsetEstimator
-from hal.errors import (
-    CommandTooOld,
-    ConnectionLost,
-    EpisodeError,
-    RobotError,
-    RobotStopped,
-    SpecMismatch,
-    StopReason,
-    WireError,
-)
+from hal.errors import ConnectionLost, EpisodeError, RobotError, RobotStopped, SpecMismatch, StopReason, WireError
 from hal.guard import check_fresh
 from hal.guarding.stop_latch import StopLatch, gives_reason
 from hal.reset.confirmation import Answer
@@ -51,24 +42,24 @@ _STANDING_S = 0.5
 
 
 class RemoteRobot:
-    """The `Robot` that a `Server` serves. Nothing is opened before the first reset, unless ``spec`` must be asked for.
+    """The `Robot` that a `Server` serves. It connects at the first reset, or earlier to ask for ``spec``.
 
     After a lost connection every step raises until a reset has connected again. The guard next to the robot's driver
-    judges and limits every command; here only the layout of a command is checked, and a stop that was asked for here
-    holds here too, whether or not the server confirmed it.
+    judges and limits every command; the client checks only the layout of a command. A stop by this client also holds in
+    the client, whether or not the server confirmed it.
 
     Args:
-        address: of the server; without keys, loopback.
-        expect: what the robot must be; a server with another robot is refused. None takes the robot that is there.
-        settings: timeouts, keys, and what happens where another client holds the robot.
+        address: address of the server; without keys it must be loopback.
+        expect: the expected description; a server with another robot is refused. None accepts any robot.
+        settings: timeouts, keys, and how to proceed if another client holds the robot.
         on_event: called with the progress of a reset as (state, detail).
-        on_wanted: called in the thread that steps with the name of another client that asks for the robot; True hands
-            the robot over, which holds in between. None: the answer is no.
+        on_wanted: called in the thread that steps, with the name of another client that asks for the robot; True hands
+            the robot over, which holds in between. None always answers no.
         options: fields of `ClientSettings`, in place of ``settings``.
 
     Attributes:
-        last_reset: the record of the last reset, where the server's robot keeps one.
-        last_stop: the number of the last stop that was asked for here and confirmed; None before.
+        last_reset: the record of the last reset, if the server's robot keeps one.
+        last_stop: number of this client's last confirmed stop; None before.
 
     Raises:
         WireError: the address is not understood, or is not loopback and there are no keys.
@@ -97,7 +88,6 @@ class RemoteRobot:
         self._lost: str | None = None
         self._returned: dict[str, str] | None = None
         self._applied: Mapping[str, np.ndarray] = {}
-        self._holds = 0
         self._latch = StopLatch()  # of the stops that were asked for here
         self._sequence = 0  # of the last request before the connection was lost
         self._told_stop: int | None = None  # as `Connection.stop_number` of the connection that was lost
@@ -109,7 +99,7 @@ class RemoteRobot:
 
     @cached_property
     def spec(self) -> RobotSpec:
-        """The expected robot; if none is expected, the server's (asking connects, without the right to move).
+        """The expected description; without one the server's, for which the client connects without the right to move.
 
         Raises:
             ConnectionLost: the server does not answer, or refuses this key.
@@ -119,7 +109,7 @@ class RemoteRobot:
         return server_spec(self._ask_once(MessageKind.HELLO, self._introduction(move=False)))
 
     def served_spec(self) -> RobotSpec:
-        """Return the robot's description as its server gives it, with the gains and delays of this very robot.
+        """Return the server's description of its robot, with the gains and delays of this individual robot.
 
         Raises:
             ConnectionLost: the server does not answer, or refuses this key.
@@ -130,24 +120,24 @@ class RemoteRobot:
         return self._served.spec or self.spec
 
     guarded = True
-    """The server's guard limits the commands, by the time that passes there."""
+    """Whether a guard limits the commands: True, since the server has one next to the robot's driver."""
 
     @property
     def clock(self) -> ClockOffset | None:
-        """The server's monotonic clock beside this machine's, as of now; None before the first step.
+        """The present offset of the server's monotonic clock from this machine's; None before the first step.
 
-        ``robot_state.stamp_ns - clock.offset_ns`` is a reading's capture on this machine's monotonic clock, for robots
-        that stamp with their machine's clock (all but simulations that are not in real time).
+        ``robot_state.stamp_ns - clock.offset_ns`` is a reading's capture time on this machine's monotonic clock, for
+        robots that stamp with their machine's clock (all except simulations that are not in real time).
         """
         return self._offset.at(time.monotonic_ns())
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
-        """The two clocks, once a second. The streams of the server's robot are recorded on the server's machine."""
+        """A stream of the two clocks, once a second. The server's machine records the streams of the robot itself."""
         return (CLOCK,)
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """Take the sinks of streams, as `hal.RobotWrapper.stream_to` does."""
+        """Send the samples of streams to sinks, as `hal.RobotWrapper.stream_to` does."""
         self._clocks.stream_to(sinks)
 
     @cached_property
@@ -159,19 +149,19 @@ class RemoteRobot:
         return RobotStateCodec(self.spec)
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        """Reset as `Robot.reset` does; connect, or connect again, if need be.
+        """Reset as `Robot.reset` does; connect first if necessary.
 
         An interruption (Ctrl-C) while the robot moves home stops it. A reset with ``clear_stop`` clears the stop with
-        the number ``stop_number`` and those before it: pass the number that the person saw who looked at the robot. By
+        the number ``stop_number`` and those before it: pass the number known to the person who checked the robot. By
         default it is that of the last `RobotStopped` that this client raised, or of its own `stop`.
 
         Raises:
-            RobotStopped: the robot is stopped, and the options do not clear that; or a stop has come of which this
-                client was not told. It stays, and the next reset may clear it.
+            RobotStopped: the robot is stopped, and the options do not clear the stop; or a stop has come that this
+                client did not know of. It stays latched, and the next reset may clear it.
             ConnectionLost: the server does not answer or refuses this key, or another client holds the robot.
-            SpecMismatch: the server's robot is another than expected, with a line for every difference.
+            SpecMismatch: the server's robot differs from the expected one, with a line for every difference.
             DeadlineExceeded: the reset took too long; the robot was stopped.
-            RobotError: whatever the server's robot raised.
+            RobotError: the server's robot raised this error.
         """
         check_reset_options(Spec("commands", ()), {"stop_number": options.get("stop_number")})
         with self._lock, self._latch.resetting(options) as clearance:
@@ -226,9 +216,9 @@ class RemoteRobot:
             IllegalAction: the command does not have the spec's layout, and was not sent; or the server's guard refused
                 its values. Nothing moved.
             RobotStopped: the robot is stopped.
-            ConnectionLost: no answer in time, or another client holds the robot by now.
-            EpisodeError: no reset before, or the watchdog broke the episode.
-            RobotError: whatever the server's robot raised.
+            ConnectionLost: no answer came in time, or another client now holds the robot.
+            EpisodeError: there was no reset before, or the watchdog broke the episode.
+            RobotError: the server's robot raised this error.
         """
         with self._lock:
             connection = self._connection
@@ -239,7 +229,7 @@ class RemoteRobot:
             row = self._commands.pack_command(command)
             try:
                 try:
-                    message = self._step_or_hold(connection, row)
+                    message = connection.step(row, self.settings.step_timeout_s, self._hold)
                 except (ConnectionLost, WireError) as error:  # what the robot did is not certain any more
                     self._drop(str(error))
                     raise
@@ -252,41 +242,23 @@ class RemoteRobot:
                 if connection.wanted_by is not None:
                     self._consent(connection)
 
-    def _step_or_hold(self, connection: Connection, row: bytes) -> Message:
-        """Send a step; if the network delivered its command too late, hold the robot for this step instead.
-
-        A late command is never sent again as a new one. The hold is the command that was applied last, as
-        `RobotState.applied` of the step then shows.
-        """
-        try:
-            return connection.step(row, self.settings.step_timeout_s)
-        except CommandTooOld as late:
-            if late.begun or not connection.copied:
-                raise  # the robot has moved since, or the network was in time: this client was slow, or a clock jumped
-            try:
-                message = connection.step(self._commands.pack_command(self._held()), self.settings.step_timeout_s)
-            except (CommandTooOld, EpisodeError):
-                raise late from None
-        self._holds += 1
-        return message
-
-    def _held(self) -> dict[str, np.ndarray]:
-        """Return the command that was applied last, within its range."""
+    def _hold(self) -> bytes:
+        """Return the row of the command that was applied last, within its range."""
         held = {}
         for field in self.spec.commands:
             low, high = field.bounds
             held[field.name] = np.minimum(np.maximum(self._applied[field.name], low), high).astype(field.numpy_dtype)
-        return held
+        return self._commands.pack_command(held)
 
     def resume(self) -> bool:
-        """Connect again after a lost connection, and go on in the same episode if its watchdog did not break it.
+        """Connect again after a lost connection, and continue the same episode if its watchdog did not break it.
 
         Returns:
             Whether the last request before the cut had reached the robot.
 
         Raises:
             ConnectionLost: the server does not answer, or the session has ended; the message says how.
-            EpisodeError: the episode is over, with the reason, and a reset begins another; or nothing was lost.
+            EpisodeError: the episode is over, for the reason in the message; or no connection was lost.
         """
         with self._lock:
             if self._connection is not None or not self._session:
@@ -312,19 +284,19 @@ class RemoteRobot:
             return arrived
 
     def about(self) -> dict[str, Any]:
-        """Return the status of the server's robot, and its clock beside this machine's; plain data, for the log.
+        """Return the status of the server's robot and the offset of its clock, as plain data for the log.
 
         Keys: ``sent_again`` (copies of steps on this connection), ``holds`` (steps that held the robot, as their
         commands came too late), ``clock`` (as `hal.clock.ClockOffset`, with
         ``at_ns`` of this machine's monotonic clock and ``wall_ns`` of its time of day), ``delays`` (of commands and
-        readings, `real.client.connection.Delays.to_dict`), ``server`` (`real.server.server.Server.about`), ``returned``
-        (where the last reset came after a lost connection: why it was ``lost``, and what had become of the ``session``:
-        ``kept``, or how it had ended). Keys without a value are left out.
+        readings, `real.client.connection.Delays.to_dict`), ``server`` (`real.server.server.Server.about`), and
+        ``returned`` if the last reset followed a lost connection (why it was ``lost``, and the fate of the ``session``:
+        ``kept``, or how it ended). Keys without a value are left out.
         """
         about: dict[str, Any] = {} if self._returned is None else {"returned": dict(self._returned)}
         with self._lock, contextlib.suppress(RobotError):
             if self._connection is not None:
-                about["sent_again"], about["holds"] = self._connection.copies, self._holds
+                about["sent_again"], about["holds"] = self._connection.copies, self._connection.holds
                 about["server"] = self._ask(
                     self._connection, MessageKind.STATUS, None, (), self.settings.step_timeout_s
                 ).detail
@@ -335,18 +307,18 @@ class RemoteRobot:
         return about
 
     def judge(self, message: str, deadline_s: float) -> Answer | None:
-        """Ask the person at the robot how the episode went that has just ended; nothing moves.
+        """Ask the person at the robot for a verdict on the episode that has just ended; nothing moves.
 
         Args:
             message: the question; empty for the usual one.
-            deadline_s: how long the answer may take, seconds.
+            deadline_s: longest wait for the answer, seconds.
 
         Returns:
-            None without a connection, which is then not made: there was no episode on it.
+            The answer; None without a connection, since there was then no episode on it.
 
         Raises:
-            DeadlineExceeded: nobody answered.
-            ResetFailed: nobody can be asked there, or the answer can't be understood.
+            DeadlineExceeded: nobody answered in time.
+            ResetFailed: nobody can be asked, or the answer can't be understood.
             ConnectionLost: the server does not answer.
         """
         with self._lock:
@@ -357,13 +329,13 @@ class RemoteRobot:
             return answer_from_list(self._ask(connection, MessageKind.JUDGE, detail, (), deadline_s + _GRACE_S).detail)
 
     def end_episode(self, reason: str) -> None:
-        """End the episode in good order, as `hal.wrapper.RobotWrapper.end_episode`: the next reset clears nothing.
+        """End the episode normally, as `hal.wrapper.RobotWrapper.end_episode` does, without a stop to clear.
 
-        The robot holds what was applied last, and this client keeps the right to move it. A server that does not know
-        this message, of an earlier version, holds by its watchdog instead.
+        The robot holds the command applied last, and this client keeps the right to move it. A server of an earlier
+        version that does not know this message holds by its watchdog instead.
 
         Raises:
-            ConnectionLost: the server does not answer, or another client holds the robot by now.
+            ConnectionLost: the server does not answer, or another client now holds the robot.
         """
         with self._lock:
             connection = self._connection
@@ -379,10 +351,10 @@ class RemoteRobot:
                 _log.info("the server was not told that the episode is over: %s", error)
 
     def stand_by(self) -> None:
-        """Connect for `stop` now, so that a stop needs no new connection; `reset` does so too.
+        """Connect for `stop` in advance, so that a stop needs no new connection; `reset` does this too.
 
-        A stop button calls this when it is switched on: a server whose descriptors are used up takes no new connection,
-        and goes on to serve those that it has. Calling it twice is allowed.
+        A stop button calls this when it is switched on: a server that has run out of descriptors accepts no new
+        connection, but continues to serve existing ones. Calling it twice is allowed.
 
         Raises:
             ConnectionLost: the server does not answer, or refuses this key.
@@ -400,15 +372,15 @@ class RemoteRobot:
                 self._stand_at_control()
 
     def stop(self, reason: str | StopReason) -> None:
-        """Stop the robot, whichever client moves it. From any thread, also while another one waits in a step or reset.
+        """Stop the robot, whichever client moves it. From any thread, even while another waits in a step or reset.
 
-        Goes by the connection that `stand_by` or `reset` has made to the server's endpoint for stops; where that brings
-        no answer, by a new one to the control socket.
+        The stop uses the connection of `stand_by` or `reset` to the server's endpoint for stops. If no answer comes, it
+        uses a new connection to the control socket.
 
         Raises:
             ConnectionLost: the server did not confirm. Use the robot's own stop button.
-            RobotError: the server commands nothing any more, but its driver did not confirm: use that button as well.
-                Or the stop is not in the file that keeps it, and would be lost if the server were killed.
+            RobotError: the server sends no more commands, but its driver did not confirm: also use that button. Or the
+                stop is not in the file that keeps it, and would be lost if the server were killed.
         """
         stop, connection = StopReason.of(reason), self._connection
         self._latch.stop(stop)
@@ -460,7 +432,7 @@ class RemoteRobot:
         self._stop_connection.wait_until_connected(self.settings.connect_timeout_s)
 
     def status(self) -> dict[str, Any]:
-        """Return the status of the server's robot, as ``server`` in `about`; on a connection of its own.
+        """Return the status of the server's robot, as ``server`` in `about`, over a separate connection.
 
         Raises:
             ConnectionLost: the server does not answer, or refuses this key.
@@ -472,9 +444,9 @@ class RemoteRobot:
         return status
 
     def hold(self) -> None:
-        """Make the robot hold where it is: take it from its holder, as ``settings.take`` allows, and give it back.
+        """Make the robot hold its position: take it from its holder, as ``settings.take`` allows, and release it.
 
-        The holder's episode, or its reset, ends; nothing is latched. From any thread; this client's session ends too.
+        The holder's episode or reset ends, and so does this client's session; no stop is latched. From any thread.
 
         Raises:
             ConnectionLost: another client holds the robot and keeps it, or the server does not answer.
@@ -486,7 +458,7 @@ class RemoteRobot:
             connection.ask(MessageKind.RELEASE, None, (), timeout_s)
 
     def close(self) -> None:
-        """Give the robot back; a wait in another thread ends. Calling it twice is allowed."""
+        """Release the robot, and end a wait in another thread. Calling it twice is allowed."""
         self._closed = True
         connection = self._connection
         if connection is not None:

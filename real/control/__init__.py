@@ -1,1 +1,1 @@
-"""The control loop of a served robot, and what it is made of."""
+"""The control loop of a served robot, and its parts."""

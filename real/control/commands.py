@@ -1,4 +1,4 @@
-"""Commands of the control loop, and the one queue that carries commands to it and outcomes from it."""
+"""The commands of the control loop, and the queue that carries commands to it and outcomes from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Reset(NamedTuple):
     request_id: Any
     options: Mapping[str, Any]
     stops: int
-    """The stop latch's number when this reset was asked for; a later stop is not cleared by it."""
+    """Number of the newest stop when this reset was requested; the reset does not clear a later stop."""
 
 
 class Step(NamedTuple):
@@ -29,11 +29,11 @@ class Step(NamedTuple):
     request_id: Any
     command: Mapping[str, np.ndarray]
     sent_ns: int | None = None
-    """Time at which the client sent the command, nanoseconds of this machine's monotonic clock; None: not known."""
+    """Time at which the client sent the command, nanoseconds of this machine's monotonic clock; None if unknown."""
 
 
 class Finish(NamedTuple):
-    """End the episode: nobody will command any more."""
+    """End the episode; no further command will come."""
 
     why: str = "its client released the robot"
 
@@ -44,7 +44,7 @@ class Park(NamedTuple):
     deadline_s: float
     done: threading.Event
     velocity: float | None = None
-    """Fastest change of a command, units a second; None: that of `hal.homing.HomingSettings`."""
+    """Fastest change of a command, units a second; None for that of `hal.homing.HomingSettings`."""
 
 
 class Quit(NamedTuple):
@@ -57,14 +57,14 @@ T = TypeVar("T")
 
 
 class CommandQueue(Generic[T]):
-    """Hand items from any thread to one reader, which waits in `get`, or in a poll on `fileno` with its sockets.
+    """Pass items from any thread to one reader, which waits in `get`, or in a poll on `fileno` with its sockets.
 
     Args:
-        pollable: whether the reader polls; every `put` then writes to a socket that wakes it.
+        pollable: whether the reader polls; every `put` then writes to a socket to wake it.
 
     Attributes:
-        empty: returns whether nothing waits.
-        count: returns how many items wait.
+        empty: returns whether the queue is empty.
+        count: returns the number of items in the queue.
     """
 
     def __init__(self, *, pollable: bool = False) -> None:
@@ -79,14 +79,14 @@ class CommandQueue(Generic[T]):
             self._poll_end.setblocking(False)
 
     def put(self, item: T) -> None:
-        """Add an item, and wake the reader. From any thread."""
+        """Add an item, and wake the reader. May be called from any thread."""
         self._items.put(item)
         if self._waker is not None:
             with contextlib.suppress(OSError):  # full: the reader was woken often enough; closed: nobody reads
                 self._waker.send(b"!")
 
     def wake(self) -> None:
-        """Wake a reader that polls, without an item. From any thread."""
+        """Wake a polling reader without an item. May be called from any thread."""
         if self._waker is not None:
             with contextlib.suppress(OSError):
                 self._waker.send(b"!")
@@ -95,7 +95,7 @@ class CommandQueue(Generic[T]):
         """Return the next item.
 
         Args:
-            wait_s: longest wait for it, seconds; None waits for ever.
+            wait_s: longest wait for the item, seconds; None waits for ever.
 
         Raises:
             queue.Empty: none came in time.
@@ -113,7 +113,7 @@ class CommandQueue(Generic[T]):
         return self._poll_end.fileno()
 
     def newest(self, wait_s: float, on_replaced: Callable[[Step], None]) -> T | None:
-        """Return the newest of the steps that wait, or the first command that is no step; None where nothing waits.
+        """Return the newest step in the queue, or the first command that is not a step; None if the queue is empty.
 
         Args:
             wait_s: longest wait for the first command, seconds.
@@ -132,7 +132,7 @@ class CommandQueue(Generic[T]):
                 return newest
 
     def collect(self) -> list[T]:
-        """Return all items that wait, oldest first."""
+        """Remove and return all items in the queue, oldest first."""
         if self._poll_end is not None:
             with contextlib.suppress(OSError):
                 self._poll_end.recv(256)  # before the items: whatever is put from here on wakes the reader again
@@ -143,7 +143,7 @@ class CommandQueue(Generic[T]):
         return items
 
     def close(self) -> None:
-        """Close the sockets. Calling it twice is allowed; what is put later is kept, and wakes nobody."""
+        """Close the sockets. Calling it twice is allowed; later items are kept, but wake nobody."""
         for end in (self._waker, self._poll_end):
             if end is not None:
                 end.close()

@@ -1,4 +1,4 @@
-"""Supervise the driver of a control loop: notice that it hangs, stop it when it raises, park it at the end."""
+"""Supervise the driver of a control loop: notice a hang, stop a robot that raises, and park it at the end."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 HANGS_S = 1.0
-"""A driver that has not returned from one step for so long hangs, seconds: thirty periods of an arm, and longer than
-any pause that a busy machine makes."""
+"""Duration of a step after which a driver counts as hung, seconds: thirty periods of an arm, and longer than any pause
+of a busy machine."""
 
 STOP_S = 0.1
-"""Longest time for which a stop waits for its driver, seconds; a later return is still taken up."""
+"""Longest time for which a stop waits for its driver, seconds; a later return is still recorded."""
 
 END_S = CLOSE_S + 3.0
-"""Longest end of a control loop, seconds: a step and a ``stop`` that are under way, then the driver's ``close``."""
+"""Longest shutdown of a control loop, seconds: a step and a ``stop`` under way, then the driver's ``close``."""
 
 
 class Stopped(NamedTuple):
     """The outcome of a stop.
 
     Attributes:
-        number: of the stop.
+        number: number of the stop.
         is_first: whether no other stop was latched before it.
-        trouble: why the driver's ``stop`` is not known to have worked, or None.
+        trouble: why the driver's ``stop`` may not have worked, or None.
     """
 
     number: int
@@ -52,11 +52,11 @@ class Stopped(NamedTuple):
 
 
 class DriverStopper:
-    """Call a robot's ``stop`` and ``close`` on threads of their own: a driver that blocks costs nobody else.
+    """Call a robot's ``stop`` and ``close`` on separate threads, so that a blocking driver delays no other thread.
 
     Args:
-        robot: stopped and closed.
-        latch: of the robot, where each stop was latched before it is passed on.
+        robot: the robot to stop and close.
+        latch: the robot's latch; each stop is latched before it is passed on.
         now: monotonic clock, seconds.
     """
 
@@ -70,16 +70,16 @@ class DriverStopper:
 
     @property
     def trouble(self) -> str | None:
-        """The reason for which the last stop is not known to have reached the driver, or None."""
+        """The reason why the last stop may not have reached the driver, or None."""
         called_s, failure = self._called_s, self._failure
         if called_s is not None and (late_s := self._now() - called_s) > STOP_S:
             return _not_returned(late_s)
         return None if failure is None else f"the driver's stop() failed: {failure}; use the robot's own stop button"
 
     def call_stop(self, reason: str | StopReason) -> int:
-        """Have the robot stopped, and return at once. From any thread.
+        """Stop the robot on another thread, and return at once. May be called from any thread.
 
-        While a call is under way, one more follows it, with the newest reason.
+        If a call is already under way, one more call with the newest reason follows it.
 
         Returns:
             The number of this call, for `wait`.
@@ -98,10 +98,10 @@ class DriverStopper:
         return number
 
     def wait(self, number: int) -> str | None:
-        """Wait until a call has returned, for at most `STOP_S`; not at all while an earlier call hangs.
+        """Wait until a call has returned, for at most `STOP_S`; return at once while an earlier call hangs.
 
         Returns:
-            Why the call is not known to have worked, or None.
+            Why the call may not have worked, or None.
         """
         with self._changed:
             if self.trouble is None or self._called_s is None:
@@ -131,22 +131,22 @@ class DriverStopper:
                 self._changed.notify_all()
 
     def settle(self) -> str | None:
-        """Wait until no ``stop`` is under way, for at most `HANGS_S`; return why one still is, or None."""
+        """Wait until no ``stop`` is under way, for at most `HANGS_S`; return a sentence if one still is, or None."""
         with self._changed:
             has_settled = self._changed.wait_for(lambda: self._called_s is None, HANGS_S)
         return None if has_settled else self.trouble or _not_returned(HANGS_S)
 
     def close(self, end_s: float) -> str | None:
-        """Close the robot.
+        """Close the robot on another thread, and wait for it.
 
         Args:
-            end_s: until when to wait for a ``stop`` under way and for the ``close``, seconds of the monotonic clock.
+            end_s: deadline for a ``stop`` under way and for the ``close``, seconds of the monotonic clock.
 
         Returns:
-            Why the robot is left alone, or None.
+            Why the robot was left alone without closing it, or None.
 
         Raises:
-            Exception: whatever the robot's ``close`` raises.
+            Exception: the robot's ``close`` raised this error.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._called_s is None, max(0.0, end_s - CLOSE_S - time.monotonic())):
@@ -178,16 +178,16 @@ _LONGEST_LOOK_S = 0.25
 
 
 class DriverWatch:
-    """Notice a driver that does not return from a step: in an episode, on the way home, while the robot is parked.
+    """Notice a driver that does not return from a step: in an episode, on the way home, or while parking.
 
-    For one thread, which looks several times a second.
+    For one thread, which calls `look` several times a second.
 
     Args:
-        called_s: returns when the driver was called for the step that is under way, or None (`hal.Guard.called_s`).
+        called_s: returns the start of the driver's step under way, or None (`hal.Guard.called_s`).
         now: the same monotonic clock, seconds.
 
     Attributes:
-        hangs: what the last `look` returned; any thread may read it.
+        hangs: the result of the last `look`; any thread may read it.
     """
 
     def __init__(self, called_s: Callable[[], float | None], now: Callable[[], float] = time.monotonic) -> None:
@@ -198,9 +198,9 @@ class DriverWatch:
         self.hangs: str | None = None
 
     def look(self) -> str | None:
-        """Return why the driver is taken to hang, and what to do; None where it does not.
+        """Return a sentence with the remedy if the driver counts as hung, otherwise None.
 
-        Only time in which this thread looked counts, so that a frozen process does not blame its driver.
+        Only time in which this thread was running counts, so that a frozen process does not blame its driver.
         """
         self.hangs = self._look()
         return self.hangs
@@ -223,14 +223,14 @@ class DriverWatch:
 def stop_faulty(
     stop: Callable[[str], object], latch: StopLatch, lifecycle: Lifecycle, where: str, error: Exception
 ) -> Exception:
-    """Stop a robot that raised, as it can't be trusted to have moved, and log the error. Serving goes on.
+    """Stop a robot that raised, since it may not have moved as commanded, and log the error. Serving continues.
 
     Args:
-        stop: stops the robot; not called where the error only says that it is stopped already.
-        latch: of the robot's stop.
-        lifecycle: takes up the stop.
-        where: what was under way.
-        error: what the robot raised.
+        stop: stops the robot; not called if the error only reports an earlier stop.
+        latch: the latch of the robot's stop.
+        lifecycle: the robot's lifecycle, which goes to STOPPED.
+        where: the operation that was under way.
+        error: the error that the robot raised.
 
     Returns:
         The error for the client.
@@ -248,7 +248,7 @@ def stop_faulty(
 
 
 def check_fallback(robot: RobotWrapper, on_silence: str) -> None:
-    """Refuse a way to end a silence that a robot does not have.
+    """Check that a robot supports the reaction ``on_silence`` to a silent client.
 
     Raises:
         ValueError: the driver has no ``damp``, or the spec no home.
@@ -261,14 +261,14 @@ def check_fallback(robot: RobotWrapper, on_silence: str) -> None:
 
 
 class WayHome:
-    """Lead a robot slowly from what was applied last to ``spec.home``, a period at a time.
+    """Move a robot slowly from the command applied last to ``spec.home``, one period at a time.
 
-    A command that the guard limits may lag behind: the way ends when what is applied has arrived too, or rests.
+    A command that the guard limits may lag behind: the motion ends when the applied command has also arrived, or rests.
 
     Args:
-        spec: of the robot; a command without a home stays as it is.
-        applied: what the robot holds now.
-        velocity: fastest change of a command, units a second; None: that of `HomingSettings`.
+        spec: the robot's description; a command without a home stays as it is.
+        applied: the command that the robot holds now.
+        velocity: fastest change of a command, units a second; None for that of `HomingSettings`.
     """
 
     def __init__(self, spec: RobotSpec, applied: Mapping[str, np.ndarray], velocity: float | None = None) -> None:
@@ -278,7 +278,7 @@ class WayHome:
         self._before = self._applied = applied
 
     def next(self) -> Mapping[str, np.ndarray] | None:
-        """Return the command of the next period, or None at the end of the way."""
+        """Return the command of the next period, or None when the robot has arrived."""
         if all(self._arrived(name, goal) for name, goal in self._home.items()):
             return None
         for name, goal in self._home.items():
@@ -291,7 +291,7 @@ class WayHome:
         return np.array_equal(self._command[name], goal) and rests
 
     def went(self, applied: Mapping[str, np.ndarray]) -> None:
-        """Take what was applied in the period."""
+        """Record the command applied in the period."""
         self._before, self._applied = self._applied, applied
 
 
@@ -303,21 +303,21 @@ def park(
     velocity: float | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> str:
-    """Move a robot slowly from what was applied last to ``spec.home``, so that nothing falls when its torque goes.
+    """Move a robot slowly from the command applied last to ``spec.home``, so that it can't fall without torque.
 
     Args:
-        spec: of the robot; a command without a home stays as it is.
+        spec: the robot's description; a command without a home stays as it is.
         step: carries out one guarded step of one control period.
-        applied: what the robot holds now.
-        deadline_s: longest way, seconds.
-        velocity: fastest change of a command, units a second; None: that of `HomingSettings`.
+        applied: the command that the robot holds now.
+        deadline_s: longest duration of the motion, seconds.
+        velocity: fastest change of a command, units a second; None for that of `HomingSettings`.
         now: monotonic clock, seconds.
 
     Returns:
-        How it ended, for the log.
+        The outcome, as a sentence for the log.
 
     Raises:
-        RobotError: whatever a step raises; a stop from anywhere ends the way.
+        RobotError: a step raised this error; any stop ends the motion.
     """
     way = WayHome(spec, applied, velocity)
     end = now() + deadline_s

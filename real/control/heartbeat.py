@@ -1,4 +1,4 @@
-"""Judge from another thread whether the control thread still works, for a supervisor that restarts hung processes."""
+"""Check from another thread whether the control thread still works, for a supervisor that restarts hung processes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 __all__ = ["HUNG_S", "Heartbeat"]
 
 HUNG_S = 2.0
-"""Longest time in which a working thread gives no sign of life, seconds: twice that after which a hanging driver is
-stopped (`real.control.driver.HANGS_S`)."""
+"""Longest time between two signs of life of a working thread, seconds: twice that after which a hung driver is stopped
+(`real.control.driver.HANGS_S`)."""
 
 
 class _Beat(NamedTuple):
@@ -23,15 +23,15 @@ class _Beat(NamedTuple):
 class Heartbeat:
     """Keep the control thread's last sign of life. `beat` is for the control thread, `silence` for one other thread.
 
-    The control thread beats once in each of its periods, and twice a second while it waits for a command. A reset or a
-    parking may last: a person is asked, and the way home takes its time. Both are watched otherwise: each step of the
-    driver by `called_s`, and the whole by a deadline, at which the network thread stops the robot. From a stop on, a
-    reset has no reason to last.
+    The control thread beats once in each of its periods, and twice a second while it waits for a command. A reset or
+    parking may take long, for the answer of a person and the way home, and is watched differently: each step of the
+    driver by `called_s`, and the whole by a deadline, at which the network thread stops the robot. After a stop, a
+    reset has no reason to take long.
 
     Args:
-        called_s: returns when the driver was called for the step that is under way, or None (`hal.Guard.called_s`).
+        called_s: returns the start of the driver's step under way, or None (`hal.Guard.called_s`).
         stopped: returns whether the robot is stopped.
-        now: the monotonic clock of both, seconds.
+        now: the monotonic clock of both threads, seconds.
     """
 
     def __init__(
@@ -48,15 +48,15 @@ class Heartbeat:
         """Give a sign of life.
 
         Args:
-            may_last: whether a reset or a parking begins now.
+            may_last: whether a reset or parking begins now, which may take long.
         """
         self._beat = _Beat(self._now(), may_last)
 
     def silence(self, limit_s: float) -> str | None:
-        """Return why the control thread hangs, or None where it works. Call this several times in ``limit_s``.
+        """Return why the control thread hangs, or None if it works. Call this several times in ``limit_s``.
 
         Args:
-            limit_s: longest time that a period, or a driver's step, may take, seconds.
+            limit_s: longest allowed time of a period or of a driver's step, seconds.
         """
         now, beat, called_s = self._now(), self._beat, self._called_s()
         if called_s is not None and now - called_s > limit_s:

@@ -1,4 +1,4 @@
-"""The command of every tick: on the way to the newest one, then what was applied last."""
+"""Interpolate the commands of a slow client over the ticks of a faster control loop."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Values = Mapping[str, np.ndarray]
 
 
 class SetpointInterpolator:
-    """Spreads a command of one control period over the ticks of a faster loop.
+    """Spread a command of one control period over the ticks of a faster loop.
 
-    A number of a float type goes in a straight line from what was applied when the command came, and is there with
-    the period's last tick; every other changes with the first. Periods follow each other without a gap: a command
-    that comes within half a period after the last one's end has what is left of its own, so that a client keeps its
-    rate however long its answer travelled. One that comes later, or over another, has a whole period.
+    Floats go in a straight line from the value applied when the command came, and arrive with the period's last tick;
+    all other values change with the first tick. Periods follow each other without a gap: a command that comes within
+    half a period after the last one's end gets the rest of its own period, so that a client keeps its rate whatever
+    the delay of the answers. A command that comes later, or replaces another, gets a whole period.
 
-    A command whose acceleration the guard limits lags behind its line. Its next line begins where the last one ended
-    rather than at what was applied, so that it keeps its speed.
+    A command with an acceleration limit in the guard lags behind its line. Its next line begins at the end of the last
+    one, not at the applied value, so that it keeps its speed.
 
     Args:
         commands: spec of the robot's commands.
-        ticks: of the loop in a control period, at least 1.
-        led: names of the commands whose acceleration is limited.
+        ticks: number of the loop's ticks in a control period, at least 1.
+        led: names of the commands with limited acceleration.
 
     Attributes:
-        applied: what the last tick applied; None where there is no episode.
-        step: the one under way, or None.
+        applied: the command applied in the last tick; None outside of episodes.
+        step: the step under way, or None.
     """
 
     def __init__(self, commands: Spec, ticks: int, led: Collection[str] = ()) -> None:
@@ -50,7 +50,7 @@ class SetpointInterpolator:
         self._late = ticks
 
     def begin(self, applied: Values) -> None:
-        """Begin an episode with what is applied now."""
+        """Begin an episode at the command applied now."""
         self.applied, self.step, self._late, self._target = applied, None, self.ticks, None
 
     def end(self) -> Step | None:
@@ -59,7 +59,7 @@ class SetpointInterpolator:
         return self.give_up()
 
     def give_up(self) -> Step | None:
-        """Stay where the last tick led, and return the step that was under way, or None."""
+        """Stay at the command of the last tick, and return the step that was under way, or None."""
         step, self.step = self.step, None
         self._late, self._target = self.ticks, None
         return step
@@ -68,8 +68,8 @@ class SetpointInterpolator:
         """Follow another command from the next tick on, and return the step that it replaces, or None.
 
         Raises:
-            IllegalAction: the command breaks the spec; the one before is still followed. With one tick a period it is
-                handed on unchecked: the guard checks it.
+            IllegalAction: the command breaks the spec, and the one before is still followed. With one tick a period the
+                check is left to the guard.
         """
         replaced = self.step
         if self.ticks == 1:
@@ -96,7 +96,7 @@ class SetpointInterpolator:
         return at if self._total > 1 else lambda _: goal
 
     def next(self) -> Values:
-        """Return the command of the tick that begins."""
+        """Return the command of the next tick."""
         step = self.step
         if step is None:
             assert self.applied is not None
@@ -110,7 +110,7 @@ class SetpointInterpolator:
         return target
 
     def went(self, robot_state: RobotState) -> Step | None:
-        """Take the reading of a tick, and return the step whose period ended with it, or None."""
+        """Record the reading of a tick, and return the step that ended with this tick, or None."""
         self.applied = robot_state.applied
         step = self.step
         if step is None:
@@ -136,10 +136,10 @@ def _between(start: np.ndarray, goal: np.ndarray, share: float) -> np.ndarray:
 
 
 def ticks_of(spec: RobotSpec, control_hz: float | None) -> int:
-    """Return how many of the robot's own periods make a control period; 1 where no ``control_hz`` is given.
+    """Return the number of the robot's own periods in a control period; 1 without ``control_hz``.
 
     Raises:
-        ValueError: a control period is no whole number of them.
+        ValueError: a control period is not a whole number of the robot's periods.
     """
     if control_hz is None:
         return 1
@@ -153,11 +153,11 @@ def ticks_of(spec: RobotSpec, control_hz: float | None) -> int:
 
 
 def check_watched(robot: Robot, spec: RobotSpec, watchdog_s: float | None) -> None:
-    """Refuse a watchdog that would expire between two commands, and none at all where something real moves.
+    """Check that a watchdog can't expire between two commands, and that a real robot has one.
 
     Args:
-        robot: to be watched.
-        spec: of the robot as clients see it.
+        robot: the robot to watch.
+        spec: the robot's description as clients see it.
         watchdog_s: longest silence, seconds; None in lockstep, which has no watchdog.
 
     Raises:

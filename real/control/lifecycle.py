@@ -1,4 +1,4 @@
-"""The states that a served robot can be in, and the transitions between them. Drawn in docs/bridge.md."""
+"""The states of a served robot, and the transitions between them. docs/bridge.md has the diagram."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ WAYS: Mapping[State, frozenset[State]] = {
     State.RESETTING: _ANYWHERE | {State.READY, State.HOLDING},
     State.STOPPED: frozenset({State.ARMING, State.RESETTING}),
 }
-"""From each state, the states that it can go to."""
+"""State -> the states to which it may change."""
 
 _CLEARING = frozenset({State.ARMING, State.RESETTING})
 """The states of a reset, which may clear a stop that came before it."""
 
 
 class Transition(NamedTuple):
-    """One change of state: when (monotonic clock, nanoseconds), from which, to which, and why."""
+    """One change of state: time (monotonic clock, nanoseconds), state before, state after, and reason."""
 
     stamp_ns: int
     before: State
@@ -64,18 +64,18 @@ class Transition(NamedTuple):
 
 
 class Lifecycle:
-    """Keep the state of one robot. Every method is for any thread, and so is reading.
+    """Keep the state of one robot. Thread-safe.
 
-    The stop latch alone says whether the robot is stopped: while a stop is latched the state is STOPPED, whoever
-    stopped the robot, except during the reset that is about to clear this very stop.
+    Only the stop latch decides whether the robot is stopped: while a stop is latched the state is STOPPED, whoever
+    stopped the robot, except during the reset that is about to clear this stop.
 
     Args:
-        name: of the robot, for the log.
+        name: name of the robot, for the log.
         now_ns: monotonic clock, nanoseconds.
-        latch: of the robot's stop; None makes one.
+        latch: the latch of the robot's stop; None makes one.
 
     Attributes:
-        armed: whether the robot was opened: once it was ready, resets no longer begin with arming.
+        armed: whether the robot has been opened: after it was ready once, resets no longer begin with arming.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Lifecycle:
 
     @property
     def state(self) -> State:
-        """The state now."""
+        """The present state."""
         if self._latch.state.reason is None:  # as nearly always; asked in every step
             return self._state
         return self._state if self._latched() is None else State.STOPPED
@@ -119,12 +119,12 @@ class Lifecycle:
         """Make one transition, and log it.
 
         Args:
-            state: the next one.
+            state: the next state.
             why: the reason.
-            clears: for a reset: the number of the newest stop that it knows of (`StopLatch.number`).
+            clears: for a reset, the number of the newest stop that it knows of (`StopLatch.number`).
 
         Raises:
-            EpisodeError: there is no such transition, or a stop is latched that the transition does not clear; nothing
+            EpisodeError: the transition is not allowed, or a stop is latched that it does not clear; nothing
                 changed.
         """
         with self._lock:
@@ -137,17 +137,17 @@ class Lifecycle:
         self._log(transition)
 
     def go_unless_stopped(self, state: State, why: str) -> None:
-        """Make a transition that a stop may have overtaken; then the stop counts and nothing changes."""
+        """Make a transition; if a stop has overtaken it, keep the stop and change nothing."""
         with contextlib.suppress(EpisodeError):
             self.go(state, why)
 
     @property
     def episode_over(self) -> str | None:
-        """The reason for which no client can continue an episode, or None."""
+        """The reason why no client can continue an episode, or None."""
         return None if self.state in (State.READY, State.RUNNING) else f"the robot is {self.state}: {self.why}"
 
     def stop(self, reason: str | StopReason) -> None:
-        """Go to STOPPED; where it is already, the first reason stays. The latch has the stop already."""
+        """Go to STOPPED, after the latch has the stop. If the robot is already stopped, the first reason stays."""
         reason = StopReason.of(reason)
         with self._lock:
             if self._state is State.STOPPED:

@@ -1,4 +1,4 @@
-"""Bounds on commands and messages: how old a command may be, and how many messages a server reads a second."""
+"""Limit the age of commands, and the rate at which a server reads messages."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ __all__ = ["BURST", "MaxAge", "RateLimiter"]
 
 
 class MaxAge:
-    """Refuse and count commands that were sent too long ago. For one thread; any may read.
+    """Refuse and count commands that were sent too long ago. For one thread; any thread may read.
 
-    The stamp is the client's, on this machine's clock as far as the client knows it (`hal.clock`): with an error
-    of at most half the shortest round trip of the last minute. A stamp as far in the future is refused as well, since
-    a clock has jumped.
+    The client stamps a command with its estimate of this machine's clock (`hal.clock`), which is exact to half the
+    shortest round trip of the last minute. A stamp equally far in the future is also refused, since a clock has jumped.
 
     Args:
-        max_age_s: age of the oldest command that is executed, seconds; None lets every age through.
-        turn_s: how long a command may wait for its turn besides, seconds: a period of the loop.
+        max_age_s: greatest age of a command that is executed, seconds; None for any age.
+        turn_s: additional time that a command may wait for its turn, seconds: a period of the loop.
         now_ns: monotonic clock, nanoseconds.
 
     Attributes:
         max_age_s: the argument.
-        refused: how many commands were too old.
-        age_s: of the last command that was let through, seconds; 0 where ages do not count, or it is not known.
+        refused: number of commands that were too old.
+        age_s: age of the last accepted command, seconds; 0 if there is no limit, or if the age is unknown.
 
     Raises:
         ValueError: ``max_age_s`` is not above 0.
@@ -41,7 +40,7 @@ class MaxAge:
         self._now_ns = now_ns
 
     def refusal(self, sent_ns: int | None) -> CommandTooOld | None:
-        """Return why a command that was sent at ``sent_ns`` is not to be executed, or None."""
+        """Return the error that refuses a command sent at ``sent_ns``, or None if it may be executed."""
         if self.max_age_s is None or sent_ns is None:
             self.age_s = 0.0
             return None
@@ -54,7 +53,7 @@ class MaxAge:
         return CommandTooOld(age_s, allowed_s)
 
     def refusal_after(self, pause_s: float) -> CommandTooOld | None:
-        """Return why the rest of a command is not to be executed after a pause of the loop, or None.
+        """Return the error that refuses the rest of a command after a pause of the loop, or None.
 
         Args:
             pause_s: time since the loop last moved the robot for this command, seconds.
@@ -77,15 +76,15 @@ class MaxAge:
 
 
 BURST = 20
-"""Messages that are handled at once after a pause."""
+"""Number of messages that are handled without delay after a pause."""
 
 
 class RateLimiter:
-    """Count out tokens, one a message (a token bucket). For one thread.
+    """Limit a rate of messages by a token bucket, with one token a message. Not thread-safe.
 
     Args:
-        per_s: tokens that come in a second, above 0.
-        burst: most tokens that are kept.
+        per_s: tokens that are added in a second, above 0.
+        burst: largest number of tokens that are kept.
         now: monotonic clock, seconds.
     """
 
@@ -95,12 +94,12 @@ class RateLimiter:
 
     @property
     def spent(self) -> bool:
-        """Whether the next message has to wait, for at most the time of one token."""
+        """Whether the next message has to wait, at most for the time of one token."""
         self._refill()
         return self._tokens < 1.0
 
     def take(self) -> bool:
-        """Count a message that was read, and return whether the next one has to wait."""
+        """Count a message, and return whether the next one has to wait."""
         self._refill()  # first: what came in while there were enough is not kept beyond the burst
         self._tokens -= 1.0
         return self._tokens < 1.0

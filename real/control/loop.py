@@ -1,4 +1,4 @@
-"""The one thread that moves the robot. It needs neither the network nor the client to hold the robot still."""
+"""Run the only thread that moves the robot. To hold the robot it needs neither the network nor the client."""
 
 from __future__ import annotations
 
@@ -38,42 +38,42 @@ __all__ = ["Answerer", "ControlLoop"]
 _log = logging.getLogger(__name__)
 
 Answerer = Callable[[Any, "RobotState | Exception"], None]
-"""Takes a command's request id and its outcome, on the control thread; must not wait for anything."""
+"""A function of a command's request id and its outcome, called on the control thread; it must not wait."""
 
 
 class ControlLoop:
-    """Run a robot: one tick a period of the robot's own, a reset when asked, a hold when nobody commands.
+    """Run a robot: tick once in each of the robot's own periods, reset on request, and hold without commands.
 
-    Where clients command at a lower rate, the loop reaches a command in a straight line over the ticks of its control
-    period and answers with the reading of the last tick (`SetpointInterpolator`). At every tick the newest command
-    wins; a tick without a command repeats what was applied last. After ``watchdog_s`` without a valid command the
-    episode is broken: the robot holds, or does what ``on_silence`` says, and commands are refused until a reset.
-
-    Commands come in the layout of the spec (`real.protocol.rows`). The guard next to the driver judges their values,
-    whatever else the robot is wrapped in; a robot without a guard is given one.
+    If clients command at a lower rate, the loop reaches a command in a straight line over the ticks of its control
+    period and answers with the reading of the last tick (`SetpointInterpolator`). Each tick uses the newest command, or
+    repeats the last applied one. After ``watchdog_s`` without a valid command the episode is broken: the robot reacts
+    as ``on_silence`` says, and commands are refused until a reset. Commands have the layout of the spec. The guard next
+    to the driver judges their values, whatever wraps the robot; a robot without a guard gets one.
 
     Args:
-        robot: to be run.
-        answer: takes the outcome of every command.
-        settings: of the loop.
-        observer: takes every command and every outcome, for a log.
-        fetch: in lockstep: reads one message on the control thread (`real.control.pacing.LockstepPacing`).
-        now, sleep: the clock of the loop's periods, watchdog and timing, seconds.
+        robot: the robot to run.
+        answer: called with the outcome of every command.
+        settings: the settings of the loop.
+        observer: receives every command and every outcome, for a log.
+        fetch: in lockstep, reads one message on the control thread (`real.control.pacing.LockstepPacing`).
+        now: the clock of the loop's periods, watchdog and timing, seconds.
+        sleep: waits for a number of seconds on that clock.
 
     Attributes:
-        spec: of the robot as clients see it: at ``control_hz``.
-        lifecycle: the robot's state, and how it came about.
-        loop_timing: of the ticks in episodes.
-        ages: the largest age of a command, and how many commands were too old.
-        real_time: what the scheduler granted the control thread.
-        heartbeat: whether the control thread works.
-        latch: of the robot's stop.
-        nothing_waits, count_waiting: return whether no command waits, and how many do; from any thread.
-        abandoned: why `close` left the driver alone, which did not return; or None.
+        spec: the robot's description as clients see it, at ``control_hz``.
+        lifecycle: the robot's state and its history.
+        loop_timing: timing of the ticks in episodes.
+        ages: the limit on the age of commands, and the number of commands that were too old.
+        real_time: the scheduling that the system granted the control thread.
+        heartbeat: the signs of life of the control thread.
+        latch: the latch of the robot's stop.
+        nothing_waits: returns whether no command waits; from any thread.
+        count_waiting: returns the number of waiting commands; from any thread.
+        abandoned: why `close` left a driver alone that did not return; or None.
 
     Raises:
-        ValueError: the watchdog is shorter than two control periods, a robot that is not simulated would have none, or
-            its rate is no multiple of ``control_hz``; or ``on_silence`` is for a robot with a home, or that damps.
+        ValueError: the watchdog is shorter than two control periods, or missing for a real robot; the robot's rate is
+            not a multiple of ``control_hz``; or the robot lacks the home or the damping that ``on_silence`` needs.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class ControlLoop:
 
     @property
     def broken(self) -> str | None:
-        """The reason for which the episode is broken and the robot held, or None."""
+        """The reason why the episode is broken and the robot held, or None."""
         holds = self._interpolator.applied is not None and self.lifecycle.state is State.HOLDING
         return self.lifecycle.why if holds else None
 
@@ -154,31 +154,31 @@ class ControlLoop:
 
     @property
     def latest(self) -> RobotState | None:
-        """The newest reading, also of a reset's way home; None before the first."""
+        """The newest reading, including those of a reset's way home; None before the first."""
         return self._guard.latest
 
     @property
     def reading_age_s(self) -> float | None:
-        """The time since the newest reading, seconds; None before the first. In lockstep time stands still: 0."""
+        """Time since the newest reading, seconds; None before the first, and 0 in lockstep, where time stands still."""
         if self._guard.latest is None:
             return None
         return self._guard.now() - self._guard.read_s if self._pacing.real_time else 0.0
 
     @property
     def unread(self) -> str | None:
-        """The reason for which the robot could not be read before its first reset, or None."""
+        """The reason why the robot could not be read before its first reset, or None."""
         return self._guard.unread
 
     @property
     def held_back(self) -> JsonObject | None:
-        """The count of commands that the guard held back, and why the last one was; None where no motion is checked."""
+        """The number of commands that the guard held back, and the last one's reason; None if motion is not checked."""
         return self._guard.held_back
 
     def keep_stops(self, folder: str | Path) -> None:
         """Keep every stop in a folder until it is cleared, and begin stopped as `StopLatch.keep_in` does.
 
         Raises:
-            RobotError: the folder can't be made, another server uses it, or somebody else can change it.
+            RobotError: the folder can't be made, another server uses it, or other users can change it.
         """
         self._latch.keep_in(StopFile(folder, self.spec.name))
         stopped = self._latch.reason
@@ -188,11 +188,11 @@ class ControlLoop:
 
     @property
     def stops(self) -> int:
-        """The number of the newest stop, which grows with each (`StopLatch.number`)."""
+        """The number of the newest stop, which grows with each stop (`StopLatch.number`)."""
         return self._latch.state.number
 
     def wait_until_kept(self, seconds: float) -> str | None:
-        """Wait until the newest stop is in its file; return why it would be lost, or None. Without a file: None."""
+        """Wait until the newest stop is in its file; return why it would be lost, or None (also without a file)."""
         why = None if self._latch.file is None else self._latch.file.lost_by_kill(seconds)
         return None if why is None else f"this stop would be lost if its server were killed: {why}"
 
@@ -203,50 +203,50 @@ class ControlLoop:
         return None if file is None else {"path": str(file.path), "failure": file.failure}
 
     def start(self) -> None:
-        """Start the thread. The robot is first touched by a reset."""
+        """Start the thread. Nothing moves the robot before the first reset."""
         self._thread.start()
 
     def reset(self, request_id: Any, options: Mapping[str, Any], stops: int | None = None) -> None:
-        """Ask for a reset. It does not clear a stop that comes after this call.
+        """Request a reset. It does not clear a stop that comes after this call.
 
         Args:
-            request_id: goes with the answer.
-            options: of the reset.
-            stops: the number of the newest stop that the reset may know of (`stops`); None: as of now.
+            request_id: passed on with the answer.
+            options: the options of the reset.
+            stops: number of the newest stop that the reset may clear (`stops`); None for the newest now.
         """
         if self._observer is not None:
             self._observer.ordered(request_id, None, None)
         self._commands.put(Reset(request_id, options, self._latch.number if stops is None else stops))
 
     def step(self, request_id: Any, command: Mapping[str, np.ndarray], sent_ns: int | None = None) -> None:
-        """Ask for one control period of a command.
+        """Request one control period of a command.
 
         Args:
-            request_id: goes with the answer.
-            command: one array a field, of the shape and type that the spec gives.
-            sent_ns: when it was sent, nanoseconds of this machine's monotonic clock; None: not known.
+            request_id: passed on with the answer.
+            command: one array for each field, of the spec's shape and type.
+            sent_ns: time of sending, nanoseconds of this machine's monotonic clock; None if unknown.
         """
         if self._observer is not None:
             self._observer.ordered(request_id, command, sent_ns)
         self._commands.put(Step(request_id, command, sent_ns))
 
     def finish(self, why: str | None = None) -> None:
-        """End the episode: nobody will command any more, and the robot rests where it is; ``why`` goes to the state."""
+        """End the episode without further commands; the robot holds. ``why`` becomes the reason of the state."""
         self._commands.put(Finish() if why is None else Finish(why))
 
     def stop(self, reason: str | StopReason) -> str | None:
         """Stop the robot now, whatever the loop is doing; latched until ``reset({"clear_stop": why})``.
 
-        The stop is latched first: from then on nothing is commanded. The driver's own ``stop`` runs on another thread,
-        for which this call waits for at most `real.control.driver.STOP_S`.
+        The stop is latched first: from then on nothing is commanded. The driver's own ``stop`` runs on another thread;
+        this call waits for it for at most `real.control.driver.STOP_S`.
 
         Returns:
-            Why the driver's ``stop`` is not known to have worked, or None.
+            Why the driver's ``stop`` may not have worked, or None.
         """
         return self.latch_stop(reason).trouble
 
     def latch_stop(self, reason: str | StopReason) -> Stopped:
-        """Stop the robot as `stop` does, and return the stop's number too."""
+        """Stop the robot as `stop` does, and return the stop's number and outcome."""
         stop = StopReason.of(reason)
         number = self._latch.stop(stop)
         is_first = self._latch.reason is stop
@@ -258,34 +258,34 @@ class ControlLoop:
 
     @property
     def driver_trouble(self) -> str | None:
-        """The reason for which the driver is not known to have stopped, or None."""
+        """The reason why the driver may not have stopped, or None."""
         return self._stopper.trouble if self._latch.reason is not None else None
 
     def check_driver(self) -> None:
-        """Stop a robot whose driver hangs. The state then says so, and nothing goes on if the driver comes back."""
+        """Stop the robot if its driver hangs. It stays stopped, with that reason, even if the driver returns."""
         self._looked_s = self._now()
         hangs = self._driver.look() if self._pacing.real_time else None
         if hangs is not None and self.lifecycle.state is not State.STOPPED:
             self.stop(self._latch.reason or hangs)
 
     def report(self, state: str) -> None:
-        """Take up a reset's progress: the robot is opened, and the scene is being asked for."""
+        """Record a reset's progress: the robot is open, and the confirmation of the scene has been requested."""
         if self.lifecycle.state is State.ARMING:
             self.lifecycle.go(State.RESETTING, f"the robot was opened and read; {state}")
 
     def cancel_reset(self, why: str) -> None:
-        """Give up a reset under way, and hold: nobody wants it any more. Without one do nothing."""
+        """Cancel a reset under way, if any, and hold the robot."""
         if self.lifecycle.state in (State.ARMING, State.RESETTING):
             self._robot.cancel_reset(why)
 
     def park(self, deadline_s: float, velocity: float | None = None) -> None:
-        """Bring the robot to its home (`real.control.driver.park`), and wait for that; then nothing moves any more.
+        """Move the robot to its home (`real.control.driver.park`), and wait for it; no motion follows.
 
-        A robot that was never reset, is stopped, or whose driver hangs stays where it is.
+        A robot stays where it is if it was never reset, is stopped, or has a hung driver.
 
         Args:
-            deadline_s: longest way, seconds.
-            velocity: fastest change of a command, units a second; None: that of a reset.
+            deadline_s: longest duration of the motion, seconds.
+            velocity: fastest change of a command, units a second; None for that of a reset.
         """
         if self._thread.is_alive() and self._latch.reason is None and self._driver.hangs is None:
             done = threading.Event()
@@ -296,13 +296,14 @@ class ControlLoop:
     def close(self, timeout_s: float = END_S) -> None:
         """Stop the robot, end the thread and close the robot. Calling it twice is allowed.
 
-        A driver that does not return from a step, its ``stop`` or its ``close`` is left alone, and `abandoned` says so.
+        A driver that does not return from a step, its ``stop`` or its ``close`` is left alone; `abandoned` has the
+        reason.
 
         Args:
-            timeout_s: longest time for all of it, seconds. `hal.robot.CLOSE_S` of it are for the driver's ``close``.
+            timeout_s: longest duration of the call, seconds. `hal.robot.CLOSE_S` of it are for the driver's ``close``.
 
         Raises:
-            Exception: whatever the driver's ``close`` raises.
+            Exception: the driver's ``close`` raised this error.
         """
         self.abandoned = self._end(time.monotonic() + timeout_s)
         if self.abandoned is not None:
@@ -320,9 +321,9 @@ class ControlLoop:
         return self._stopper.close(end_s)
 
     def close_stop_file(self) -> None:
-        """Write the stop that waits for the disk, and end the thread that writes. Calling it twice is allowed.
+        """Write the queued stop to the disk, and end the thread that writes. Calling it twice is allowed.
 
-        If the driver did not close in order, the next server begins stopped.
+        If the driver did not close properly, the next server begins stopped.
         """
         if self._latch.file is not None:
             self._latch.file.close(orderly=self._ended_in_order)

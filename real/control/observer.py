@@ -1,4 +1,4 @@
-"""Observe a server: every command, and its outcome."""
+"""Observe every command of a server and its outcome."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ __all__ = ["ServerObserver"]
 
 
 class ServerObserver:
-    """Ignore every command and every outcome. A log derives from this class and overrides what it keeps.
+    """Ignore every command and every outcome. A log derives from this class and overrides the methods that it needs.
 
-    The methods are called between two movements of the robot: they never wait and never raise.
+    The methods are called between two movements of the robot: they must never wait and never raise.
     """
 
     def ordered(self, request_id: Any, command: Mapping[str, np.ndarray] | None, sent_ns: int | None) -> None:
-        """Take a command or a reset that has come; on the network's thread.
+        """Observe the arrival of a command or a reset, on the network's thread.
 
         Args:
-            request_id: `real.server.lease.RequestId`: the request's number, and when it came.
-            command: one value a field, of the spec that clients see; None: a reset.
-            sent_ns: when its client says that it was sent, nanoseconds of this machine's monotonic clock; None: the
-                client does not say.
+            request_id: a `real.server.lease.RequestId`, with the request's number and time of arrival.
+            command: one value for each field of the spec that clients see; None for a reset.
+            sent_ns: time of sending according to the client, nanoseconds of this machine's monotonic clock; None if the
+                client does not give it.
         """
 
     def answered(self, request_id: Any, outcome: RobotState | Exception) -> None:
-        """Take the outcome of a reset or a command; on the control thread, before its client is answered."""
+        """Observe the outcome of a reset or a command, on the control thread before the client gets the answer."""
 
     def to_dict(self) -> Mapping[str, Any] | None:
-        """Return whether the log is kept, and if not, why, for clients that ask for the status; None: there is no log.
+        """Return for a status request whether the log is kept, and if not, why; None without a log.
 
-        From any thread.
+        May be called from any thread.
         """
         return None

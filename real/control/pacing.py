@@ -22,41 +22,40 @@ IDLE_S = 0.5
 
 
 class Pacing(ABC):
-    """Decide how long the control loop waits, and for what.
+    """Decide what the control loop waits for, and for how long.
 
     Attributes:
-        real_time: whether time goes on between commands, so that a silent client is noticed and an old command is
-            refused.
+        real_time: whether time passes between commands, so that silent clients are noticed and old commands refused.
     """
 
     real_time = True
 
     def wait_for_command(self, commands: CommandQueue[Command]) -> Command | None:
-        """Return the next command, outside of episodes, or None after `IDLE_S` without one."""
+        """Return the next command outside of episodes, or None after `IDLE_S` without one."""
         try:
             return commands.get(IDLE_S)
         except Empty:
             return None
 
     def next_tick(self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None]) -> Command | None:
-        """Wait for the next tick of an episode, and return the newest command, or None where none came."""
+        """Wait for the next tick of an episode, and return the newest command, or None if none came."""
         self.wait_for_period()
         return commands.newest(0.0, on_replaced)
 
     @abstractmethod
     def wait_for_period(self) -> None:
-        """Wait for the next period, whatever commands come."""
+        """Wait for the next period, regardless of commands."""
 
     @abstractmethod
     def restart(self) -> None:
-        """Begin a new schedule: the time before the next tick is no period."""
+        """Begin a new schedule: the time before the next tick does not count as a period."""
 
 
 class ClockPacing(Pacing):
-    """Step by this machine's clock, once a period of the robot.
+    """Step by this machine's clock, once in each period of the robot.
 
     Args:
-        rate: of the robot's own periods.
+        rate: the schedule of the robot's own periods.
     """
 
     def __init__(self, rate: Rate) -> None:
@@ -76,16 +75,16 @@ _EARLY = 0.05
 
 
 class RobotPacing(Pacing):
-    """Step as the robot does: its `step` returns at the end of the period.
+    """Step at the robot's own pace: its `step` returns at the end of the period.
 
-    A robot that returns earlier is waited for, so that it never runs faster than its rate by more than a twentieth.
+    If it returns early, the loop waits, so that the robot never exceeds its rate by more than a twentieth.
 
     Args:
-        window_s: longest wait for a command at the beginning of a period, seconds. An answer to the last reading then
-            makes it into the very next period.
-        period_s: of the robot, seconds.
+        window_s: longest wait for a command at the beginning of a period, seconds. It allows a client's answer to the
+            last reading to take effect in the next period.
+        period_s: the robot's period, seconds.
         now: monotonic clock, seconds.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class RobotPacing(Pacing):
         return commands.newest(self._window_s, on_replaced)
 
     def wait_for_period(self) -> None:
-        """Return at once where the robot has waited for its period's end; wait for a robot that is in a hurry."""
+        """Return at once if the robot has waited for the end of its period; otherwise wait for it."""
         now = self._now()
         due = now if self._due is None else self._due
         if now < due:
@@ -133,7 +132,7 @@ class LockstepPacing(Pacing):
     """Step when a command comes; time stands still between commands. For simulations only.
 
     Args:
-        fetch: reads one message from the network on the calling thread, or waits a while for one; None: another
+        fetch: reads one message from the network on the calling thread, or waits a while for one; None if another
             thread reads.
     """
 
@@ -150,7 +149,7 @@ class LockstepPacing(Pacing):
         return commands.get()
 
     def wait_for_period(self) -> None:
-        """Return at once: no time passes, and a tick in the midst of a control period comes at once."""
+        """Return at once: no time passes between the ticks of a control period."""
 
     def restart(self) -> None:
         """Do nothing: there is no schedule."""
@@ -164,15 +163,15 @@ def pacing_for(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Pacing:
-    """Return the pacing that the settings ask for.
+    """Return the pacing that the settings require.
 
     Args:
-        settings: of the loop.
+        settings: the settings of the loop.
         rate_hz: the robot's own periods a second.
-        ticks: the robot's own periods in a control period; only where it is 1 a command is waited for.
-        fetch: see `LockstepPacing`.
+        ticks: the robot's own periods in a control period; the loop waits for commands only if it is 1.
+        fetch: as for `LockstepPacing`.
         now: monotonic clock, seconds.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
     """
     if settings.lockstep:
         return LockstepPacing(fetch)

@@ -1,4 +1,4 @@
-"""Real-time scheduling of the control loop's thread, and the reason where the system refuses it."""
+"""Request real-time scheduling of the control loop's thread, and explain a refusal by the system."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 __all__ = ["SWITCH_INTERVAL_S", "RealTime", "ask_real_time", "settle_process"]
 
 SWITCH_INTERVAL_S = 0.00003
-"""Time for which another thread may hold Python's lock while the loop waits for the lock, seconds. Python's default of
+"""Time for which another thread may hold Python's global lock while the loop waits for it, seconds. Python's default of
 5 ms is two periods of a fast loop."""
 
 SLICE_S = 0.0001
-"""Turn of a thread without a real-time priority, seconds: the shortest that Linux grants. A thread with a short turn is
-scheduled sooner when it wakes."""
+"""Time slice of a thread without real-time priority, seconds: the shortest that Linux grants. A thread with a short
+slice is scheduled sooner when it wakes."""
 
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 """Number of the system call, by machine (asm/unistd.h); the C library has no function for it."""
@@ -34,11 +34,11 @@ _LOCK_ALL_ON_FAULT = 1 | 2 | 4  # mlockall(2): MCL_CURRENT | MCL_FUTURE | MCL_ON
 
 @dataclass(frozen=True, slots=True)
 class RealTime:
-    """The answer of the system to a request for real-time scheduling.
+    """The system's answer to a request for real-time scheduling.
 
     Attributes:
         granted: whether the thread runs before all ordinary threads of the machine.
-        message: the answer as a sentence; after a refusal, with the reason and the setting that allows it.
+        message: the answer as a sentence; a refusal has the reason and the setting that would allow it.
     """
 
     granted: bool
@@ -80,11 +80,11 @@ def _end_sleeps_on_time() -> None:
 def settle_process() -> str:
     """Prepare a process for a control loop. Call it once everything is imported and constructed.
 
-    The garbage collector ignores the objects that exist now, threads hand Python's lock over after
-    `SWITCH_INTERVAL_S` and take turns of `SLICE_S`, and memory is locked where the system sets no limit.
+    The garbage collector ignores the objects that exist now, threads release Python's global lock after
+    `SWITCH_INTERVAL_S` and have time slices of `SLICE_S`, and memory is locked if the system sets no limit.
 
     Returns:
-        Whether memory is locked, as a sentence for the log.
+        A sentence for the log on whether memory is locked.
     """
     gc.collect()
     gc.freeze()

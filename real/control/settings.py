@@ -1,4 +1,4 @@
-"""Settings of the control loop, and the checks that all settings of this package share."""
+"""The settings of the control loop, and the checks that all settings of this package share."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Literal
 __all__ = ["DEAF_S", "LoopSettings", "check_above_zero", "check_choice"]
 
 DEAF_S = 0.5
-"""Longest silence of the thread that reads stops, seconds, in which a robot without a client may still move: ten of its
-ticks."""
+"""Longest silence of the thread that reads stops during which a robot without a client may still move, seconds: ten of
+the thread's ticks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,19 +22,19 @@ class LoopSettings:
             the robot's own rate.
         watchdog_s: longest silence of the client in an episode, seconds; then the robot is held and the episode is
             broken. At least two control periods.
-        max_command_age_s: oldest command that is executed, seconds since it was sent; older ones are refused and
-            counted. None: any age.
-        priority: of the thread that moves the robot, 1 to 99, for the real-time scheduler (`real.control.realtime`);
-            0 does not ask for it.
+        max_command_age_s: greatest age of a command since it was sent, seconds; older ones are refused and counted.
+            None: any age.
+        priority: priority of the thread that moves the robot for the real-time scheduler, 1 to 99
+            (`real.control.realtime`); 0 does not request it.
         lockstep: for simulations only: time stands still between commands, so there is neither a rate nor a watchdog.
         paced_by_robot: ``robot.step`` itself waits for the end of the period.
-        on_silence: what the robot does after ``watchdog_s`` without a command: ``hold`` where it is; ``park``, go home
-            slowly and hold there; or ``damp``, give way under damping, where its driver offers it. It holds wherever no
-            stop could be read.
-        park_velocity: fastest change of a command on the way of ``park``, units a second; None: that of a reset.
+        on_silence: the robot's reaction after ``watchdog_s`` without a command: ``hold`` its position; ``park``, go
+            home slowly and hold there; or ``damp``, give way under damping, if its driver offers it. The robot always
+            holds while no stop could be read.
+        park_velocity: fastest change of a command while parking, units a second; None for that of a reset.
 
     Raises:
-        ValueError: a value is not allowed; the message names the setting, the value and what is allowed.
+        ValueError: a value is not allowed; the message has the setting, the value and the allowed values.
     """
 
     control_hz: float | None = None
@@ -61,10 +61,10 @@ class LoopSettings:
 
 
 def check_above_zero(**settings: float | None) -> None:
-    """Refuse settings that are not numbers above 0; None passes.
+    """Check that settings are numbers above 0, or None.
 
     Raises:
-        ValueError: naming the setting and its value.
+        ValueError: a setting is not; the message has the setting and its value.
     """
     for name, value in settings.items():
         if value is not None and not value > 0:  # NaN fails this comparison too
@@ -72,10 +72,10 @@ def check_above_zero(**settings: float | None) -> None:
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
-    """Refuse a value that is not one of the choices.
+    """Check that a value is one of the choices.
 
     Raises:
-        ValueError: naming the setting, its value and the choices.
+        ValueError: it is not; the message has the setting, its value and the choices.
     """
     if value not in choices:
         raise ValueError(f"{name} is {value!r}, allowed are {', '.join(map(repr, choices))}")

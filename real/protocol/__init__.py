@@ -1,1 +1,1 @@
-"""The wire: messages, rows, errors, keys and the handshake."""
+"""The protocol between client and server: messages, rows, errors, keys and the handshake."""

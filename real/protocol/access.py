@@ -1,4 +1,4 @@
-"""The one table of rights: which role may send which message, at the wire and at the console, and to whose episode."""
+"""The table of rights: which role may send which message, over the wire and at the console, and for which episode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Door(StrEnum):
 
 
 class Owner(StrEnum):
-    """The owner that the session or the episode of a message must have."""
+    """The required owner of the session or the episode that a message concerns."""
 
     ANYBODY = "anybody's"
     HOLDER = "the sender's own"
@@ -27,7 +27,7 @@ class Owner(StrEnum):
 
 
 class Phase(StrEnum):
-    """A phase of the console's own episode."""
+    """A phase of the console's episode."""
 
     IDLE = "idle"  # nobody moves the robot through this console
     ARMING = "arming"  # the reset is under way
@@ -50,11 +50,12 @@ class Right:
     """One row of the table.
 
     Attributes:
-        door: where the message comes in.
-        effect: what the message does.
-        roles: that may send it.
-        owner: whose session (wire) or episode (console) it may concern.
-        phases: of the console's episode in which it is taken; the wire's messages go by `real.control.lifecycle`.
+        door: the entrance by which the message comes in.
+        effect: the effect of the message.
+        roles: the roles that may send it.
+        owner: the required owner of the session (wire) or the episode (console) that it concerns.
+        phases: the phases of the console's episode in which it is accepted; `real.control.lifecycle` decides for the
+            wire's messages.
     """
 
     door: Door
@@ -100,16 +101,16 @@ ACCESS: Mapping[str, Right] = {
     "reset_done": Right(Door.CONSOLE, "confirm that the scene is ready", _MOVERS),
     "reset_refused": Right(Door.CONSOLE, "refuse to confirm it", _MOVERS),
 }  # fmt: skip
-"""Every message by its name; both doors ask this table for each message before they do anything with it."""
+"""Message name -> its right. Both doors look up each message here before they handle it."""
 
 
 def may(role: Role, kind: str) -> bool:
-    """Return whether a role is enough for a message, whoever holds the robot."""
+    """Return whether a role suffices for a message, whoever holds the robot."""
     return role in ACCESS[kind].roles
 
 
 def role_refusal(kind: str, role: Role) -> str | None:
-    """Return why a role is not enough for a message, after the sender's name; None where it is."""
+    """Return why a role does not suffice for a message, to follow the sender's name; None if it does."""
     roles = ACCESS[kind].roles
     if role in roles:
         return None
@@ -117,14 +118,14 @@ def role_refusal(kind: str, role: Role) -> str | None:
 
 
 def refusal(kind: str, role: Role, holder: str = "", *, owns: bool = False, phase: Phase = Phase.IDLE) -> str | None:
-    """Return why a message of the console is refused, after the sender's name; None where it is allowed.
+    """Return why a message of the console is refused, to follow the sender's name; None if it is allowed.
 
     Args:
         kind: a key of `ACCESS`.
-        role: of the sender, as of now.
-        holder: name of whoever moves the robot through this door; empty where nobody does.
-        owns: whether that is the sender, by key or token and not by name.
-        phase: of the console's episode.
+        role: the sender's present role.
+        holder: name of the person or client that moves the robot through this door; empty for none.
+        owns: whether the sender is this holder, as shown by key or token, not by name.
+        phase: phase of the console's episode.
     """
     right = ACCESS[kind]
     if (why := role_refusal(kind, role)) is not None:

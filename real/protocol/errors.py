@@ -1,4 +1,4 @@
-"""Exceptions on the wire: the client raises the same exception as the server, with its message and attributes."""
+"""Carry exceptions over the wire: the client raises the server's exception, with its message and attributes."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _MESSAGE_ONLY: Mapping[str, type[RobotError]] = {
 def error_to_list(error: BaseException) -> list[Any]:
     """Return an exception as ``[code, subject, message, values]``.
 
-    ``code`` is the name of the class in `hal.errors`, ``subject`` the sensor or field that is concerned (or empty),
-    ``values`` the other attributes, and ``stop_number`` where it is known. Any exception that is not one of ours
-    becomes a `RobotError` that names its class. Whatever the exception is, this function raises nothing.
+    ``code`` is the name of the class in `hal.errors`, ``subject`` the sensor or field concerned (or empty), ``values``
+    the other attributes, with ``stop_number`` if it is known. An exception that is not one of ours becomes a
+    `RobotError` that names its class. This function never raises.
     """
     described = _describe(error)
     if isinstance(error, RobotError) and error.stop_number is not None:
@@ -91,7 +91,7 @@ _MAKERS: Mapping[str, Callable[[str, str, Values], RobotError]] = {
 
 
 def error_from_list(data: Any) -> RobotError:
-    """Return the exception that `error_to_list` described; a `WireError` if the data describes none."""
+    """Return the exception that `error_to_list` described; a `WireError` if the data does not describe one."""
     try:
         code, subject, message, values = data
         if code in _MESSAGE_ONLY:
@@ -105,17 +105,17 @@ def error_from_list(data: Any) -> RobotError:
 
 
 def stop_number(values: Any) -> int | None:
-    """Return the ``stop_number`` of a status, of an error's values or of a stop's answer; None where there is none."""
+    """Return the ``stop_number`` in a status, an error's values or a stop's answer; None if there is none."""
     number = values.get("stop_number") if isinstance(values, Mapping) else None
     return number if type(number) is int else None
 
 
 def stopped_by(error: Exception, number: int) -> RobotError:
-    """Return the error for the client of a robot that was stopped because of it: the same, and what to do.
+    """Return an error that stopped its robot, with instructions for the client added.
 
     Args:
-        error: what the robot raised.
-        number: of the stop.
+        error: the error that the robot raised.
+        number: number of the stop.
     """
     code, subject, message, values = error_to_list(error)
     return error_from_list([code, subject, f"{message}; {_HINT}", {**values, "stop_number": number}])

@@ -1,4 +1,4 @@
-"""The state of a client's connection attempts, and why they fail, from ZeroMQ's socket monitor."""
+"""Follow a client's connection attempts, and explain their failures, by ZeroMQ's socket monitor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ClientKeys:
     server: bytes
 
     def secure(self, socket: zmq.Socket[bytes]) -> None:
-        """Encrypt a socket, before it connects."""
+        """Encrypt a socket; to be called before it connects."""
         socket.curve_publickey = z85.encode(bytes.fromhex(self.public))
         socket.curve_secretkey = self.secret
         socket.curve_serverkey = self.server
@@ -41,7 +41,7 @@ def load_keys(folder: str | Path) -> ClientKeys:
     """Load the keys from a client's folder.
 
     Raises:
-        ValueError: one is missing or damaged, or others can read the secret.
+        ValueError: a key is missing or damaged, or other users can read the secret key.
     """
     pair, server = load_pair(folder), load_server(folder)
     return ClientKeys(pair.public, z85.encode(bytes.fromhex(pair.secret)), z85.encode(bytes.fromhex(server)))
@@ -51,12 +51,12 @@ class Handshake:
     """Watch one socket's attempts to connect.
 
     Args:
-        socket: not connected yet.
-        keys: what it has, or None.
+        socket: a socket that is not connected yet.
+        keys: the socket's keys, or None.
 
     Attributes:
-        hopeless: why no waiting helps, or None.
-        stands: whether the handshake has succeeded, and the connection was not lost since.
+        hopeless: why waiting longer is useless, or None.
+        stands: whether the handshake has succeeded, and the connection has not been lost since.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], keys: ClientKeys | None) -> None:
@@ -68,7 +68,7 @@ class Handshake:
         self.stands = False
 
     def update(self, wait_s: float = 0.0) -> None:
-        """Take up what has happened. Then `hopeless` says why no waiting helps, or is None.
+        """Read the events since the last call, and update `hopeless` and `stands`.
 
         Args:
             wait_s: longest wait for the first event, seconds.
@@ -78,7 +78,7 @@ class Handshake:
 
     @property
     def last(self) -> str:
-        """The stage that the last attempt reached."""
+        """The stage that the last attempt to connect reached, for a message."""
         return self._last
 
     def _take(self, event: int) -> None:
@@ -105,13 +105,13 @@ class Handshake:
         public = self._keys.public if self._keys else ""
         return (
             "the server does not let this key in; on its machine, "
-            f"`rlenv-robot keys allow FOLDER {public} --role move --name NAME` does, "
-            "and `rlenv-robot keys list FOLDER` shows keys that have expired"
+            f"`rlenv-robot robot keys allow FOLDER {public} --role move --name NAME` does, "
+            "and `rlenv-robot robot keys list FOLDER` shows keys that have expired"
         )
 
     def _other_mechanism(self) -> str:
         if self._keys is None:
-            return "the server wants keys, and none were given: keys=<folder made with `rlenv-robot keys new`>"
+            return "the server wants keys, and none were given: keys=<folder made with `rlenv-robot robot keys new`>"
         return "the server has no keys, so it is not the one that these keys are for; start it with --keys"
 
     def _cut(self) -> str:
@@ -119,9 +119,9 @@ class Handshake:
             return "the server breaks the greeting off: it is no rlenv-robot, or wants keys, and none were given"
         return (
             "the server breaks the greeting off: it can't read it, so its key is another than the server.key here, or "
-            "the server has no keys; `rlenv-robot keys show FOLDER` on its machine prints the right one"
+            "the server has no keys; `rlenv-robot robot keys show FOLDER` on its machine prints the right one"
         )
 
     def close(self) -> None:
-        """Stop watching; before the socket is closed. Calling it twice is allowed."""
+        """Stop watching; to be called before closing the socket. Calling it twice is allowed."""
         self._monitor.close()

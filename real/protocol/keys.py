@@ -1,4 +1,4 @@
-"""Keys as files: a CURVE key pair a machine, and the list of the clients that a robot lets in."""
+"""Keep keys in files: a CURVE key pair for each machine, and the list of clients that a robot admits."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ __all__ = [
 ]  # fmt: skip
 
 SECRET, SERVER, ALLOWED = "secret.key", "server.key", "allowed.keys"
-"""In a folder: its owner's secret key; on a client, the robot's public key; on a robot, who is let in."""
+"""Files in a folder of keys: the secret key; on a client the robot's public key; on a robot the list of clients."""
 
 CONTROL, TELEMETRY, STOPS = "control", "telemetry", "stops"
-"""ZAP domains: the socket that takes commands, and the sockets that only publish."""
+"""ZAP domains: the socket for commands, the sockets that only publish, and the socket for stops."""
 
 SEEN = "seen"
-"""In a server's folder: a folder with an empty file for each client; its time is that of the last connection."""
+"""Folder in a server's folder with an empty file for each client; the file's time is that of its last connection."""
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
 class Role(StrEnum):
-    """The rights of a key's owner. Anyone with a role may stop the robot."""
+    """The rights of a key's owner. Every role may stop the robot."""
 
     OPERATE = "operate"  # as move, and take the robot from whoever holds it
     MOVE = "move"  # reset and step, watch, stop
@@ -46,7 +46,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A machine's identity: 32 bytes each, as 64 lower-case hexadecimal digits."""
+    """The keys that identify a machine: 32 bytes each, as 64 lower-case hexadecimal digits."""
 
     public: str
     secret: str = field(repr=False)
@@ -58,7 +58,7 @@ class Entry:
 
     Attributes:
         since: when the line was written; None in a list of an earlier version.
-        until: when the key's rights end; None: never.
+        until: when the key's rights end; None for never.
     """
 
     key: str
@@ -68,9 +68,10 @@ class Entry:
     until: datetime | None = None
 
     def expired(self, now_s: float) -> str | None:
-        """Return why the entry gives no rights at a time (seconds since 1970), or None where it does.
+        """Return why the entry gives no rights at a time (seconds since 1970), or None if it does.
 
-        A clock that stands before ``since`` was set back, and would revive a key: such a key counts as expired too.
+        A clock before ``since`` has been set back, which would revive expired keys; the entry then also counts as
+        expired.
         """
         if self.until is None:
             return None
@@ -85,11 +86,11 @@ def new_pair(folder: str | Path, server: str | None = None) -> KeyPair:
     """Make a key pair in a folder that only its owner can read.
 
     Args:
-        folder: is made if need be.
-        server: for a client, the public key of the robot's controller, which it will talk to and to no other.
+        folder: folder of the keys, made if it is missing.
+        server: for a client, the public key of the only controller to which it will connect.
 
     Raises:
-        ValueError: there is a key already, ``server`` is no public key, or other users may write into the folder.
+        ValueError: there already is a key, ``server`` is not a public key, or other users may write to the folder.
     """
     place = Path(folder)
     if server is not None:
@@ -112,7 +113,7 @@ def load_pair(folder: str | Path) -> KeyPair:
     """Load the key pair from a folder.
 
     Raises:
-        ValueError: there is none, it is damaged, or other users of this machine can read it or replace it.
+        ValueError: the key is missing or damaged, or other users of this machine can read or replace it.
     """
     path = Path(folder) / SECRET
     _check_writers(path.parent)
@@ -120,7 +121,9 @@ def load_pair(folder: str | Path) -> KeyPair:
         mode = path.stat().st_mode & 0o777
         secret = path.read_text(encoding="ascii", errors="replace").strip()
     except OSError as error:
-        raise ValueError(f"no key in {path}: {error.strerror}; make one with `rlenv-robot keys new {folder}`") from None
+        raise ValueError(
+            f"no key in {path}: {error.strerror}; make one with `rlenv-robot robot keys new {folder}`"
+        ) from None
     if mode & 0o077:
         raise ValueError(f"{path} has mode {mode:04o}, so others can read this secret; run chmod 600 {path}")
     _checked(secret, str(path))
@@ -132,7 +135,7 @@ def load_server(folder: str | Path) -> str:
     """Load the public key of the robot that a client's folder is for.
 
     Raises:
-        ValueError: there is none, it is damaged, or other users of this machine can write it.
+        ValueError: the key is missing or damaged, or other users of this machine can write it.
     """
     path = Path(folder) / SERVER
     _check_writers(path.parent, path)
@@ -140,8 +143,8 @@ def load_server(folder: str | Path) -> str:
         text = path.read_text(encoding="ascii", errors="replace")
     except OSError as error:
         raise ValueError(
-            f"no key of the robot's controller in {path}: {error.strerror}; `rlenv-robot keys show` prints it there, "
-            f"and it belongs into this file"
+            f"no key of the robot's controller in {path}: {error.strerror}; `rlenv-robot robot keys show` prints it "
+            "there, and it belongs into this file"
         ) from None
     return _checked(text.strip(), str(path))
 
@@ -159,22 +162,22 @@ def allow(
     *,
     unique: bool = False,
 ) -> None:
-    """Let a client in, or change its role, name and end. A running server takes it up at once.
+    """Admit a client, or change its role, name and expiry. A running server applies this at once.
 
-    Several programs may do this at the same time; no entry is lost.
+    Several programs may do this at the same time without losing an entry.
 
     Args:
-        folder: of the server.
+        folder: the server's folder.
         key: the client's public key.
-        role: what it may do.
-        name: for messages: Latin letters, digits and ``. _ @ -``, at most 64.
-        until: when its rights end, with a time zone; None: never.
+        role: the client's role.
+        name: name for messages: Latin letters, digits and ``. _ @ -``, at most 64.
+        until: when the client's rights end, with a time zone; None for never.
         now: this machine's time of day, seconds since 1970.
-        unique: whether to refuse a name that another key has.
+        unique: whether to refuse the name of another key.
 
     Raises:
-        ValueError: key, name or end are wrong, another key has the name, the list in the folder is damaged, or others
-            can write it.
+        ValueError: key, name or expiry is invalid, another key has the name, the list in the folder is damaged, or
+            other users can write it.
     """
     _checked(key, "the public key")
     if not _NAME.fullmatch(name):
@@ -196,17 +199,17 @@ def allow(
 
 
 def revoke(folder: str | Path, client: str) -> list[Entry]:
-    """Take a client off the list. A running server cuts its connections within a second.
+    """Remove a client from the list. A running server cuts its connections within a second.
 
     Args:
-        folder: of the server.
-        client: a public key, or a name; all keys of that name are taken off.
+        folder: the server's folder.
+        client: a public key, or a name, which removes all keys of that name.
 
     Returns:
-        The entries that were taken off.
+        The removed entries.
 
     Raises:
-        ValueError: there is no such client, the list is damaged, or others can write it.
+        ValueError: the client is not on the list, the list is damaged, or other users can write it.
     """
     with _changing(folder) as lines:
         entries = list(_entries(lines, Path(folder) / ALLOWED).values())
@@ -220,14 +223,14 @@ def revoke(folder: str | Path, client: str) -> list[Entry]:
 
 
 def note_seen(folder: str | Path, key: str) -> None:
-    """Remember that a client connects now. A folder that can't be written is left alone."""
+    """Record that a client connects now; do nothing if the folder can't be written."""
     with suppress(OSError):
         (Path(folder) / SEEN).mkdir(mode=0o700, exist_ok=True)
         (Path(folder) / SEEN / key).touch(0o600)
 
 
 def last_seen(folder: str | Path, key: str) -> datetime | None:
-    """Return when a client connected for the last time, or None where that is not known."""
+    """Return when a client last connected, or None if that is unknown."""
     try:
         return datetime.fromtimestamp(int((Path(folder) / SEEN / key).stat().st_mtime), UTC)
     except OSError:
@@ -235,20 +238,21 @@ def last_seen(folder: str | Path, key: str) -> datetime | None:
 
 
 class Allowed:
-    """The list of a server's folder, as it stands: an edit counts from the next `refresh` on.
+    """Read the list of clients in a server's folder; an edit takes effect at the next `refresh`.
 
-    A list that was damaged, or that others may write since, lets nobody in while the server runs; the reason is kept.
+    If the list is damaged or becomes writable for other users while the server runs, it admits nobody; `problem` has
+    the reason.
 
     Args:
-        folder: of the server.
+        folder: the server's folder.
         now: this machine's time of day, seconds since 1970; it decides which keys have expired.
 
     Attributes:
-        path: of the list.
-        problem: why nobody is let in, or None.
+        path: path of the list.
+        problem: why the list admits nobody, or None.
 
     Raises:
-        ValueError: the list is damaged at the start, or others can write it.
+        ValueError: the list is damaged at the start, or other users can write it.
     """
 
     def __init__(self, folder: str | Path, now: Callable[[], float] = time.time) -> None:
@@ -262,7 +266,7 @@ class Allowed:
             raise ValueError(self.problem)
 
     def refresh(self) -> bool:
-        """Read the file anew if it has changed; return whether it had."""
+        """Read the file again if it has changed; return whether it had."""
         try:
             status, folder = self.path.stat(), self.path.parent.stat()
             mark: object = (status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode, folder.st_mode)
@@ -278,12 +282,12 @@ class Allowed:
         return True
 
     def find(self, key: str) -> Entry | None:
-        """Return the line of a public key that has not expired, or None."""
+        """Return the entry of a public key if it has not expired, or None."""
         entry = self._entries.get(key)
         return None if entry is None or entry.expired(self._now()) else entry
 
     def refusal(self, key: str) -> str | None:
-        """Return why a public key has no rights, for a message that begins with "this key"; None where it has."""
+        """Return why a public key has no rights, for a message that begins with "this key"; None if it has."""
         entry = self._entries.get(key)
         if entry is None:
             return f"is refused, since {self.problem}" if self.problem else "is not on the server's list"
@@ -349,7 +353,9 @@ def _changing(folder: str | Path) -> Iterator[list[str]]:
     try:
         lock = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise ValueError(f"no keys in {folder}: {error.strerror}; `rlenv-robot keys new {folder}` makes them") from None
+        raise ValueError(
+            f"no keys in {folder}: {error.strerror}; `rlenv-robot robot keys new {folder}` makes them"
+        ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _check_writers(path.parent)

@@ -1,4 +1,4 @@
-"""Messages of the wire: a small msgpack header, then raw rows. Drawn in docs/wire.md."""
+"""Encode and decode messages: a small msgpack header, then raw rows. docs/wire.md has the layout."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = [
 ]  # fmt: skip
 
 VERSION = 4
-"""Of the protocol. It stays the header's first element in every version, so that a mismatch can be reported."""
+"""Version of the protocol. It is the header's first element in every version, so that a mismatch can be reported."""
 
 MAX_FRAMES = 18
-"""Header, row and 16 images."""
+"""Largest number of frames of a message: header, row and 16 images."""
 
 MAX_HEADER_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 32 * 1024 * 1024
-"""A raw image of 3840 x 2160 pixels has 24 MiB."""
+"""Largest size of a frame, bytes: a raw image of 3840 x 2160 pixels has 24 MiB."""
 
 _MAX_TEXT, _MAX_ITEMS = 32 * 1024, 8192
 _INLINE = 32 * 1024
@@ -43,7 +43,7 @@ _LARGEST_WHOLE = 2**53
 
 
 class MessageKind(IntEnum):
-    """Kinds of messages: below 16 from a client, from 16 on from a server."""
+    """The kind of a message: below 16 from a client, from 16 on from a server."""
 
     HELLO = 1
     RESET = 2
@@ -79,14 +79,15 @@ class Message(NamedTuple):
     """One decoded message.
 
     Attributes:
-        kind: of the message.
-        session: given by the server's welcome; 0 before it.
-        sequence: of the request, counted up from 1 in a session; an answer repeats it. An error about a
-            message that could not be read carries 0.
+        kind: kind of the message.
+        session: number of the session from the server's welcome; 0 before it.
+        sequence: number of the request, counted from 1 in a session; an answer repeats it. An error about a
+            message that could not be read has 0.
         detail: plain data, by kind (see docs/wire.md).
         frames: the raw frames after the header.
-        times: in nanoseconds of the server's monotonic clock. A client's step: when it was sent, as far as the
-            client knows that clock. An answer: a pair, when its request came and when it left. Else None.
+        times: times by the server's monotonic clock, nanoseconds. For a client's step, the time of sending by the
+            client's estimate of that clock; for an answer, a pair: arrival of its request and departure of the answer.
+            Otherwise None.
     """
 
     kind: MessageKind
@@ -110,16 +111,16 @@ def encode(
     """Return a message as the frames of one multipart send.
 
     Args:
-        kind: of the message.
-        session: given by the server; 0 before that.
+        kind: kind of the message.
+        session: number of the session; 0 before the server has assigned one.
         sequence: number of the request.
         detail: plain data.
-        frames: raw frames behind the header.
+        frames: raw frames after the header.
         times: nanoseconds of the server's monotonic clock, as docs/wire.md lists them for each kind.
-        escape: whether text that UTF-8 can't carry is escaped, as in every answer of a server, rather than refused.
+        escape: whether to escape text that UTF-8 can't encode, as in every answer of a server; if not, it is refused.
 
     Raises:
-        WireError: the detail is not plain data, or the message breaks the caps.
+        WireError: the detail is not plain data, or the message exceeds a limit.
     """
     inline = bool(frames) and len(frames[0]) <= _INLINE
     body = (VERSION, kind, session, sequence, times, detail, frames[0] if inline else None)
@@ -141,17 +142,17 @@ def encode(
 _STEP_HEAD = struct.Struct(">3sBQBQBqBBH")
 _STEP_LIST = bytes((0x97, VERSION, MessageKind.STEP))
 _UINT64, _INT64, _NIL, _BIN16 = 0xCF, 0xD3, 0xC0, 0xC5
-"""msgpack's first bytes of such values (github.com/msgpack/msgpack/blob/master/spec.md)."""
+"""First bytes of msgpack values of these types (github.com/msgpack/msgpack/blob/master/spec.md)."""
 
 
 def encode_step(session: int, sequence: int, sent_ns: int, row: bytes) -> bytes:
-    """Return a STEP as the only frame of a message, as `encode` does in less time: each copy is made anew.
+    """Return the only frame of a STEP, as `encode` would, but faster, since each copy of a step has its own time.
 
     Args:
-        session: given by the server.
+        session: number of the session.
         sequence: number of the request.
-        sent_ns: when it is sent, nanoseconds of the server's monotonic clock.
-        row: the command, at most 65535 bytes.
+        sent_ns: time of sending, nanoseconds of the server's monotonic clock.
+        row: the command as a packed row, at most 65535 bytes.
     """
     numbers = _UINT64, session, _UINT64, sequence, _INT64, sent_ns
     return _STEP_HEAD.pack(_STEP_LIST, *numbers, _NIL, _BIN16, len(row)) + row
@@ -168,7 +169,7 @@ def decode(parts: Sequence[Any]) -> Message:
     """Return the message in received frames. Sizes are checked before anything is unpacked.
 
     Raises:
-        WireError: too many or too large frames, no header, another version, an unknown kind.
+        WireError: a frame is too many or too large, the header is missing, or its version or kind is unknown.
     """
     if len(parts) != 1 or len(parts[0]) > MAX_HEADER_BYTES:
         _check_sizes(parts)
@@ -203,10 +204,10 @@ def decode(parts: Sequence[Any]) -> Message:
 
 
 def detail_value(message: Message, key: str, kind: type) -> Any:
-    """Return one value of a message's detail, of exactly this type; where that is float, a whole number is one too.
+    """Return one value of a message's detail, of exactly this type; for float, whole numbers are accepted too.
 
     Raises:
-        WireError: it is missing or of another type.
+        WireError: the value is missing or of another type.
     """
     detail = message.detail
     value = detail.get(key) if isinstance(detail, dict) else None
@@ -221,7 +222,7 @@ def unpack_data(frame: Any, what: str) -> Any:
     """Return the plain data of one msgpack frame, with capped lengths and no extension types.
 
     Raises:
-        WireError: the frame is something else.
+        WireError: the frame is not such data.
     """
     try:
         return _unpack(frame)
@@ -247,7 +248,7 @@ _NOTE = 1000
 
 
 def answer_to_list(answer: Answer) -> list[Any]:
-    """Return who answered, the note and the verdict, for the wire."""
+    """Return an answer for the wire, as a list of its source, note and verdict."""
     return [encodable(answer.by, _NOTE), encodable(answer.note, _NOTE), answer.verdict]
 
 
@@ -263,12 +264,12 @@ def answer_from_list(data: Any) -> Answer | None:
 
 
 def send_frames(socket: zmq.Socket[bytes], frames: Sequence[Any], flags: int = 0) -> None:
-    """Send a multipart message, without the check of every frame in `send_multipart`, which takes longer than sending.
+    """Send a multipart message without `send_multipart`'s checks of every frame, which take longer than sending.
 
     Args:
-        socket: sends.
-        frames: at least one; bytes, or objects with a buffer.
-        flags: of the first send; a message that was begun can be finished.
+        socket: the socket to send on.
+        frames: at least one frame, as bytes or objects with a buffer.
+        flags: flags of the first send; after it, ZeroMQ always accepts the rest of the message.
 
     Raises:
         zmq.ZMQError: as `zmq.Socket.send`.
@@ -280,10 +281,10 @@ def send_frames(socket: zmq.Socket[bytes], frames: Sequence[Any], flags: int = 0
 
 
 def receive_frames(socket: zmq.Socket[bytes], most: int) -> list[bytes]:
-    """Return all frames of the next message; of too many only ``most`` and one.
+    """Return the frames of the next message, at most ``most`` + 1 of them.
 
     Raises:
-        zmq.Again: none came in the socket's time.
+        zmq.Again: no message came within the socket's timeout.
     """
     frames = [socket.recv()]
     while socket.getsockopt(zmq.RCVMORE):
@@ -300,15 +301,15 @@ _TCP = re.compile(r"tcp://(?P<host>\[[0-9a-fA-F:]+\]|[^:\s/]+):(?P<port>\*|[0-9]
 
 
 def check_address(address: str, *, keys: bool = False) -> str:
-    """Return the address, if it is understood, and only programs on this machine can reach it or there are keys.
+    """Check that an address is valid, and that it has keys unless only this machine can reach it; return the address.
 
     Args:
         address: a ZeroMQ endpoint: ``tcp://<host or interface>:<port>`` (port ``*``: any free one, for a server), or
             ``ipc://<path>``.
-        keys: whether the connection is encrypted and both ends are known by their keys.
+        keys: whether keys encrypt the connection and identify both ends.
 
     Raises:
-        WireError: the address is no such endpoint, or other machines could reach it and there are no keys.
+        WireError: the address is not such an endpoint, or other machines could reach it and there are no keys.
     """
     if address.startswith("ipc://") and len(address) > len("ipc://"):
         return address
@@ -318,14 +319,14 @@ def check_address(address: str, *, keys: bool = False) -> str:
     if not keys and not _is_loopback(match["host"].strip("[]")):
         raise WireError(
             f"address {address!r} can be reached from other machines, and no keys were given: whoever reaches it "
-            "could move the robot. Give keys=<folder> (`rlenv-robot keys new` makes one), or stay on loopback, "
+            "could move the robot. Give keys=<folder> (`rlenv-robot robot keys new` makes one), or stay on loopback, "
             "as tcp://127.0.0.1:5555"
         )
     return address
 
 
 def address_at_host(control: str, announced: str) -> str:
-    """Return an endpoint that a server announces: it knows the port, and the client the name by which it reaches it."""
+    """Return the endpoint that a server announces, with the host by which the client reaches the control address."""
     if not (control.startswith("tcp://") and announced.startswith("tcp://")):
         return announced
     host = control.removeprefix("tcp://").rpartition(":")[0]

@@ -1,4 +1,4 @@
-"""Packed rows on the wire, and a reading as one row and its images."""
+"""Pack rows for the wire, and readings as one row and their images."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NO_AGES: Mapping[str, int] = {}
 
 
 class RowCodec:
-    """Pack and unpack the rows of one spec, by way of a buffer that is made once. For one thread.
+    """Pack and unpack the rows of one spec through one reused buffer. Not thread-safe.
 
     Args:
-        spec: lays out the row (`Spec.row_dtype`).
+        spec: the spec that defines the row (`Spec.row_dtype`).
 
     Attributes:
         fields: name, shape, type and offset in bytes of each field.
-        size: of a row, bytes.
+        size: size of a row, bytes.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -38,10 +38,10 @@ class RowCodec:
         self.size = spec.row_dtype.itemsize
 
     def pack(self, values: Mapping[str, np.ndarray]) -> bytes:
-        """Return the row of values.
+        """Return the packed row of some values.
 
         Raises:
-            WireError: a value is missing or has another shape than the spec says.
+            WireError: a value is missing, or its shape differs from the spec's.
         """
         for name, place in self._places:
             value = values.get(name)
@@ -51,7 +51,7 @@ class RowCodec:
         return self._row.tobytes()
 
     def pack_command(self, values: Mapping[str, np.ndarray]) -> bytes:
-        """Return the row of a command. The server's guard judges its numbers; here only its layout is checked.
+        """Return the packed row of a command, after checking its layout only: the server's guard judges its numbers.
 
         Raises:
             IllegalAction: a field is unknown or missing, or its value does not have the spec's shape and type.
@@ -94,10 +94,10 @@ def _misfit(spec: Spec, name: str, value: Any, place: np.ndarray) -> WireError:
 
 
 class RobotStateCodec:
-    """Write a `RobotState` as the detail of a header, a row of sensors and applied commands, and a frame an image.
+    """Encode a `RobotState` as the detail of a header, a row of sensors and applied commands, and one frame an image.
 
     Args:
-        spec: of the robot.
+        spec: the robot's description.
     """
 
     def __init__(self, spec: RobotSpec) -> None:
@@ -110,7 +110,7 @@ class RobotStateCodec:
         )
 
     def encode(self, robot_state: RobotState) -> tuple[list[Any], list[Any]]:
-        """Return detail and frames of a READING message.
+        """Return detail and frames of a READING message for a robot state.
 
         Raises:
             WireError: the reading doesn't fit the spec.
@@ -131,7 +131,7 @@ class RobotStateCodec:
         return [stamp_ns, dict(age_ns) if age_ns else None, faults_to_list(faults) if faults else None, lines], frames
 
     def decode(self, detail: Any, frames: Sequence[Any]) -> RobotState:
-        """Return the reading that `encode` wrote; the arrays are the caller's to keep and to write.
+        """Return the reading that `encode` wrote, in arrays that the caller may keep and change.
 
         Raises:
             WireError: detail or frames are not a reading of this robot.
@@ -165,7 +165,7 @@ def faults_from_list(data: Any) -> tuple[Fault, ...]:
     """Return the faults that `faults_to_list` wrote.
 
     Raises:
-        TypeError, ValueError: the data are no faults.
+        TypeError, ValueError: the data does not describe faults.
     """
     return tuple(Fault(str(code), str(subject), str(message)) for code, subject, message in data or ())
 

@@ -1,4 +1,4 @@
-"""Notice on ZeroMQ sockets that a peer has vanished, never greets, or has connected or gone."""
+"""Notice on ZeroMQ sockets that a peer has vanished, sends no greeting, or has connected or disconnected."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ GREETING_MS = 2000
 """Longest time from the start of a connection to the end of its handshake, milliseconds."""
 
 VANISHED_MS = 4000
-"""Silence after which a peer that does not even answer ZeroMQ's heartbeats has vanished, milliseconds."""
+"""Time without an answer to ZeroMQ's heartbeats after which a peer counts as vanished, milliseconds."""
 
 _HEARTBEAT_MS = 1000
 
 _IDLE_S, _PROBE_S, _PROBES = 2, 1, 2
-"""TCP's probes of a silent connection (tcp(7)): the first after two seconds, and two a second apart."""
+"""TCP's keepalive probes of a silent connection (tcp(7)): the first after two seconds, then two more a second apart."""
 
 _RETRY_MS = 100
 _LONGEST_RETRY_MS = 1000
 
 
 def notice_vanished_peers(socket: zmq.Socket[Any]) -> None:
-    """Give up a server that vanishes without a word, or does not greet. Call it before `connect`."""
+    """Drop the connection to a server that vanishes silently or sends no greeting. Call this before `connect`."""
     socket.setsockopt(zmq.HANDSHAKE_IVL, GREETING_MS)
     socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, VANISHED_MS)
@@ -38,14 +38,14 @@ def notice_vanished_peers(socket: zmq.Socket[Any]) -> None:
 
 
 def notice_vanished_clients(socket: zmq.Socket[Any]) -> None:
-    """Give up clients that vanish without a word, and connections that do not greet. Call it before `bind`.
+    """Drop clients that vanish silently, and connections that send no greeting. Call this before `bind`.
 
-    Otherwise each machine that lost its power or its address costs a descriptor for as long as the server runs.
+    Otherwise each machine that lost its power or its address would cost a descriptor for as long as the server runs.
 
-    A listening socket sends no heartbeats of ZeroMQ's, and its queue of received messages has no limit: libzmq 4.3.5
-    aborts the process if it loses a connection whose queue is full, and a heartbeat of either end comes after that
-    (``Assertion failed: !_io_error``, github.com/zeromq/libzmq/issues/4364). So TCP probes silent clients, our clients'
-    heartbeats have a time to live, and `real.server.connections` bounds the queue.
+    A listening socket sends no ZeroMQ heartbeats, and its queue of received messages has no limit: libzmq 4.3.5 aborts
+    the process if it loses a connection with a full queue and a heartbeat of either end follows
+    (``Assertion failed: !_io_error``, github.com/zeromq/libzmq/issues/4364). Instead, TCP probes silent clients, our
+    clients' heartbeats have a time to live, and `real.server.connections` bounds the queue.
     """
     socket.setsockopt(zmq.HANDSHAKE_IVL, GREETING_MS)
     socket.setsockopt(zmq.RCVHWM, 0)
@@ -62,11 +62,11 @@ def notice_vanished_clients(socket: zmq.Socket[Any]) -> None:
 class SocketMonitor:
     """Receive the events of one socket's connections.
 
-    ZeroMQ's I/O thread sends the events itself, and blocks while the receiver is full or gone: every connection of the
-    process then stands still. Therefore the queue of events has no limit, and `close` comes before the socket's own.
+    ZeroMQ's I/O thread sends the events itself, and blocks while the receiver is full or closed, which halts every
+    connection of the process. Therefore the queue of events has no limit, and `close` must precede closing the socket.
 
     Args:
-        socket: neither bound nor connected yet.
+        socket: a socket that is neither bound nor connected yet.
         events: a mask of ``zmq.EVENT_*``.
     """
 
@@ -80,7 +80,7 @@ class SocketMonitor:
         self._receiver.connect(address)
 
     def events(self, wait_s: float = 0.0) -> Iterator[tuple[int, int]]:
-        """Yield what has happened, oldest first: the event and its value, such as the connection's descriptor.
+        """Yield the events so far, oldest first: the event and its value, such as the connection's descriptor.
 
         Args:
             wait_s: longest wait for the first event, seconds.
@@ -91,7 +91,7 @@ class SocketMonitor:
             yield int(event["event"]), int(event["value"])
 
     def close(self) -> None:
-        """Stop the events; before the socket is closed, on any thread. Calling it twice is allowed."""
+        """Stop the events. Call this before closing the socket, from any thread; calling it twice is allowed."""
         if self._receiver.closed:
             return
         with contextlib.suppress(zmq.ZMQError):  # the socket was closed already

@@ -1,4 +1,4 @@
-"""Text from exceptions, people and clients, made fit for UTF-8 and for one line of a log."""
+"""Make text from exceptions, people and clients fit for UTF-8 and for one line of a log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["LogFormatter", "encodable", "error_text", "printable"]
 
 
 def encodable(text: str, longest: int) -> str:
-    """Return text that UTF-8 can carry, of at most ``longest`` characters.
+    """Return text that UTF-8 can encode, of at most ``longest`` characters.
 
     Lone surrogates, which Python puts into the names of files that it can't decode, are escaped with a backslash.
     """
@@ -27,7 +27,7 @@ def printable(text: str, longest: int) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return an exception's text; where even that raises, a sentence that says so."""
+    """Return an exception's text, or a sentence that says that getting the text raises."""
     try:
         return str(error)
     except Exception as second:
@@ -38,9 +38,9 @@ _LONGEST_LINE = 8000
 
 
 class LogFormatter(logging.Formatter):
-    """Format log records so that no text of a client or a driver can begin a line or move a terminal's cursor.
+    """Format log records so that no text from a client or a driver can begin a line or move a terminal's cursor.
 
-    A message is one line, in which everything unprintable is escaped. Each line of a traceback begins with a bar.
+    A message is one line with all unprintable characters escaped. Each line of a traceback begins with a bar.
     """
 
     def format(self, record: logging.LogRecord) -> str:

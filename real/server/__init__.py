@@ -1,1 +1,1 @@
-"""Serve any robot to one client that moves it and to any number that watch."""
+"""Serve any robot to one client that moves it, and to any number of clients that watch."""

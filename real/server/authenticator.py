@@ -1,4 +1,4 @@
-"""Let clients in by their keys: CURVE on the server's sockets, pyzmq's ZAP authenticator, and the list of keys."""
+"""Admit clients by their keys: CURVE on the server's sockets, pyzmq's ZAP authenticator, and the list of keys."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _log = logging.getLogger(__name__)
 _MAY_ENTER = {CONTROL: ACCESS["STATUS"].roles, STOPS: ACCESS["STOP"].roles, TELEMETRY: ACCESS["telemetry"].roles}
 _REFRESH_S = 0.1
 _LINES_PER_S, _LINES_AT_ONCE = 2.0, 50
-"""Bounds on log lines about handshakes, so that nobody fills a disk by connecting again and again."""
+"""Bounds on log lines about handshakes, so that repeated connections can't fill the disk."""
 
 
 class Authenticator:
-    """Let in the clients whose keys are on the list, and know what each may do.
+    """Admit the clients with keys on the list, and look up their rights.
 
-    pyzmq's thread answers the handshakes, so that a busy robot keeps no client waiting. The ZeroMQ context is the
-    authenticator's own, since a context has only one of them.
+    pyzmq's thread answers the handshakes, so that a busy robot keeps no client waiting. The authenticator has its own
+    ZeroMQ context, since a context can have only one authenticator.
 
     Args:
-        folder: of the server's keys.
+        folder: folder of the server's keys.
 
     Raises:
         ValueError: the folder's key or list is missing or damaged.
@@ -57,7 +57,7 @@ class Authenticator:
         return self._pair.public
 
     def open(self) -> None:
-        """Begin to answer handshakes. Call this before any socket is bound: without an answer ZeroMQ lets everybody in.
+        """Begin to answer handshakes. Call this before any socket is bound, since without it ZeroMQ admits everybody.
 
         Raises:
             RuntimeError: pyzmq's thread did not start.
@@ -69,19 +69,19 @@ class Authenticator:
         self._zap.thread.name = "rlenv-robot authenticator"
 
     def secure(self, socket: zmq.Socket[bytes], domain: str) -> None:
-        """Ask every peer of a socket for its key. Call this before the socket is bound."""
+        """Require a key from every peer of a socket. Call this before the socket is bound."""
         socket.curve_server = True
         socket.curve_secretkey = z85.encode(bytes.fromhex(self._pair.secret))
         socket.zap_domain = domain.encode()
 
     def entry(self, key: str, max_age_s: float = _REFRESH_S) -> Entry | None:
-        """Return the list's line for a public key, or None where there is none or it has expired.
+        """Return the list's entry for a public key, or None if there is none or it has expired.
 
         A key that is revoked or expires loses its rights within 0.1 s.
 
         Args:
             key: the public key, 64 hexadecimal digits.
-            max_age_s: how long ago the list's file may have been looked at, seconds.
+            max_age_s: longest time since the last check of the list's file, seconds.
         """
         with self._lock:
             self._refresh(max_age_s)
@@ -93,7 +93,7 @@ class Authenticator:
             return self._allowed.refusal(key) or "may do this again"
 
     def admitted(self, domain: str) -> tuple[frozenset[str], int]:
-        """Return the public keys that may use the sockets of a domain now, and how many that came in have lost that."""
+        """Return the public keys that may use a domain's sockets now, and the number of connected keys removed."""
         with self._lock:
             self._refresh(_REFRESH_S)
             roles, find = _MAY_ENTER[domain], self._allowed.find
@@ -123,7 +123,7 @@ class Authenticator:
         if entry is None or entry.role not in _MAY_ENTER[domain]:
             if logs:
                 _log.warning(
-                "refused %s at the %s socket: key %s is %s; `rlenv-robot keys allow` lets it in",
+                "refused %s at the %s socket: key %s is %s; `rlenv-robot robot keys allow` lets it in",
                 address, domain, public,
                 self.refusal(public).removeprefix("is ") if entry is None
                 else f"{entry.name}'s, with the role {entry.role}",
@@ -137,11 +137,11 @@ class Authenticator:
         return True
 
     def shut_out(self, key: str, seconds: float, domain: str = CONTROL) -> None:
-        """Refuse new connections of a key to the socket of a domain for so long; those to the other sockets go on."""
+        """Refuse new connections of a key to one domain's sockets for a number of seconds; other domains stay open."""
         self._shut_out[domain, key] = time.monotonic() + seconds
 
     def close(self) -> None:
-        """End the thread and the context; its sockets must be closed by then. Calling it twice is allowed."""
+        """End the thread and the context, after all its sockets were closed. Calling it twice is allowed."""
         if self._zap is not None:
             self._zap.stop()
         self.context.term()

@@ -1,4 +1,4 @@
-"""Bound what the connections of a server's sockets may take: how many there are, and what they send unread."""
+"""Bound the resources of the connections to a server's sockets: their number, and their unread bytes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 IO_THREADS = 2
-"""Threads of ZeroMQ's that carry a server's bytes: one for stops, one for all else."""
+"""Number of ZeroMQ's threads that carry a server's bytes: one for stops, one for all else."""
 
 PER_ADDRESS = 128
-"""Connections of one address to one socket; a client has two."""
+"""Largest number of connections from one address to one socket; a client has two."""
 
 PER_KEY = 32
-"""Connections of one key to the control socket. ZeroMQ reads them in turn, so a stop waits for one message of each."""
+"""Largest number of connections of one key to the control socket. ZeroMQ reads them in turn, so a stop waits for one
+message of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +43,14 @@ class SocketLimits:
     """The bounds on the connections of one socket.
 
     Attributes:
-        per_address: connections of one address.
-        per_key: connections of one key, as far as it is known.
-        unread_bytes: bytes of a connection that may wait, as parts of messages or whole ones, to be read.
+        per_address: largest number of connections from one address.
+        per_key: largest number of connections of one key, if the key is known.
+        unread_bytes: largest number of unread bytes of a connection, in whole or partial messages.
         mover_unread_bytes: the same for the connection that moves the robot.
-        handshake_bytes: bytes that it may send before its first message besides.
-        bytes_per_s: bytes that it may send besides in each second; encrypted heartbeats take 80.
-        most_bytes: bytes that it may send in all, for such sockets; its client then connects again. None: any number.
+        handshake_bytes: additional bytes that a connection may send before its first message.
+        bytes_per_s: additional bytes that a connection may send in each second; encrypted heartbeats take 80.
+        most_bytes: largest number of bytes that a connection may send in all; its client then connects again. None for
+            no limit.
     """
 
     per_address: int = PER_ADDRESS
@@ -61,14 +63,15 @@ class SocketLimits:
 
 
 CONTROL_LIMITS = SocketLimits(unread_bytes=256 * 1024, mover_unread_bytes=2 * 1024 * 1024)
-"""Clients that do not move the robot send headers of 64 KiB at most; a mover's frames have 1 MiB at most."""
+"""Bounds on the control socket: clients that do not move the robot send headers of at most 64 KiB, a mover's frames
+have at most 1 MiB."""
 
 STOP_LIMITS = SocketLimits(unread_bytes=32 * 1024)
-"""Four stops of the largest size."""
+"""Bounds on the socket for stops: four stops of the largest size."""
 
 PUBLISHER_LIMITS = SocketLimits(per_address=64, unread_bytes=4096, bytes_per_s=128.0, most_bytes=128 * 1024)
-"""A listener sends its topics once, of which ZeroMQ keeps many times their size, and then heartbeats. After half an
-hour of encrypted ones it has to connect again, which takes a tenth of a second."""
+"""Bounds on publishing sockets: a listener sends its topics once, of which ZeroMQ keeps many times their size, and then
+heartbeats. After half an hour of encrypted ones it has to connect again, which takes a tenth of a second."""
 
 _LOOK_S = 0.02
 _KEYS_S = 0.2
@@ -82,11 +85,11 @@ _RECEIVED_AT = 128
 
 
 Admitted = Callable[[], tuple[frozenset[str], int]]
-"""Returns the public keys that may use a socket now, and how often a key that had connected has lost that right."""
+"""Returns the public keys that may use a socket now, and how often a connected key has lost that right."""
 
 
 def raise_descriptor_limit() -> int:
-    """Let this process open as many files as its hard limit allows, 65536 at most; return how many it may open."""
+    """Raise this process's limit of open files to its hard limit, at most 65536, and return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
     if soft == resource.RLIM_INFINITY or soft >= most:
@@ -100,10 +103,10 @@ def raise_descriptor_limit() -> int:
 
 
 def bound_arenas() -> None:
-    """Have the C library keep less freed memory for each thread; many short connections would otherwise use it up.
+    """Make the C library keep less freed memory for each thread, since many short connections would use up memory.
 
-    Sets the number of glibc's arenas, and the size from which an allocation is returned as a whole (mallopt(3)). Does
-    nothing with other C libraries.
+    This sets the number of glibc's arenas, and the size from which an allocation is returned to the system as a whole
+    (mallopt(3)). It does nothing with other C libraries.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -170,16 +173,16 @@ class _Watched:
 
 
 class ConnectionLimiter:
-    """Cut connections off that are too many, or that send without end. On a thread of its own.
+    """Cut off connections that are too many or that send without end, on a separate thread.
 
     libzmq bounds a frame, but neither a message of many frames nor the number of peers. It reports each connection's
-    descriptor; the kernel counts the bytes that came in by it. Connections other than TCP's are left alone.
+    descriptor, for which the kernel counts the received bytes. Connections other than TCP's are left alone.
 
     libzmq queues its events without a limit, since it would otherwise wait for this thread (`SocketMonitor`).
 
-    A connection whose key is revoked or expires is cut off, too. Which key a connection has is known from its first
-    message; a PUB socket reads none. So when any key loses its rights, the connections of unknown keys are cut off with
-    it, and ZeroMQ connects those again whose keys are good, after 0.1 s.
+    A connection with a revoked or expired key is also cut off. A connection's first message reveals its key, but a PUB
+    socket reads none. So when any key loses its rights, the connections with unknown keys are cut off too, and ZeroMQ
+    reconnects those with good keys after 0.1 s.
     """
 
     def __init__(self) -> None:
@@ -192,35 +195,35 @@ class ConnectionLimiter:
 
     @property
     def cut(self) -> dict[str, int]:
-        """Number of connections that were cut off, by reason."""
+        """Number of connections cut off, by reason."""
         return dict(self._cut)
 
     def watch(self, server_socket: zmq.Socket[bytes], limits: SocketLimits, admitted: Admitted | None = None) -> int:
-        """Watch a socket's connections: before it is bound and before `start`.
+        """Watch a socket's connections. Call this before it is bound and before `start`.
 
         Args:
-            server_socket: to be watched.
-            limits: of its connections.
-            admitted: of the socket's keys; None: there are no keys.
+            server_socket: the socket to watch.
+            limits: the limits of its connections.
+            admitted: returns the keys admitted to the socket; None without keys.
 
         Returns:
-            The number of the socket here, for `note` and `cut_off`.
+            The limiter's number for the socket, for `note` and `cut_off`.
         """
         self._watched.append(_Watched(server_socket, limits, admitted))
         return len(self._watched) - 1
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Begin to watch the sockets on the limiter's thread."""
         self._thread.start()
 
     def note(self, descriptor: int, key: str | None, size: int, number: int = 0, *, moves: bool = False) -> None:
-        """Take up that a whole message was read from a connection; on the thread that reads the socket.
+        """Record that a whole message was read from a connection; called on the thread that reads the socket.
 
         Args:
-            descriptor: of the connection.
-            key: of its client; None where there are no keys.
+            descriptor: descriptor of the connection.
+            key: the client's key; None without keys.
             size: bytes that the message took on the wire (`wire_bytes`).
-            number: of the socket, from `watch`.
+            number: number of the socket, from `watch`.
             moves: whether this connection moves the robot.
         """
         watched = self._watched[number]
@@ -228,17 +231,17 @@ class ConnectionLimiter:
         watched.noted[descriptor] = key, moves
 
     def cut_off(self, descriptor: int, why: str, number: int = 0) -> None:
-        """Have a connection ended, within the limiter's period; on the thread that reads the socket.
+        """Request the end of a connection within the limiter's period; called on the thread that reads the socket.
 
         Args:
-            descriptor: of the connection.
-            why: counted in `cut`; one of a few, since each is kept.
-            number: of the socket, from `watch`.
+            descriptor: descriptor of the connection.
+            why: the reason, counted in `cut`; one of a few, since each is kept.
+            number: number of the socket, from `watch`.
         """
         self._watched[number].condemned[descriptor] = why
 
     def close(self) -> None:
-        """End the thread and the watch; before the sockets are closed. Calling it twice is allowed."""
+        """End the thread and the watch. Call this before closing the sockets; calling it twice is allowed."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -351,12 +354,12 @@ class ConnectionLimiter:
 
 
 _SHORT, _SHORT_HEAD, _LONG_HEAD, _SEAL = 255, 2, 9, 33
-"""Of a frame of ZMTP 3.1: the longest with a short head, both heads, and what CURVE's encryption adds
-(https://rfc.zeromq.org/spec/37 and /spec/26)."""
+"""Sizes of a frame of ZMTP 3.1, bytes: the longest one with a short header, both headers, and the addition by CURVE's
+encryption (https://rfc.zeromq.org/spec/37 and /spec/26)."""
 
 
 def wire_bytes(frames: Sequence[bytes], sealed: bool) -> int:
-    """Return how many bytes the frames of a message took on the wire, encrypted or not."""
+    """Return the number of bytes that a message's frames took on the wire, encrypted or not."""
     total = 0
     for frame in frames:
         size = len(frame) + (_SEAL if sealed else 0)

@@ -1,4 +1,4 @@
-"""Ask the person at the robot how an episode went."""
+"""Ask the person at the robot for a verdict on an episode."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _log = logging.getLogger(__name__)
 
 
 class Judging:
-    """Ask the person at the robot how an episode went, on a thread of its own: the loop holds on, and stops are read.
+    """Ask the person at the robot for a verdict on a separate thread, while the loop holds and stops are read.
 
     Args:
-        robot: answers by its method ``judge``, if it has one (`hal.homing.Homing.judge`); ``cancel_judge`` ends that.
-        answer: takes the request id and the outcome; called on another thread.
+        robot: answers by its method ``judge``, if it has one (`hal.homing.Homing.judge`); ``cancel_judge`` ends it.
+        answer: called on another thread with the request id and the outcome.
     """
 
     def __init__(self, robot: Robot, answer: Callable[[Any, Answer | Exception], None]) -> None:
@@ -32,10 +32,10 @@ class Judging:
         self._asks = threading.Lock()
 
     def ask(self, request_id: Any, message: str, deadline_s: float) -> None:
-        """Ask, and return at once.
+        """Ask for a verdict, without waiting for the answer.
 
         Raises:
-            EpisodeError: a question is open; a person answers one at a time.
+            EpisodeError: another question is still open; a person answers one at a time.
         """
         if not self._asks.acquire(blocking=False):
             raise EpisodeError("the person at the robot is being asked already, and has not answered yet")
@@ -44,7 +44,7 @@ class Judging:
         ).start()
 
     def cancel(self) -> None:
-        """Give up the question that is open: nobody waits for its answer any more."""
+        """Cancel the open question, after its client stopped waiting for the answer."""
         if self._cancel is not None:
             self._cancel()
 

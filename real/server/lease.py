@@ -1,4 +1,4 @@
-"""The lease of the robot: one client at a time may move it."""
+"""Lease the robot to one client at a time, which may move it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _REMEMBERED = 16
 
 
 class Lease:
-    """Given to the first that asks, and kept until it is given back or, once its holder is silent, asked for.
+    """Keep the right to move the robot. The first client that asks gets it, until the client releases it.
 
-    A silent holder loses nothing until another client asks for the robot, so a client may think between two
-    episodes for as long as it likes. An order under way is no silence.
+    A silent holder loses the lease only when another client asks for the robot, so a client may pause between two
+    episodes for as long as it likes. A holder with an order under way is not silent.
 
     Args:
-        silence_s: after how much silence another client may take the robot, seconds.
-        now: monotonic clock in seconds.
+        silence_s: silence of the holder after which another client may take the robot, seconds.
+        now: monotonic clock, seconds.
     """
 
     def __init__(self, silence_s: float = 5.0, now: Callable[[], float] = time.monotonic) -> None:
@@ -42,7 +42,7 @@ class Lease:
 
     @property
     def free(self) -> bool:
-        """Whether anybody could have the robot now."""
+        """Whether any client could take the robot now."""
         return not self._session or self._abandoned
 
     @property
@@ -56,7 +56,7 @@ class Lease:
 
     @property
     def key(self) -> str | None:
-        """The public key of the holder; None where nobody holds the robot, or there are no keys."""
+        """The public key of the holder; None without a holder or without keys."""
         return self._key if self._session else None
 
     def take(
@@ -65,15 +65,15 @@ class Lease:
         """Give the lease to the client ``name``, in a new session that belongs to its key.
 
         Args:
-            name: for the refusal that others get.
-            replaces: the session that it follows: the same client's before it lost its connection, or that of a
-                holder who consents; 0 for none.
-            by_force: an operator takes the robot from whoever holds it.
-            key: the client's public key; None where there are no keys. Only this key may use the session.
-            by_consent: the holder, whose session is ``replaces``, hands the robot to another client.
+            name: the client's name, for the refusal of other clients.
+            replaces: the session that the new one follows: the same client's before it lost its connection, or that of
+                a holder that consents; 0 for none.
+            by_force: whether an operator takes the robot from any holder.
+            key: the client's public key; None without keys. Only this key may use the session.
+            by_consent: whether the holder with the session ``replaces`` hands the robot to another client.
 
         Returns:
-            The session's number, not to be guessed from the last one.
+            The session's number, which can't be guessed from the last one.
 
         Raises:
             ConnectionLost: another client holds the robot; the message names it.
@@ -96,16 +96,16 @@ class Lease:
         return self._session
 
     def fate(self, session: int) -> str:
-        """Return what became of a session, for the client that had it and asks for another."""
+        """Return how a session ended, for its former client that asks for another."""
         if session == self._session:
             return "kept"
         return self._ended.get(session, "unknown here: the server was started anew, or it ended long ago")
 
     def resume(self, session: int, key: str | None = None) -> int:
-        """Take up that the client that holds the session is back after a cut.
+        """Resume a session after its client has connected again.
 
         Returns:
-            The sequence of its last accepted order.
+            The sequence number of the client's last accepted order.
 
         Raises:
             ConnectionLost: the session has ended; the message says how.
@@ -125,7 +125,7 @@ class Lease:
 
         Raises:
             ConnectionLost: the session does not hold the robot, or belongs to another key.
-            WireError: the sequence is not above all before.
+            WireError: the sequence number is not above all earlier ones.
         """
         if not session or session != self._session or key != self._key:
             self.check(session, key)
@@ -135,12 +135,12 @@ class Lease:
         self._heard, self._waiting = self._now(), True
 
     def answered(self, session: int) -> None:
-        """Note that the order under way was answered; the holder's silence counts from here."""
+        """Record that the order under way was answered; the holder's silence counts from now."""
         if session == self._session:
             self._heard, self._waiting = self._now(), False
 
     def release(self, session: int, key: str | None = None) -> None:
-        """Give the robot back.
+        """Release the robot.
 
         Raises:
             ConnectionLost: the session does not hold the robot, or belongs to another key.
@@ -150,15 +150,15 @@ class Lease:
         _log.info("%s gives the robot back", self._name)
 
     def revoke(self, how: str) -> None:
-        """End the session of the holder, whose key has lost its rights; ``how`` tells others why."""
+        """End the session of a holder with a key that has lost its rights; ``how`` is the reason for other clients."""
         self._end(how)
         _log.warning("%s no longer holds the robot: %s", self._name, how)
 
     def check(self, session: int, key: str | None = None) -> None:
-        """Refuse a session that does not hold the robot, and another key than the session's.
+        """Check that a session holds the robot, and that the key is the session's.
 
         Raises:
-            ConnectionLost: saying how the session ended, where that is known, and who holds the robot.
+            ConnectionLost: it does not; the message says how the session ended, if known, and who holds the robot.
         """
         if session and session == self._session and key != self._key:
             raise ConnectionLost(f"this session belongs to the key of {self._name!r}; call reset to ask for your own")
@@ -173,11 +173,11 @@ class Lease:
 
 
 CONSENT_S = 10.0
-"""Time that a holder has to say yes or no; silence is a no, unless it is so long that the lease is lost."""
+"""Time for a holder to answer a request for the robot, seconds. Silence means no, unless it costs the lease."""
 
 
 class RequestId(NamedTuple):
-    """The receiver of an order's answer, and the time at which the order came (monotonic, nanoseconds)."""
+    """The receiver of an order's answer, and the order's time of arrival (monotonic clock, nanoseconds)."""
 
     peer: bytes
     session: int
@@ -186,14 +186,14 @@ class RequestId(NamedTuple):
 
 
 class LeaseTransfer:
-    """A client's question for the robot, while its holder decides. For one thread.
+    """A client's request for the robot while its holder decides. Not thread-safe.
 
     Args:
-        request_id: of the client that asks.
-        name: of the client that asks.
-        beat_s: time between two messages to that client that its question is still open, seconds.
+        request_id: id of the request.
+        name: name of the client that asks.
+        beat_s: time between two messages to that client that its request is still open, seconds.
         now: monotonic clock, seconds.
-        key: of the client that asks; None where there are no keys.
+        key: key of the client that asks; None without keys.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class LeaseTransfer:
         return self._now() > self._until
 
     def beat(self) -> bool:
-        """Return whether it is time to tell the client that its question is open; true once every ``beat_s``."""
+        """Return True once in every ``beat_s``: it is time to tell the client that its request is still open."""
         due = self._now() > self._next
         if due:
             self._next = self._now() + self._beat_s

@@ -1,4 +1,4 @@
-"""Handle one message on the network thread: read it, check rights and lease, hand it to the control loop, answer."""
+"""Handle messages on the network thread: read one, check rights and lease, pass it to the control loop, answer."""
 
 from __future__ import annotations
 
@@ -48,14 +48,15 @@ BEAT_S = 0.5
 """Time between two signs of life from the server to a client that waits for a reset, seconds."""
 
 MOST_WAITING = 64
-"""Commands that wait for the control loop at most, as during a reset; a client of ours sends one at a time."""
+"""Largest number of commands that wait for the control loop, as during a reset; our client sends one at a time."""
 
 _LONGEST_READ_NS = 10_000_000
 """Processor time of reading one message, nanoseconds. It takes longer only where the message has ten thousands of
 frames; its connection is then cut off."""
 
 _FLOOD, _FLOOD_S = 64, 10.0
-"""Messages of a client that are dropped, within so many seconds, before its connections are cut off."""
+"""Number of a client's dropped messages, and the time within which they must fall, seconds, before its connections are
+cut off."""
 
 _SHUT_OUT_S = 60.0
 """Time for which a key that floods gets no new connection, seconds."""
@@ -94,21 +95,21 @@ class RequestHandler:
     """Serve the messages of one ROUTER socket. For one thread at a time.
 
     Args:
-        router: bound.
-        spec: of the robot.
-        loop: moves the robot.
-        lease: knows which client may move it.
-        judging: asks the person at the robot how an episode went.
-        limiter: cuts connections off that send without end.
-        authenticator: knows what each key allows; None lets every client do everything.
-        status: returns what a client is answered that asks for the status.
-        stop_address: of the endpoint for stops alone, announced to clients.
-        in_turn: whether clients that do not move the robot take turns (`Turns`); then call `serve_waiting` as well.
-        resend_s: time after which a client sends a step again that was not answered, at the latest, seconds.
+        router: the bound socket.
+        spec: the robot's description.
+        loop: the loop that moves the robot.
+        lease: the lease of the robot.
+        judging: asks the person at the robot for verdicts.
+        limiter: cuts off connections that send without end.
+        authenticator: looks up the rights of each key; None lets every client do everything.
+        status: returns the answer to a status request.
+        stop_address: address of the endpoint for stops, announced to clients.
+        in_turn: whether clients that do not move the robot take turns (`Turns`); then also call `serve_waiting`.
+        resend_s: longest time after which a client sends an unanswered step again, seconds.
 
     Attributes:
         idle: returns whether no command waits for the control loop.
-        repeated: how many copies of steps came that had come before.
+        repeated: number of received copies of steps that had come before.
     """
 
     def __init__(
@@ -157,13 +158,13 @@ class RequestHandler:
     # -- in ----------------------------------------------------------------------------------------------
 
     def receive(self, flags: int = 0) -> None:
-        """Receive one message, and handle it or let it wait for its turn; whatever is wrong with it is answered.
+        """Receive one message, and handle it or queue it for its turn; any error in it is answered.
 
         Args:
-            flags: of the first receive.
+            flags: ZeroMQ's flags of the first receive.
 
         Raises:
-            zmq.Again: none came in the time that flags and socket allow.
+            zmq.Again: no message came in the time that flags and socket allow.
         """
         first = self._router.recv(flags, copy=False)
         began_ns = time.thread_time_ns()  # this thread's own: another program's turn is not the sender's fault
@@ -210,7 +211,7 @@ class RequestHandler:
             self._authenticator.shut_out(key, _SHUT_OUT_S)
 
     def serve_waiting(self) -> bool:
-        """Handle some of the messages that wait for their turn; return whether more of them wait."""
+        """Handle some of the queued messages in turn; return whether more are queued."""
         turns = self._turns
         if turns is None:
             return False
@@ -223,7 +224,7 @@ class RequestHandler:
 
     @property
     def dropped(self) -> int:
-        """The number of messages that were dropped because too many of their client waited."""
+        """The number of messages dropped because their client's queue was full."""
         return 0 if self._turns is None else self._turns.dropped
 
     def _handle(self, received: _Received) -> None:
@@ -255,7 +256,7 @@ class RequestHandler:
             if entry is None:
                 raise ConnectionLost(f"this key {self._authenticator.refusal(self._key)}")
             if (why := role_refusal(kind, entry.role)) is not None:
-                raise ConnectionLost(f"{entry.name} {why}. `rlenv-robot keys allow` on the server changes it")
+                raise ConnectionLost(f"{entry.name} {why}. `rlenv-robot robot keys allow` on the server changes it")
         if ACCESS[kind].owner is Owner.HOLDER:
             resumes = message.kind is MessageKind.HELLO
             self._lease.check(detail_value(message, "replaces", int) if resumes else message.session, self._key)
@@ -428,13 +429,13 @@ class RequestHandler:
             self._send(request_id, MessageKind.DONE, detail)
 
     def tell(self, state: str, detail: str) -> None:
-        """Send a reset's progress to its client; without a reset under way do nothing."""
+        """Send a reset's progress to its client, if a reset is under way."""
         self._beat = time.monotonic() + BEAT_S
         if self._pending is not None:
             self._send(self._pending.request_id, MessageKind.EVENT, [state[:100], detail[:1000]])
 
     def tick(self) -> None:
-        """Watch over the driver, and over a reset or a lease transfer under way: keep its client waiting, or end it."""
+        """Check the driver, and a reset or a lease transfer under way: send its client a sign of life, or end it."""
         self._loop.check_driver()
         self._check_holder()
         if self._transfer is not None:
@@ -544,8 +545,7 @@ def _stop_to_clear(message: Message, options: Mapping[str, Any]) -> int | None:
         WireError: the reset is to clear a stop and names none.
     """
     if "stop_number" in message.detail:
-        number: int = detail_value(message, "stop_number", int)
-        return number
+        return detail_value(message, "stop_number", int)
     if gives_reason(options):
         raise WireError(
             "RESET: clear_stop needs stop_number beside options: the number of the stop that was looked at. It is the "

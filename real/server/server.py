@@ -1,4 +1,4 @@
-"""Serve any robot to one client that moves it, and to anyone who stops it."""
+"""Serve any robot to one client that moves it, and to all clients that may stop it."""
 
 from __future__ import annotations
 
@@ -58,26 +58,26 @@ LAST_WORDS_MS = 200
 """Time for which a closing server tries to deliver its last answers, milliseconds."""
 
 SLOW_LISTENERS_QUEUE = 4
-"""Messages of telemetry that wait for a slow listener; further ones are dropped."""
+"""Largest number of telemetry messages queued for a slow listener; further ones are dropped."""
 
 SOONEST_RESEND_S, LATEST_RESEND_S = 0.01, 0.1
 """Bounds of the time after which a client sends a step again, whatever the watchdog allows, seconds."""
 
 LOOK_S = 0.1
-"""Time between two checks of a server that serves for ever for its end, seconds."""
+"""Time between two checks of `Server.serve_forever` whether to end, seconds."""
 
 WAITING_ANSWERS = MOST_MESSAGES + 16
-"""Answers that wait for a client that does not read; further ones are dropped. More than requests of a client may wait,
-so that each request of a client that reads is answered."""
+"""Largest number of answers queued for a client that does not read; further ones are dropped. It exceeds the number of
+a client's queued requests, so that every request of a client that reads is answered."""
 
 STOPS_IO_THREAD, OTHERS_IO_THREAD = 2, 1
-"""As masks (zmq_setsockopt(3), ZMQ_AFFINITY): stops don't share a thread of ZeroMQ's with what others send."""
+"""Masks of ZeroMQ's threads (zmq_setsockopt(3), ZMQ_AFFINITY): stops don't share a thread with other messages."""
 
 LARGEST_TOPIC = 1024
-"""Bytes of a subscription: none for telemetry, a camera's name for images."""
+"""Largest size of a subscription, bytes: it is empty for telemetry, a camera's name for images."""
 
 LARGEST_REQUEST = 1024 * 1024
-"""Bytes a frame; ZeroMQ drops the connection of a peer that sends more, before memory is taken."""
+"""Largest size of a frame, bytes; ZeroMQ drops the connection of a peer that sends more, before allocating memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,21 +85,21 @@ class ServerSettings(LoopSettings):
     """The settings of a server: its control loop (`LoopSettings`), its endpoints and its clients.
 
     Attributes:
-        address: endpoint of the control socket; without keys a loopback one. Port ``*`` is any free port.
+        address: endpoint of the control socket; without keys it must be loopback. Port ``*`` means any free port.
         keys: folder of the server's keys and of its list of clients (`real.protocol.keys`). Every connection is then
             encrypted, and each client may do what its role allows. None: no keys.
-        latch: folder in which a stop outlives this process. A server that starts after one that was stopped, or that
-            did not end in good order, is stopped until a reset clears the stop. Nobody else may be able to write to
+        latch: folder that keeps a stop beyond this process. A server that starts after one that was stopped, or that
+            did not end properly, is stopped until a reset clears the stop. Other users must not be able to write to
             the folder. None: the folder of the keys, if there is one.
         lease_s: silence of the lease's holder after which another client may take the robot, seconds.
-        telemetry: endpoint at which watchers are sent what the robot does (`real.telemetry.state`); None: no telemetry.
-        telemetry_hz: messages of telemetry a second.
-        images: endpoint of the cameras' images, which clients learn from the server (`real.client.cameras`).
-        stop: endpoint for stops alone, which clients learn from the server (`real.server.stop_endpoint`). None: any
-            free port beside the address.
+        telemetry: endpoint that sends the robot's state to watchers (`real.telemetry.state`); None: no telemetry.
+        telemetry_hz: telemetry messages a second.
+        images: endpoint of the cameras' images, which the server announces to clients (`real.client.cameras`).
+        stop: endpoint for stops, which the server announces to clients (`real.server.stop_endpoint`). None: any free
+            port at the host of the address.
 
     Raises:
-        ValueError: a value is not allowed; the message names the setting, the value and what is allowed.
+        ValueError: a value is not allowed; the message has the setting, the value and the allowed values.
         WireError: an address is not understood, or is not loopback and there are no keys.
     """
 
@@ -121,22 +121,22 @@ class ServerSettings(LoopSettings):
 
 
 class Server:
-    """Serve a robot on the network. The server takes the robot over: closing the server stops and closes the robot.
+    """Serve a robot on the network. The server owns the robot: closing the server stops and closes it.
 
-    One thread talks (`RequestHandler`), another moves the robot (`ControlLoop`), and a third reads stops alone
-    (`StopEndpoint`). If one of the others ends or hangs, the second still holds the robot.
+    One thread handles messages (`RequestHandler`), one moves the robot (`ControlLoop`), and one only reads stops
+    (`StopEndpoint`). If another thread ends or hangs, the control loop still holds the robot.
 
     Args:
-        robot: to be served; given a `hal.guard.Guard` unless there is one in it.
-        settings: of server and loop.
-        cameras: of a `hal.cameras.wrapper.WithCameras`. Their images go out on an endpoint of their own, and not with
-            the readings.
-        observer: takes every command and every outcome, for a log.
+        robot: the robot to serve; it gets a `hal.guard.Guard` unless it contains one.
+        settings: the settings of server and loop.
+        cameras: the cameras of a `hal.cameras.wrapper.WithCameras`. Their images go out on a separate endpoint, not
+            with the readings.
+        observer: receives every command and every outcome, for a log.
         options: fields of `ServerSettings`, in place of ``settings``.
 
     Raises:
         ValueError: a setting is not allowed; a key is missing, damaged or readable by others; the watchdog is shorter
-            than two control periods; a robot that is not simulated would be served in lockstep.
+            than two control periods; or a real robot would be served in lockstep.
         WireError: an address is not understood, or is not loopback and there are no keys.
     """
 
@@ -176,7 +176,7 @@ class Server:
 
     @property
     def address(self) -> str:
-        """The endpoint of the control socket, with the real port.
+        """The endpoint of the control socket, with its actual port.
 
         Raises:
             RobotError: the server was not started.
@@ -187,7 +187,7 @@ class Server:
 
     @property
     def telemetry(self) -> str:
-        """The endpoint of the telemetry, with the real port.
+        """The endpoint of the telemetry, with its actual port.
 
         Raises:
             RobotError: the server was not started, or has no telemetry.
@@ -198,7 +198,7 @@ class Server:
 
     @property
     def images(self) -> str:
-        """The endpoint of the cameras' images, with the real port.
+        """The endpoint of the cameras' images, with its actual port.
 
         Raises:
             RobotError: the server was not started, or has no cameras.
@@ -209,7 +209,7 @@ class Server:
 
     @property
     def broken(self) -> str | None:
-        """The reason for which the episode is broken and the robot held, or None."""
+        """The reason why the episode is broken and the robot held, or None."""
         return self._loop.broken
 
     @property
@@ -219,7 +219,7 @@ class Server:
 
     @property
     def network_dead(self) -> bool:
-        """Whether a thread that reads the network has ended: close this server, start another."""
+        """Whether a thread that reads the network has ended, so that this server must be replaced."""
         return any(reader.dead for reader in self._readers)
 
     @property
@@ -227,12 +227,12 @@ class Server:
         return [part.reader for part in (self._transport, self._stop_endpoint) if part is not None]
 
     def hung(self, limit_s: float = HUNG_S) -> str | None:
-        """Return why this server does not do its work, so that its process should be replaced; None where it does.
+        """Return why this server does not work, so that its process should be replaced; None if it works.
 
-        From one thread, several times in ``limit_s``.
+        Call this from one thread, several times in ``limit_s``.
 
         Args:
-            limit_s: longest time without a sign of life from the thread that moves the robot, or from the network's.
+            limit_s: longest time without a sign of life from the control thread or the network thread, seconds.
         """
         if self.network_dead:
             return "the network's thread has ended"
@@ -243,19 +243,19 @@ class Server:
 
     @property
     def abandoned(self) -> str | None:
-        """The reason for which `close` left the driver alone: a call that did not return; or None."""
+        """The reason why `close` left the driver alone: a call that did not return; or None."""
         return self._loop.abandoned
 
     @property
     def lifecycle(self) -> Lifecycle:
-        """The robot's state, why it is in it, and the last transitions."""
+        """The robot's state, its reason, and the last transitions."""
         return self._loop.lifecycle
 
     def start(self) -> Server:
-        """Bind and serve in the background.
+        """Bind the sockets, and serve in the background; return the server itself.
 
         Raises:
-            RobotError: it runs already, was closed, or the address is taken.
+            RobotError: the server already runs, was closed, or its address is in use.
         """
         if self._address is not None or self._ending:
             raise RobotError("this server was started before; make a new one")
@@ -319,18 +319,18 @@ class Server:
         return self.about(), self._loop.latest
 
     def about(self) -> dict[str, Any]:
-        """Return the robot's status as plain data; from any thread.
+        """Return the robot's status as plain data. May be called from any thread.
 
         Keys: ``manifest`` (`RobotSpec.manifest_digest`), ``state`` and ``why`` (`Lifecycle`), ``holder`` of the lease,
         ``cadence`` (`hal.clock.LoopTiming`), ``reading_age_s`` (of the newest reading, or None), ``unread`` (why there
         is none before the first reset, if that is known), ``real_time``, ``late_commands``, ``descriptors`` (files and
-        connections that the process may open), ``cut_off`` (connections that were ended, by reason), ``dropped``
-        (messages of clients that send without waiting), ``repeated`` (copies of steps that came), ``stop`` (endpoint
-        for stops alone), ``stop_number`` (of the newest stop; it grows with each, also across restarts), ``telemetry``
-        (its endpoint, or None), ``pictures`` (endpoint and health of the cameras, or None), ``recording``
-        (`ServerObserver.to_dict`, or None), where stops are kept, ``stop_file`` (its path, and the failure to write it,
-        or None), and ``guard`` where motion is checked (how many commands were ``held_back``, and by what the ``last``
-        one).
+        connections that the process may open), ``cut_off`` (number of connections cut off, by reason), ``dropped``
+        (messages of clients that send without waiting), ``repeated`` (copies of steps received), ``stop`` (endpoint for
+        stops), ``stop_number`` (of the newest stop; it grows with each, also across restarts), ``telemetry`` (its
+        endpoint, or None), ``pictures`` (endpoint and health of the cameras, or None), ``recording``
+        (`ServerObserver.to_dict`, or None), if stops are kept, ``stop_file`` (its path, and the failure to write it, or
+        None), and if motion is checked, ``guard`` (number of commands ``held_back``, and the parts in the way of the
+        ``last`` one).
         """
         loop, images, recording = self._loop, self._image_publisher, self._observer.to_dict()
         return {
@@ -390,7 +390,7 @@ class Server:
         return socket, number
 
     def serve_forever(self) -> None:
-        """Serve until `close` is called from another thread, or Ctrl-C, which closes and is passed on."""
+        """Serve until another thread calls `close`, or until Ctrl-C, which closes the server and is raised again."""
         if self._address is None:
             self.start()
         try:
@@ -400,18 +400,18 @@ class Server:
             self.close()
 
     def report(self, state: str, detail: str) -> None:
-        """Send a reset's progress to its client; fits `Homing`'s ``on_event``. From any thread."""
+        """Send a reset's progress to its client; usable as `Homing`'s ``on_event``. From any thread."""
         self._loop.report(state)
         self._transport.tell(state, detail)
 
     def close(self, lower_s: float = 0.0, velocity: float | None = None) -> None:
-        """Stop the robot, end both threads, close socket and robot.
+        """Stop the robot, end the threads, and close the sockets and the robot.
 
-        Calling it twice is allowed; after a Ctrl-C during a close the next call goes on.
+        Calling it twice is allowed; after a Ctrl-C during a close the next call continues.
 
         Args:
-            lower_s: longest time for parking the robot at its home before that, seconds; 0 stops it where it is.
-            velocity: fastest change of a command on that way, units a second; None: the default of a reset.
+            lower_s: longest time for parking the robot at its home first, seconds; 0 stops it where it is.
+            velocity: fastest change of a command while parking, units a second; None for that of a reset.
         """
         self._ending = True
         with self._closing:
@@ -451,13 +451,13 @@ class Server:
 
 
 def latest_resend(watchdog_s: float | None, period_s: float) -> float:
-    """Return how long a client may wait for an answer before it sends a step again, seconds.
+    """Return the longest time after which a client sends an unanswered step again, seconds.
 
-    At most a third of what the watchdog leaves after one control period, so that a lost step costs no episode.
+    This is at most a third of the watchdog's time after one control period, so that a lost step costs no episode.
 
     Args:
         watchdog_s: longest silence, seconds; None in lockstep, which has no watchdog.
-        period_s: of control, seconds.
+        period_s: length of a control period, seconds.
     """
     allowed_s = LATEST_RESEND_S if watchdog_s is None else (watchdog_s - period_s) / 3
     return max(min(allowed_s, LATEST_RESEND_S), SOONEST_RESEND_S)

@@ -1,4 +1,4 @@
-"""The endpoint for stops alone: a socket and a thread that do nothing else, however much waits for the others."""
+"""Serve stops on a separate socket and thread, so that no other message delays them."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ __all__ = ["KEPT_S", "LARGEST_STOP", "MOST_WRONGS", "SHUT_OUT_S", "STOPS_PER_S",
 _log = logging.getLogger(__name__)
 
 KEPT_S = 0.01
-"""Longest wait of a stop's answer for the file that keeps the stop, seconds; a disk usually takes a 25th of it."""
+"""Longest time that a stop's answer waits for the stop's file, seconds; a disk usually takes a 25th of it."""
 
 LARGEST_STOP = 8192
-"""Bytes of a stop; a reason of 1000 characters has at most 4000."""
+"""Largest size of a stop message, bytes; a reason of 1000 characters has at most 4000."""
 
 STOPS_PER_S = 50.0
-"""Stops that a connection may send a second, after a burst of twice as many; then it is cut off."""
+"""Largest rate of stops on a connection, after a burst of twice as many; a faster connection is cut off."""
 
 _LONGEST_READ_NS = 5_000_000
 """Processor time of reading one message, nanoseconds, which only thousands of frames take."""
 
 MOST_WRONGS, _WRONGS_S, SHUT_OUT_S = 64, 10.0, 60.0
-"""Messages of a key that are no stops, within so many seconds, before it gets no new connection to this endpoint, and
-for how long, seconds. One message of thousands of frames suffices."""
+"""Number of a key's messages that are not stops, and the time within which they must fall, seconds, before the endpoint
+refuses new connections of this key; and for how long it refuses them, seconds. One message of thousands of frames
+suffices."""
 
 _LOOK_MS = 100
 _MOST_PEERS = 1024
@@ -51,11 +52,11 @@ _REPORT_S = 1.0
 
 
 def stop_robot(loop: ControlLoop, message: Message) -> dict[str, Any] | str | None:
-    """Stop the robot for the reason that a STOP gives, and wait a little for the file that keeps the stop.
+    """Stop the robot for the reason in a STOP message, and wait a little for the file that keeps the stop.
 
     Returns:
-        The detail of the answer: where the message has ``numbered``, a mapping with the stop's number; otherwise why
-        the stop is not known to have reached the driver or the disk, or None.
+        The detail of the answer: a mapping with the stop's number if the message has ``numbered``; otherwise why the
+        stop may not have reached the driver or the disk, or None.
 
     Raises:
         WireError: the message gives no reason; nothing was stopped.
@@ -70,22 +71,22 @@ def stop_robot(loop: ControlLoop, message: Message) -> dict[str, Any] | str | No
 
 
 class StopEndpoint:
-    """Read stops, and nothing else, on a thread of its own. It shares only the loop's latch with the other threads.
+    """Read only stops, on a separate thread that shares only the loop's latch with the other threads.
 
     A message is one frame of at most `LARGEST_STOP` bytes. A connection that sends anything else, or more than
-    `STOPS_PER_S`, is answered where possible, and cut off; its client can still stop at the control socket. A key that
-    goes on like that gets no new connection here for a while. Its connections that stand go on.
+    `STOPS_PER_S`, is answered if possible, and cut off; its client can still stop at the control socket. A key that
+    repeats this gets no new connection to this endpoint for a while; its established connections stay.
 
     Args:
-        router: bound; closed here.
-        loop: moves the robot.
-        limiter: cuts connections off.
-        number: of the socket among those that the limiter watches.
-        authenticator: knows which keys are on the list; None lets every client stop.
-        priority: of the control loop for the real-time scheduler; this thread asks for one less. 0 does not ask.
+        router: the bound socket, which this object closes.
+        loop: the loop that moves the robot.
+        limiter: cuts off connections.
+        number: the limiter's number for the socket.
+        authenticator: looks up keys on the list; None lets every client stop.
+        priority: real-time priority of the control loop; this thread requests one less. 0 requests none.
 
     Attributes:
-        reader: the thread.
+        reader: the thread that reads the socket.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class StopEndpoint:
         self.reader = WatchedThread("rlenv-robot stops", "the thread that reads stops has read nothing")
 
     def start(self) -> None:
-        """Begin to read; the socket belongs to this object from now on."""
+        """Start the thread, which owns the socket from now on."""
         self.reader.start(self._run)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Carry messages: on a network thread in real time, on the control thread itself in lockstep."""
+"""Carry messages: on a network thread in real time, or on the control thread itself in lockstep."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ __all__ = ["LockstepTransport", "ThreadTransport", "Transport"]
 _log = logging.getLogger(__name__)
 
 TICK_S = 0.1
-"""Longest time between two looks of the network thread at the clock."""
+"""Longest time between two checks of the clock by the network thread."""
 
 PAUSE_MS = 1
-"""Time for which the network thread lets a flood of messages wait before it reads on, and messages in turn."""
+"""Pause of the network thread in reading a flood of messages, and in serving messages in turn, milliseconds."""
 
 READS_PER_S = 5000.0
-"""Messages that the network thread reads in a second, whoever sends them. The handling of those of clients that do not
-move the robot is bounded by `real.server.turns.PER_S`."""
+"""Largest number of messages that the network thread reads in a second, whoever sends them. `real.server.turns.PER_S`
+bounds the handling of messages from clients that do not move the robot."""
 
 READ_BURST = 100
 
 FETCH_MS = 25
-"""In lockstep, how long the control thread waits for a message at a time, and so how late it may see that it is to
-end."""
+"""Longest wait of the control thread for a message in lockstep, milliseconds, and so the delay with which it notices
+that it must end."""
 
 STAND_IN_S = 0.005
-"""In lockstep, how long a busy robot may leave the network alone before the other thread reads it."""
+"""Time for which a busy robot may leave the network unread in lockstep before the other thread reads it, seconds."""
 
 FAULT_REPORT_S = 1.0
-"""Least time between two reports of faults of the network thread, seconds."""
+"""Shortest time between two reports of faults of the network thread, seconds."""
 
 Outcome = RobotState | Answer | Exception
 Outgoing = tuple[RequestId, Outcome] | tuple[str, str]
-"""A request and its outcome, or the state and the detail of a reset's progress."""
+"""A message to send: a request and its outcome, or the state and the detail of a reset's progress."""
 
 
 class Transport(ABC):
     """Carry messages between a socket's request handler and the control loop.
 
     Attributes:
-        fetch: the function that the control thread calls while no command waits, or None.
+        fetch: called by the control thread while no command waits; or None.
         reader: the thread that reads the network.
     """
 
@@ -66,19 +66,19 @@ class Transport(ABC):
 
     @abstractmethod
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
-        """Begin. The socket belongs to this object from now on."""
+        """Begin to carry messages; this object owns the socket from now on."""
 
     @abstractmethod
     def answer(self, request_id: RequestId, outcome: Outcome) -> None:
-        """Send an outcome to its client; on the control thread."""
+        """Send an outcome to its client. Called on the control thread."""
 
     @abstractmethod
     def tell(self, state: str, detail: str) -> None:
-        """Send a reset's progress to its client; from any thread."""
+        """Send a reset's progress to its client. May be called from any thread."""
 
     @abstractmethod
     def close(self) -> None:
-        """Send what is left, end the thread, close the socket. Call this after the control loop has ended."""
+        """Send the remaining messages, end the thread, and close the socket, after the control loop has ended."""
 
 
 class _Barrier:
@@ -110,7 +110,7 @@ class _Barrier:
 
 
 class ThreadTransport(Transport):
-    """Give the socket a thread of its own: if the network's or the robot's thread ends or hangs, the other goes on."""
+    """Carry messages on a separate thread: if the network's or the robot's thread fails, the other continues."""
 
     fetch = None
 
@@ -125,17 +125,17 @@ class ThreadTransport(Transport):
         self.reader.start(partial(self._run, router, handler, self._outgoing))
 
     def answer(self, request_id: RequestId, outcome: Outcome) -> None:
-        """Hand the outcome to the thread."""
+        """Pass the outcome to the thread."""
         if self._outgoing is not None:
             self._outgoing.put((request_id, outcome))
 
     def tell(self, state: str, detail: str) -> None:
-        """Hand the progress to the thread."""
+        """Pass the progress to the thread."""
         if self._outgoing is not None:
             self._outgoing.put((state, detail))
 
     def close(self) -> None:
-        """Have the thread send what is left, and close the socket."""
+        """Let the thread send the remaining messages and close the socket."""
         self.reader.over.set()
         if self._outgoing is not None:
             self._outgoing.wake()
@@ -174,10 +174,10 @@ class ThreadTransport(Transport):
 
 
 class LockstepTransport(Transport):
-    """Let the control thread read and answer by itself, since time stands still meanwhile; that saves two hand-overs.
+    """Let the control thread read and answer by itself while time stands still, which saves two switches of threads.
 
-    While the robot keeps the control thread for longer, another thread stands in, so that a stop is read and a reset
-    has its deadline. One lock passes the socket on, which is the full fence that zmq_socket(3) asks for.
+    While the robot keeps the control thread busy for longer, another thread substitutes, so that a stop is read and a
+    reset keeps its deadline. One lock passes the socket on, which is the full fence that zmq_socket(3) requires.
     """
 
     def __init__(self) -> None:
@@ -189,14 +189,14 @@ class LockstepTransport(Transport):
         self._barrier = _Barrier()
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
-        """Take the socket, and start the thread that stands in."""
+        """Take the socket, and start the substitute thread."""
         router.rcvtimeo = FETCH_MS
         with self._lock:
             self._router, self._handler = router, handler
         self.reader.start(self._stand_in)
 
     def fetch(self) -> None:
-        """Wait for one message, on the control thread."""
+        """Wait for one message and handle it, on the control thread."""
         with self._lock:
             handler = self._handler
             if handler is None:  # not started yet, or closed
@@ -209,7 +209,7 @@ class LockstepTransport(Transport):
                     self._barrier.run(handler.tick)
 
     def answer(self, request_id: RequestId, outcome: Outcome) -> None:
-        """Send the outcome, and the progress that waits before it."""
+        """Send the outcome, after any progress queued before it."""
         with self._lock:
             if self._handler is not None:  # None: closed although the robot had not returned in time
                 if not self._progress.empty():
@@ -217,11 +217,11 @@ class LockstepTransport(Transport):
                 self._barrier.run(partial(self._handler.answer, request_id, outcome))
 
     def tell(self, state: str, detail: str) -> None:
-        """Keep the progress until a thread has the socket."""
+        """Queue the progress until a thread has the socket."""
         self._progress.put((state, detail))
 
     def close(self) -> None:
-        """End the thread, send what is left, and close the socket."""
+        """End the thread, send the remaining messages, and close the socket."""
         self.reader.end()
         with self._lock:
             if self._router is not None and self._handler is not None:

@@ -1,4 +1,4 @@
-"""A bounded queue of messages for each client, served in turn at a bounded rate."""
+"""Queue messages of each client within bounds, and serve the clients in turn at a bounded rate."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from real.control.limits import RateLimiter
 __all__ = ["MOST_BYTES", "MOST_MESSAGES", "PER_S", "Turns"]
 
 PER_S = 1500.0
-"""Messages a second that are handled for all clients together that do not move the robot. At 60 microseconds each they
-take a tenth of Python's lock."""
+"""Largest number of messages a second that are handled for all clients that do not move the robot. At 60 microseconds
+each they hold Python's global lock for a tenth of the time."""
 
 MOST_MESSAGES = 64
-"""Messages of one client that wait at most."""
+"""Largest number of queued messages of one client."""
 
 MOST_BYTES = 256 * 1024
-"""Bytes of one client's messages that wait at most."""
+"""Largest number of bytes of one client's queued messages."""
 
 T = TypeVar("T")
 
 
 class Turns(Generic[T]):
-    """Keep messages that were read and not handled yet, and give out one of each client in turn. For one thread.
+    """Queue messages that were read but not handled yet, and return one of each client in turn. Not thread-safe.
 
-    ZeroMQ's own turns go by connection, so that a client with a hundred of them has a hundred turns. Here a client is
-    whatever the caller takes for one, such as a key.
+    ZeroMQ takes connections in turn, so that a client with a hundred connections has a hundred turns. Here the caller
+    defines what counts as one client, such as a key.
 
     Args:
-        per_s: messages that are given out in a second.
+        per_s: largest number of messages returned in a second.
         now: monotonic clock, seconds.
 
     Attributes:
-        dropped: how many messages found their client's queue full.
+        dropped: number of messages that found their client's queue full.
     """
 
     def __init__(self, per_s: float = PER_S, now: Callable[[], float] = time.monotonic) -> None:
@@ -51,7 +51,7 @@ class Turns(Generic[T]):
         return bool(self._queues)
 
     def put(self, client: Hashable, message: T, size: int) -> bool:
-        """Add a message of ``size`` bytes behind its client's earlier ones; return False, and drop it, where full."""
+        """Add a message of ``size`` bytes to its client's queue; if the queue is full, drop it and return False."""
         queue = self._queues.get(client)
         waiting = 0 if queue is None else len(queue)
         total = self._bytes.get(client, 0) + size
@@ -65,7 +65,7 @@ class Turns(Generic[T]):
         return True
 
     def next(self) -> T | None:
-        """Return the next message; None where none waits, or where the next one has to wait for its time."""
+        """Return the next message; None if all queues are empty, or if the rate does not allow a message yet."""
         if not self._queues or self._allowance.spent:
             return None
         self._allowance.take()

@@ -1,4 +1,4 @@
-"""A thread that reads the network: other threads can tell whether it ended too early, or hangs."""
+"""Run a thread that reads the network, so that other threads can tell whether it ended too early or hangs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["WatchedThread"]
 class WatchedThread:
     """Run a function on a daemon thread until `end`.
 
-    The function sets `alive_s` at each turn, and returns when `over` is set.
+    The function sets `alive_s` in each of its turns, and returns when `over` is set.
 
     Args:
-        name: of the thread.
-        what: what the thread has not done where it hangs, for messages: "the network's thread has read nothing".
+        name: name of the thread.
+        what: beginning of the message if the thread hangs, such as "the network's thread has read nothing".
 
     Attributes:
         over: set by `end`.
@@ -30,7 +30,7 @@ class WatchedThread:
         self._thread: threading.Thread | None = None
 
     def start(self, run: Callable[[], None]) -> None:
-        """Begin to run a function."""
+        """Start the thread with a function."""
         self._thread = threading.Thread(target=run, name=self._name, daemon=True)
         self._thread.start()
 
@@ -40,12 +40,12 @@ class WatchedThread:
         return self._thread is not None and not self._thread.is_alive() and not self.over.is_set()
 
     def silence(self, limit_s: float) -> str | None:
-        """Return why the thread hangs, or None where it gave a sign of life in the last ``limit_s``, seconds."""
+        """Return why the thread hangs, or None if it gave a sign of life in the last ``limit_s`` seconds."""
         silent_s = time.monotonic() - self.alive_s
         return f"{self._what} for {silent_s:.1f} s" if silent_s > limit_s else None
 
     def end(self) -> None:
-        """Have the thread end, and wait for it. Calling it twice, or before `start`, is allowed."""
+        """Let the thread end, and wait for it. Calling it twice, or before `start`, is allowed."""
         self.over.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""A stream for the client's log: the controller's clock beside the client's."""
+"""Record the controller's clock beside the client's, as a stream of the client's log."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ CLOCK = StreamSpec(
     rate_hz=1.0,
     used=False,
 )
-"""Spec of the stream: one exchange and the `hal.clock.ClockOffset` after it."""
+"""The spec of the stream: one exchange of messages and the `hal.clock.ClockOffset` after it."""
 
 _PERIOD_NS = 1_000_000_000
 
 
 class ClockStream:
-    """Write one sample a second, of the next exchange. For one thread.
+    """Write one sample of an exchange in each second. Not thread-safe.
 
     Attributes:
         wanted: whether the stream is recorded.
@@ -48,17 +48,17 @@ class ClockStream:
         self._next_ns = 0
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """Take the sinks of streams, as `hal.RobotWrapper.stream_to` does."""
+        """Send the samples to sinks, as `hal.RobotWrapper.stream_to` does."""
         self._sink = sinks.get(CLOCK.name)
         self.wanted = self._sink is not None
 
     def tell(self, exchange: tuple[int, int, int, int] | None, offset: OffsetEstimator, stamp_ns: int) -> None:
-        """Take the exchange of a reading.
+        """Write a sample for the exchange of a reading, if one is due.
 
         Args:
-            exchange: `real.client.connection.Connection.exchange`.
-            offset: has learned from the exchange.
-            stamp_ns: of the reading.
+            exchange: a `real.client.connection.Connection.exchange`.
+            offset: the estimator, after the exchange was added.
+            stamp_ns: time stamp of the reading, nanoseconds.
         """
         if self._sink is None or exchange is None or exchange[3] < self._next_ns:
             return

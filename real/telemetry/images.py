@@ -1,4 +1,4 @@
-"""Cameras over the network: images have their own connection, so that no step waits for one (docs/cameras.md)."""
+"""Send camera images over a separate connection, so that no step waits for an image (docs/cameras.md)."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _ENCODINGS = ("jpeg", "png")
 
 
 class Announced(NamedTuple):
-    """One camera of a server: the largest age at which its image counts, seconds, and what its loss means."""
+    """One camera of a server: the greatest valid age of its image, seconds, and the effect of its loss."""
 
     max_age_s: float
     loss: str
 
 
 class ImagePublisher:
-    """Send every new image once to all listeners. A slow listener gets fewer images, and nobody waits for it.
+    """Send every new image once to all listeners. A slow listener gets fewer images, and delays nobody.
 
     A message is one frame: the camera's name, a zero byte, and msgpack of [version, encoding, stamp_ns, bytes].
 
     Args:
-        socket: PUB, bound; closed here.
-        cameras: opened here, and closed by whom they belong to.
+        socket: the bound PUB socket, which this object closes.
+        cameras: the cameras, which this object opens but their owner closes.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], cameras: Sequence[Camera]) -> None:
@@ -65,7 +65,7 @@ class ImagePublisher:
         self._thread.start()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return ``cameras``: name -> [oldest valid age, meaning of its loss], and ``health``: their states."""
+        """Return ``cameras``: name -> [greatest valid age, effect of its loss], and ``health``: their states."""
         return {
             "cameras": {
                 camera.settings.name: [camera.settings.max_age_s, camera.settings.loss] for camera in self._cameras
@@ -101,15 +101,15 @@ class ImagePublisher:
 
 
 class ImageListener:
-    """Keep the newest image of each camera; older ones that were not fetched are dropped. For one thread at a time.
+    """Receive images, and keep the newest of each camera; older ones are dropped. For one thread at a time.
 
     Args:
-        address: of the images, not of the control.
-        cameras: whose.
+        address: the endpoint of the images, not that of the control socket.
+        cameras: names of the cameras.
         keys: folder of this client's keys; its role must be watch or move.
 
     Raises:
-        WireError: the address is not understood, or not loopback and there are no keys.
+        WireError: the address is not understood, or is not loopback and there are no keys.
         ValueError: a key is missing, damaged or readable by others.
     """
 
@@ -140,13 +140,14 @@ class ImageListener:
         self._poller.register(socket, zmq.POLLIN)
 
     def newest(self, at_ns: int | None = None) -> Mapping[str, Image]:
-        """Return the newest image of each camera, of any age, which the caller judges. Never wait.
+        """Return the newest image of each camera, of any age, without waiting.
 
         Args:
-            at_ns: of each camera's two newest that came here, the one that is not later than this; server's clock.
+            at_ns: latest capture time, nanoseconds of the server's clock: chooses between each camera's two newest
+                images.
 
         Raises:
-            WireError: what came is no image.
+            WireError: a received message is not an image.
         """
         for socket, _ in self._poller.poll(0):
             name = self._names[socket]
@@ -162,7 +163,7 @@ class ImageListener:
 
     @contextmanager
     def fetching(self) -> Iterator[None]:
-        """Fetch on another thread all the while, so that `newest` knows afterwards what came at any moment."""
+        """Receive images on another thread during the block, so that `newest` knows those of any moment in it."""
         over = threading.Event()
         thread = threading.Thread(target=self._fetch, args=(over,), name="rlenv-robot fetches images", daemon=True)
         thread.start()  # a full fence, as is the join: a ZeroMQ socket may be handed over so
@@ -181,11 +182,11 @@ class ImageListener:
             self._poller.poll(_FETCH_MS)
 
     def wait(self, names: Sequence[str], timeout_s: float) -> None:
-        """Wait until there is an image of each camera.
+        """Wait until there is an image of each of these cameras.
 
         Raises:
-            DeadlineExceeded: none came in time, or none can: the server refuses this key.
-            WireError: what came is no image.
+            DeadlineExceeded: an image did not come in time, or can't come because the server refuses this key.
+            WireError: a received message is not an image.
         """
         end = time.monotonic() + timeout_s
         while missing := [name for name in names if name not in self.newest()]:
@@ -216,7 +217,7 @@ def announced(plain: Any) -> dict[str, Announced]:
     """Return the cameras of a server from its announcement.
 
     Raises:
-        WireError: it is damaged.
+        WireError: the announcement is damaged.
     """
     try:
         cameras = {str(name): Announced(float(age_s), str(loss)) for name, (age_s, loss) in plain.items()}

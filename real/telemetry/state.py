@@ -1,4 +1,4 @@
-"""Telemetry of a served robot: published at a chosen rate; the server never waits for a slow listener."""
+"""Publish and receive telemetry of a served robot at a chosen rate, without waiting for slow listeners."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class Snapshot:
     """One message of telemetry.
 
     Attributes:
-        state: of the robot's lifecycle (`real.control.lifecycle.State`).
-        why: the reason for which the robot is in that state.
-        holder: the name of the client that holds the lease, or None.
-        loop_timing: of the control loop, as `hal.clock.LoopTiming.to_dict`.
+        state: state of the robot's lifecycle (`real.control.lifecycle.State`).
+        why: the reason of that state.
+        holder: name of the client that holds the lease, or None.
+        loop_timing: timing of the control loop, as `hal.clock.LoopTiming.to_dict`.
         real_time: the priority that the scheduler granted the loop, as a sentence.
-        late_commands: the number of commands that were refused because of their age.
+        late_commands: number of commands that were refused because of their age.
         sent_ns: the server's monotonic clock when the message was sent, nanoseconds.
         sensors: values of the newest reading, by sensor; empty before the first reading.
         applied: values of the newest applied command, by field; empty before the first reading.
-        stamp_ns: of the newest reading, nanoseconds of the server's monotonic clock; 0 before the first one.
-        faults: of the newest reading.
+        stamp_ns: time stamp of the newest reading, nanoseconds of the server's monotonic clock; 0 before the first.
+        faults: faults of the newest reading.
         age_ns: sensor name -> age of its sample at ``stamp_ns``, nanoseconds; a sensor that isn't listed is fresh.
         status: the server's whole status (`real.server.server.Server.about`), plain data.
     """
@@ -66,12 +66,12 @@ class Snapshot:
 
 
 class Publisher:
-    """Send status and newest reading at a chosen rate, on a thread of its own.
+    """Send status and newest reading at a chosen rate, on a separate thread.
 
     Args:
-        socket: PUB, bound; closed here.
-        spec: of the robot.
-        look: plain data about the robot and its newest reading, or None for the latter.
+        socket: the bound PUB socket, which this object closes.
+        spec: the robot's description.
+        look: returns plain data about the robot and its newest reading, or None for the latter.
         rate_hz: messages a second.
 
     Raises:
@@ -92,7 +92,7 @@ class Publisher:
         self._thread = threading.Thread(target=self._run, name="rlenv-robot telemetry", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the thread that sends."""
         self._thread.start()
 
     def close(self) -> None:
@@ -127,15 +127,15 @@ class Publisher:
 
 
 class Watcher:
-    """Listen to a robot's telemetry. Of several messages that have come, `next` returns the newest.
+    """Receive a robot's telemetry. Of several received messages, `next` returns the newest.
 
     Args:
-        address: of the telemetry, not of the control.
-        spec: of the robot, such as ``RemoteRobot(...).spec``.
+        address: the endpoint of the telemetry, not that of the control socket.
+        spec: the robot's description, such as ``RemoteRobot(...).spec``.
         keys: folder of this client's keys; its role must be watch or move.
 
     Raises:
-        WireError: the address is not understood, or not loopback and there are no keys.
+        WireError: the address is not understood, or is not loopback and there are no keys.
         ValueError: a key is missing, damaged or readable by others.
     """
 
@@ -155,11 +155,11 @@ class Watcher:
         self._socket.connect(self.address)
 
     def next(self, timeout_s: float = 2.0) -> Snapshot:
-        """Return the newest message, as soon as there is one that was not returned yet.
+        """Wait for a message that was not returned yet, and return the newest.
 
         Raises:
-            DeadlineExceeded: none came in time, or none can: the server refuses this key.
-            WireError: what came is no telemetry of this robot.
+            DeadlineExceeded: no message came in time, or can't come because the server refuses this key.
+            WireError: a received message is not telemetry of this robot.
         """
         end = time.monotonic() + timeout_s
         while not self._socket.poll(int(_SLICE_S * 1000)):

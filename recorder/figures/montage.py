@@ -18,7 +18,7 @@ from recorder.table.table import Table
 __all__ = ["NO_CLOCK_HZ", "Montage"]
 
 WIDTH, HEAD, GAP, STRIP = 1280, 64, 16, 92
-"""Sizes in pixels: the whole image, the head line, the gaps, and one strip of signals."""
+"""Sizes in pixels: width of the image, and heights of the head line, the gaps, and one strip of signals."""
 TIMES = 26
 """Height of the time axis below the strips, in pixels."""
 _LABEL = 11
@@ -26,9 +26,9 @@ _LABEL = 11
 NO_CLOCK_HZ = 30.0
 """Frames per second of data without a clock."""
 MOST_COLUMNS = 3
-"""Number of images side by side."""
+"""Largest number of images side by side."""
 FADED = 0.72
-"""Share of white over the part of the timeline that is still to come."""
+"""Share of white over the future part of the timeline."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ class _Box:
 
 
 class Montage:
-    """Puts the images of one episode together, frame by frame.
+    """Combine the images of one episode, frame by frame.
 
     Args:
         table: the table with the episode.
         episode: the episode's index in the table.
-        tiles: title -> uint8 images of shape (height, width, 3), RGB, one for each frame of the episode; without any it
-            is an animated plot.
+        tiles: title -> uint8 images of shape (height, width, 3), RGB, one for each frame of the episode; without tiles
+            the montage is an animated plot.
 
     Raises:
-        SourceError: the table has no such episode, or nothing to draw in it.
+        SourceError: the table has no such episode, or the episode has nothing to draw.
         LogError: matplotlib is missing.
     """
 

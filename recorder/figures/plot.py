@@ -1,4 +1,4 @@
-"""Plot an episode on one sheet: images, goals and measurements, reward, and who chose the actions."""
+"""Plot an episode on one sheet: images, goals and measurements, reward, and the source of the actions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Lines", "pick_lines", "plot_episode"]
 
 MEASURED, GOAL, REWARD, PERSON, FAULT = BLUE, ORANGE, GREEN, SHADE, RED
 MOST_LINES = 12
-"""Largest number of elements that are drawn; more make a sheet unreadable."""
+"""Largest number of elements that are drawn; more would make a sheet unreadable."""
 
 _END = 90
 """Characters of an episode's end that fit into a line; `rlenv-robot data show` prints all of it."""
@@ -45,9 +45,9 @@ class Lines:
 
     Attributes:
         field: the measured field.
-        names: names of the n strips: its elements, and the commands that belong to none of them.
-        measured: the measurements, shape (T, n), NaN in the strip of a command alone.
-        goal: the goals, shape (T, n), NaN where an element has none; None if no element has one.
+        names: names of the n strips: the field's elements, and the commands that belong to none of them.
+        measured: the measurements, shape (T, n), NaN in the strip of a command without one.
+        goal: the goals, shape (T, n), NaN for an element without one; None if no element has one.
     """
 
     field: Field

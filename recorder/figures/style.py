@@ -1,8 +1,8 @@
-"""The look of all plots: colours that people with colour blindness can tell apart, quiet axes, one way to save.
+"""Style all plots: colours that people with colour blindness can distinguish, quiet axes, one way to save.
 
 The background is white and opaque, so that a plot reads the same on a light and on a dark page. Series differ in colour
-and in dashes. The colours are those of Okabe and Ito (Color Universal Design, 2008), without their yellow, which white
-swallows.
+and in dashes. The colours are those of Okabe and Ito (Color Universal Design, 2008), without their yellow, which is
+invisible on white.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"
 INK, QUIET, GRID, AXIS = "#222222", "#6f6f6f", "#ececec", "#cccccc"
 SHADE = "#f3e3b8"
-"""Background of a part of a plot that differs, such as a person's actions."""
+"""Background colour of a highlighted part of a plot, such as a person's actions."""
 DPI = 130
 
 _COLOURS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY)
@@ -39,10 +39,10 @@ def new_figure(width: float, height: float, *, constrained: bool = True, dpi: in
     """Return an empty figure that draws without a screen.
 
     Args:
-        width: inches.
-        height: inches.
+        width: width in inches.
+        height: height in inches.
         constrained: whether matplotlib places the axes.
-        dpi: dots an inch.
+        dpi: dots per inch.
 
     Raises:
         LogError: matplotlib is missing.
@@ -59,14 +59,14 @@ def new_figure(width: float, height: float, *, constrained: bool = True, dpi: in
 
 
 def sheet(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Any, list[Any]]:
-    """Return a figure and its axes, row by row, all in this module's look.
+    """Return a figure and its axes, row by row, in this module's style.
 
     Args:
         rows: number of rows of axes.
         columns: number of columns of axes.
-        width: inches.
-        height: inches.
-        options: of matplotlib's ``Figure.subplots``, such as ``sharex``.
+        width: width in inches.
+        height: height in inches.
+        options: options of matplotlib's ``Figure.subplots``, such as ``sharex``.
 
     Raises:
         LogError: matplotlib is missing.
@@ -79,10 +79,10 @@ def sheet(rows: int, columns: int, width: float, height: float, **options: Any) 
 
 
 def tidy(axis: Any, grid: str = "both") -> None:
-    """Give an axis quiet lines and figures, and a grid behind the data.
+    """Give an axis quiet lines and numbers, and a grid behind the data.
 
     Args:
-        axis: of matplotlib.
+        axis: the matplotlib axis.
         grid: ``x``, ``y`` or ``both``.
     """
     axis.spines[["top", "right"]].set_visible(False)
@@ -102,7 +102,7 @@ def heading(figure: Any, title: str, facts: Sequence[str] = ()) -> None:
 
 
 def saved(figure: Any, path: Path | str) -> Path:
-    """Write a figure to a file, ``.png``, ``.svg`` or ``.pdf``; its folder is made if missing. Return the path.
+    """Write a figure to a ``.png``, ``.svg`` or ``.pdf`` file, making its folder if it is missing; return the path.
 
     Raises:
         LogError: the file can't be written, or its ending is unknown.

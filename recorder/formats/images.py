@@ -1,4 +1,4 @@
-"""Give the images of a table to the writers of other formats."""
+"""Provide the images of a table to the writers of other formats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AT_ONCE = 32
 
 
 def cameras_of(table: Table) -> list[str]:
-    """Return the names of the cameras in the table's logs; none if the logs don't exist (any more)."""
+    """Return the names of the cameras in the table's logs; empty if the logs don't exist."""
     runs = sorted({str(info.get("run", table.origin)) for info in table.episodes})
     logs = [Path(run) for run in runs if (Path(run) / LOG_NAME).is_file()]
     return sorted({camera for log in logs for camera in LogReader(log).cameras()})
@@ -33,13 +33,13 @@ def cameras_of(table: Table) -> list[str]:
 
 @dataclass(frozen=True)
 class Filming:
-    """The choice of images to write.
+    """The selection of images to write, with their size and place.
 
     Attributes:
         cameras: names of the cameras; None for all, empty for none.
         size: (height, width) in pixels of the written images; None keeps their size.
-        embedded: for LeRobot: whether to put each image into the Parquet files, as it was recorded (or as PNG, if its
-            bytes can't be had or its size is changed), in place of videos.
+        embedded: for LeRobot: whether to put each image into the Parquet files, instead of videos, as it was recorded
+            (or as PNG, if its bytes are not available or its size is changed).
     """
 
     cameras: tuple[str, ...] | None = None
@@ -52,12 +52,12 @@ class Film:
 
     Args:
         table: the runs' table.
-        filming: the choice of images; None for all cameras as they are.
-        fields: camera -> observation field that is its image. These are written whatever is chosen, as they were
-            observed, in place of what the log has of that camera.
+        filming: the selection of images; None for all cameras in their own size.
+        fields: camera -> observation field that is its image. These images are always written, as they were observed,
+            in place of the log's images of that camera.
 
     Raises:
-        SourceError: there is no such camera.
+        SourceError: a selected camera does not exist.
         LogError: there are images, and OpenCV is missing.
     """
 
@@ -105,7 +105,7 @@ class Film:
             yield images
 
     def encoded(self, run: Run, camera: str) -> list[bytes]:
-        """Return the images of a run's T + 1 frames as JPEG or PNG: the recorded bytes, if they can be had."""
+        """Return the images of a run's T + 1 frames as JPEG or PNG: the recorded bytes, if they are available."""
         source = self._sources.at(self._sources.where(run.episode))
         unchanged = camera not in self.fields and self._filming.size is None
         if source is not None and camera in source.cameras and unchanged:
@@ -117,7 +117,7 @@ class Film:
         return [_png(image) for part in self.of(run, camera) for image in part]
 
     def notes(self) -> list[str]:
-        """Return what a reader of the written images must know, a sentence each."""
+        """Return notes for users of the written images, one sentence each."""
         return [f"{count} images of camera {name} are black: none was there" for name, count in self._black.items()
                 if count]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Find the format of recorded data by name or by path. The registry is open: users add formats of their own.
+"""Find the format of recorded data by name or by path. The registry is open: users can add their own formats.
 
 A format comes from one of two places, tried in this order when a path is recognised:
 
@@ -6,9 +6,9 @@ A format comes from one of two places, tried in this order when a path is recogn
 2. Entry points of installed packages, in the group ``rlenv_robot.formats``: name -> a `Format`, or a function without
    arguments that returns one. Our own formats are those of the plug-in ``rlenv_formats``.
 
-Wherever a name is asked for, ``module:attribute`` (of a `Format` or such a function) serves as well. A format's module
-is imported on first use. An entry point that can't be loaded is logged once by its name and hinders no other format;
-asking for it by name raises the error.
+Instead of a name, ``module:attribute`` (of a `Format` or such a function) is accepted everywhere. A format's module is
+imported on first use. An entry point that can't be loaded is logged once and does not affect other formats; using it
+by name raises the error.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ class Format:
 
     Attributes:
         name: one word in lower case, for messages and ``data export --to``.
-        recognises: called with a path that exists; says whether a data set of this format seems to lie there.
+        recognises: called with an existing path; returns whether it seems to be a data set of this format.
         load: called with a path and `options`; reads the data set there, or raises `hal.SourceError`.
-        write: writes a table to a path that is free, or None if the format is only read. Returns what was lost, a
-            sentence each. Raises `hal.SourceError` if the table does not fit, the path is taken, or a package is
-            missing (and names the package).
-        holds_texts: whether ``write`` takes fields of texts; otherwise they are left out before.
-        write_options: names of keyword arguments that ``write`` takes beyond the path and the images; with
-            ``embedded``, it heeds that attribute of `recorder.formats.images.Filming`.
+        write: writes a table to a new path, or None if the format is only read. Returns a sentence for each loss.
+            Raises `hal.SourceError` if the table does not fit, the path exists, or a package is missing (which the
+            message names).
+        holds_texts: whether ``write`` accepts fields of texts; if not, they are left out before.
+        write_options: names of keyword arguments that ``write`` accepts besides the path and the images; with
+            ``embedded``, it uses that attribute of `recorder.formats.images.Filming`.
         looks: the files by which a person recognises such a data set, for messages; empty for none.
-        advice: called with a path that no format recognises; says what a user must add so that this format can read
-            it, or returns None.
+        advice: called with a path that no format recognises; returns what a user must add to let this format read it,
+            or None.
         holds_images: whether ``write`` takes a `recorder.formats.images.Filming` as a third argument.
-        open_images: opens the images of a data set; used for loaded tables that bring no opener of their own.
-        options: names of keyword arguments that ``load`` takes beyond the path.
-        candidates: called with a folder; yields paths in or below it where such a data set may lie, for listing a
-            folder. None lists only the folder itself.
+        open_images: opens the images of a data set; used for loaded tables without their own opener.
+        options: names of keyword arguments that ``load`` accepts besides the path.
+        candidates: called with a folder; yields paths in or below it that may be such data sets. None considers only
+            the folder itself.
     """
 
     name: str
@@ -80,9 +80,9 @@ class Format:
         """Load the data set at a path, with the opener of its images.
 
         Args:
-            path: of the data set.
-            options: of the format; those that are None are left out. ``episodes``, numbers of the episodes to read, is
-                an option of every format.
+            path: path of the data set.
+            options: options of the format; those that are None are left out. Every format has the option ``episodes``,
+                the numbers of the episodes to read.
 
         Raises:
             SourceError: the data set can't be read, the format has no such option, or its reader returned something
@@ -137,7 +137,7 @@ def register_format(new: Format) -> None:
     """Add a format for this process.
 
     Raises:
-        SourceError: a format of an installed package, or one that was registered before, has the same name.
+        SourceError: a format of an installed package or an earlier registration has the same name.
     """
     if new.name in format_names():
         raise SourceError(f"format {new.name!r} is registered already; choose another name")
@@ -145,7 +145,7 @@ def register_format(new: Format) -> None:
 
 
 def unregister_format(name: str) -> None:
-    """Take back `register_format`. An unknown name is allowed."""
+    """Undo `register_format`. An unknown name is allowed."""
     _registered.pop(name, None)
 
 
@@ -158,7 +158,7 @@ def format_of(name: str) -> Format:
     """Return a format by its name, or by ``module:attribute``.
 
     Raises:
-        SourceError: there is no such format, or its module can't be loaded.
+        SourceError: the format is unknown, or its module can't be loaded.
     """
     if name in _registered:
         return _registered[name]
@@ -180,7 +180,7 @@ def writable_format(name: str) -> tuple[Format, Callable[..., list[str]]]:
     """Return a format that can be written, and its ``write``.
 
     Raises:
-        SourceError: there is no such format, it can't be loaded, or it is only read.
+        SourceError: the format is unknown, can't be loaded, or can only be read.
     """
     chosen = format_of(name)
     if chosen.write is None:
@@ -205,7 +205,7 @@ def recognised(path: Path) -> Format | None:
     """Return the format of the data set at a path, or None if no format recognises it.
 
     Raises:
-        RobotError: a format can't tell, mostly because a package is missing.
+        RobotError: a format can't decide, usually because a package is missing.
     """
     return next((entry for entry in _loaded() if _recognises(entry, path)), None)
 
@@ -214,12 +214,12 @@ def read_any(path: Path, **options: object) -> Table | None:
     """Return the table in a folder or file of another format, or None if no format recognises it.
 
     Args:
-        path: of the data set.
-        options: of its format. With ``columns``, files of any layout are read by the format ``mapped``.
+        path: path of the data set.
+        options: options of its format. With ``columns``, the format ``mapped`` reads files of any layout.
 
     Raises:
-        SourceError: the path does not exist, a format recognises it but can't read it so, or it looks like one of a
-            plug-in that is not installed.
+        SourceError: the path does not exist, its format can't read it with these options, or it looks like a format
+            of a plug-in that is not installed.
     """
     if not path.exists():
         raise SourceError(f"{path} does not exist")
@@ -242,7 +242,7 @@ def layouts() -> list[str]:
 
 
 def advice_on(path: Path) -> str | None:
-    """Return what a user must add so that a path which no format recognises can be read; None if no format knows."""
+    """Return what a user must add to make an unrecognised path readable; None if no format has advice."""
     advice = (entry.advice(path) for entry in _loaded() if entry.advice is not None)
     return next((text for text in advice if text), None)
 
@@ -254,7 +254,7 @@ def _takes_columns(path: Path) -> bool:
 
 
 def sets_in(folder: Path) -> list[Path]:
-    """Return the data sets of other formats in a folder or below it, sorted; none inside of another one."""
+    """Return the data sets of other formats in a folder or below it, sorted, without those nested in another one."""
     marked = {path for entry in _loaded() for path in (entry.candidates or _alone)(folder)}
     sets: list[Path] = []
     for path in sorted(marked):

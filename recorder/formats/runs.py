@@ -1,4 +1,4 @@
-"""Convert between tables and what other formats have: runs of T steps with T + 1 observations, and field names."""
+"""Convert tables to and from the form of other formats: runs of T steps with T + 1 observations, and field names."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = [
 
 
 def field_name(text: str) -> str:
-    """Convert to lower case with single underscores, a letter first (``Front Cam/2`` becomes ``front_cam_2``)."""
+    """Convert text to lower case with single underscores, a letter first (``Front Cam/2`` becomes ``front_cam_2``)."""
     clean = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
     return clean if re.match(r"[a-z]", clean) else f"f_{clean}".rstrip("_")
 
 
 def field_names(texts: Iterable[str]) -> dict[str, str]:
-    """Return text -> field name; names that would be equal are numbered (``a_b``, ``a_b_2``)."""
+    """Return text -> field name; equal names are numbered (``a_b``, ``a_b_2``)."""
     names: dict[str, str] = {}
     for text in texts:
         name, number = field_name(text), 2
@@ -52,11 +52,11 @@ class Run:
     """Hold T steps that followed one another without a break.
 
     Attributes:
-        info: what the table knows of the episode.
-        observed: (T + 1,) frame rows with the observations: before every step, and after the last.
-        came: (T,) frame rows with what led to the next frame: action, reward, flags.
+        info: the table's info on the episode.
+        observed: (T + 1,) frame rows with the observations before every step and after the last.
+        came: (T,) frame rows with the action, reward and flags of each step.
         terminated: whether the task ended the run.
-        truncated: whether anything else ended it; exactly one of both is true.
+        truncated: whether anything else ended it; exactly one of the two is true.
         episode: the episode's index in the table.
         numbers: (T + 1,), the numbers of the rows ``observed`` in the table.
     """
@@ -78,13 +78,13 @@ class Run:
 
     @property
     def seconds(self) -> np.ndarray:
-        """(T + 1,): time since the first frame, by the robot's clock."""
+        """Time of each frame since the first one by the robot's clock, seconds, (T + 1,)."""
         stamps = self.observed["stamp_ns"]
         return np.asarray((stamps - stamps[0]) / 1e9)
 
 
 def runs_of(table: Table) -> tuple[list[Run], list[str]]:
-    """Return all runs of a table, and a sentence for each thing that only a table can hold."""
+    """Return all runs of a table, and a sentence for each part of the table that runs can't represent."""
     transitions = Transitions.of(table)
     facts, notes = transitions.facts, []
     ends = np.flatnonzero(facts["done"]) + 1
@@ -118,7 +118,7 @@ def _run(table: Table, facts: np.ndarray) -> Run:
 
 
 def single_reward(table: Table, what: str) -> None:
-    """Refuse a table in which several agents are rewarded one by one.
+    """Check that a table has a single reward, and not one for each of several agents.
 
     Raises:
         SourceError: the table has rewards of several agents.
@@ -131,7 +131,7 @@ def single_reward(table: Table, what: str) -> None:
 
 
 def flat(values: Mapping[str, np.ndarray], count: int, dtype: Any = np.float32) -> np.ndarray:
-    """Put fields side by side: (count, sum of their sizes)."""
+    """Flatten fields and put them side by side, (count, sum of their sizes)."""
     parts = [np.asarray(value, dtype).reshape(count, -1) for value in values.values()]
     return np.concatenate(parts, axis=1) if parts else np.zeros((count, 0), dtype)
 
@@ -173,15 +173,15 @@ def rows_of(
 
 
 def left_out(origin: Path | str, damaged: Sequence[str], read: int) -> list[str]:
-    """Return the note on episodes that could not be read; none without any.
+    """Return a note on the episodes that could not be read; empty if all could.
 
     Args:
         origin: the data set.
-        damaged: what is wrong with each of them.
+        damaged: a problem for each unreadable episode.
         read: the number of episodes that could be read.
 
     Raises:
-        SourceError: none could be read.
+        SourceError: no episode could be read.
     """
     if not read:
         raise SourceError(f"{origin}: none of its episodes can be read{'; ' if damaged else ''}{''.join(damaged[:1])}")
@@ -192,10 +192,10 @@ def left_out(origin: Path | str, damaged: Sequence[str], read: int) -> list[str]
 
 
 class EpisodeSpool:
-    """Collects episodes one after another into a table; large ones lie in a file (`recorder.table.memory`).
+    """Collect episodes one after another into a table; a large one lies in a file (`recorder.table.memory`).
 
     Args:
-        layout: of the rows.
+        layout: the layout of the rows.
     """
 
     def __init__(self, layout: FrameLayout) -> None:
@@ -215,7 +215,7 @@ class EpisodeSpool:
         """Return the table of all episodes; a note says so if no reward is known.
 
         Args:
-            infos: of the episodes, in their order.
+            infos: the infos of the episodes, in their order.
             origin: as in `Table`.
             notes: as in `Table`.
             open_images: as in `Table`.
@@ -243,9 +243,9 @@ def table_of(
 
 
 def without_texts(table: Table) -> tuple[Table, list[str]]:
-    """Return a table with its numbers alone, and the names of the fields of texts that are left out.
+    """Return a table without its fields of texts, and the names of these fields.
 
-    Without any, the table itself is returned.
+    A table without texts is returned itself.
     """
     texts = [field.name for field in table.layout.spec if field.is_text]
     if not texts:

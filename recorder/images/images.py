@@ -30,20 +30,20 @@ _Key = tuple[str, str, int]
 
 
 class Images:
-    """Decodes the images of a table's rows.
+    """Decode the images of a table's rows.
 
-    In a log of ours an image belongs to a row of the same episode by their stamps, which are of the robot's clock. In
-    other data sets the image source decides, mostly by the number of the frame.
+    In our logs an image belongs to a row of the same episode by their stamps, both by the robot's clock. In other data
+    sets the image source decides, usually by the number of the frame.
 
     Args:
-        table: the table; `recorder.images.sources.ImageSources` says where its images are.
+        table: the table; `recorder.images.sources.ImageSources` finds its images.
         crop: (top, left, height, width) in pixels, before the size is changed; None for the whole image.
         size: (height, width) in pixels; None keeps the image's own size.
         order: the order of the colours, ``rgb`` or ``bgr``.
         layout: the order of an image's axes, ``hwc`` or ``chw``.
         threads: number of threads that decode; by default one for each processor.
         cache_bytes: size of the cache of decoded images; 0 for no cache.
-        sources: the image sources of the same table, if they are shared with other `Images`.
+        sources: the image sources of the same table, to share them with other `Images`.
 
     Raises:
         SourceError: an option is not allowed.
@@ -116,17 +116,19 @@ class Images:
             camera: the camera's name.
             how: ``latest``: the newest image that is not newer than the row, as a policy saw it; or ``nearest``.
             max_age_s: the largest distance between image and row; an image further away counts as missing.
-            past: the frames to return, counted back from each row, such as (3, 2, 1, 0) for a stack of four; more than
-                one makes a stack. Before an episode's first frame, that frame is repeated.
+            past: the frames to return, counted back from each row, such as (3, 2, 1, 0) for a stack of four; several
+                make a stack. Before an episode's first frame, that frame is repeated.
             out: an array of the shape and type below that receives the images. By default the memory of an array
-                that was returned earlier is used again, once neither that array nor a view of it is left.
+                returned earlier is reused, once neither that array nor a view of it exists.
 
         Returns:
-            Images, uint8 of shape (B, H, W, 3), or (B, K, H, W, 3) for K in ``past``, with layout ``chw`` ending in
-            (3, H, W); and a mask, bool of shape (B,) or (B, K), False where there is none: such an image is black.
+            Images, uint8 of shape (B, H, W, 3), or (B, K, H, W, 3) for K frames in ``past``, with layout ``chw``
+            ending in (3, H, W); and a mask, bool of shape (B,) or (B, K), False for a missing image, which is
+            black.
 
         Raises:
-            SourceError: no such camera, row or choice; sizes differ and no ``size`` was given; ``out`` does not fit.
+            SourceError: the camera, a row or ``how`` is unknown; sizes differ without ``size``; or ``out`` does not
+                fit.
             LogError: an image can't be decoded.
         """
         numbers = np.asarray(rows, np.int64)

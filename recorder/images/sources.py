@@ -1,4 +1,4 @@
-"""Find the images of a table: by the index of a log of ours, or in a data set of another format."""
+"""Find the images of a table, in our log by its index, or in a data set of another format."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ABOUT = "about"
 
 @dataclass(frozen=True)
 class ImageIndex:
-    """The images of one run.
+    """The index of the images in one run's log.
 
     Attributes:
         files: number -> the log's file, open for reading.
@@ -54,7 +54,7 @@ class ImageIndex:
     def load_or_build(run: Path) -> ImageIndex:
         """Load the index beside the log's table, or build it and save it there if it is missing or out of date.
 
-        That of a signed run lies with its proven table (`recorder.table.proven`), or is built anew without one.
+        The index of a signed run lies with its proven table (`recorder.table.proven`); without one it is built again.
 
         Raises:
             LogError: there is no log, or it can't be read.
@@ -77,7 +77,7 @@ class ImageIndex:
 
     @staticmethod
     def build(run: Path) -> ImageIndex:
-        """Read all of a log once, checksums included.
+        """Build the index by reading the whole log once, with its checksums.
 
         Raises:
             LogError: there is no log, or it can't be read.
@@ -97,7 +97,7 @@ class ImageIndex:
             place: one element of `places`.
 
         Raises:
-            ValueError: the chunk is damaged; the decoders raise errors of their own, too.
+            ValueError: the chunk is damaged; decoders may also raise their own errors.
         """
         return self.files[int(place["file"])].chunk_part(int(place["chunk"]), int(place["start"]), int(place["stop"]))
 
@@ -132,11 +132,11 @@ class _ImageFinder:
 
 
 def load(files: Mapping[int, Path], folder: Path) -> dict[str, np.ndarray] | None:
-    """Return camera -> (N,) of `Place` as saved for these files as they are now; None if nothing of the kind was saved.
+    """Load the index of these files in their present state: camera -> (N,) of `Place`; None if none was saved.
 
     Args:
         files: the log's files, by number.
-        folder: of the index.
+        folder: folder of the index.
     """
     try:
         with (folder / _NAME).open("rb") as file:
@@ -151,14 +151,14 @@ def load(files: Mapping[int, Path], folder: Path) -> dict[str, np.ndarray] | Non
 
 
 def save(files: Mapping[int, Path], stamps: JsonObject, places: Mapping[str, np.ndarray], folder: Path) -> None:
-    """Save an index; its file appears complete, or not at all where nothing can be written.
+    """Save an index atomically; do nothing if the folder can't be written.
 
     Args:
         files: the log's files, by number.
-        stamps: `recorder.names.file_stamps` of the files from before they were read, so that an index of a log that
-            grew meanwhile is out of date.
+        stamps: `recorder.names.file_stamps` of the files before they were read, so that the index is out of date if
+            the log grew meanwhile.
         places: as `load` returns them.
-        folder: of the index.
+        folder: folder of the index.
     """
     about = json.dumps({"format": _FORMAT, "files": stamps, "cameras": list(places)}).encode()
     arrays = {f"camera{number}": rows for number, rows in enumerate(places.values())}
@@ -176,7 +176,7 @@ class ImageSources:
     """The image sources of a table's episodes, each opened on first use.
 
     Args:
-        table: its ``open_images`` and ``origin``, or its episodes' ``run``, say where the images are.
+        table: the table; its ``open_images`` and ``origin``, or its episodes' ``run``, locate the images.
     """
 
     def __init__(self, table: Table) -> None:
@@ -190,7 +190,7 @@ class ImageSources:
         return str(self._table.episodes[episode].get("run", self._table.origin))
 
     def at(self, where: str) -> ImageSource | None:
-        """Return the source at such a place, or None if there are no images.
+        """Return the source at a place from `where`, or None if it has no images.
 
         Raises:
             SourceError, LogError: the images can't be read.
@@ -200,7 +200,7 @@ class ImageSources:
         return self._opened[where]
 
     def cameras(self) -> tuple[str, ...]:
-        """Return the names of the cameras in any of the places."""
+        """Return the names of all cameras of the table."""
         places = {self.where(number) for number in range(len(self._table.starts))}
         sources = [self.at(place) for place in sorted(places)]
         return tuple(sorted({camera for source in sources if source for camera in source.cameras}))
@@ -221,7 +221,7 @@ class ImageSources:
 class LogImages(ImageSource):
     """The images of one run, decoded from its log.
 
-    An image belongs to a row of the same episode by their stamps, which are of the robot's clock.
+    An image belongs to a row of the same episode by their stamps, both by the robot's clock.
 
     Args:
         run: the folder with the log, or the log.
@@ -241,11 +241,11 @@ class LogImages(ImageSource):
         return tuple(sorted(self.index.places))
 
     def numbers(self, camera: str, rows: np.ndarray, how: str, max_age_ns: float) -> np.ndarray:
-        """Return the number of each row's image; see `ImageSource.numbers`."""
+        """Return the number of each row's image, as `ImageSource.numbers` describes."""
         return self._by_time[camera].numbers(rows["episode"].astype(np.int64), rows["stamp_ns"], how, max_age_ns)
 
     def decode(self, camera: str, number: int, rgb: bool) -> np.ndarray:
-        """Return an image's pixels; see `ImageSource.decode`."""
+        """Return an image's pixels, as `ImageSource.decode` describes."""
         data = self.stored(camera, number)
         pixels = decode_bytes(data, rgb)
         if pixels is None:
@@ -258,7 +258,7 @@ class LogImages(ImageSource):
 
 
 class ByTime:
-    """Finds the image that belongs to a row by episode and stamp.
+    """Find the image that belongs to a row by episode and stamp.
 
     Args:
         places: (N,) of `recorder.images.sources.Place`, sorted by episode and stamp.
@@ -271,7 +271,7 @@ class ByTime:
         self._have = places["episode"] * self._base + np.searchsorted(self._times, places["stamp_ns"]) + 1
 
     def numbers(self, episodes: np.ndarray, stamps: np.ndarray, how: str, max_age_ns: float) -> np.ndarray:
-        """Return the number of each row's image among the places, or `MISSING`; see `ImageSource.numbers`."""
+        """Return the index of each row's image among the places, or `MISSING`, as `ImageSource.numbers` describes."""
         keys = episodes * self._base + np.searchsorted(self._times, stamps, "right")
         best = np.searchsorted(self._have, keys, "right") - 1
         age = self._age(best, episodes, stamps)

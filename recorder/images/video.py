@@ -1,7 +1,7 @@
 """Write videos that browsers play and that LeRobot reads, and read single frames of a video by their time.
 
-PyAV does it where it is installed, else OpenCV. OpenCV's wheels decode H.264 and VP9, but not AV1, which LeRobot writes
-by default.
+This uses PyAV if it is installed, otherwise OpenCV. OpenCV's wheels decode H.264 and VP9, but not AV1, which LeRobot
+writes by default.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _QUICK = {"deadline": "realtime", "cpu-used": "8", "row-mt": "1", "crf": "24", "
 
 
 def write_video(path: Path | str, frames: Iterable[np.ndarray], fps: float) -> int:
-    """Write a video for browsers. It appears complete under its name, and replaces an older video.
+    """Write a video for browsers atomically, replacing an older one of the same name.
 
-    PyAV writes it if it is installed, which is about ten times as fast; otherwise OpenCV.
+    PyAV writes the video if it is installed, about ten times as fast as OpenCV otherwise does.
 
     Args:
-        path: ending in ``.mp4``; its folder is made if missing.
-        frames: uint8, shape (height, width, 3), RGB, all of one size. An odd height or width grows by one
-            pixel, which the codec needs.
+        path: path of the video, ending in ``.mp4``; its folder is made if missing.
+        frames: uint8, shape (height, width, 3), RGB, all of one size. An odd height or width is padded by one
+            pixel, since the codec needs even ones.
         fps: frames per second, above 0.
 
     Returns:
@@ -166,10 +166,10 @@ def even(image: np.ndarray) -> np.ndarray:
 
 
 def encode_video(path: Path, frames: Iterable[np.ndarray], fps: int) -> str:
-    """Write a video as LeRobot's own are.
+    """Write a video with LeRobot's codec and settings.
 
     Args:
-        path: ending in ``.mp4``; its folder is made if missing.
+        path: path of the video, ending in ``.mp4``; its folder is made if missing.
         frames: uint8, (height, width, 3), RGB, height and width even, at least one.
         fps: frames per second.
 
@@ -220,7 +220,7 @@ class Decoder(Protocol):
 
 
 class VideoFacts(NamedTuple):
-    """The number of a video's frames, and their rate in Hz (0 if the file does not say it)."""
+    """The number of a video's frames, and their rate in Hz (0 if the file does not have it)."""
 
     frames: int
     rate: float
@@ -230,7 +230,7 @@ def describe_video(path: Path) -> VideoFacts:
     """Count a video's frames without decoding them.
 
     Raises:
-        SourceError: the file is missing, a Git LFS pointer, or no video.
+        SourceError: the file is missing, is a Git LFS pointer, or is not a video.
         LogError: neither PyAV nor OpenCV is installed.
     """
     _check_video(path)
@@ -290,7 +290,7 @@ def open_video(path: Path, by: str | None = None) -> Decoder:
         by: ``av`` or ``cv2``; None takes ``av`` if it is installed.
 
     Raises:
-        SourceError: the file is missing or no video, or needs what is not installed.
+        SourceError: the file is missing, is not a video, or needs a codec that is not installed.
         LogError: neither PyAV nor OpenCV is installed.
     """
     _check_video(path)

@@ -1,11 +1,11 @@
-"""A chain of digests over the bytes of a log, beside it, so that any later change of a byte can be found.
+"""Write a chain of digests over the bytes of a log, beside the log, so that any later change can be detected.
 
 The file ``chain.jsonl`` in a run's folder has one JSON object a line, each in canonical form (`recorder.log.signing`):
 
 - the head: the format, and an identifier of the run;
 - a link for each piece of a file that reached the disk: its file, its place, and the SHA-256 of its bytes;
-- an entry for each file that was written anew after a kill, whose links are of the file that is kept beside it;
-- an end, once the log was closed: how many links and bytes there are;
+- an entry for each file that was repaired after a kill; the links before it cover the original, which is kept beside
+it; - an end, once the log was closed: the numbers of links and bytes;
 - a signature over the end's digest for each key that signed. Nothing but signatures follows an end.
 
 Each line but a signature has the digest ``chain``: the SHA-256 of the line's other content and of the digest before
@@ -34,12 +34,12 @@ CHAIN_FORMAT = "rlenv_robot chain 1"
 
 
 class Chain:
-    """Writes the chain of a log. Used by one thread at a time. Its file is made with the log's first file.
+    """Write the chain of a log, in a file that is made with the log's first file. For one thread at a time.
 
     Args:
         folder: the run's folder, without a chain.
-        run: an identifier that all files of the run have in common.
-        key: file of the private key that signs the end (`recorder.log.signing.sign`); None: nobody signs.
+        run: an identifier that all files of the run share.
+        key: file of the private key that signs the end (`recorder.log.signing.sign`); None for no signature.
 
     Raises:
         LogError: the key can't be used.
@@ -60,10 +60,10 @@ class Chain:
                 raise LogError(f"the log can't be signed: {error}") from error
 
     def begin(self, file: Path) -> None:
-        """Begin a file of the log; what is added from now on is its content, from its first byte.
+        """Begin a file of the log; bytes added from now on are its content from the beginning.
 
         Raises:
-            LogError: there is a chain already, or it can't be written.
+            LogError: a chain already exists, or it can't be written.
         """
         try:
             if self._file is None:
@@ -75,7 +75,7 @@ class Chain:
         self._file_name, self._place = file.name, 0
 
     def add(self, data: bytes) -> None:
-        """Take bytes that were appended to the file."""
+        """Add bytes that were appended to the file to the running digest."""
         self._hash.update(data)
         self._pending += len(data)
 
@@ -132,13 +132,13 @@ class Chain:
 
 
 def link_line(place: int, length: int, file: str, sha256: str, before: str) -> tuple[bytes, str]:
-    """Return the line of a link and its digest, as `linked` and `canonical` make them, in a fifth of their time.
+    """Return the line of a link and its digest, as `linked` and `canonical` would, in a fifth of their time.
 
     Args:
-        place: of the bytes in the file.
-        length: number of the bytes.
-        file: name of the file, of letters that JSON does not escape.
-        sha256: of the bytes, hexadecimal digits.
+        place: offset of the bytes in the file.
+        length: number of bytes.
+        file: name of the file, of characters that JSON does not escape.
+        sha256: SHA-256 of the bytes, hexadecimal digits.
         before: digest of the line before.
     """
     head, tail = f'{{"at":{place},"bytes":{length},', f'"file":"{file}","sha256":"{sha256}"}}'
@@ -152,18 +152,18 @@ def linked(content: dict[str, Any], before: str) -> dict[str, Any]:
 
 
 def signed_content(digest: str) -> bytes:
-    """Return what a signature covers: the chain's format and the digest of its end."""
+    """Return the bytes that a signature covers: the chain's format and the digest of its end."""
     return f"{CHAIN_FORMAT}\n{digest}".encode()
 
 
 def add_recovered(run: Path, files: Sequence[Path]) -> bool:
-    """Add files that a recovery wrote anew to a run's chain, and an end.
+    """Add the files that a recovery has repaired, and an end, to a run's chain.
 
-    A last line that the kill cut short is removed. A run without a chain is left alone, and so is a chain that has its
-    end: its log was closed, so that what was repaired is a later damage.
+    A last line that the kill truncated is removed. A run without a chain is left alone, and so is a chain with an end:
+    its log was closed, so the repaired damage came later.
 
     Returns:
-        Whether the chain covers what was written anew, or there is none.
+        Whether the chain covers the repaired files, or does not exist.
 
     Raises:
         LogError: the chain can't be read or written.

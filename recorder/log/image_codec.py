@@ -18,7 +18,7 @@ def opencv(what: str) -> ModuleType:
     """Return the module cv2.
 
     Args:
-        what: what OpenCV is needed for, as a clause, for the message.
+        what: the purpose of OpenCV, as a clause for the message.
 
     Raises:
         LogError: OpenCV is not installed.
@@ -65,7 +65,7 @@ def decoded(image: Image) -> np.ndarray:
     """Return an image's pixels, uint8 of shape (height, width, 3), RGB.
 
     Raises:
-        LogError: the bytes are no image, or OpenCV is missing.
+        LogError: the bytes are not an image, or OpenCV is missing.
     """
     if isinstance(image.data, np.ndarray):
         return image.data
@@ -76,7 +76,7 @@ def decoded(image: Image) -> np.ndarray:
 
 
 def decode_bytes(data: bytes | memoryview, rgb: bool) -> np.ndarray | None:
-    """Decode JPEG or PNG bytes: uint8 of shape (height, width, 3), RGB or BGR; None if the bytes are no image.
+    """Decode JPEG or PNG bytes: uint8 of shape (height, width, 3), RGB or BGR; None if the bytes are not an image.
 
     Raises:
         LogError: OpenCV is missing.

@@ -1,7 +1,7 @@
 """Label recorded episodes afterwards. Labels lie beside the log, which is never rewritten.
 
-``labels.jsonl`` has one JSON object on each line: the episode's number in its run, the values, who gave them and when.
-Lines are only added; if two lines give the same value, the later line counts.
+``labels.jsonl`` has one JSON object on each line: the episode's number in its run, the values, their author and time.
+Lines are only added; if two lines set the same value, the later line counts.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def add_labels(
 
     Args:
         run: the run's folder, or another project's data set.
-        episodes: their numbers in it; whether they exist is not checked.
+        episodes: numbers of the episodes in it; their existence is not checked.
         values: any of `KEYS`; ``success`` and ``expert`` are true or false, ``verdict`` is one of `VERDICTS`.
         who: the person who gives the label.
-        now_ns: wall clock; by default now.
+        now_ns: time of the label, nanoseconds since 1970; by default now.
 
     Returns:
         The file of labels.
@@ -72,7 +72,7 @@ def _check(values: JsonObject) -> None:
 def read_labels(run: Path | str) -> dict[int, JsonDict]:
     """Return the labels by episode: the latest value of each key, with the latest ``who`` and ``wall_ns``.
 
-    A line that can't be read, as a crash may leave one, is passed over.
+    A line that can't be read, such as after a crash, is skipped.
 
     Raises:
         LogError: the file exists and can't be opened.
@@ -94,7 +94,7 @@ def read_labels(run: Path | str) -> dict[int, JsonDict]:
 
 
 def labelled(run: Path | str, episodes: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
-    """Return the episodes' infos as the labels correct them; ``labelled`` says who corrected them and when.
+    """Return the episodes' infos with the corrections of the labels; ``labelled`` has their author and time.
 
     Args:
         run: the run's folder.
@@ -119,10 +119,10 @@ def _corrected(info: JsonObject, label: JsonObject | None) -> JsonObject:
 def is_success(info: JsonObject) -> bool | None:
     """Return whether an episode succeeded, or None if that is unknown.
 
-    A person's ``verdict`` of success or failure decides over the task's ``success``.
+    A person's ``verdict`` of success or failure takes precedence over the task's ``success``.
 
     Args:
-        info: what is known of the episode.
+        info: the episode's info.
     """
     verdict = info.get("verdict")
     if verdict in ("success", "failure"):

@@ -1,4 +1,4 @@
-"""Write an MCAP file of a run: its chunks close in time, and its data reach the disk in time."""
+"""Write an MCAP file of a run, with bounds on the time until data is in a complete chunk and on the disk."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ from recorder.names import (
 __all__ = ["LogFile", "McapWriter"]
 
 CHUNK_S = 0.2
-"""Age at which a chunk closes, in seconds. The writer looks every 20 ms, so 250 ms can be promised."""
+"""Age at which a chunk closes, seconds. The writer checks every 20 ms, so 250 ms can be guaranteed."""
 SYNC_S = 0.7
-"""Time between two syncs to the disk, in seconds. With a chunk's age on top, 1 s can be promised."""
+"""Time between two syncs to the disk, seconds. With a chunk's age added, 1 s can be guaranteed."""
 
 
 class McapWriter:
-    """Writes one file of a log. Used by one thread at a time.
+    """Write one file of a log. For one thread at a time.
 
     The constructor writes the description of the run and forces it to the disk, so that even a log that is torn at
     once can be read.
@@ -63,13 +63,13 @@ class McapWriter:
     Args:
         folder: the run's folder.
         layout: the layout of the frame rows.
-        metadata: what else is known of the run (robot spec, task, profile, seeds, ...), as plain data.
+        metadata: further facts about the run (robot spec, task, profile, seeds, ...), as plain data.
         number: this file's number in its run.
-        run: an identifier that all files of the run have in common.
-        chain: takes every byte that is written; None: the file has no chain.
+        run: an identifier that all files of the run share.
+        chain: receives every byte written; None for a file without a chain.
 
     Raises:
-        LogError: there is a log already, it can't be written, or the metadata is not plain data.
+        LogError: a log already exists, it can't be written, or the metadata is not plain data.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class McapWriter:
         self._log(self._events, note(kind, number, data), time_ns)
 
     def image(self, camera: str, image: Image, time_ns: int) -> None:
-        """Write an image; pixels are encoded as JPEG here.
+        """Write an image; raw pixels are encoded as JPEG.
 
         The image must have passed `recorder.log.image_codec.check_image`.
         """
@@ -163,7 +163,7 @@ class McapWriter:
         self._log(self._streams[stream], HEADER + row, time_ns)
 
     def keep_up(self) -> None:
-        """Close the chunk and sync to the disk when it is time. Call it about every 20 ms."""
+        """Close the chunk and sync to the disk if they are due. Call this about every 20 ms."""
         now = time.monotonic()
         if self._chunk_since is not None and now - self._chunk_since >= CHUNK_S:
             self._flush()
@@ -215,7 +215,7 @@ class McapWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the file as it is; it stays readable up to its last complete chunk."""
+        """Close the file without an index; it stays readable up to its last complete chunk."""
         with suppress(Exception):  # or the library would close when it is collected, and complain on stderr
             self._writer.close()
         for channel in self._channels.values():
@@ -252,14 +252,14 @@ def _version(distribution: str) -> str | None:
 
 
 class LogFile:
-    """The file under an MCAP writer: made once, never overwritten, and its errors are kept.
+    """The file of an MCAP writer, which never overwrites an older file and keeps its first error.
 
     The MCAP library reports an error only sometimes and without its reason, so the reason is kept here.
 
     Args:
         folder: the run's folder; made if missing.
         number: the file's number in its run.
-        chain: takes every byte that is written; None: nobody does.
+        chain: receives every byte written; None for a file without a chain.
 
     Attributes:
         path: the file's path.
@@ -299,7 +299,7 @@ class LogFile:
             os.close(descriptor)
 
     def write(self, data: bytes) -> int:
-        """Write all of the data, or keep the error and raise it."""
+        """Write all of the data, or keep and raise the error."""
         try:
             written = self._file.write(data) or 0
             self._wrote(data if written == len(data) else data[:written])

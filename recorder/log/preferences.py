@@ -22,7 +22,7 @@ __all__ = ["CHOICES", "Choice", "EpisodeId", "Judgement", "Votes", "add_judgemen
 
 Choice = Literal["left", "right", "equal", "skip"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
-"""The answers of a person: the left or the right episode is better, both are as good, or the person can't say."""
+"""The answers of a person: the left or the right episode is better, both are equally good, or the person can't say."""
 
 
 class EpisodeId(NamedTuple):
@@ -39,14 +39,14 @@ class EpisodeId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A person's answer.
+    """A person's preference between two episodes.
 
     Attributes:
         left: the episode that the person saw on the left.
         right: the episode that the person saw on the right.
         choice: one of `CHOICES`.
         who: the person.
-        wall_ns: when, nanoseconds since 1970.
+        wall_ns: time of the answer, nanoseconds since 1970.
     """
 
     left: EpisodeId
@@ -80,18 +80,18 @@ def add_judgement(left: EpisodeId, right: EpisodeId, choice: Choice, who: str, n
     """Add a person's answer; it is on the disk when this returns.
 
     Args:
-        left: an episode; whether its run has it is not checked.
+        left: an episode; its existence in the run is not checked.
         right: another episode.
         choice: one of `CHOICES`.
         who: the person.
-        now_ns: wall clock; by default now.
+        now_ns: time of the answer, nanoseconds since 1970; by default now.
 
     Returns:
         The file of preferences.
 
     Raises:
-        LogError: the choice is not allowed, the episodes are one, their run does not exist, or the file can't be
-            written.
+        LogError: the choice is not allowed, the two episodes are the same, their run does not exist, or the file can't
+            be written.
     """
     if choice not in CHOICES:
         raise LogError(f"choice is {choice!r}, allowed are {', '.join(CHOICES)}")
@@ -121,7 +121,7 @@ def _stored(episode: EpisodeId, folder: Path) -> dict[str, Any]:
 def read_judgements(runs: Iterable[str | Path]) -> list[Judgement]:
     """Return the answers beside some runs, in the order in which they were given.
 
-    A line that can't be read, as a crash may leave one, is passed over.
+    A line that can't be read, such as after a crash, is skipped.
 
     Raises:
         LogError: a file exists and can't be opened.
@@ -145,10 +145,10 @@ def _read(stored: Mapping[str, Any], folder: Path) -> EpisodeId:
 
 
 def count_votes(judgements: Iterable[Judgement]) -> dict[tuple[EpisodeId, EpisodeId], Votes]:
-    """Return the votes on each two episodes, which are in rising order. The latest answer of a person counts.
+    """Count the votes on each pair of episodes, in ascending order. Of a person's answers only the latest counts.
 
     Args:
-        judgements: in the order in which they were given.
+        judgements: the answers in the order in which they were given.
     """
     latest: dict[tuple[EpisodeId, EpisodeId, str], str] = {}
     for one in judgements:

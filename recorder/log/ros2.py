@@ -24,7 +24,7 @@ HEADER = b"\x00\x01\x00\x00"
 
 
 class CdrWriter:
-    """Builds one message, field after field."""
+    """Build one message, field after field."""
 
     def __init__(self) -> None:
         self._body = bytearray()
@@ -78,10 +78,10 @@ class CdrWriter:
 
 
 class CdrReader:
-    """Reads one message, field after field, in the order in which it was written.
+    """Read one message, field after field, in the order of writing.
 
     Raises:
-        LogError: the message is shorter than its fields, or no little-endian CDR.
+        LogError: the message is shorter than its fields, or is not little-endian CDR.
     """
 
     def __init__(self, message: bytes | memoryview) -> None:
@@ -129,7 +129,7 @@ class CdrReader:
 
 @dataclass(frozen=True)
 class MessageType:
-    """A ROS 2 message type: its full name, and its definition with those that it uses (``ros2msg`` of MCAP)."""
+    """A ROS 2 message type: its full name, and its definition with those of the types it uses (MCAP's ``ros2msg``)."""
 
     name: str
     definition: str
@@ -138,7 +138,7 @@ class MessageType:
 def message_type(spec: Spec, name: str = "Frame") -> MessageType:
     """Return the type ``rlenv_robot_msgs/msg/<name>`` of a spec's packed row, with units and meanings as comments.
 
-    Fields stand in the order of the row. Axes are flattened in C order, since ROS 2 arrays have one.
+    Fields are in the order of the row. Axes are flattened in C order, since ROS 2 arrays have only one.
     """
     ordered = [spec[field] for field in (spec.row_dtype.names or ())]
     return MessageType(f"rlenv_robot_msgs/msg/{name}", "".join(f"{_line(field)}\n" for field in ordered))
@@ -235,7 +235,7 @@ JOINT_STATE = MessageType(
 
 
 class JointStates:
-    """Makes `JOINT_STATE` messages of frame rows, so that viewers move their model of the robot.
+    """Make `JOINT_STATE` messages from frame rows, so that viewers move their model of the robot.
 
     Only stamp, positions and velocities change from row to row: they are written into a template.
 
@@ -263,7 +263,7 @@ class JointStates:
 
     @staticmethod
     def possible(frame: Spec) -> bool:
-        """Return whether rows of this spec hold joint positions."""
+        """Return whether rows of this spec have joint positions."""
         return JointStates.POSITION in frame and len(frame[JointStates.POSITION].shape) == 1
 
     def message(self, row: bytes, stamp_ns: int) -> bytes:

@@ -23,13 +23,13 @@ _LOOK_S = 0.5
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest sizes of a log.
+    """Limits on the size and age of a log's files.
 
     Attributes:
-        file_bytes: size of a file at which the next one begins.
-        file_s: age of a file, in seconds, at which the next one begins.
-        run_bytes: size of the whole run at which recording stops; None: only the disk counts.
-        reserve_bytes: bytes of the disk that are left free.
+        file_bytes: size of a file at which the next one begins, bytes.
+        file_s: age of a file at which the next one begins, seconds.
+        run_bytes: size of the whole run at which recording stops, bytes; None for no limit but the disk's.
+        reserve_bytes: bytes of the disk to leave free.
     """
 
     file_bytes: int = 4 << 30
@@ -39,24 +39,24 @@ class Limits:
 
 
 class DiskBudget(LogError):
-    """The log has no room left. It was closed, and holds everything up to then."""
+    """The log has no room left. It was closed, and has all data up to that moment."""
 
 
 class Rotating:
-    """Writes the files of a run, one after the other, with the methods of `McapWriter`. Used by one thread at a time.
+    """Write the files of a run, one after the other, with the methods of `McapWriter`. For one thread at a time.
 
-    Each file begins with everything needed to read it alone: the description of the run, its streams, and the begin of
-    the open episode.
+    Each file begins with everything needed to read it alone: the description of the run, its streams, and the beginning
+    of the open episode.
 
     Args:
         folder: the run's folder.
         layout: the layout of the frame rows.
-        metadata: what else is known of the run, as plain data.
-        limits: the largest sizes.
-        key: file of the private key that signs the log's chain (`recorder.log.chain`); None: nobody signs it.
+        metadata: further facts about the run, as plain data.
+        limits: the limits on files and run.
+        key: file of the private key that signs the log's chain (`recorder.log.chain`); None for no signature.
 
     Raises:
-        LogError: as `McapWriter`, or there is too little room to begin with.
+        LogError: as for `McapWriter`, or there is too little room to begin.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Rotating:
     # ---- files and disk ----
 
     def keep_up(self) -> None:
-        """Do what `McapWriter.keep_up` does, and go on in a new file when it is time.
+        """Do the work of `McapWriter.keep_up`, and continue in a new file if one is due.
 
         Raises:
             DiskBudget: there is no more room; the open episode was ended and the file closed.
@@ -184,6 +184,6 @@ class Rotating:
             raise LogError(f"{self._chain.path} has no end: {error}; the log itself is complete") from error
 
     def abandon(self) -> None:
-        """Close the files as they are."""
+        """Close the files without index and end of the chain."""
         self._file.abandon()
         self._chain.abandon()

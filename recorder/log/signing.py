@@ -16,11 +16,11 @@ Signature = dict[str, str]
 
 
 def canonical(value: object) -> bytes:
-    """Return plain data as JSON of which there is one form alone: keys sorted, no spaces, ASCII.
+    """Return plain data as JSON in its unique canonical form: sorted keys, no spaces, ASCII.
 
     Raises:
         ValueError: a number is not finite.
-        TypeError: the value is no plain data.
+        TypeError: the value is not plain data.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
@@ -29,11 +29,11 @@ def sign(content: bytes, key: str | Path) -> Signature:
     """Return a signature over bytes.
 
     Args:
-        content: what the signature covers.
-        key: file of the private key: 64 hexadecimal digits. A missing one is made, readable by its owner alone.
+        content: the bytes to sign.
+        key: file of the private key, 64 hexadecimal digits. A missing one is made, readable only by its owner.
 
     Raises:
-        ValueError: the file holds no such key, or others can read it.
+        ValueError: the file does not have such a key, or other users can read it.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -52,12 +52,12 @@ def sign(content: bytes, key: str | Path) -> Signature:
 
 
 def verify(content: bytes, signature: Mapping[str, str] | JsonDict) -> str:
-    """Return the public key whose owner signed the bytes, as 64 hexadecimal digits.
+    """Verify a signature over bytes, and return the public key of the signer, as 64 hexadecimal digits.
 
-    A signature can't say whose key that is: compare it with the key that its owner gave you.
+    A signature does not identify the key's owner: compare the key with the one that its owner gave you.
 
     Raises:
-        ValueError: the signature can't be read, or does not fit the bytes.
+        ValueError: the signature can't be read, or does not match the bytes.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -24,7 +24,7 @@ class Stream(StreamSpec):
     """A stream in a log, on the topic ``/sensor/<name>``.
 
     Raises:
-        LogError: the name, the rate or a field's name can't be used.
+        LogError: the name, the rate or a field's name is not allowed.
     """
 
     def __post_init__(self) -> None:
@@ -57,10 +57,10 @@ class Stream(StreamSpec):
 
     @staticmethod
     def from_dict(plain: JsonObject) -> Stream:
-        """Make a stream from what `to_dict` returned.
+        """Make a stream from the plain data of `to_dict`.
 
         Raises:
-            LogError: the data describe no stream, or the checksum is wrong.
+            LogError: the data does not describe a stream, or the checksum is wrong.
         """
         try:
             stream = Stream(str(plain["name"]), Spec.from_dict(plain["spec"]), float(plain["rate_hz"]))

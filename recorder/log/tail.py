@@ -1,13 +1,13 @@
 """Keep the newest messages of a log in shared memory, where they survive a killed process until the log has them.
 
-A chunk of the log reaches its file after 0.25 s. Until then its messages are lost if the process is killed. A tail
-holds a copy of each message from the moment at which it is recorded: a file in shared memory (``/dev/shm``), mapped
+A chunk of the log reaches its file after 0.25 s. Without a tail its messages would be lost if the process is killed
+before. A tail has a copy of each message from the moment of recording: a file in shared memory (``/dev/shm``), mapped
 into this process, so that a copy costs a microsecond, makes no system call and never waits for a disk. The kernel keeps
 the file when the process is killed; a restart of the machine clears it. `recorder.read.recover` moves its messages into
 the log.
 
 The file has two halves, which are filled in turn. A record is ``crc32, length of the message, number, time, length of
-the topic, topic, message``. The numbers count up, so the new records of a half end where the numbers stop doing so.
+the topic, topic, message``. The numbers count up, so the new records of a half end where the numbers stop rising.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = ["HALF_BYTES", "MOST_ABANDONED", "Tail", "TailMessage", "read_tail", "
 _log = logging.getLogger("rlenv_robot.recorder")
 
 HALF_BYTES = 4 << 20
-"""Size of each half: at 500 kB/s, the disk may take nothing for eight seconds before the oldest copies are lost."""
+"""Size of each half, bytes: at 500 kB/s, the disk may stall for eight seconds before the oldest copies are lost."""
 
 MOST_ABANDONED = 16
-"""Tails of killed processes that are kept until they are recovered: 128 MiB."""
+"""Largest number of killed processes' tails that are kept for recovery: 128 MiB."""
 
 _SHARED = Path("/dev/shm")
 _MAGIC = b"rlenv-robot tail 1\n"
@@ -48,7 +48,7 @@ class TailMessage(NamedTuple):
     """One message of a tail.
 
     Attributes:
-        topic: of the log.
+        topic: the message's topic in the log.
         time_ns: wall clock, nanoseconds since 1970.
         data: CDR bytes.
     """
@@ -61,11 +61,11 @@ class TailMessage(NamedTuple):
 class Tail:
     """Keep copies of a run's newest messages. For one thread at a time.
 
-    If there is no shared memory, or too little, nothing is kept, and the log says so once.
+    Without enough shared memory nothing is kept, which is logged once.
 
     Args:
         run: the run's folder, in which a link to the file is made.
-        half_bytes: size of each half.
+        half_bytes: size of each half, bytes.
     """
 
     def __init__(self, run: Path, half_bytes: int = HALF_BYTES) -> None:
@@ -91,7 +91,7 @@ class Tail:
         return mmap.mmap(self._file, size)
 
     def keep(self, topic: bytes, data: bytes, time_ns: int) -> None:
-        """Copy a message of a topic. A message that is larger than a half is left out."""
+        """Copy a message of a topic; a message larger than a half is left out."""
         file = self._map
         if file is None:
             return
@@ -121,10 +121,10 @@ class Tail:
 
 
 def read_tail(run: Path) -> list[TailMessage]:
-    """Return the messages in a run's tail, oldest first; none if there is no tail, or its memory was cleared since.
+    """Return the messages in a run's tail, oldest first; empty without a tail, or if its memory was cleared.
 
     Raises:
-        LogError: the run is being recorded, or the file is no tail.
+        LogError: the run is being recorded, or the file is not a tail.
     """
     link = run / TAIL_NAME
     try:
@@ -165,7 +165,7 @@ def _records(data: bytes, at: int, end: int) -> tuple[int, list[TailMessage]] | 
 
 
 def remove_tail(run: Path) -> None:
-    """Remove a run's tail. Without one do nothing."""
+    """Remove a run's tail, if it has one."""
     link = run / TAIL_NAME
     with suppress(OSError):
         link.resolve().unlink()

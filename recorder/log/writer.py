@@ -27,10 +27,10 @@ from recorder.names import EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC
 __all__ = ["ITEM_BYTES", "Background", "LogWriter", "StreamWriter", "Write", "new_run"]
 
 Write = Callable[[Rotating], None]
-"""Writes one item; called in the thread with the log."""
+"""A function that writes one item to the log; called in the writing thread."""
 
 ITEM_BYTES = 300
-"""About what a queued row costs in memory beside its bytes."""
+"""Approximate memory of a queued item in addition to its content, bytes."""
 
 _POLL_S = 0.02
 _BATCH = 500
@@ -39,14 +39,15 @@ _LOG = logging.getLogger("rlenv_robot.recorder")
 
 
 class Background:
-    """Writes queued items in order, in a thread of its own.
+    """Write queued items in order, on a separate thread.
 
-    `put` does not wake the thread, which would cost more than everything else: the thread looks every 20 ms.
+    `put` does not wake the thread, which would dominate its cost: the thread checks the queue every 20 ms.
 
     Args:
         sink: the log to write to; the thread closes it.
-        capacity: bytes that may wait in the queue.
-        tail: keeps copies of what waits, for a killed process; removed when all is written. None: no copies.
+        capacity: largest number of bytes in the queue.
+        tail: keeps copies of queued items in case the process is killed, and is removed when all is written; None for
+            no copies.
     """
 
     def __init__(self, sink: Rotating, capacity: int, tail: Tail | None = None) -> None:
@@ -68,12 +69,12 @@ class Background:
         """Queue an item, or drop and count it if there is no room. An item of size 0 always has room.
 
         Args:
-            size: of the item, bytes.
-            write: writes it.
-            copy: topic, message and time of the item for `Tail.keep`; None: there is no copy of it.
+            size: size of the item, bytes.
+            write: writes the item.
+            copy: topic, message and time of the item for `Tail.keep`; None for no copy.
 
         Raises:
-            LogError: the log can't be written any more.
+            LogError: the log can no longer be written.
         """
         if self._failure is not None:
             raise self._failure
@@ -87,7 +88,7 @@ class Background:
                 self._tail.keep(*copy)
 
     def wake(self) -> None:
-        """Let the thread look at the queue now."""
+        """Let the thread check the queue now."""
         self._wake.set()
 
     def check(self) -> None:
@@ -99,7 +100,7 @@ class Background:
         """Wait until everything queued so far is on the disk.
 
         Raises:
-            LogError: the items can't be written, or not in time.
+            LogError: the items can't be written, or were not written in time.
         """
         done = threading.Event()
 
@@ -119,7 +120,7 @@ class Background:
         """Write the rest and end the thread. Calling it twice is allowed.
 
         Raises:
-            LogError: not everything could be written, or not in time.
+            LogError: an item could not be written, or was not written in time.
         """
         if self._closing:
             return
@@ -186,25 +187,25 @@ _FRAME, _EPISODE, _EVENT = FRAME_TOPIC.encode(), EPISODE_TOPIC.encode(), EVENT_T
 
 
 class LogWriter:
-    """Writes the log of one run: ``folder/log.mcap``, and ``log-0001.mcap`` ... once a file is large or old.
+    """Write the log of one run: ``folder/log.mcap``, and ``log-0001.mcap`` ... once a file is large or old.
 
     The caller's thread only queues; another thread encodes, writes and syncs. While the queue is full, frames and
-    images are dropped and counted, and the log says how many; episodes' ends and events are never dropped. If the disk
-    fails or is almost full, the next call raises the error; on an almost full disk the open episode was ended in the
-    log first. Call `begin`, `frame` and `end` from one thread; call `event` and `image` from any thread.
+    images are dropped and counted, and the log has their number; ends of episodes and events are never dropped. If the
+    disk fails or is almost full, the next call raises the error; on an almost full disk the open episode is ended in
+    the log first. Call `begin`, `frame` and `end` from one thread; call `event` and `image` from any thread.
 
-    Whatever was recorded before the process is killed can be recovered (`recorder.read.recover`), except for images
-    of the last 0.25 s: shared memory has a copy of it from the moment at which the call returns (`recorder.log.tail`).
+    If the process is killed, everything recorded before can be recovered (`recorder.read.recover`), except for images
+    of the last 0.25 s: shared memory has a copy from the moment at which the call returns (`recorder.log.tail`).
 
     Args:
         folder: the run's folder, made if missing (see `new_run`).
         layout: the layout of the frame rows.
-        metadata: what is known of the run, as plain data by name: robot, task, profile, seeds.
-        capacity: bytes that may wait to be written.
-        limits: the largest sizes of files, run and disk.
-        tail: whether those copies are kept.
+        metadata: facts about the run, as plain data by name: robot, task, profile, seeds.
+        capacity: largest number of bytes that wait to be written.
+        limits: the limits on files, run and disk.
+        tail: whether copies are kept in shared memory.
         key: file of the private key that signs the log's chain of digests at its end (`recorder.log.chain`); a missing
-            one is made. None: the chain has no signature.
+            one is made. None for no signature.
     """
 
     def __init__(
@@ -235,16 +236,16 @@ class LogWriter:
 
     @property
     def dropped(self) -> int:
-        """Number of frames and images that were dropped so far because the queue was full."""
+        """Number of frames and images dropped so far because the queue was full."""
         return self._writer.dropped if self._writer else 0
 
     # ---- opening and closing ----
 
     def open(self) -> LogWriter:
-        """Make the file and start the thread. ``with`` and the first record do this, too. Calling it twice is allowed.
+        """Make the file and start the thread, as ``with`` and the first record also do. Calling it twice is allowed.
 
         Raises:
-            LogError: there is a log already, it can't be written, or the writer was closed.
+            LogError: a log already exists, it can't be written, or the writer was closed.
         """
         self._opened()
         return self
@@ -290,7 +291,7 @@ class LogWriter:
         """Begin an episode; an episode that is still open ends as interrupted.
 
         Args:
-            info: what is known by now, as plain data: ``env_id``, ``goal``, ``seed``, ``task``, ``policy``, ...
+            info: facts known at the beginning, as plain data: ``env_id``, ``goal``, ``seed``, ``task``, ``policy``, ...
             time_ns: wall clock, nanoseconds since 1970; None for now.
 
         Returns:
@@ -316,8 +317,8 @@ class LogWriter:
             time_ns: wall clock, nanoseconds since 1970; None for now.
 
         Raises:
-            LogError: no episode is open, the row is not of the layout or of another episode, or the log can't
-                be written.
+            LogError: no episode is open, the row is not of the layout or not of the open episode, or the log can't be
+                written.
         """
         data = row if isinstance(row, bytes) else self._packed(row)
         if self._rows is None:
@@ -338,10 +339,10 @@ class LogWriter:
         return row.tobytes()
 
     def end(self, info: JsonObject) -> None:
-        """End the open episode; all of it is on the disk soon after.
+        """End the open episode; all of it is on the disk within a second.
 
         Args:
-            info: what is known now, as plain data: ``end`` (why it ended), ``verdict``, ``return``, ...
+            info: facts known at the end, as plain data: ``end`` (why the episode ended), ``verdict``, ``return``, ...
 
         Raises:
             LogError: no episode is open, the info is not plain data, or the log can't be written.
@@ -361,7 +362,7 @@ class LogWriter:
         writer.wake()
 
     def event(self, kind: str, detail: JsonObject | None = None) -> None:
-        """Record something else that happened: a stop, a signal, a fault.
+        """Record an event, such as a stop, a signal or a fault.
 
         Raises:
             LogError: the detail is not plain data, or the log can't be written.
@@ -385,13 +386,13 @@ class LogWriter:
         Args:
             name: lower case with underscores; the topic is ``/sensor/<name>``.
             spec: the fields of one sample.
-            rate_hz: samples per second that the sensor promises.
+            rate_hz: nominal samples a second.
 
         Returns:
-            The writer of its samples, for one thread, which need not be this one.
+            The writer of its samples, for any single thread.
 
         Raises:
-            LogError: there is such a stream already, its description can't be used, or the log can't be written.
+            LogError: the stream already exists, its description is not allowed, or the log can't be written.
         """
         if name in self._streams:
             raise LogError(f"stream {name!r} is declared already; keep what the first call returned")
@@ -404,7 +405,7 @@ class LogWriter:
         """Wait until everything recorded so far is on the disk.
 
         Raises:
-            LogError: the data can't be written, or not in time.
+            LogError: the data can't be written, or was not written in time.
         """
         self._opened().sync(timeout_s)
 
@@ -413,7 +414,7 @@ class LogWriter:
 
 
 class StreamWriter:
-    """Packs and queues the samples of one stream. For one thread; each stream may have a thread of its own.
+    """Pack and queue the samples of one stream, on one thread; each stream may use a different thread.
 
     `LogWriter.stream` makes it.
 
@@ -432,12 +433,12 @@ class StreamWriter:
         self._next = 0
 
     def write(self, values: JsonObject, stamp_ns: int, wall_ns: int | None = None) -> int:
-        """Queue one sample. Without room the sample is dropped and counted, and its number is missing in the log.
+        """Queue one sample. If the queue is full, drop and count the sample; the log then lacks its number.
 
         Args:
             values: one value for each field, of the field's shape, in a type that converts without changing its kind.
-            stamp_ns: the robot's clock at capture.
-            wall_ns: this machine's clock at receipt; None for now.
+            stamp_ns: the robot's clock at capture, nanoseconds.
+            wall_ns: this machine's clock at receipt, nanoseconds since 1970; None for now.
 
         Returns:
             The sample's sequence number, for ``used_<stream>`` of the frame that used it.
@@ -473,7 +474,7 @@ def new_run(folder: Path | str) -> Path:
     """Make an empty folder for a run, named after the time, inside ``folder`` (made if missing).
 
     Returns:
-        ``folder/2026-01-31_14-05-09``, with ``-2``, ``-3`` ... behind it if that exists.
+        ``folder/2026-01-31_14-05-09``, with ``-2``, ``-3`` ... appended if that exists.
 
     Raises:
         LogError: the folder can't be made.

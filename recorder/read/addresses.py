@@ -1,7 +1,7 @@
-"""Read data at an address, such as ``hf://datasets/lerobot/pusht``, through a folder that stands for it.
+"""Read data at an address, such as ``hf://datasets/lerobot/pusht``, through a local folder that mirrors it.
 
-Packages declare how: an entry point of the group ``rlenv_robot.addresses`` bears the name of a scheme, such as ``hf``,
-or ``any`` for all schemes without one of their own, and names an `AddressReader` or a module with its functions. It is
+Packages declare readers: an entry point of the group ``rlenv_robot.addresses`` has the name of a scheme, such as
+``hf``, or ``any`` for all other schemes, and refers to an `AddressReader` or a module with its functions. It is
 imported when an address of its scheme is first read.
 """
 
@@ -21,29 +21,29 @@ __all__ = ["BYTES", "GROUP", "MARK", "AddressReader", "fetched", "is_address", "
 GROUP = "rlenv_robot.addresses"
 """The entry-point group of readers of addresses."""
 MARK = ".rlenv-robot-remote.json"
-"""The file beside each folder that stands for an address: JSON, whose ``address`` is that address."""
+"""The file beside each folder that mirrors an address: JSON with the key ``address``."""
 BYTES = 10 << 30
-"""Bytes of fetched data that are kept unless another bound is given."""
+"""Default size of the cache of fetched data, bytes."""
 _PLUGIN = "rlenv_formats"
 
 
 class AddressReader(Protocol):
-    """Lets a folder of this machine stand for data at an address."""
+    """Mirror data at an address in a local folder."""
 
     def mirror(self, address: str, folder: Path | None, capacity: int, options: Mapping[str, Any] | None) -> Path:
-        """Return the folder or file that stands for an address; `mirror` has the arguments.
+        """Return the folder or file that mirrors an address; the arguments are those of `mirror`.
 
-        The folder that holds it has a file `MARK`.
+        The folder that contains it has a file `MARK`.
         """
         ...
 
     def fetched(self, path: Path) -> Path:
-        """Return a path below such a folder after its file was fetched."""
+        """Fetch the file at a path below such a folder, and return the path."""
         ...
 
 
 def is_address(text: str) -> bool:
-    """Return whether a text names a place that is not a path of this machine."""
+    """Return whether a text is an address, and not a local path."""
     return re.match(r"[a-z][a-z0-9+.-]*://", text) is not None
 
 
@@ -53,13 +53,13 @@ def mirror(
     capacity: int = BYTES,
     options: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Return a folder, or a file, that stands for a data set at an address.
+    """Return a local folder or file that mirrors a data set at an address.
 
     Args:
         address: such as ``hf://datasets/lerobot/pusht``, ``s3://bucket/runs`` or ``https://host/set/``.
-        folder: of the cache; None takes the user's.
-        capacity: bytes that the cache may hold.
-        options: of the reader, such as ``endpoint_url`` for S3.
+        folder: folder of the cache; None for the user's.
+        capacity: largest size of the cache, bytes.
+        options: options of the reader, such as ``endpoint_url`` for S3.
 
     Raises:
         SourceError: no installed package reads such addresses, or this one can't be read.
@@ -68,7 +68,7 @@ def mirror(
 
 
 def fetched(path: Path) -> Path:
-    """Return a path after its file was fetched, if it lies in a folder that stands for an address; others unchanged.
+    """Fetch the file at a path in a folder that mirrors an address, and return the path; return others unchanged.
 
     Raises:
         SourceError: the file can't be fetched.

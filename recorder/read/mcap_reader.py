@@ -6,10 +6,10 @@ content), then the magic number again. Messages lie in chunks; each chunk has a 
 The algorithm trusts nothing that it can't check:
 
 1. Walk the records from the beginning, or from the border that an earlier pass reached, by their lengths. No checksum
-   covers a length, so where a record contradicts itself, or no record can begin behind it, go on at the next place that
-   can only be a chunk or a metadata record of ours, and note the bytes in between. Where there is no such place, stop:
+   covers a length, so if a record contradicts itself, or no record can begin after it, continue at the next place that
+   can only be a chunk or a metadata record of ours, and note the bytes in between. If there is no such place, stop:
    from there on the file is torn, and a later pass may continue there.
-2. Decompress a chunk and compare its checksum. A chunk whose checksum is wrong is left out and noted; no message comes
+2. Decompress a chunk and compare its checksum. A chunk with a wrong checksum is left out and noted; no message comes
    from it.
 3. Find the messages in a chunk by the message index behind it, which costs no step of Python for each message. The
    index has no checksum, so it is believed only if the messages that it names, and definitions between them, fill the
@@ -79,15 +79,15 @@ class Message(NamedTuple):
 
 
 def open_mcap(path: Path, start: int = 0, topics: Mapping[int, str] | None = None) -> McapReader:
-    """Open a file for reading, mapped into memory, since images make logs larger than that.
+    """Open a file for reading through a memory map, since images can make logs larger than memory.
 
     Args:
         path: the file.
-        start: see `McapReader`.
-        topics: see `McapReader`.
+        start: as for `McapReader`.
+        topics: as for `McapReader`.
 
     Raises:
-        LogError: the file can't be read, or is no MCAP file.
+        LogError: the file can't be read, or is not an MCAP file.
     """
     try:
         with path.open("rb") as file:
@@ -104,7 +104,7 @@ def open_files(files: Mapping[int, Path]) -> Iterator[tuple[int, McapReader]]:
         files: the log's files by number, in order.
 
     Raises:
-        LogError: file 0 can't be read, or is no MCAP file. `recorder.read.scan.Scan.notes` names the others.
+        LogError: file 0 can't be read, or is not an MCAP file. `recorder.read.scan.Scan.notes` lists other such files.
     """
     for number, path in files.items():
         try:
@@ -117,10 +117,10 @@ def open_files(files: Mapping[int, Path]) -> Iterator[tuple[int, McapReader]]:
 
 
 class McapReader:
-    """Reads one file.
+    """Read one MCAP file.
 
     Args:
-        data: the whole file, perhaps mapped into memory.
+        data: the whole file, for example as a memory map.
         name: the file's name, for messages.
         start: the border between records where reading begins: `whole` of an earlier pass, or 0 for the beginning.
         topics: channel -> topic, as the earlier pass learned them.
@@ -130,11 +130,11 @@ class McapReader:
         complete: whether the file was closed.
         whole: the border behind the last complete record; a later pass may begin here when the file has grown.
         topics: channel -> topic; grows while `chunks` runs.
-        notes: what can't be read, a sentence each; grows while `chunks` runs.
-        unfinished: what is missing at the end of a file that is not complete, as a sentence, or empty.
+        notes: a sentence for each part that can't be read; grows while `chunks` runs.
+        unfinished: a sentence on the part missing at the end of an incomplete file, or empty.
 
     Raises:
-        LogError: the file is empty, or no MCAP file.
+        LogError: the file is empty, or is not an MCAP file.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class McapReader:
             self.notes.append(sentence)
 
     def metadata(self, begins: str) -> Iterator[tuple[str, dict[str, str]]]:
-        """Yield name and content of the metadata records whose name begins with this text, each name once.
+        """Yield name and content of the metadata records with this prefix of their name, each name once.
 
         A record that was written twice is taken from its copy if the copy's checksum is right.
         """
@@ -225,7 +225,7 @@ class McapReader:
     # ---- messages ----
 
     def chunks(self) -> Iterator[ChunkMessages]:
-        """Yield all chunks whose checksum is right, in the order in which they were written."""
+        """Yield all chunks with a valid checksum, in the order of writing."""
         for record in self.records:
             if record.kind == Opcode.CHANNEL:
                 self._learn_topic(self._stream(record))
@@ -318,15 +318,15 @@ class McapReader:
         return [record for record in self.records if record.kind == Opcode.CHUNK]
 
     def chunk_part(self, number: int, start: int, stop: int) -> memoryview:
-        """Return some bytes of a chunk, decompressing no more than necessary, without looking at the checksum.
+        """Return some bytes of a chunk, decompressing no more than necessary, without checking the checksum.
 
         Args:
-            number: the chunk's, as in `ChunkMessages.number`.
+            number: number of the chunk, as in `ChunkMessages.number`.
             start: offset of the first byte in the decompressed chunk.
             stop: offset behind the last byte.
 
         Raises:
-            ValueError: the chunk is damaged; the decoders raise errors of their own, too.
+            ValueError: the chunk is damaged; decoders may also raise their own errors.
         """
         record = self._chunk_records[number]
         frame, size = self._lz4_frame(record)
@@ -345,16 +345,15 @@ def _gather(content: bytes, offsets: np.ndarray, kind: np.dtype) -> np.ndarray:
     """Return values of any type at any byte offsets, which must leave room for them: one copy of memory each."""
     raw = np.dtype((np.void, kind.itemsize))
     anywhere = np.ndarray((max(len(content) - kind.itemsize + 1, 0),), raw, content, 0, (1,))
-    taken: np.ndarray = anywhere[offsets].view(kind)
-    return taken
+    return anywhere[offsets].view(kind)
 
 
 class ChunkMessages:
-    """Finds the messages of a chunk.
+    """Find the messages of a chunk.
 
     Args:
         content: the chunk's records, decompressed and with the right checksum.
-        index: channel -> offsets of its message records, as the file says; may be wrong or missing.
+        index: channel -> offsets of its message records from the file; it may be wrong or missing.
         number: the chunk's number among the chunks of its file, damaged ones included.
 
     Attributes:
@@ -437,12 +436,12 @@ class ChunkMessages:
         return memoryview(self._content)[slice(*self.payload_at(offset))]
 
     def payload_at(self, offset: int) -> tuple[int, int]:
-        """Return where the data of the message whose record begins at this offset start and stop."""
+        """Return start and stop of the data of the message with its record at this offset."""
         (length,) = struct.unpack_from("<Q", self._content, offset + 1)
         return offset + _MESSAGE.itemsize, offset + RECORD.size + length
 
     def rows(self, channel: int, kind: np.dtype) -> tuple[np.ndarray, int]:
-        """Return the messages that are a CDR header and a packed row of this type, and how many are not."""
+        """Return the messages that are a CDR header and a packed row of this type, and the number of others."""
         offsets, body = self.offsets[channel], len(HEADER) + kind.itemsize
         right = self.heads(channel)["length"] == _MESSAGE.itemsize - RECORD.size + body
         offsets = offsets[right] + _MESSAGE.itemsize
@@ -466,17 +465,17 @@ class _Block(NamedTuple):
 
 
 class Lz4Blocks:
-    """Decompresses parts of one LZ4 frame (frame format 1.6).
+    """Decompress parts of one LZ4 frame (frame format 1.6).
 
-    A frame is a row of blocks. Decompressed, each block but the last holds the same number of bytes. A block that
-    would not shrink, such as one of JPEG images, is stored as it is.
+    A frame is a sequence of blocks. Decompressed, each block but the last has the same number of bytes. A block that
+    would not shrink, such as one of JPEG images, is stored uncompressed.
 
     Args:
         data: the frame.
         size: its decompressed size in bytes.
 
     Raises:
-        ValueError: the place of a block's bytes can't be known without decompressing all blocks before it.
+        ValueError: finding a block's bytes would take decompressing all blocks before it.
     """
 
     def __init__(self, data: memoryview, size: int) -> None:

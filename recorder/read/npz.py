@@ -15,11 +15,11 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 
 class BudgetError(ValueError):
-    """Arrays are larger than is allowed.
+    """The arrays are larger than allowed.
 
     Args:
-        size: of the arrays, bytes.
-        most: that is allowed, bytes.
+        size: size of the arrays, bytes.
+        most: largest size allowed, bytes.
     """
 
     def __init__(self, size: int, most: int) -> None:
@@ -28,15 +28,15 @@ class BudgetError(ValueError):
 
 
 def read_npz(file: IO[bytes], most: int | None = None) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by name. The sizes that it declares are checked before memory is taken.
+    """Return the arrays of a file by name, after checking their declared sizes before allocating memory.
 
     Args:
-        file: opened for reading, on a disk.
-        most: bytes of all arrays; None: the size of the file, which then can't be compressed.
+        file: a file on a disk, open for reading.
+        most: largest size of all arrays, bytes; None for the size of the file, which then can't be compressed.
 
     Raises:
         BudgetError: the arrays are larger.
-        OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile: the file is damaged, or none of this kind.
+        OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile: the file is damaged, or not of this kind.
     """
     most = os.fstat(file.fileno()).st_size if most is None else most
     total = 0

@@ -52,16 +52,16 @@ def align(
 ) -> Aligned:
     """Return the values of a stream at given moments.
 
-    ``latest`` takes the last sample at or before the moment, as a control loop would have seen it; ``nearest`` the
-    one with the smallest distance, of two the earlier; ``interpolated`` goes linearly between the samples around the
-    moment, element by element (so a quaternion wants normalising), and takes whole numbers from the one before.
+    ``latest`` takes the last sample at or before the moment, as a control loop would have seen it; ``nearest`` takes
+    the nearest one, of two the earlier; ``interpolated`` interpolates linearly between the samples around the moment,
+    element by element (so quaternions must be normalised afterwards), and takes whole numbers from the one before.
 
     Args:
         moments: (N,) int64, nanoseconds on the clock of the stream's ``stamp_ns``, in any order.
         rows: the stream's samples, structured, with ``stamp_ns``, in any order.
         spec: the fields of the stream's values.
         how: one of `HOW`.
-        max_age_ns: samples farther from the moment are not used; None allows any distance.
+        max_age_ns: greatest distance of a sample from the moment, nanoseconds; None for any distance.
         refuse: whether to raise if a moment has no sample, instead of returning NaN and a mask.
 
     Raises:
@@ -90,11 +90,11 @@ def align(
 
 
 def by_number(moments: np.ndarray, numbers: np.ndarray, rows: np.ndarray, spec: Spec) -> Aligned:
-    """Return the samples with given sequence numbers, as frames name the samples that they used.
+    """Return the samples with given sequence numbers, by which frames name the samples that they used.
 
     Args:
         moments: (N,) int64, nanoseconds, for the ages.
-        numbers: (N,) int64, a ``sequence`` each; -1 for none.
+        numbers: (N,) int64, the ``sequence`` of each sample; -1 for none.
         rows: the stream's samples, sorted by ``sequence``; dropped samples are missing.
         spec: the fields of the stream's values.
     """
@@ -164,10 +164,10 @@ def _refusal(moments: np.ndarray, valid: np.ndarray, age: np.ndarray, max_age_ns
 
 
 class LogReader:
-    """Reads all files of a run's log, or a single file if another than the first is named.
+    """Read all files of a run's log, or only one file if the path is not the log's first.
 
-    Opening costs nothing: files are read when something is asked for. Everything in complete chunks is read. What is
-    missing is in `notes`, and nothing that is returned is wrong: a chunk whose checksum does not fit is left out.
+    Opening costs nothing: files are read on demand. Everything in complete chunks is read. `notes` lists losses, and no
+    wrong data is returned: a chunk with a wrong checksum is left out.
 
     Args:
         path: the run's folder or its ``log.mcap``.
@@ -203,10 +203,10 @@ class LogReader:
 
     @cached_property
     def metadata(self) -> JsonObject:
-        """Metadata that were written when the run began, by name; ours are format, layout, digest, versions and file.
+        """Metadata from the beginning of the run, by name; ours are format, layout, digest, versions and file.
 
         Raises:
-            LogError: the file is no log of ours, was torn before its description, or has a format from the future.
+            LogError: the file is not a log of ours, was torn before its description, or has a newer format.
         """
         file = open_mcap(self.path)
         texts = next((texts for name, texts in file.metadata(DESCRIPTION) if name == DESCRIPTION), None)
@@ -238,12 +238,12 @@ class LogReader:
     # ---- rows, episodes, events ----
 
     def frame_blocks(self) -> Iterator[np.ndarray]:
-        """Yield all rows, as `frames` returns them, but a chunk at a time, for logs larger than memory.
+        """Yield all rows as `frames` returns them, one chunk at a time, for logs larger than memory.
 
-        Each call reads the log as it is at that time.
+        Each call reads the log in its present state.
 
         Raises:
-            LogError: the first file is no log, or has no layout.
+            LogError: the first file is not a log, or has no layout.
         """
         return Scan().run(self.files, self.layout.spec.row_dtype)
 
@@ -261,7 +261,7 @@ class LogReader:
         return self._rows
 
     def scan(self) -> Scan:
-        """Return what one pass over the log came upon beside the rows; the pass is made once.
+        """Scan the log for everything except the rows, only once, and return the result.
 
         Raises:
             LogError: as `frame_blocks`.
@@ -323,7 +323,7 @@ class LogReader:
         return rows
 
     def sample_blocks(self, stream: str) -> Iterator[np.ndarray]:
-        """Yield all samples, as `samples` returns them, but a chunk at a time, for logs larger than memory.
+        """Yield all samples as `samples` returns them, one chunk at a time, for logs larger than memory.
 
         Raises:
             LogError: there is no such stream.
@@ -341,19 +341,19 @@ class LogReader:
     def at_frames(
         self, stream: str, how: str = "latest", max_age_ns: int | None = None, refuse: bool = False
     ) -> Aligned:
-        """Return a stream's values at the capture time of every frame; see `recorder.read.reader.align`.
+        """Return a stream's values at the capture time of every frame, as `recorder.read.reader.align` does.
 
         Raises:
-            LogError: there is no such stream or choice; or a frame has no sample, and ``refuse`` is set.
+            LogError: the stream or ``how`` is unknown; or a frame has no sample, and ``refuse`` is set.
         """
         samples = self.samples(stream)
         return align(self._column("stamp_ns"), samples, self.streams[stream].spec, how, max_age_ns, refuse)
 
     def used(self, stream: str) -> Aligned:
-        """Return the values of a stream that every frame was made from, by the sample numbers in the frames.
+        """Return the values of a stream from which each frame was made, by the sample numbers in the frames.
 
         Raises:
-            LogError: there is no such stream, or the frames don't say which of its samples they used.
+            LogError: the stream is unknown, or the frames don't name the samples that they used.
         """
         field = used_field(stream)
         if field not in self.layout.spec:
@@ -367,7 +367,7 @@ class LogReader:
         return (reader for _, reader in open_files(self.files))
 
     def messages(self, topics: Container[str] | None = None) -> Iterator[Message]:
-        """Yield the messages of all files as they are, of some topics or of all, in the order of recording."""
+        """Yield the undecoded messages of all files, of some topics or of all, in the order of recording."""
         for file in self._readers():
             yield from file.messages(topics)
 
@@ -381,7 +381,7 @@ class LogReader:
         return tuple(sorted(topic.removeprefix(CAMERA_TOPIC) for topic in topics if topic.startswith(CAMERA_TOPIC)))
 
     def cameras(self) -> tuple[str, ...]:
-        """Return the names of the cameras whose images are in the log."""
+        """Return the names of the cameras with images in the log."""
         return self._cameras
 
     def images(self, camera: str) -> Iterator[Image]:

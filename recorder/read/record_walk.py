@@ -1,8 +1,8 @@
-"""Walk the records of an MCAP file, and go on behind a damaged length.
+"""Walk the records of an MCAP file, and continue after a damaged length.
 
-A record is one byte of kind, eight bytes of length, and its content; no checksum covers the first two. Where a record
-contradicts itself, or no record can begin behind it, the walk goes on at the next place that can only be the beginning
-of a chunk or of a metadata record of ours.
+A record is one byte of kind, eight bytes of length, and its content; no checksum covers kind and length. If a record
+contradicts itself, or no record can begin after it, the walk continues at the next place that can only be the
+beginning of a chunk or of a metadata record of ours.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from recorder.names import COPY, DESCRIPTION
 __all__ = ["CHUNK", "INDEX", "KINDS", "MAGIC", "RECORD", "Record", "RecordWalk", "records_between"]
 
 MAGIC = b"\x89MCAP0\r\n"
-"""The first and the last bytes of a file."""
+"""The bytes with which a file begins and ends."""
 RECORD = struct.Struct("<BQ")
 """Beginning of every record: kind, and length of the content."""
 CHUNK = struct.Struct("<QQQII")
@@ -41,7 +41,7 @@ _MARKS = (
 
 
 class Record(NamedTuple):
-    """One record: its kind (an `Opcode`), and where its content starts and stops, in bytes."""
+    """One record: its kind (an `Opcode`), and start and stop of its content, in bytes."""
 
     kind: int
     start: int
@@ -60,13 +60,13 @@ def records_between(data: memoryview | bytes, at: int, end: int) -> Iterator[Rec
 
 
 class RecordWalk:
-    """The records of one file.
+    """Walk the records of one file.
 
     Args:
         data: the whole file.
 
     Attributes:
-        skipped: begin and end of the parts that hold no whole record, in bytes; grows while `records` runs.
+        skipped: begin and end of the parts without a whole record, in bytes; grows while `records` runs.
     """
 
     def __init__(self, data: bytes | mmap | memoryview) -> None:
@@ -90,7 +90,7 @@ class RecordWalk:
         yield from records_between(self._data, at, size)
 
     def is_index(self, record: Record) -> bool:
-        """Return whether a record is a message index of the length that it says."""
+        """Return whether a record is a message index with a consistent length."""
         size = record.stop - record.start - INDEX.size
         return size >= 0 and size % 16 == 0 and bool(INDEX.unpack_from(self._data, record.start)[1] == size)
 

@@ -1,4 +1,4 @@
-"""Repair a torn run: its last file gets the messages of the tail, and the index that closing would have given it.
+"""Repair a torn run: add the messages of the tail to its last file, and the index that closing would have written.
 
 Reading a log with this software needs no repair: a torn log opens as it is. Other software may refuse a file without
 an index. The tail (`recorder.log.tail`) has the messages that a killed process had not written to its file yet.
@@ -43,8 +43,8 @@ class Recovered:
         run: the run's folder.
         rows: number of rows that can be read.
         episodes: number of episodes that can be read.
-        repaired: names of the files that were written anew; the old files are beside them, ending in ``.torn``.
-        lost: what is lost, a sentence each.
+        repaired: names of the repaired files; the originals are beside them, ending in ``.torn``.
+        lost: a sentence for each loss.
         added: number of rows that came from the tail.
     """
 

@@ -26,8 +26,8 @@ class LoggedEpisode:
 
     Attributes:
         number: the episode's number in its run.
-        begin: what was known when the episode began.
-        end: what was known when the episode ended; None if the log has no end of it.
+        begin: the info from the beginning of the episode.
+        end: the info from its end; None if the log does not have its end.
     """
 
     number: int
@@ -37,12 +37,12 @@ class LoggedEpisode:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened.
+    """An event in a log, such as a stop or a fault.
 
     Attributes:
-        kind: one word.
+        kind: the kind of event, one word.
         episode: the number of the episode in which it happened, -1 outside episodes.
-        detail: what is known of the event, as plain data.
+        detail: details of the event, as plain data.
         time_ns: wall clock, nanoseconds since 1970.
     """
 
@@ -59,9 +59,9 @@ class FileScan:
     Attributes:
         whole: the border behind the last record that was read.
         topics: channel -> topic.
-        notes: what is damaged, a sentence each.
+        notes: a sentence for each damage.
         complete: whether the file was closed, so that it won't grow.
-        unfinished: what is missing at the file's end so far, or empty.
+        unfinished: a sentence on the part missing at the file's end so far, or empty.
         edge: checksum of the last bytes before the border, to recognise the same file after it has grown.
     """
 
@@ -82,10 +82,10 @@ def edge(path: Path, border: int) -> int:
 
 @dataclass
 class Scan:
-    """Everything in a log but its rows, as far as it was read. All but the events can be stored.
+    """The content of a log except its rows, as far as it was read. All except the events can be stored.
 
     Attributes:
-        files: number in the run -> how far the file was read.
+        files: number in the run -> the position up to which the file was read.
         episodes: number -> begin and end.
         events: the events, in order.
         odd: number of frames whose length is not that of the layout.
@@ -99,10 +99,10 @@ class Scan:
     dropped: int = 0
 
     def run(self, files: Mapping[int, Path], row: np.dtype) -> Iterator[np.ndarray]:
-        """Read what is new in the log; yield the frame rows, a chunk's at a time.
+        """Read the new part of the log, and yield its frame rows, those of one chunk at a time.
 
         Raises:
-            LogError: the first file is no log. Problems of the other files are in `notes`.
+            LogError: the first file is not a log. Problems of the other files are in `notes`.
         """
         for number, path in files.items():
             state = self.files.setdefault(number, FileScan())
@@ -174,7 +174,7 @@ class Scan:
     # ---- storing ----
 
     def to_dict(self) -> JsonDict:
-        """Return everything but the events, as plain data."""
+        """Return everything except the events, as plain data."""
         return {
             "files": {str(number): vars(state) for number, state in self.files.items()},
             "episodes": [[episode.number, episode.begin, episode.end] for episode in self.episodes.values()],
@@ -184,10 +184,10 @@ class Scan:
 
     @staticmethod
     def from_dict(data: JsonObject) -> Scan:
-        """Make a scan from what `to_dict` returned.
+        """Make a scan from the plain data of `to_dict`.
 
         Raises:
-            KeyError, TypeError, ValueError: the data are something else.
+            KeyError, TypeError, ValueError: the data does not describe a scan.
         """
         files = {}
         for number, state in data["files"].items():

@@ -1,12 +1,12 @@
 """Verify that the files of a run are the bytes that were recorded: compare them with the run's chain of digests.
 
-A chain (`recorder.log.chain`) shows a change by somebody without its key. It proves nothing against the owner of the
+A chain (`recorder.log.chain`) reveals changes by anybody without its key. It proves nothing against the owner of the
 key, who could record and sign anything; a time stamp of a third party over the chain's digest (`timestamp_request`)
-shows at least since when the chain has been as it is.
+at least proves the time since which the chain has not changed.
 
-Labels and preferences are written after the log. ``signatures.jsonl`` has a line for each time that somebody signed one
-of these files: the file's name, its SHA-256, the digest of the run's chain, and the signature over these three. A line
-counts while the file is as it was signed.
+Labels and preferences are written after the log. ``signatures.jsonl`` has a line for each signature over one of these
+files: the file's name, its SHA-256, the digest of the run's chain, and the signature over these three. A line is valid
+while the file is unchanged.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class Verification:
 
     Attributes:
         run: the run's folder.
-        identifier: of the run, as its chain's first line has it. A run that was put in this one's place has another.
-        digest: of the chain's last line that has one, 64 hexadecimal digits; it stands for all bytes that are covered.
-        covered: bytes of the files that the chain covers.
-        uncovered: bytes of the files that it does not cover.
-        ended: whether the chain has its end, as the chain of a log that was closed.
-        keys: public keys whose owners signed the digest, 64 hexadecimal digits each.
-        findings: every difference, a sentence each.
-        recovered: names of the files that were written anew after a kill, before the end.
-        annotations: each file of labels or preferences in the run -> public keys whose owners signed it as it is.
+        identifier: identifier of the run from its chain's first line; a substituted run has another.
+        digest: digest of the chain's last line that has one, 64 hexadecimal digits; it represents all covered bytes.
+        covered: number of bytes of the files that the chain covers.
+        uncovered: number of bytes of the files that it does not cover.
+        ended: whether the chain has its end, which closing the log writes.
+        keys: public keys that signed the digest, 64 hexadecimal digits each.
+        findings: a sentence for each difference.
+        recovered: names of the files that were repaired after a kill, before the end.
+        annotations: file of labels or preferences in the run -> public keys that signed its present content.
     """
 
     run: Path
@@ -66,24 +66,24 @@ class Verification:
     annotations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def is_signed_by(self, key: str) -> bool:
-        """Return whether the run is unchanged and a key's owner signed it, its labels and preferences included."""
+        """Return whether the run is unchanged and signed by a key, including its labels and preferences."""
         signed = all(key in keys for keys in self.annotations.values())
         return self.unchanged and key in self.keys and signed
 
     @property
     def unchanged(self) -> bool:
-        """Whether each byte of the log is as it was recorded."""
+        """Whether every byte of the log is unchanged since the recording."""
         return self.ended and not self.uncovered and not self.findings
 
 
 def verify_run(run: Path, report: Callable[[int, int], None] = lambda done, total: None) -> Verification:
     """Compare the files of a run with its chain.
 
-    What is made from the log (``table/``) is not compared here, see `recorder.table.comparison`.
+    Data made from the log (``table/``) is not compared here; `recorder.table.comparison` does that.
 
     Args:
         run: the run's folder.
-        report: called with the bytes that were read so far, and with their number.
+        report: called with the number of bytes read so far, and their total.
 
     Raises:
         LogError: the run has no chain, or a file can't be read.
@@ -123,11 +123,11 @@ def verify_run(run: Path, report: Callable[[int, int], None] = lambda done, tota
 
 
 def add_signature(run: Path, key: Path) -> str:
-    """Sign the end of a run's chain, and its labels and preferences as they are. Return the public key.
+    """Sign the end of a run's chain, and its present labels and preferences; return the public key.
 
     Args:
         run: the run's folder, whose log is unchanged since it was recorded.
-        key: file of the private key, see `recorder.log.signing.sign`.
+        key: file of the private key, as for `recorder.log.signing.sign`.
 
     Raises:
         LogError: the run has no chain, was changed, or can't be written.
@@ -150,11 +150,11 @@ def add_signature(run: Path, key: Path) -> str:
 
 
 def annotation_keys(run: Path, digest: str) -> dict[str, tuple[str, ...]]:
-    """Return each file of labels or preferences in a run, and the public keys whose owners signed it as it is.
+    """Return each file of labels or preferences in a run, and the public keys that signed its present content.
 
     Args:
         run: the run's folder.
-        digest: of the end of its chain.
+        digest: digest of the end of its chain.
 
     Raises:
         LogError: a file can't be read.
@@ -201,7 +201,7 @@ def claims_signature(run: Path) -> bool:
 def timestamp_request(verification: Verification) -> bytes:
     """Return a request for a time stamp over the chain's digest (RFC 3161 §2.4.1, DER), for any authority.
 
-    It asks for the certificate in the answer, and has no nonce: an answer is compared with the digest, not with the
+    It requests the certificate in the answer, and has no nonce: an answer is compared with the digest, not with the
     request.
     """
     version = bytes.fromhex("020101")

@@ -1,1 +1,1 @@
-"""Packed rows with an episode index, and the draws that training takes from them."""
+"""Packed rows with an index of episodes, and draws from them for training."""

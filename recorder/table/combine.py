@@ -19,14 +19,14 @@ _BLOCK = 1 << 18
 
 
 def subset(table: Table, episodes: Sequence[int]) -> Table:
-    """Return a table with some episodes of another; the rows are shared.
+    """Return a table with some episodes of another, sharing its rows.
 
     Args:
         table: any table.
-        episodes: their positions in it, in the wanted order.
+        episodes: indices of the episodes, in the new order.
 
     Raises:
-        SourceError: there is no such episode.
+        SourceError: the table has no such episode.
     """
     count = len(table.starts)
     wrong = [number for number in episodes if not 0 <= number < count]
@@ -38,11 +38,11 @@ def subset(table: Table, episodes: Sequence[int]) -> Table:
 
 
 def joined(tables: Sequence[Table], origin: str) -> Table:
-    """Return one table of the episodes of several, in order. ``set`` in an episode's info is its table's origin.
+    """Return one table of the episodes of several, in order; ``set`` in an episode's info is its table's origin.
 
     Args:
-        tables: at least one, all of the same rows.
-        origin: of the new table.
+        tables: at least one table, all with the same layout of rows.
+        origin: origin of the new table.
 
     Raises:
         SpecMismatch: two tables have different rows; the error lists the differences.

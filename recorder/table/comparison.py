@@ -1,4 +1,4 @@
-"""Compare the table beside a log with the log that it is said to be made from."""
+"""Compare the table beside a log with the log from which it should have been made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLOCK_ROWS = 1 << 16
 
 
 def table_findings(run: Path) -> list[str]:
-    """Return a sentence if the table beside a log is not what the log gives; none without a table that would be read.
+    """Return a sentence if the table beside a log differs from the log; empty without a table that would be read.
 
     The table is made again in a temporary folder, at about 1.7 million rows a second.
 

@@ -16,7 +16,7 @@ __all__ = ["Segments", "Split", "split_copy", "split_episodes"]
 
 
 class Segments(NamedTuple):
-    """The content of a `Table` without its layout and origin."""
+    """The content of a `Table` except its layout and origin."""
 
     rows: np.ndarray
     starts: np.ndarray
@@ -33,14 +33,14 @@ class _Piece(NamedTuple):
 
 
 class Split(NamedTuple):
-    """The episodes in rows, which were left unchanged.
+    """The episodes in rows, and corrections that have not been applied to the rows.
 
     Attributes:
         starts: as in `Segments`.
         stops: as in `Segments`.
         episodes: as in `Segments`.
         notes: as in `Segments`.
-        mends: index -> the row that belongs there in place of the recorded one.
+        mends: index -> the row that replaces the recorded one.
     """
 
     starts: np.ndarray
@@ -51,7 +51,7 @@ class Split(NamedTuple):
 
 
 def split_copy(layout: FrameLayout, rows: np.ndarray, episodes: Sequence[LoggedEpisode]) -> Segments:
-    """Split a copy of the rows into episodes; see `split_episodes`."""
+    """Split a copy of the rows into episodes, and apply the corrections of `split_episodes`."""
     split = split_episodes(layout, rows, {episode.number: episode for episode in episodes})
     fresh = np.array(rows)
     for index, row in split.mends.items():
@@ -62,10 +62,10 @@ def split_copy(layout: FrameLayout, rows: np.ndarray, episodes: Sequence[LoggedE
 def split_episodes(layout: FrameLayout, rows: np.ndarray, recorded: Mapping[int, LoggedEpisode]) -> Split:
     """Find the episodes in rows, which are in the order of recording.
 
-    Rows of an episode whose begin is not in the log are left out. If frames are missing inside an episode, it is split
-    there: the first part is truncated; the second part begins like an episode, without action and reward in its first
-    row, and has ``part`` in its info. An episode without a flag at its end (interrupted, torn) is truncated at its last
-    row. All this is noted.
+    Rows of an episode without its beginning in the log are left out. If frames are missing inside an episode, it is
+    split there: the first part is truncated; the second part begins like an episode, without action and reward in its
+    first row, and has ``part`` in its info. An episode without a flag at its end (interrupted, torn) is truncated at
+    its last row. All such cases are noted.
 
     Args:
         layout: the layout of the rows.

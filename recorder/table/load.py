@@ -1,4 +1,4 @@
-"""Make the table of one run or of many, from the caches beside their logs where they are up to date."""
+"""Make the table of one run or of many, from the caches beside their logs if they are up to date."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def build(run_folder: Path | str, cache: Path | None = None) -> Table:
 
     Args:
         run_folder: the folder with the ``log.mcap``, or that file.
-        cache: a folder for the table; None is beside the log.
+        cache: a folder for the table; None for beside the log.
 
     Raises:
         LogError: there is no log, or it can't be read at all.
@@ -109,16 +109,16 @@ def load_runs(
     """Return one table of all runs in a folder, at any depth; a large table is mapped into memory.
 
     Between the runs of a large table there may be rows of zeros that belong to no episode. ``run`` in each episode's
-    info is the run's folder. Runs that can't be read at all are noted.
+    info is the run's folder. Unreadable runs are noted.
 
     Args:
         path: the folder.
-        cache: a folder for the runs' tables; None is beside each log, or a temporary folder if nothing can be written.
-        world: of the runs to load, such as ``so101-reach``; None loads all.
-        preferred: of the runs to load if those of different worlds have different layouts and ``world`` is None.
+        cache: a folder for the runs' tables; None for beside each log, or a temporary folder if that can't be written.
+        world: world of the runs to load, such as ``so101-reach``; None loads all.
+        preferred: world of the runs to load if the worlds have different layouts and ``world`` is None.
 
     Raises:
-        SourceError: there is no run, none of this world, or none that can be read.
+        SourceError: the folder has no run, none of this world, or none that can be read.
         SpecMismatch: runs have different layouts; the error names their worlds, or the differences within one world.
     """
     root = Path(path)

@@ -1,4 +1,4 @@
-"""Memory for large arrays: mapped files of rows, rows collected without holding them all, and buffers used again.
+"""Provide memory for large arrays: mapped files of rows, spools of rows on disk, and reused buffers.
 
 Two parts replace something simpler, and were kept because of these measurements (processor time, medians):
 
@@ -97,9 +97,9 @@ def concatenated(parts: Sequence[tuple[Path, int]], kind: np.dtype) -> tuple[np.
 
 
 def expect_random_reads(rows: np.ndarray) -> None:
-    """Tell the system that rows of a mapped file will be read here and there, so that it reads no more than asked for.
+    """Tell the system that rows of a mapped file will be read in random order, so that it does not read ahead.
 
-    Otherwise each row that is in no cache costs the reading of 128 kB.
+    Otherwise each row that is not cached costs reading 128 kB.
     """
     begin = rows.__array_interface__["data"][0] // mmap.PAGESIZE * mmap.PAGESIZE
     _LIBC.madvise(begin, rows.__array_interface__["data"][0] + rows.nbytes - begin, mmap.MADV_RANDOM)
@@ -119,7 +119,7 @@ _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
 @contextmanager
 def scratch_folder(folder: Path | None) -> Iterator[None]:
-    """Put the files of spools that are made inside the block into this folder; None keeps the folder as it is."""
+    """Put the files of spools made inside the block into this folder; None keeps the present folder."""
     token = _scratch.set(folder if folder is not None else _scratch.get())
     try:
         yield
@@ -133,9 +133,9 @@ def chosen_scratch() -> Path | None:
 
 
 def mapped_array(dtype: np.dtype, count: int) -> np.ndarray | None:
-    """Return zeros, (count,), that lie in a file without a name, so that the system can take their memory back.
+    """Return zeros, (count,), in an unnamed file, so that the system can reclaim their memory.
 
-    None is returned where the disk has no room for them.
+    The result is None if the disk has no room for them.
     """
     folder = _scratch.get()
     size = max(count * dtype.itemsize, 1)
@@ -150,13 +150,13 @@ def mapped_array(dtype: np.dtype, count: int) -> np.ndarray | None:
 
 
 class RowSpool:
-    """Rows of one type that are added block by block. Beyond 64 MiB they lie in a file without a name.
+    """Collect rows of one type block by block; beyond 64 MiB they lie in an unnamed file.
 
-    The file vanishes with the last array that refers to it, also if the process is killed.
+    The file vanishes with the last array that refers to it, even if the process is killed.
 
     Args:
-        dtype: of the rows.
-        in_memory: bytes up to which no file is made; None: 64 MiB.
+        dtype: dtype of the rows.
+        in_memory: bytes up to which no file is made; None for 64 MiB.
     """
 
     def __init__(self, dtype: np.dtype, in_memory: int | None = None) -> None:
@@ -169,7 +169,7 @@ class RowSpool:
         self.count = 0
 
     def add(self, rows: np.ndarray) -> None:
-        """Append rows, (n,). They are copied: many small arrays that are kept would leave holes in the memory.
+        """Append a copy of rows, (n,): keeping many small arrays would fragment the memory.
 
         Raises:
             SourceError: the disk is full.
@@ -215,7 +215,7 @@ class RowSpool:
         return [*self._buffers[:-1], self._buffers[-1][: self._filled]] if self._buffers else []
 
     def rows(self) -> np.ndarray:
-        """Return all rows, (count,); mapped from the file, read-only, where there is one. Add no more after that."""
+        """Return all rows, (count,), read-only and mapped if they lie in a file. Don't add rows afterwards."""
         if self._file is None:
             parts, self._buffers = self._parts(), []
             return np.concatenate(parts).view(self._dtype) if parts else np.zeros(0, self._dtype)
@@ -240,10 +240,10 @@ class _Lease:
 
 
 class BufferPool:
-    """Hands out arrays of bytes to any number of threads, and uses their memory again.
+    """Provide arrays of bytes to any number of threads, and reuse their memory.
 
-    New memory costs more than copying into it, because the system clears every page. So a block is handed out again
-    once neither its array nor a view of that is left.
+    New memory costs more than copying into it, because the system clears every page. So a block is reused once neither
+    its array nor a view of it exists.
 
     Args:
         spare: the largest number of unused blocks that are kept.
@@ -253,7 +253,7 @@ class BufferPool:
         self._free: deque[np.ndarray] = deque(maxlen=spare)  # its methods need no lock; the oldest block makes way
 
     def take(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Return an array of uint8 of this shape, with any content."""
+        """Return an array of uint8 of this shape with arbitrary content."""
         size = math.prod(shape)
         block = self._fitting(size)
         if block is None:

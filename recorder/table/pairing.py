@@ -9,7 +9,7 @@ from hal import Field
 __all__ = ["UNPAIRED", "pair_elements"]
 
 UNPAIRED = -1
-"""Stands for the command of a measured element that no command moves, or none that is known."""
+"""Marks a measured element for which no command is known."""
 
 _POSITION = re.compile(r"[._ ]?(pos|position|goal|target|cmd|command)$")
 
@@ -17,11 +17,11 @@ _POSITION = re.compile(r"[._ ]?(pos|position|goal|target|cmd|command)$")
 def pair_elements(measured: Field, command: Field) -> list[int] | None:
     """Return the index of the command's element for each element of a measurement, or `UNPAIRED`.
 
-    Elements are paired by their names where both fields have some in common, such as ``elbow.pos`` and ``elbow``;
-    otherwise by their order if both have the same number.
+    Elements are paired by their names if the fields have some in common, such as ``elbow.pos`` and ``elbow``; otherwise
+    by their order, if both have the same number.
 
     Returns:
-        One index for each of the measurement's elements; None if nothing tells which belong together.
+        One index for each of the measurement's elements; None if neither rule applies.
     """
     if measured.size == len(measured.elements) and command.size == len(command.elements):
         places = {_key(name): index for index, name in enumerate(command.elements)}

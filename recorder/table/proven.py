@@ -1,10 +1,10 @@
-"""Keep the table of a signed run where its signature holds: in a folder of this user, made from a verified log.
+"""Keep the table of a signed run, made from its verified log, in a folder that only this user can write.
 
-Whoever can write to a run's folder can change the table beside its log, and no signature covers that table. So the
-table of a run whose chain ends with a signature is never read from there. It lies in this user's cache, under the
-SHA-256 of the whole chain, and ``proof.json`` beside it has size, times and inode of the log's files as they were when
-they were verified. While these are the same, the log is not read again: nobody but the administrator can set the time
-of an inode's change.
+Anybody who can write to a run's folder can change the table beside its log, and no signature covers that table. So
+the table of a run with a signature at the end of its chain is never read from there. It lies in this user's cache,
+under the SHA-256 of the whole chain, and ``proof.json`` beside it has size, times and inode of the log's files at the
+time of verification. While these are the same, the log is not read again: only the administrator can set the time of
+an inode's change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from recorder.read.verify import annotation_keys, verify_run
 __all__ = ["BYTES", "Proof", "known_proof", "own_folder", "prove", "save_proof", "stamps_of"]
 
 BYTES = 10 << 30
-"""Bytes of all tables in the cache; beyond it, those that were not used for longest are removed."""
+"""Largest size of all tables in the cache, bytes; beyond it, the least recently used are removed."""
 _PROOF = "proof.json"
 _UNUSED_NS = 24 * 3600 * 10**9
 """Age of a proof at which a use is noted by its time."""
@@ -37,13 +37,13 @@ Stamps = dict[str, list[int]]
 
 @dataclass(frozen=True)
 class Proof:
-    """The facts that were proved of a signed run.
+    """The facts that a verification of a signed run has established.
 
     Attributes:
         place: the folder of its table.
-        stamps: of the log's files when they were verified.
-        digest: of the end of its chain.
-        keys: public keys whose owners signed it.
+        stamps: stamps of the log's files when they were verified.
+        digest: digest of the end of its chain.
+        keys: public keys that signed it.
     """
 
     place: Path
@@ -59,10 +59,10 @@ class Proof:
 
 
 def own_folder(cache: Path | None) -> Path | None:
-    """Return a folder that this user alone can write to, made if it is missing; None where there is none.
+    """Return a folder that only this user can write to, made if missing; None if that is impossible.
 
     Args:
-        cache: the folder for tables that a person named; None is this user's, by the XDG Base Directory Specification.
+        cache: a chosen folder for tables; None for this user's, by the XDG Base Directory Specification.
     """
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlenv-robot" if cache is None else cache
     folder = root / "signed"
@@ -76,7 +76,7 @@ def own_folder(cache: Path | None) -> Path | None:
 
 
 def stamps_of(run: Path, files: Mapping[int, Path]) -> Stamps:
-    """Return size, times and inode of a run's log files and chain: they differ once somebody wrote to one of them."""
+    """Return size, times and inode of a run's log files and chain, which differ after a write to one of them."""
     stamps = {}
     for path in (*files.values(), run / CHAIN):
         status = path.stat()
@@ -85,7 +85,7 @@ def stamps_of(run: Path, files: Mapping[int, Path]) -> Stamps:
 
 
 def known_proof(run: Path, files: Mapping[int, Path], cache: Path | None) -> Proof | None:
-    """Return what was proven of a run earlier; None if nothing was, or if a file was written to since.
+    """Return an earlier proof of a run; None if there is none, or if a file was written to since.
 
     Raises:
         LogError: the chain can't be read.
@@ -107,7 +107,7 @@ def known_proof(run: Path, files: Mapping[int, Path], cache: Path | None) -> Pro
 
 
 def prove(run: Path, files: Mapping[int, Path], cache: Path | None) -> Proof | str:
-    """Verify the log of a run that claims a signature. Return what is proven, or why nothing is, as a sentence.
+    """Verify the log of a run that claims a signature; return the proof, or a sentence on why it fails.
 
     Raises:
         LogError: the chain can't be read.
@@ -123,7 +123,7 @@ def prove(run: Path, files: Mapping[int, Path], cache: Path | None) -> Proof | s
 
 
 def save_proof(proof: Proof, run: Path, files: Mapping[int, Path]) -> bool:
-    """Keep a proof, once the table lies in its place; return whether the log stayed the same until now."""
+    """Save a proof after its table; return whether the log has stayed the same until now."""
     if stamps_of(run, files) != proof.stamps:
         shutil.rmtree(proof.place, ignore_errors=True)
         return False

@@ -6,8 +6,9 @@ priorities p after each batch. N is in the millions, and all priorities may chan
 
 The algorithm of `PrioritizedSampler`:
 
-1. Rejection (von Neumann 1951). Take any of the N alike, and accept it with probability p_i / p_max. That is exactly
-   proportional. A change of a priority is one store; a draw costs p_max / p_mean candidates on average, whatever N is.
+1. Rejection (von Neumann 1951). Draw one of the N uniformly, and accept it with probability p_i / p_max. The result is
+   exactly proportional. A change of a priority is one store; a draw costs p_max / p_mean candidates on average,
+   whatever N is.
    The sampler keeps an estimate of that acceptance rate, p_mean / p_max: it is computed exactly from time to time,
    scaled when p_max rises, and otherwise follows the rate observed.
 2. Fallback: while the acceptance rate is below 1/16, because a few priorities outweigh all others, draw from a tree of
@@ -43,9 +44,9 @@ _TD_FLOOR = 1e-6
 
 
 def returns_to_go(transitions: Transitions, discount: float) -> np.ndarray:
-    """Return the discounted sum of the rewards from each transition on, as far as the data go; shape (N,).
+    """Return the discounted sum of the rewards from each transition on, to the end of the data; shape (N,).
 
-    ``G[p] = r[p] + discount * G[p + 1]``; 0 after an end, so a truncated episode's tail counts as nothing.
+    ``G[p] = r[p] + discount * G[p + 1]``; 0 after an end, so rewards after a truncation count as 0.
     """
     parts = [_to_go(reward, stops, discount) for reward, stops in _blocks(transitions)]
     return np.concatenate(parts) if parts else np.zeros(0)
@@ -73,8 +74,8 @@ def _to_go(reward: np.ndarray, stops: np.ndarray, discount: float) -> np.ndarray
 def advantages(transitions: Transitions, discount: float) -> np.ndarray:
     """Return the Monte-Carlo advantage, (N,): the return to go minus its mean over all episodes at the same step.
 
-    The baseline depends on time alone and needs no fitted value function. A step that only one episode has gets the
-    advantage 0. Episodes with an unknown reward take no part in the baseline; their advantages are NaN or infinite.
+    The baseline depends only on time and needs no fitted value function. A step that only one episode has gets the
+    advantage 0. The baseline leaves out episodes with an unknown reward; their advantages are NaN or infinite.
     """
     to_go = returns_to_go(transitions, discount)
     longest = int(transitions.lengths.max())
@@ -105,7 +106,7 @@ class NStep(NamedTuple):
     Attributes:
         rewards: agent -> sum of ``discount**k * r`` over the steps.
         last: the position of the last step; the value of the state after it is bootstrapped.
-        steps: how many steps there were: n, or fewer before an end.
+        steps: number of steps: n, or fewer before an end.
         discount: ``discount**steps``: the factor of the bootstrapped value, unless the last step is terminated.
     """
 
@@ -149,7 +150,7 @@ def score_sampler(count: int, score: Callable[[int, int], np.ndarray], alpha: fl
 
     Args:
         count: M, the number of items.
-        score: called with begin and end, returns the scores of these items.
+        score: called with begin and end; returns the scores of these items.
         alpha: as for `priorities`.
     """
     extremes = [np.array([part.min(), part.max()]) for part in
@@ -167,7 +168,7 @@ def td_priorities(error: np.ndarray, alpha: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Distribution:
-    """A set of positions, and how likely each is drawn.
+    """A set of positions, and the probability of drawing each.
 
     Attributes:
         positions: (M,), the positions that may be drawn, in order; a range for all of them.
@@ -193,11 +194,11 @@ class Distribution:
             rng: the source of randomness.
             size: B, the number of draws.
             beta: how far the weights undo the priorities: 0 not at all, 1 entirely.
-            replace: whether one position may come twice; without, ``size`` is at most M.
+            replace: whether a position may be drawn twice; if not, ``size`` is at most M.
 
         Returns:
             Positions, (B,) int64, and importance weights, (B,) float64: ``(M * P) ** -beta`` over the largest
-            such weight there is (Schaul et al. 2016, section 3.4), so at most 1.
+            such weight of all positions (Schaul et al. 2016, section 3.4), so at most 1.
         """
         sampler = self._sampler
         if sampler is None:
@@ -212,7 +213,7 @@ class Distribution:
         return self.positions.take(picked), weights
 
     def update(self, positions: np.ndarray, priorities: np.ndarray) -> None:
-        """Set the priorities, each above 0, of those positions that may be drawn at all."""
+        """Set the priorities, each above 0, of some positions; positions outside the set are ignored."""
         assert self._sampler is not None
         if isinstance(self.positions, Selection):
             slot, member = self.positions.places(positions)
@@ -228,7 +229,7 @@ class Distribution:
 # ---- prioritised sampling ----
 
 WIDTH = 16
-"""Children of a node of the tree: they fill one or two cache lines, and a million leaves need two levels."""
+"""Number of children of a tree's node: they fill one or two cache lines, and a million leaves need two levels."""
 
 _BLOCK = 1 << 20
 """Priorities that are computed in one go."""
@@ -243,12 +244,12 @@ _lowest, _highest = np.minimum.reduce, np.maximum.reduce  # what the methods cal
 
 
 class PrioritizedSampler:
-    """Priorities of N items, and draws in proportion to them; the algorithm is at the head of this module.
+    """Draw items in proportion to their priorities; the module's docstring has the algorithm.
 
     Args:
-        count: N, from 1.
-        values: called with begin and end, returns the priorities of these items, each above 0; so that no array of
-            all in double precision is needed.
+        count: N, the number of items, from 1.
+        values: called with begin and end; returns the priorities of these items, each above 0. This avoids an array of
+            all priorities in double precision.
     """
 
     def __init__(self, count: int, values: Callable[[int, int], np.ndarray]) -> None:
@@ -276,7 +277,7 @@ class PrioritizedSampler:
 
     @property
     def lowest(self) -> float:
-        """The lowest priority; after the lowest has risen, its old value for up to `_RECOMPUTE` updates."""
+        """The lowest priority; after it has risen, the old value for up to `_RECOMPUTE` updates."""
         return self._lowest
 
     def __getitem__(self, index: np.ndarray) -> np.ndarray:
@@ -287,7 +288,7 @@ class PrioritizedSampler:
         return self._leaves.astype(dtype or float)
 
     def update(self, index: np.ndarray, values: np.ndarray) -> None:
-        """Set priorities, each above 0; if an index comes twice, its last value counts."""
+        """Set priorities, each above 0; if an index is given twice, its last value counts."""
         stored = values.astype(np.float32)
         self._leaves[index] = stored
         self._lowest = min(self._lowest, float(_lowest(stored)))
@@ -371,10 +372,10 @@ _FIRST = np.arange(_TOGETHER) * WIDTH
 
 
 class SumTree:
-    """Draws in O(log N); sums are made anew from their parts, in double precision, so no error accumulates.
+    """Draw in O(log N) from a tree of sums, which are recomputed in double precision so that no error accumulates.
 
     Args:
-        leaves: (n, `WIDTH`), the priorities, each from 0. The array is shared: call `refresh` after changing it.
+        leaves: (n, `WIDTH`), the priorities, each at least 0. The array is shared: call `refresh` after a change.
     """
 
     def __init__(self, leaves: np.ndarray) -> None:
@@ -389,7 +390,7 @@ class SumTree:
         self._bounds: np.ndarray | None = None
 
     def refresh(self, index: np.ndarray) -> None:
-        """Sum anew above the leaves at an index, (B,), in O(B log N)."""
+        """Recompute the sums above the leaves at some indices, (B,), in O(B log N)."""
         node = index
         for level, above in zip(self._levels, [*self._levels[1:], self._top], strict=True):
             node = node // WIDTH
@@ -397,7 +398,7 @@ class SumTree:
         self._bounds = None
 
     def draw(self, points: np.ndarray) -> np.ndarray:
-        """Return the leaves at the points, (B,) from 0 to below 1 along the line of all priorities; (B,) int64."""
+        """Return the leaves, (B,) int64, at points from 0 to below 1 along the cumulated priorities, (B,)."""
         if self._bounds is None:
             self._bounds = np.concatenate([[0.0], np.cumsum(self._top)])
         parts = [self._walk(points[k : k + _TOGETHER], self._bounds) for k in range(0, len(points), _TOGETHER)]

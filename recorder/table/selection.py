@@ -1,4 +1,4 @@
-"""Hold a set of positions as runs of neighbouring ones, so that its memory does not grow with their number."""
+"""Hold a set of positions as runs of neighbours, so that its memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["Selection"]
 
 
 class Selection:
-    """Positions in rising order, 16 bytes for each run of neighbours.
+    """Positions in ascending order, at 16 bytes for each run of neighbours.
 
     Args:
-        first: (R,) int64, the first position of each run. Runs rise and don't overlap; empty ones are left out, and
-            runs that touch are joined.
+        first: (R,) int64, the first position of each run. Runs ascend and don't overlap; empty runs are left out, and
+            adjacent runs are joined.
         stop: (R,) int64, the position behind the last one of each run.
     """
 
@@ -29,19 +29,19 @@ class Selection:
 
     @staticmethod
     def everything(count: int) -> Selection:
-        """Return the positions from 0 to ``count - 1``."""
+        """Return the selection of the positions from 0 to ``count - 1``."""
         return Selection(np.zeros(1, np.int64), np.full(1, count, np.int64))
 
     @staticmethod
     def of(positions: np.ndarray) -> Selection:
-        """Return the given positions, (M,), which rise."""
+        """Return the selection of the given positions, (M,), which must ascend."""
         return Selection(positions, positions + 1)
 
     def __len__(self) -> int:
         return int(self._before[-1])
 
     def take(self, places: np.ndarray) -> np.ndarray:
-        """Return the positions at places from 0 to M - 1, int64, of the same shape."""
+        """Return the positions at places (indices from 0 to M - 1), int64, of the same shape."""
         if len(self.first) == 1:
             return places + self._begin if self._begin else places
         run = np.searchsorted(self._before, places, side="right") - 1
@@ -61,9 +61,9 @@ class Selection:
         return self.take(np.arange(len(self))).astype(dtype or np.int64, copy=False)
 
     def places(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the places of positions, (B,) int64, and which positions are in the set, (B,) bool; None if all are.
+        """Return the places of positions, (B,) int64, and a mask of those in the set, (B,) bool; None if all are.
 
-        The place of a position that is not in the set means nothing.
+        The place of a position that is not in the set has no meaning.
         """
         if len(self.first) == 1:
             places = positions - self._begin if self._begin else positions
@@ -85,11 +85,11 @@ class Selection:
         )
 
     def touched(self, first: np.ndarray, stop: np.ndarray) -> np.ndarray:
-        """Return which of other runs have a position of the set, (E,) bool.
+        """Return a mask of those other runs that contain a position of the set, (E,) bool.
 
         Args:
             first: (E,), the first position of each other run; runs may be empty, and lie in any order.
-            stop: (E,), the position behind the last one of each.
+            stop: (E,), the position behind the last one of each run.
         """
         before = np.searchsorted(self.stop, first, side="right")  # runs that end at the latest where the other begins
         return np.asarray((before < np.searchsorted(self.first, stop, side="left")) & (first < stop))

@@ -1,14 +1,14 @@
 """Keep the table of a run on disk, beside its log, and continue it as the log grows. It may be deleted at any time.
 
 ``table/rows.bin`` has the packed rows one after another, ``table/episodes.json`` everything else. Rows of finished
-episodes are final. Rows of the last episode are as recorded; they are corrected in memory only.
+episodes are final. Rows of the last episode are as recorded; they are corrected only in memory.
 
-A table that a power cut or a bad disk has changed is made again from the log. ``episodes.json`` carries a checksum of
-itself and one of each block of rows. The rows are read for that where the file is short or was changed since the table
-was saved; so the decay of a large file that nobody wrote to goes unnoticed until it is made again.
+A table that a power cut or a bad disk has changed is made again from the log. ``episodes.json`` has a checksum of
+itself and one of each block of rows. The rows are read and checked if the file is short or was changed since the table
+was saved; so the decay of a large file without a write goes unnoticed until it is made again.
 
 `RunIndex` repeats the tables of many runs in one file, so that opening a folder of thousands of runs reads one file. A
-run's own table stays what counts: a run whose files have other sizes or times than the index says is opened by itself.
+run's own table takes precedence: a run with files of other sizes or times than in the index is opened by itself.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _BLOCK = 64 << 20
 
 @dataclass(frozen=True)
 class StoredTable:
-    """The table of one run, whose rows lie in a file.
+    """The table of one run with its rows in a file.
 
     Attributes:
         path: the file of rows.
         rows: the number of rows.
         segments: the episodes and notes, with an empty array in place of the rows.
-        mends: index -> the row that belongs there in place of the stored one.
+        mends: index -> the row that replaces the stored one.
     """
 
     path: Path
@@ -88,9 +88,9 @@ class TableCache:
         bounds: (start, stop) of each final episode.
         episodes: the infos of the final episodes.
         notes: the notes on the final episodes.
-        scan: how far the log was read.
+        scan: the scan of the log so far.
         last: the last episode, its indices counted from ``tail``.
-        sums: checksum of each block of rows, as they were saved; while the table grows, of those that are final.
+        sums: checksum of each block of rows as saved; while the table grows, only of final blocks.
     """
 
     layout: FrameLayout
@@ -115,7 +115,7 @@ class TableCache:
         return np.memmap(self.path, kind, mode, start * self.size, (count,)) if count else np.zeros(0, kind)
 
     def stored(self) -> StoredTable:
-        """Return the table as it lies in the file, with the corrections of its last episode."""
+        """Return the stored table, with the corrections of its last episode."""
         bounds, episodes, notes = list(self.bounds), list(self.episodes), [*self.scan.notes(), *self.notes]
         if self.last is not None:
             pairs = zip(self.last.starts.tolist(), self.last.stops.tolist(), strict=True)
@@ -131,7 +131,7 @@ class TableCache:
     # ---- growing ----
 
     def grow(self, files: Mapping[int, Path]) -> None:
-        """Read what is new in the log. No other process may write the file meanwhile."""
+        """Add the new part of the log. No other process may write the file meanwhile."""
         del self.sums[self.tail // self._rows_a_sum :]
         with self.path.open("r+b") as file:
             held: list[np.ndarray] = []
@@ -169,7 +169,7 @@ class TableCache:
     # ---- storing ----
 
     def save(self, folder: Path, files: JsonObject) -> None:
-        """Write everything but the rows; the file appears complete or not at all."""
+        """Write everything except the rows, atomically."""
         descriptor = os.open(self.path, os.O_RDWR)
         try:
             os.fsync(descriptor)  # the rows are on the disk before the index that speaks of them
@@ -198,7 +198,7 @@ class TableCache:
 
     @staticmethod
     def load(folder: Path) -> tuple[TableCache, JsonObject] | None:
-        """Return a saved table and the stamps of the log's files; None if there is none, or it can't be used."""
+        """Return a saved table and the stamps of the log's files; None if there is none, or it is unusable."""
         try:
             head, _, body = (folder / "episodes.json").read_text(encoding="utf-8").partition("\n")
             if head != f"{_FORMAT} {zlib.crc32(body.rstrip().encode())}":
@@ -228,7 +228,7 @@ def load_or_build(files: Mapping[int, Path], layout: FrameLayout, folder: Path) 
     Args:
         files: the log's files, by number.
         layout: the layout of the rows.
-        folder: where the table lies.
+        folder: the folder of the table.
 
     Raises:
         LogError: the log can't be read.
@@ -325,7 +325,7 @@ class RunIndex:
             pass  # whatever is wrong, the index can be made again
 
     def get(self, log: Path) -> tuple[FrameLayout, StoredTable] | None:
-        """Return the table of a run, or None if it is not known or has changed."""
+        """Return the table of a run, or None if the run is unknown or has changed."""
         name = os.path.abspath(log)
         entry = self._runs.get(name)
         if entry is None:
@@ -352,13 +352,13 @@ class RunIndex:
             return None
 
     def put(self, log: Path, layout: FrameLayout, run: StoredTable, stamps: JsonDict) -> None:
-        """Remember the table of a run.
+        """Put the table of a run into the index.
 
         Args:
             log: the run's first log file.
             layout: the layout of its rows.
             run: its table.
-            stamps: `stamps_of` the log before the table was made.
+            stamps: `stamps_of` of the log before the table was made.
         """
         segments, name = run.segments, os.path.abspath(log)
         try:
@@ -376,7 +376,7 @@ class RunIndex:
         self._changed = True
 
     def save(self) -> None:
-        """Write the index if it has changed; where nothing can be written, it is made again by each opening."""
+        """Write the index if it has changed; if it can't be written, each opening makes it again."""
         if not self._changed:
             return
         runs = {name: run for name, run in self._runs.items() if name in self._seen}

@@ -19,12 +19,12 @@ __all__ = ["MISSING", "ImageOpener", "ImageSource", "StoredRows", "Table", "Vide
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Rows that lie in files, and where something that was computed of them may be kept.
+    """Rows that lie in files, and the place for keeping data computed from them.
 
     Attributes:
-        rows: the rows; a table with other rows can't use what was kept.
-        place: the file to keep it in.
-        key: a text that is another one as soon as the files of rows are.
+        rows: the rows; a table with other rows can't use the kept data.
+        place: the file for the kept data.
+        key: a text that changes whenever the files of rows do.
     """
 
     rows: np.ndarray
@@ -37,17 +37,17 @@ class Table:
     """All frames of a data set, episode after episode.
 
     Attributes:
-        layout: what a row is made of; ``layout.spec.row_dtype`` is the rows' dtype.
+        layout: the layout of a row; ``layout.spec.row_dtype`` is the rows' dtype.
         rows: shape (R,), structured, perhaps memory-mapped; read-only by convention.
         starts: shape (E,), int64: episode e is ``rows[starts[e]:stops[e]]``, T + 1 frames.
         stops: shape (E,), int64.
         episodes: one mapping of plain data for each episode: ``env_id``, ``goal`` (name -> list), ``seed``, ``task``,
             ``policy``, ``source`` (expert, random, ...), ``end`` (why it ended), ``verdict``, ... where known.
         origin: the path that the table was read from, for messages and to find its images.
-        notes: what was lost or repaired while reading, a sentence each.
-        open_images: opens the images at ``origin``; None if the images are in logs of ours, at the path that an
-            episode calls ``run``, or else at ``origin``.
-        stored: the files in which the rows lie; None if they lie elsewhere.
+        notes: a sentence for each loss or repair while reading.
+        open_images: opens the images at ``origin``; None if the images are in our logs, at the path ``run`` in an
+            episode's info, or else at ``origin``.
+        stored: the files of the rows; None if they lie elsewhere.
     """
 
     layout: FrameLayout
@@ -61,7 +61,7 @@ class Table:
     stored: StoredRows | None = None
 
     def episode_id(self, number: int) -> EpisodeId:
-        """Return the identity of an episode: its run, or the data set that it is of, and its number there."""
+        """Return the identity of an episode: its run or data set, and its number there."""
         info = self.episodes[number]
         run = info.get("set") or (self.origin if self.open_images is not None else info.get("run", self.origin))
         return EpisodeId(str(Path(str(run)).resolve()), int(info.get("episode", number)))
@@ -71,7 +71,7 @@ class Table:
 
 
 MISSING = -1
-"""Stands for the number of an image that does not exist."""
+"""Marks the number of an image that does not exist."""
 
 
 class VideoSpan(NamedTuple):
@@ -81,9 +81,9 @@ class VideoSpan(NamedTuple):
         camera: the camera's name.
         file: the video.
         episode: the episode's number in its data set.
-        seconds: where the episode begins in the video.
+        seconds: the episode's beginning in the video, seconds.
         frames: the number of its frames.
-        fps: frames per second, by the data set's description.
+        fps: frames per second according to the data set's description.
     """
 
     camera: str
@@ -106,7 +106,7 @@ class ImageSource(ABC):
     def numbers(self, camera: str, rows: np.ndarray, how: str, max_age_ns: float) -> np.ndarray:
         """Return the number of each row's image, or `MISSING`: (B,) int64.
 
-        Numbers rise in the order in which images are best read.
+        Numbers ascend in the order in which images are read fastest.
 
         Args:
             camera: one of `cameras`.
@@ -128,13 +128,13 @@ class ImageSource(ABC):
         yield from ()
 
     def stored(self, camera: str, number: int) -> bytes | memoryview | None:
-        """Return an image's bytes as they were recorded (JPEG or PNG); None, the default, if they can't be had."""
+        """Return an image's bytes as they were recorded (JPEG or PNG); None, the default, if they are not available."""
         return None
 
 
 ImageOpener = Callable[[Path], ImageSource | None]
-"""Opens the images of the data set at a path; returns None if none of them can be read."""
+"""A function that opens the images of the data set at a path; it returns None if none of them can be read."""
 
 
 def no_images(path: Path) -> None:
-    """Open nothing: the `ImageOpener` of data sets whose images are not read."""
+    """Open nothing: an `ImageOpener` for data sets without readable images."""

@@ -1,4 +1,4 @@
-"""Pack rows with only what a training batch needs, so that a batch is one gather of neighbouring rows."""
+"""Pack rows with only the fields of a training batch, so that a batch is one gather of neighbouring rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FLAGS = ("done", "terminated", "truncated")
 
 
 class Flags(NamedTuple):
-    """Episode and flags of the last step of some transitions; int32 of shape (B,) each."""
+    """Episodes and last flags of some transitions; int32 of shape (B,) each."""
 
     episode: np.ndarray
     done: np.ndarray
@@ -33,16 +33,16 @@ class Flags(NamedTuple):
 
 
 class TrainingRows:
-    """Gathers the pairs of rows of transitions.
+    """Gather the pairs of rows of transitions.
 
-    Up to a gigabyte, the rows are packed into a contiguous copy: observation, action, rewards and flags, each at
-    a multiple of its element size, and so is the whole row, so that views of fields can be shared with
-    any tensor library. A copy of more than 256 MiB lies in a mapped file. Beyond a gigabyte the rows are read from the
-    table, which may be mapped from disk, and nothing is held in memory that grows with them.
+    Up to a gigabyte, the rows are packed into a contiguous copy of observation, action, rewards and flags. Each field
+    and the whole row are at multiples of their element sizes, so that views of fields can be shared with any tensor
+    library. A copy of more than 256 MiB lies in a mapped file. Beyond a gigabyte the rows are read from the table,
+    which may be mapped from disk, and no memory grows with their number.
 
     Args:
         transitions: all transitions of a table.
-        largest: bytes up to which a copy is made; None: a gigabyte.
+        largest: bytes up to which a copy is made; None for a gigabyte.
     """
 
     def __init__(self, transitions: Transitions, largest: int | None = None) -> None:
@@ -58,22 +58,22 @@ class TrainingRows:
         self._blocks = rows.view(f"V{rows.dtype.itemsize}")
 
     def numbers(self, index: np.ndarray) -> np.ndarray:
-        """Return the numbers of the rows at which the transitions at positions, (B,), begin and end: (B, 2)."""
+        """Return the indices of the rows at which the transitions at positions, (B,), begin and end: (B, 2)."""
         numbers = np.empty((len(index), 2), np.int64)
         numbers[:, 0] = row = self._transitions.row(index)
         np.add(row, 1, out=numbers[:, 1])  # a sum of (B, 1) and (2,) takes twice as long
         return numbers
 
     def rows(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the structured rows with the given numbers, of any shape."""
+        """Return the structured rows at the given indices, of any shape."""
         return self._blocks.take(numbers, mode="clip").view(self._dtype)
 
     def flags(self, index: np.ndarray, ends: np.ndarray) -> Flags:
         """Return episode and flags of transitions.
 
         Args:
-            index: (B,), their positions.
-            ends: (B,), the rows at which they end, as `rows` gave them.
+            index: (B,), the positions of the transitions.
+            ends: (B,), the rows at which they end, as `rows` returned them.
         """
         if self.packed:
             return Flags(ends["episode"], ends["done"], ends["terminated"], ends["truncated"])
@@ -83,7 +83,7 @@ class TrainingRows:
     def chunks(self, index: np.ndarray, stops: np.ndarray, width: int) -> np.ndarray:
         """Return structured rows with the actions of transitions that follow one another, (B, ``width``).
 
-        Packed rows have a copy of the actions, in which such a chunk is one piece of memory.
+        Packed rows have a copy of the actions in which such a chunk is contiguous.
 
         Args:
             index: (B,) positions of the first transitions.

@@ -1,7 +1,7 @@
 """Find the transitions of a table: the pairs of neighbouring frame rows that a learner may use.
 
-Finding them reads all rows, which takes minutes where these are larger than memory. So those of a large table are kept
-in a file beside it, which repeats the sizes and times of the files of rows; it may be deleted at any time.
+Finding them reads all rows, which takes minutes if the rows are larger than memory. So the transitions of a large table
+are kept in a file beside it, with the sizes and times of the files of rows; it may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _FACTS = np.dtype([
 def columns(rows: np.ndarray, spec: Spec, prefix: str) -> dict[str, np.ndarray]:
     """Return the fields of one group (``observation``, ``action``, ...) of frame rows, as contiguous arrays.
 
-    A row's length need not be a multiple of an element's, and tensor libraries refuse to share such memory; so the
-    arrays are contiguous.
+    The arrays are contiguous because a row's length need not be a multiple of an element's, and tensor libraries refuse
+    to share such memory.
 
     Args:
         rows: frame rows of any leading shape.
@@ -58,8 +58,8 @@ class Transitions:
 
     A transition is a pair of neighbouring rows of one episode: an action led to the second row, and its frame number is
     that of the first row plus 1. So no transition crosses the border of an episode, a refused action makes none, and
-    frames lost from a log are not taken for one step. Where the data break off without a flag, the last transition is
-    done and truncated: what came next is unknown, so a value must be bootstrapped.
+    lost frames of a log do not count as one step. If the data ends without a flag, the last transition is done and
+    truncated: the state after it is unknown, so a value must be bootstrapped.
 
     Attributes:
         table: the table.
@@ -89,7 +89,7 @@ class Transitions:
         return self._finder.places(positions)
 
     def row(self, positions: np.ndarray) -> np.ndarray:
-        """Return the numbers of the rows where the transitions at the positions begin, (B,) int64."""
+        """Return the indices of the rows at which the transitions at the positions begin, (B,) int64."""
         return self._finder.rows(positions)
 
     def spans(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -134,7 +134,7 @@ class Transitions:
 
     @cached_property
     def rewards(self) -> dict[str, np.ndarray]:
-        """Agent -> (N,) float64; the single reward is under the empty name."""
+        """Agent -> its rewards, (N,) float64; a single reward is under the empty name."""
         stretches = self.stretches
         row = np.repeat(stretches.row - stretches.first[:-1], np.diff(stretches.first)) + np.arange(1, len(self) + 1)
         agents = tuple(self.table.layout.agents) or ("",)
@@ -162,7 +162,7 @@ class Transitions:
 
     @cached_property
     def returns(self) -> np.ndarray:
-        """(E,): the undiscounted sum of each episode's rewards; NaN where one is unknown."""
+        """The undiscounted sum of each episode's rewards, (E,); NaN if one is unknown."""
         total = np.zeros(len(self.first))
         for reward, episode in self.reward_blocks():
             total[episode[0] : episode[-1] + 1] += np.bincount(episode - episode[0], reward)
@@ -170,7 +170,7 @@ class Transitions:
 
     @cached_property
     def unrewarded(self) -> np.ndarray:
-        """(E,) bool: whether a reward of the episode is NaN or infinite."""
+        """Whether a reward of the episode is NaN or infinite, (E,) bool."""
         if np.isfinite(self.returns).all():
             return np.zeros(len(self.first), bool)
         unknown = np.zeros(len(self.first), bool)
@@ -180,12 +180,12 @@ class Transitions:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(E,): the number of transitions of each episode."""
+        """The number of transitions of each episode, (E,)."""
         return np.asarray(self.last - self.first)
 
     @cached_property
     def lost(self) -> np.ndarray:
-        """(E,): the number of executed actions without a transition, because the frame before them is missing."""
+        """The number of executed actions without a transition, because the frame before them is missing, (E,)."""
         acted = np.zeros(len(self.first))
         for begin, end in _episode_groups(self.table):
             row, episode = _rows_of_episodes(self.table, begin, end)
@@ -203,8 +203,7 @@ class Transitions:
 
     def _take(self, numbers: np.ndarray) -> np.ndarray:
         # Ten times as fast as indexing, for structured rows.
-        taken: np.ndarray = np.asarray(self.table.rows).take(numbers)
-        return taken
+        return np.asarray(self.table.rows).take(numbers)
 
 
 # ---- the places of positions ----
@@ -236,10 +235,10 @@ class Places(NamedTuple):
 
 
 class TransitionIndex:
-    """Finds rows and episodes of positions, with a few array look-ups each.
+    """Find rows and episodes of positions, with a few array look-ups each.
 
     Args:
-        stretches: at least one.
+        stretches: the unbroken runs of transitions, at least one.
     """
 
     def __init__(self, stretches: Stretches) -> None:
@@ -284,7 +283,7 @@ class TransitionIndex:
         return np.asarray(self._stretches.episode.take(self._numbers(positions)))
 
     def stops(self, positions: np.ndarray) -> np.ndarray:
-        """Return the stop of `spans` alone."""
+        """Return only the stop positions of `spans`."""
         return np.asarray(self._stops.take(self._numbers(positions)))
 
     def _numbers(self, positions: np.ndarray) -> np.ndarray:
@@ -317,9 +316,9 @@ class Stretches(NamedTuple):
         first: (S + 1,) int64: stretch s has the positions ``first[s]`` up to, not including, ``first[s + 1]``.
         row: (S,) int64, the row of its first transition.
         episode: (S,) int32.
-        done: (S,) int32, of its last transition.
-        terminated: (S,) int32, of its last transition.
-        truncated: (S,) int32, of its last transition.
+        done: (S,) int32, the flag of its last transition.
+        terminated: (S,) int32, the flag of its last transition.
+        truncated: (S,) int32, the flag of its last transition.
     """
 
     first: np.ndarray
@@ -338,7 +337,7 @@ class Stretches(NamedTuple):
 
     @property
     def runs(self) -> np.ndarray:
-        """(K + 1,) int64: the transitions ``runs[k]`` to ``runs[k + 1]``, excluded, follow without an end."""
+        """Borders, (K + 1,) int64, of transitions without an end between: ``runs[k]`` to below ``runs[k + 1]``."""
         return np.append(0, self.first[np.flatnonzero(self.done) + 1])
 
     @property

@@ -1,1 +1,1 @@
-"""Adapt environments and recorded data to other projects' interfaces; each project is imported where it is used."""
+"""Adapt environments and recorded data to other projects' interfaces, importing each project on first use."""

@@ -1,4 +1,4 @@
-"""Convert named fields to the one vector that learners want, and a learner's vector to a named action."""
+"""Convert observations to a vector for a learner, and a learner's vector to a named action."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ __all__ = ["Difference", "FlattenObservation", "flat_for"]
 
 @dataclass(frozen=True)
 class FlattenObservation:
-    """An observation as one float32 vector of about unit size, and an action as one in [-1, 1].
+    """Convert an observation to a float32 vector of about unit size, and a vector in [-1, 1] to an action.
 
-    The vector is, in this order: every field of the observation, in the order of its spec and in C order within,
-    divided by its scale; then the differences. Every element is clipped to `LIMIT` times its scale.
-
-    An action vector is every field of the action in the same way. It spans the range of each element; a field with
-    ``around`` moves at most ``stride`` away from an observed field instead, such as the goals that servos hold.
+    The observation vector consists of all fields in the order of the spec, each flattened in C order and divided by its
+    scale, followed by the differences. Every element is clipped to `LIMIT` times its scale.
+    An action vector consists of all action fields in the same order and spans the range of each element. A field with
+    ``around`` instead moves at most ``stride`` away from an observed field, such as the goals that servos hold.
 
     Attributes:
-        observation, action: the specs on our side.
-        scales: observation field -> the size that becomes 1, in its unit. By default half the field's range, or 1
-            where a side is open.
+        observation: the spec of the named observation.
+        action: the spec of the named action.
+        scales: observation field -> the magnitude that becomes 1, in its unit. By default half the field's range, or 1
+            if a side is unbounded.
         differences: appended to the vector.
-        around: action field -> the observation field that begins with what it sets; of an only action field, that
-            name alone. What is not named here has its whole range.
-        stride: how far from it, in its unit.
+        around: action field -> the observation field that begins with the value that it sets; for a single action
+            field, the observation field alone. Fields that are not listed have their whole range.
+        stride: maximum distance from the observed field, in its unit.
 
     Raises:
         ValueError: a name or a shape does not fit, a scale is not above 0, or an action has no finite range.
@@ -52,7 +52,7 @@ class FlattenObservation:
         pairs = [name for gap in self.differences for name in (gap.minuend, gap.subtrahend)]
         for name in (*self.scales, *pairs, *self.held.values()):
             if name not in self.observation:
-                raise ValueError(f"{name!r} is no observation field, allowed are {', '.join(self.observation.names)}")
+                raise ValueError(f"{name!r} is not an observation field, allowed: {', '.join(self.observation.names)}")
         for gap in self.differences:
             minuend, subtrahend = self.observation[gap.minuend].shape, self.observation[gap.subtrahend].shape
             if subtrahend != minuend and (len(minuend) < 2 or subtrahend != minuend[1:]):
@@ -70,20 +70,20 @@ class FlattenObservation:
                 or not np.isfinite([*np.ravel(action_field.low), *np.ravel(action_field.high)]).all()
             ):
                 raise ValueError(
-                    f"action {action_field.name!r} is no float field with a finite range, which this needs"
+                    f"action {action_field.name!r} is not a float field with a finite range, which is required"
                 )
         for name, middle in self.held.items():
             shape, room = (self.action[name].shape if name in self.action else None), self.observation[middle].shape
             fits = shape is not None and (shape == room or (len(shape) == len(room) == 1 and shape < room))
             if not fits or not self.stride > 0 or (isinstance(self.around, str) and len(self.action) > 1):
                 raise ValueError(
-                    f"around {middle!r} wants one action field of its shape, or of its first elements, and a "
+                    f"around {middle!r} needs one action field of its shape, or of its first elements, and a "
                     "stride above 0; with several action fields, map each to its observation field"
                 )
 
     @property
     def held(self) -> Mapping[str, str]:
-        """Return action field -> the observation field around which it moves."""
+        """Return action field -> the observation field from which it moves."""
         if isinstance(self.around, str):
             return dict.fromkeys(self.action.names[:1], self.around) if self.around else {}
         return self.around
@@ -95,7 +95,7 @@ class FlattenObservation:
 
     @property
     def difference_size(self) -> int:
-        """Return how many elements at the end of the observation vector are differences."""
+        """Return the number of differences, the last elements of the observation vector."""
         return sum(self.observation[gap.minuend].size for gap in self.differences)
 
     @property
@@ -155,11 +155,11 @@ class FlattenObservation:
         return np.reshape(values, (*leading, part.size))
 
     def act(self, vector: np.ndarray, observation: Arrays) -> dict[str, np.ndarray]:
-        """Return the action for a vector; elements beyond -1 and 1 are cut off there.
+        """Return the action for a vector, clipped to [-1, 1].
 
         Args:
             vector: shape (..., A).
-            observation: what it answers; only ``around`` is read.
+            observation: the present observation, of which only the fields of ``around`` are read.
         """
         low, high = self.action_bounds
         share = np.clip(vector, -1.0, 1.0).astype(np.float64)
@@ -171,7 +171,7 @@ class FlattenObservation:
 
     @cached_property
     def strides(self) -> np.ndarray:
-        """Return how far each element of an action vector moves from its centre; 0 where it spans its range."""
+        """Return how far each element of an action vector moves from its centre; 0 if it spans its range."""
         parts = [
             np.full(action_field.size, self.stride if action_field.name in self.held else 0.0)
             for action_field in self.action
@@ -201,7 +201,7 @@ class FlattenObservation:
         return named
 
     def vector_of(self, action: Arrays, observation: Arrays) -> np.ndarray:
-        """Return the vector of a recorded action, float32 of shape (..., A), cut off at -1 and 1."""
+        """Return the vector of a recorded action, float32 of shape (..., A), clipped to [-1, 1]."""
         parts = [self._flattened(action[action_field.name], action_field) for action_field in self.action]
         values = np.concatenate(parts, axis=-1, dtype=np.float64)
         low, high = (bound.astype(np.float64) for bound in self.action_bounds)
@@ -209,12 +209,11 @@ class FlattenObservation:
         if self.held:
             away = (values - self._centre(observation)) / np.where(self.strides > 0, self.strides, 1.0)
             share = np.where(self.strides > 0, away, share)
-        vector: np.ndarray = np.clip(share, -1.0, 1.0).astype(np.float32)
-        return vector
+        return np.clip(share, -1.0, 1.0).astype(np.float32)
 
 
 def flat_for(task: Task) -> FlattenObservation:
-    """Return the vectors for a task: scaled as its ``flat_hints()`` say, or else by the ranges of its fields."""
+    """Return the conversion for a task, scaled by its ``flat_hints()``, or else by the ranges of its fields."""
     hints = task.flat_hints() if isinstance(task, HasFlatHints) else FlatHints()
     return FlattenObservation(
         task.observation, task.action, hints.scales, hints.differences, hints.around, hints.stride

@@ -28,17 +28,17 @@ __all__ = [
 ]  # fmt: skip
 
 FieldSpace: TypeAlias = spaces.Box | spaces.Discrete | spaces.Dict | spaces.Text
-"""The spaces that observations and actions have."""
+"""The spaces of observations and actions."""
 
 Observed: TypeAlias = np.ndarray | dict[str, np.ndarray]
-"""An observation: a vector with ``flat``, else the fields by name."""
+"""An observation: a vector with ``flat``, else fields by name."""
 
 OutOfRange: TypeAlias = Literal["refuse", "clip"]
-"""The answer to an action beyond the [-1, 1] of a vector or a scaled action."""
+"""The response to elements of a vector or scaled action outside [-1, 1]."""
 
 
 def space_of(spec: Spec) -> spaces.Dict:
-    """Return a `Dict` space with a `Box` for every field, in the field's own range and dtype, or a `Text`.
+    """Return a `Dict` space with a `Box` in the range and dtype of each field, or a `Text` for a text.
 
     Raises:
         ValueError: a field is an array of texts, which no space describes.
@@ -73,10 +73,10 @@ def _spread(field: Field, bound: float | tuple[float, ...]) -> np.ndarray:
 
 
 def action_space_of(spec: Spec, normalise: bool = True) -> tuple[FieldSpace, Field | None]:
-    """Return the space of an action; if it is scaled, its only field is in [-1, 1].
+    """Return the space of an action, and its only field if it is scaled to [-1, 1].
 
     Raises:
-        ValueError: it is to be scaled and its range has an open side.
+        ValueError: the action must be scaled, but its range is not finite.
     """
     if len(spec) > 1:
         return space_of(spec), None
@@ -95,7 +95,7 @@ def action_space_of(spec: Spec, normalise: bool = True) -> tuple[FieldSpace, Fie
 
 
 def scaled_action(field: Field, action: np.ndarray) -> np.ndarray:
-    """Scale an action in [-1, 1], with any leading axes, to its field's range; anything beyond stays out of range."""
+    """Scale an action from [-1, 1] to its field's range, with any leading axes; values outside stay out of range."""
     share = (action.astype(np.float64) + 1) / 2
     low, high = field.bounds
     value = (low * (1 - share) + high * share).astype(field.numpy_dtype)  # so that -1 and 1 hit the ends exactly
@@ -119,11 +119,11 @@ def _spaces(
 
 
 def check_flat(flat: FlattenObservation, observation: Spec, action: Spec) -> None:
-    """Refuse vectors that were made for another environment.
+    """Refuse a `FlattenObservation` that was made for another environment.
 
     Raises:
-        SpecMismatch: with every difference.
-        TypeError: it is no `FlattenObservation`.
+        SpecMismatch: the specs differ; the error lists every difference.
+        TypeError: ``flat`` is not a `FlattenObservation`.
     """
     if not isinstance(flat, FlattenObservation):
         raise TypeError(f"flat is a {type(flat).__name__}, allowed is a FlattenObservation: flat_for(task)")
@@ -134,22 +134,22 @@ def check_flat(flat: FlattenObservation, observation: Spec, action: Spec) -> Non
 
 
 class GymnasiumEnv(gymnasium.Env[Any, Any]):
-    """Gymnasium's interface. What the tables carry beyond it is in ``info``.
+    """Adapt an environment to Gymnasium. Further contents of its tables are in ``info``.
 
-    With ``flat`` observations and actions are its vectors. Without, the observation is a dictionary of fields, and
-    the action space is one `Box` in [-1, 1] that is scaled to the range of the only action field
-    (``normalise=True``, what trainers expect), one `Discrete` for a single whole number, or a `Dict`.
-    An action of a wrong shape or type, or that is not a number, raises: a broken policy would train in silence. One
-    that is out of range is answered as the standard says: same observation, reward 0, ``info["error"]``. It counts
-    against the task's time limit, so that an episode of such actions ends; the first of an episode is warned of, and
-    ``info["illegal_share"]`` is the share of such actions in the episode, once there is any.
+    With ``flat``, observations and actions are its vectors. Without it, the observation is a dictionary of fields, and
+    the action space is one `Box` in [-1, 1] that is scaled to the range of the only action field (``normalise=True``,
+    which trainers expect), one `Discrete` for a single integer, or a `Dict`.
+    An action of a wrong shape or type, or with a NaN, raises an error, since training on it would fail silently. An
+    action out of range is answered according to the standard: same observation, reward 0, ``info["error"]``. It counts
+    towards the task's time limit, so that an episode of such actions ends. The first one of an episode causes a
+    warning, and from then on ``info["illegal_share"]`` is the share of such actions in the episode.
 
     Args:
-        env: what is adapted; owned from now on.
-        normalise: scale actions to [-1, 1]; needs one float field with finite ends.
-        flat: observations and actions as vectors.
-        out_of_range: ``clip`` cuts vectors and scaled actions off at -1 and 1, for a learner that draws from a
-            distribution without ends and does not cut off by itself.
+        env: the environment to adapt, which the adapter owns from now on.
+        normalise: scale actions to [-1, 1]; needs one float field with a finite range.
+        flat: converts observations and actions to vectors.
+        out_of_range: ``clip`` clips vectors and scaled actions to [-1, 1], for a learner that draws from an unbounded
+            distribution without clipping.
     """
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  (Gymnasium's own declaration)
@@ -192,7 +192,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         return {self._only.name: scaled_action(self._only, scaled)}
 
     def reset(self, *, seed: int | None = None, options: Options | None = None) -> tuple[Observed, ExtraInfo]:
-        """Reset by Gymnasium's interface; ``options`` are the environment's own."""
+        """Reset the environment; ``options`` are the environment's options."""
         super().reset(seed=seed)
         table = self.env.reset({**(options or {}), **({} if seed is None else {"seed": seed})})
         self._frame_no, self._refused = table["frame_no"], 0
@@ -205,10 +205,10 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         return {name: value.item() if name in self._texts else value for name, value in self._observed.items()}
 
     def step(self, action: object) -> tuple[Observed, float, bool, bool, ExtraInfo]:
-        """Step by Gymnasium's interface.
+        """Step the environment.
 
         Raises:
-            IllegalAction: a wrong shape or type, or a value that is not a finite number; nothing moved.
+            IllegalAction: the shape or type is wrong, or a value is not finite; nothing moved.
         """
         try:
             values = self._action(action)
@@ -241,7 +241,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         return ends
 
     def action_masks(self) -> np.ndarray:
-        """Return which actions are legal now, bool (n,): the method that MaskablePPO of SB3-Contrib asks for.
+        """Return the legal actions, bool (n,), as MaskablePPO of SB3-Contrib requires.
 
         Raises:
             ValueError: the environment has no mask for a `Discrete` action.
@@ -261,7 +261,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         return info
 
     def render(self) -> np.ndarray | None:
-        """Return an image of the present state, if made with ``render_mode="rgb_array"``."""
+        """Return an image of the present state if made with ``render_mode="rgb_array"``, else None."""
         return self.env.world.image({}) if self.render_mode else None
 
     def close(self) -> None:
@@ -321,7 +321,7 @@ def to_gymnasium(
     """Adapt an environment; the arguments are those of `GymnasiumEnv`.
 
     Raises:
-        TypeError: it is something else, such as a batch.
+        TypeError: ``env`` is something else, such as a batch.
     """
     if not isinstance(env, Environment):
         raise TypeError(
@@ -342,23 +342,22 @@ _MODES = {
 
 
 class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
-    """Gymnasium's vector interface over a native batch; nothing is copied that the batch has not made for the caller.
+    """Adapt a native batch to Gymnasium's vector interface, without copying what the batch made for the caller.
 
-    Without ``flat``, observation and action are as `GymnasiumEnv`'s with a leading axis: N of those in a
+    Without ``flat``, observation and action are as in `GymnasiumEnv` with a leading axis: N of those in a
     `SyncVectorEnv` give the same numbers. With it they are its vectors.
+    ``metadata["autoreset_mode"]`` is that of the batch. A finished environment's last observation is in
+    ``info["final_obs"]``; its success, metrics and images are in ``info["final_info"]``, both with Gymnasium's masks.
 
-    ``metadata["autoreset_mode"]`` is the batch's own. What was seen last is in ``info["final_obs"]`` (one a
-    finished environment), its success, figures and images in ``info["final_info"]``, both with Gymnasium's masks.
-
-    An action out of range is refused as `GymnasiumEnv` does it: it counts against the time limit, the first one is
-    warned of, and ``info["illegal_share"]``, (N,), is the share of such actions in each running episode, once there is
-    any; that of a finished one is in ``info["final_info"]``.
+    An action out of range is refused as in `GymnasiumEnv`: it counts towards the time limit, and the first one causes a
+    warning. From then on ``info["illegal_share"]``, (N,), is the share of such actions in each running episode; that of
+    a finished episode is in ``info["final_info"]``.
 
     Args:
-        envs: what is adapted; owned from now on.
-        flat: observations and actions as vectors.
-        normalise: without ``flat``: scale an only action field to [-1, 1].
-        out_of_range: as `GymnasiumEnv`'s.
+        envs: the batch to adapt, which the adapter owns from now on.
+        flat: converts observations and actions to vectors.
+        normalise: without ``flat``: scale a single action field to [-1, 1].
+        out_of_range: as for `GymnasiumEnv`.
     """
 
     def __init__(
@@ -383,7 +382,7 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
 
     @property
     def illegal_share(self) -> float:
-        """The share of all actions since it was made that were out of range."""
+        """The share of out-of-range actions among all actions since the adapter was made."""
         return self._illegal / max(self._actions, 1)
 
     def reset(
@@ -392,11 +391,11 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
         """Begin an episode in all environments, or in those of ``options["reset_mask"]`` (bool, shape (N,)).
 
         Args:
-            seed: one number: environment i draws from (seed, i, episode). A list is refused.
-            options: no others are allowed.
+            seed: one number; environment i draws from (seed, i, episode). A list is refused.
+            options: ``reset_mask`` only.
 
         Raises:
-            ValueError: a seed or an option that is not allowed.
+            ValueError: the seed or an option is not allowed.
         """
         if not (seed is None or isinstance(seed, int | np.integer)):
             raise ValueError(f"seed is {seed!r}: give one number, environment i draws from (seed, i, episode)")
@@ -425,14 +424,14 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
     def step_some(
         self, ids: np.ndarray | None, actions: ArrayLike | Mapping[str, ArrayLike]
     ) -> tuple[Observed, Rewards, np.ndarray, np.ndarray, ExtraInfo]:
-        """Step some environments while the others stay. Actions and everything returned have all N rows.
+        """Step some environments while the others stay. Actions and all results have N rows.
 
         Args:
             ids: numbers of the environments to step; None for all.
-            actions: with a leading axis of N; rows of the others are not looked at closely.
+            actions: with a leading axis of N; rows of other environments are ignored, but must have the right shape.
 
         Raises:
-            IllegalAction: an action of theirs is not a finite number; nothing moved.
+            IllegalAction: an action of the stepped environments is not finite; nothing moved.
         """
         if self._clips and self._scaled is not None:
             actions = cast("ArrayLike", _clipped(actions))
@@ -539,7 +538,7 @@ def to_gymnasium_vector(
     """Adapt a batch; the arguments are those of `GymnasiumVectorEnv`.
 
     Raises:
-        TypeError: it is something else, such as a single environment.
+        TypeError: ``envs`` is something else, such as a single environment.
     """
     if not isinstance(envs, VectorEnvironment):
         raise TypeError(f"to_gymnasium_vector got a {type(envs).__name__}, expected a VectorEnvironment (make_vector)")

@@ -1,7 +1,7 @@
-"""Register our tasks with Gymnasium: ``gymnasium.make("rlenv_robot/so101-reach-v0")``.
+"""Register the tasks of this project with Gymnasium: ``gymnasium.make("rlenv_robot/so101-reach-v0")``.
 
-Since its version 1.0 Gymnasium loads no entry points: an environment is known once a module has registered it. Ours are
-registered when both packages are imported, in either order; neither imports the other for it.
+Since version 1.0 Gymnasium loads no entry points: a module must register its environments. These are registered as soon
+as both packages have been imported, in either order, and neither package imports the other.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["NAMESPACE", "make_env", "make_vector_env", "register_envs", "register_with_gymnasium"]
 
 NAMESPACE = "rlenv_robot"
-"""The namespace of our tasks in Gymnasium's ids."""
+"""The namespace of the tasks in Gymnasium's ids."""
 
 _HERE = "rlenv_robot.adapters.gymnasium_registry"
 
 
 def register_with_gymnasium() -> None:
-    """Register our tasks now if Gymnasium is imported, else as soon as it is."""
+    """Register the tasks now if Gymnasium has been imported, else when it is imported."""
     if "gymnasium" in sys.modules:
         register_envs()
     elif not any(isinstance(finder, _GymnasiumFinder) for finder in sys.meta_path):
@@ -82,9 +82,9 @@ class _RegisteringLoader(Loader):
 def register_envs() -> None:
     """Register every task that `rlenv_robot.make` knows by name, as ``rlenv_robot/<name>-v0``.
 
-    Tasks that are registered later follow by themselves. Calling it again is allowed. Tasks of several agents are left
-    to `rlenv_robot.to_pettingzoo`, which Gymnasium's interface can't express: making one of them raises an error that
-    says so.
+    Tasks that are registered later are added automatically. Calling it again is allowed. Making a task of several
+    agents raises an error that recommends `rlenv_robot.to_pettingzoo`, since Gymnasium's interface supports one agent
+    only.
     """
     from gymnasium.envs import registration
 
@@ -113,18 +113,19 @@ def make_env(
     out_of_range: OutOfRange = "refuse",
     **options: Any,
 ) -> GymnasiumEnv:
-    """Make what ``gymnasium.make("rlenv_robot/<name>-v0", ...)`` returns inside of Gymnasium's own wrappers.
+    """Make the innermost environment of ``gymnasium.make("rlenv_robot/<name>-v0", ...)``.
 
     Args:
         name: of the task.
         render_mode: None or ``rgb_array``.
         normalise: as for `rlenv_robot.to_gymnasium`.
-        flat: True for the vectors that suit the task (`rlenv_robot.adapters.flat.flat_for`), or other ones.
+        flat: True for the vectors of the task (`rlenv_robot.adapters.flat.flat_for`), or another conversion.
         out_of_range: as for `rlenv_robot.to_gymnasium`.
-        options: those of `rlenv_robot.make`, such as ``robot``, and the task's own settings.
+        options: those of `rlenv_robot.make`, such as ``robot``, and the task's settings.
 
     Raises:
-        ValueError, RobotError: as for `rlenv_robot.make` and `rlenv_robot.to_gymnasium`.
+        ValueError: as for `rlenv_robot.make` and `rlenv_robot.to_gymnasium`.
+        RobotError: as for `rlenv_robot.make`.
     """
     from rlenv_robot.adapters.gymnasium import to_gymnasium
     from rlenv_robot.registry import make
@@ -144,18 +145,19 @@ def make_vector_env(
     out_of_range: OutOfRange = "refuse",
     **options: Any,
 ) -> GymnasiumVectorEnv:
-    """Make what ``gymnasium.make_vec("rlenv_robot/<name>-v0", num_envs, ...)`` returns: a native batch.
+    """Make the native batch of ``gymnasium.make_vec("rlenv_robot/<name>-v0", num_envs, ...)``.
 
     Args:
         name: of the task.
-        num_envs: how many environments.
+        num_envs: number of environments.
         normalise: as for `rlenv_robot.to_gymnasium_vector`.
         flat: as for `make_env`.
         out_of_range: as for `make_env`.
-        options: those of `rlenv_robot.make_vector`, such as ``threads``, and the task's own settings.
+        options: those of `rlenv_robot.make_vector`, such as ``threads``, and the task's settings.
 
     Raises:
-        ValueError, RobotError: as for `rlenv_robot.make_vector` and `rlenv_robot.to_gymnasium_vector`.
+        ValueError: as for `rlenv_robot.make_vector` and `rlenv_robot.to_gymnasium_vector`.
+        RobotError: as for `rlenv_robot.make_vector`.
     """
     from rlenv_robot.adapters.gymnasium import to_gymnasium_vector
     from rlenv_robot.registry import make_vector
@@ -170,6 +172,6 @@ def _vectors(flat: FlattenObservation | bool, task: Task | None) -> FlattenObser
 
     if flat is True:
         if task is None:
-            raise ValueError("flat=True needs a task of a robot; leave it out, or hand in a FlattenObservation")
+            raise ValueError("flat=True needs a task of a robot; leave it out, or pass a FlattenObservation")
         return flat_for(task)
     return flat or None

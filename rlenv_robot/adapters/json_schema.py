@@ -28,7 +28,7 @@ def protocol_schema(env: Environment, name: str = "") -> JsonDict:
     """Return the JSON Schema (draft 2020-12) of an environment's tables, and of the messages that carry them.
 
     Args:
-        env: only its description is read.
+        env: an environment, of which only the description is read.
         name: of the environment; by default that of its world.
 
     Returns:
@@ -104,10 +104,10 @@ def _step_extra(env: Environment) -> JsonDict:
 
 
 def source_schema(source: SourceData) -> JsonDict:
-    """Return the JSON Schema of Tables 5 and 6 of source data, one step a time.
+    """Return the JSON Schema of Tables 5 and 6 of source data, with one step per table.
 
     Args:
-        source: whose fields are described.
+        source: the source data to describe.
     """
     layout = source.table.layout
     number = {"type": "number"}
@@ -133,10 +133,10 @@ def source_schema(source: SourceData) -> JsonDict:
 
 
 def plain_json(value: Any) -> Any:
-    """Return a table as JSON can hold it.
+    """Convert a table to JSON data.
 
-    Arrays become nested lists, numbers that are not finite become None, and what JSON can't hold (images, objects) is
-    left out.
+    Arrays become nested lists, non-finite numbers become None, and values without a JSON form (images, objects) are
+    omitted.
     """
     if isinstance(value, np.ndarray | np.generic):
         return plain_json(value.tolist()) if value.dtype.kind in "biufU" else None

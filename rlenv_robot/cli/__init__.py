@@ -1,1 +1,1 @@
-"""The command line: a module for each verb, or for verbs that share their helpers."""
+"""The command line: one module per verb, or per group of verbs with shared helpers."""

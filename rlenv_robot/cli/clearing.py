@@ -1,4 +1,4 @@
-"""The flags of the verbs whose first reset can clear a latched stop."""
+"""Declare and read the options of verbs whose first reset can clear a latched stop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["add_clearing", "clearing"]
 
 
 def add_clearing(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of a verb whose first reset can clear a stop."""
+    """Declare the options that let the first reset of a verb clear a stop."""
     parser.add_argument("--clear-stop", metavar="WHY", default="", help="clear a latched stop, saying what you found")
     parser.add_argument(
         "--stop-number", type=int, metavar="N",
@@ -17,10 +17,10 @@ def add_clearing(parser: argparse.ArgumentParser) -> None:
 
 
 def clearing(args: argparse.Namespace) -> dict[str, object]:
-    """Return the options of the first reset, for the arguments of `add_clearing`.
+    """Return the options of the first reset, as given by the arguments of `add_clearing`.
 
     Raises:
-        ValueError: a number without a reason.
+        ValueError: a stop's number was given without a reason.
     """
     if not args.clear_stop:
         if args.stop_number is not None:

@@ -1,4 +1,4 @@
-"""The command ``rlenv-robot``."""
+"""Run the command ``rlenv-robot``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlenv_robot.cli.verbs import Group, HelpFormatter, Verb, VerbAction, add_ve
 __all__ = ["FORMER_VERBS", "SHELLS", "VERBS", "add_completion", "command_parser", "completion_script", "main"]
 
 SHELLS = ("bash", "zsh", "fish")
-"""Shells for which `completion_script` writes one."""
+"""Shells that `completion_script` supports."""
 
 VERBS: dict[str, Verb | Group] = {
     "demo": Verb(
@@ -30,22 +30,18 @@ VERBS: dict[str, Verb | Group] = {
     ),
     "serve": Verb("rlenv_robot.cli.serve", "serve a robot on the network", example="launch/robot.toml --record runs"),
     "stop": Verb("rlenv_robot.cli.served:add_stop", "stop a served robot"),
-    "doctor": Verb("rlenv_robot.cli.doctor", "show what this machine has and what it lacks"),
     "data": Group(DATA_VERBS, "list, describe, check, replay, cut, label and export recorded data", default="show"),
     "robot": Group(
         {
             "show": Verb("rlenv_robot.cli.robot", "describe a robot model, or write it as URDF"),
             "status": Verb("rlenv_robot.cli.served:add_status", "show the state of a served robot"),
-            "watch": Verb("rlenv_robot.cli.served:add_watch", "print each change of a served robot's state"),
-            "keys": Verb("rlenv_robot.cli.keys", "make and list the keys of robots and clients"),
-            "twin": Verb("rlenv_robot.cli.twin", "serve a virtual arm on a serial port"),
         },
         "describe, watch, connect and calibrate robots",
         default="show",
         names=True,
     ),
-    "sim2real": Group({}, "bring a simulation nearer to a real robot"),
-    "operate": Group({}, "move a served robot by hand, and look at it"),
+    "sim2real": Group({}, "bring a simulation closer to a real robot"),
+    "operate": Group({}, "teleoperate and view a served robot"),
     "dev": Group(
         {
             "profile": Verb(
@@ -55,31 +51,35 @@ VERBS: dict[str, Verb | Group] = {
             ),
             "completion": Verb("rlenv_robot.cli.main:add_completion", "print a script that completes words in a shell"),
         },
-        "write projects, profiles and pages, and act from other languages",
+        "write new projects, check profiles, and act from other languages",
     ),
 }
-"""The core's verbs, in the order of the help. Packages declare further ones (`plugin_verbs`)."""
+"""The core's verbs, in the order of the help. Packages declare further verbs (`plugin_verbs`)."""
 
 FORMER_VERBS = (
     "replay", "status", "watch", "keys", "twin", "camera", "ports", "calibrate", "certify", "manifest", "excite", "gap",
     "regress", "identify", "offsets", "validity", "teleop", "latency", "view", "console", "tokens", "new", "profile",
-    "completion", "protocol", "tables", "kaiwu",
+    "completion", "tables",
 )  # fmt: skip
-"""Verbs of groups that were without a group in the version before; they may be given so in this version still."""
+"""Verbs that had no group in the previous version; in this version the group may still be omitted."""
 
 _PLUGINS = {
-    "rlenv_arms": ("robot calibrate", "robot ports"),
+    "rlenv_arms": ("robot calibrate", "robot ports", "robot twin"),
     "rlenv_bridges": ("dev tables",),
-    "rlenv_curate": ("data check", "data cut", "data merge", "data plot", "data timeline"),
+    "rlenv_curate": (
+        "data check", "data cut", "data label", "data merge", "data plot", "data recover", "data timeline",
+        "data verify",
+    ),
     "rlenv_formats": ("data units",),
-    "rlenv_kaiwu": ("dev kaiwu",),
-    "rlenv_kit": ("check", "dev protocol", "robot certify", "dev new"),
+    "rlenv_kaiwu": ("kaiwu",),
+    "rlenv_kit": ("check", "protocol", "robot certify", "dev new"),
     "rlenv_operate": (
-        "operate", "operate teleop", "operate latency", "operate view", "operate console", "operate tokens",
+        "doctor", "robot keys", "robot watch", "operate teleop", "operate latency", "operate view",
+        "operate console", "operate tokens", "operate",
     ),
     "rlenv_sim2real": (
-        "sim2real", "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",
-        "sim2real offsets", "sim2real validity",
+        "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",
+        "sim2real offsets", "sim2real validity", "sim2real",
     ),
     "rlenv_vision": ("robot camera",),
 }  # fmt: skip
@@ -87,14 +87,14 @@ _PLUGINS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carry out one command.
+    """Run one command.
 
     Args:
-        argv: the arguments without the program's name; by default this process's.
+        argv: the arguments without the program's name; by default those of this process.
 
     Returns:
         0 for success; 1 if ``check``, ``data check`` or ``doctor`` found a fault, or a server ended because of one; 2
-        for wrong usage or an error that the user can mend, with one line on standard error; 130 if interrupted; 141
+        for wrong usage or an error that the user can correct, with one line on standard error; 130 if interrupted; 141
         if the reader of the output has gone.
     """
     try:
@@ -165,12 +165,11 @@ def _completion(args: argparse.Namespace) -> int:
 
 
 def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return the script for a shell, one of `SHELLS`, that completes what a parser takes."""
+    """Return the completion script of a parser for a shell, one of `SHELLS`."""
     import shtab
 
     _declare_all(parser)
-    completion: str = shtab.complete(parser, shell)
-    return completion
+    return shtab.complete(parser, shell)
 
 
 def _declare_all(parser: argparse.ArgumentParser) -> None:
@@ -190,10 +189,10 @@ def _declare_all(parser: argparse.ArgumentParser) -> None:
 
 
 def command_parser(verb: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of the command; the verbs' arguments are declared when a verb is parsed.
+    """Return the parser of the command, which declares the arguments of a verb when the verb is parsed.
 
     Args:
-        verb: the only one that is needed, where that is known: for one of the core's, no other package is looked up.
+        verb: the only verb that is needed, if known: for a verb of the core, no other package is searched.
     """
     parser = argparse.ArgumentParser(
         prog="rlenv-robot",

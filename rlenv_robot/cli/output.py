@@ -1,4 +1,4 @@
-"""Print lines, tables and progress of commands. A full disk or a closed pipe does not end the program."""
+"""Print lines, tables and progress of commands; a full disk or a closed pipe does not end the program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -14,15 +14,25 @@ if TYPE_CHECKING:
     from rlenv_robot.training.evolution import Generation
 
 __all__ = [
-    "Advance", "ProgressBars", "counted", "drop_unwritable_output", "one_line", "print_table",
-    "progress", "progress_bars", "say", "search_bar", "warn_of_limit_cycles",
+    "Advance",
+    "Finding",
+    "ProgressBars",
+    "counted",
+    "drop_unwritable_output",
+    "one_line",
+    "print_table",
+    "progress",
+    "progress_bars",
+    "say",
+    "search_bar",
+    "warn_of_limit_cycles",
 ]  # fmt: skip
 
 # -- Lines -----------------------------------------------------------------------------------------------------
 
 
 def say(text: str) -> None:
-    """Print a line at once; drop it if standard output can't be written."""
+    """Print and flush a line; drop it if standard output can't be written."""
     try:
         print(text, flush=True)
     except OSError:
@@ -30,9 +40,9 @@ def say(text: str) -> None:
 
 
 def drop_unwritable_output() -> None:
-    """Drop what standard output and standard error hold but can't write.
+    """Drop the buffered text of standard output and standard error if it can't be written.
 
-    Python would try to write it once more at its exit, and would report the failure as the program's own.
+    Otherwise Python would try to write it again at exit, and would report the failure as the program's.
     """
     for name in ("stdout", "stderr"):
         try:
@@ -42,7 +52,7 @@ def drop_unwritable_output() -> None:
 
 
 def one_line(error: Exception) -> str:
-    """Return the first paragraph of an error's message as one line, without later ones, such as examples."""
+    """Return the first paragraph of an error's message as one line, without later ones such as examples."""
     return " ".join(str(error).partition("\n\n")[0].split()) or type(error).__name__
 
 
@@ -52,17 +62,17 @@ def counted(count: int, noun: str) -> str:
 
 
 def warn_of_limit_cycles(degrees: Sequence[float]) -> None:
-    """Print a line on standard error if the joint targets of some episodes went to and fro too far.
+    """Print a warning on standard error if the joint targets of some episodes oscillated too far.
 
     Args:
-        degrees: the limit cycle of each episode (`hal.guarding.limit_cycle`); NaN where it has none.
+        degrees: amplitude of each episode's limit cycle (`hal.guarding.limit_cycle`), degrees; NaN if it has none.
     """
     from hal.guarding.limit_cycle import LARGEST_DEG, SLOWEST_HZ
 
     ill = [cycle for cycle in degrees if cycle > LARGEST_DEG]
     if ill:
         print(
-            f"warning: in {len(ill)} of {counted(len(degrees), 'episode')} a joint's target went to and fro by more "
+            f"warning: in {len(ill)} of {counted(len(degrees), 'episode')} a joint's target oscillated by more "
             f"than {LARGEST_DEG:g} degree to either side ({max(ill):.1f} at most), at {SLOWEST_HZ:g} Hz or faster, "
             "which wears the gears of a real arm: train or retrain the policy before it moves one (docs/trainers.md)",
             file=sys.stderr,
@@ -73,7 +83,7 @@ def warn_of_limit_cycles(degrees: Sequence[float]) -> None:
 
 
 def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under a title: drawn by Rich on a terminal where it is installed, in plain columns elsewhere."""
+    """Print rows under a title, with Rich on a terminal if it is installed, else in plain columns."""
     cells = [list(row) for row in rows]
     if sys.stdout.isatty() and _print_rich(title, head, cells):
         return
@@ -117,10 +127,10 @@ def _longest_word(cell: str) -> int:
 
 
 class Advance(Protocol):
-    """Report how far a stage is."""
+    """Report the progress of a stage."""
 
     def __call__(self, done: float, remark: str = "", /, total: float | None = None) -> None:
-        """Set how much is done, a remark beside the bar, and, where it was not known before, the total."""
+        """Set the completed amount, a remark beside the bar, and the total if it was unknown before."""
         ...
 
 
@@ -128,8 +138,8 @@ class ProgressBars:
     """Show a progress bar for each stage.
 
     Args:
-        bars: Rich's progress display; None without a terminal, or without Rich.
-        lines: whether to print, without bars, a line as each stage begins and one as it ends.
+        bars: Rich's progress display; None without a terminal or without Rich.
+        lines: whether to print a line at the beginning and end of each stage if there are no bars.
     """
 
     def __init__(self, bars: Progress | None, lines: bool) -> None:
@@ -140,7 +150,7 @@ class ProgressBars:
 
         Args:
             title: shown beside the bar.
-            total: how much there is to do; None if only the first report will know.
+            total: total amount of work; None if only the first report will know it.
         """
         if self._lines:
             print(title, flush=True)
@@ -161,10 +171,10 @@ class ProgressBars:
 
 @contextmanager
 def progress_bars(lines: bool = True) -> Iterator[ProgressBars]:
-    """Show progress on standard error for as long as the block runs, so that the output can be piped.
+    """Show progress on standard error inside a ``with`` block, so that the output can be piped.
 
     Args:
-        lines: what to do without a terminal, or without Rich: print a line for each stage, or nothing.
+        lines: without a terminal or without Rich: whether to print lines for each stage.
     """
     try:
         from rich.console import Console
@@ -192,10 +202,10 @@ def progress_bars(lines: bool = True) -> Iterator[ProgressBars]:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show one bar for as long as the block runs, and nothing without a terminal.
+    """Show one bar inside a ``with`` block, and nothing without a terminal.
 
     Yields:
-        A function to call with how much is done, and with the total.
+        A function to call with the completed amount and the total.
     """
     with progress_bars(lines=False) as bars:
         advance = bars.begin(title)
@@ -203,10 +213,10 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def search_bar(bars: ProgressBars, title: str) -> Callable[[Generation], None]:
-    """Begin a stage that lasts as long as a search.
+    """Begin a stage that shows the progress of a search.
 
     Args:
-        bars: where to show it.
+        bars: the display.
         title: shown beside the bar.
 
     Returns:
@@ -218,3 +228,19 @@ def search_bar(bars: ProgressBars, title: str) -> Callable[[Generation], None]:
         advance(generation.share, f"generation {generation.number + 1}, median return {generation.median:.1f}")
 
     return progress
+
+
+class Finding(NamedTuple):
+    """The result of one examination of a machine, for the verb ``doctor``.
+
+    Attributes:
+        subject: what was examined.
+        ok: False if something that is needed is missing, None if it is optional.
+        state: a version, or what is wrong.
+        advice: what to do; empty if there is nothing to do.
+    """
+
+    subject: str
+    ok: bool | None
+    state: str
+    advice: str = ""

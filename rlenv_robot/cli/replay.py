@@ -1,4 +1,4 @@
-"""``rlenv-robot data replay``: show a recorded episode again: as a video, a plot or images, or in a window."""
+"""``rlenv-robot data replay``: show a recorded episode as a video, a plot or images, or in a window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["add", "run"]
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Show a recorded episode again: as a video, a plot or image files, or in a window if no file is named."
+        "Show a recorded episode as a video, a plot or image files, or in a window if no file is named."
     )
     parser.epilog = """
 Examples:
@@ -29,14 +29,14 @@ Examples:
     parser.add_argument("--plot", metavar="FILE", help="write a plot there (.png, .svg, .pdf, or an animation: .mp4)")
     parser.add_argument("--sgf", metavar="FILE", help="write a game of Go there (.sgf)")
     parser.add_argument("--no-panel", action="store_true",
-                        help="the pictures alone, without what the agent saw beside them")  # fmt: skip
+                        help="only the images, without the panel of the agent's observation")  # fmt: skip
     parser.add_argument("--fine", action="store_true", default=None,
                         help="the twin with shadows and smooth edges (default: for a single step)")  # fmt: skip
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the files that are asked for; without any, open a window."""
+    """Write the requested files; if none is requested, open a window."""
     from rlenv_robot.rendering.show import render_history
 
     notes = render_history(args.run_folder, args.episode, video=args.video, plot=args.plot, montage=args.montage,

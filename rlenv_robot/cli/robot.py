@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         ValueError: the robot is unknown, or has no simulation.
-        RobotError: the robot can't be written as URDF, or a file is there already.
+        RobotError: the robot can't be written as URDF, or a file exists already.
     """
     from rlenv_robot.robot_models import load_robot_model, robot_names
 

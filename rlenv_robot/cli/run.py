@@ -1,4 +1,4 @@
-"""``rlenv-robot run``: run a trained policy on a robot, simulated or real, and record it."""
+"""``rlenv-robot run``: run a trained policy on a simulated or real robot, and record the run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rlenv_robot.cli.clearing import add_clearing, clearing
 from rlenv_robot.cli.output import warn_of_limit_cycles
 
 if TYPE_CHECKING:
-    from hal import Robot
+    from hal import Robot, Spec
     from rlenv_robot.env import Environment
     from rlenv_robot.policies.policy import SavedPolicy
-    from rlenv_robot.robot_env.keyboard import Keyboard
+    from rlenv_robot.robot_env.intervention import Operator
     from rlenv_robot.training.rollout import Outcome
 
 __all__ = ["add", "run"]
@@ -48,7 +48,7 @@ Examples:
     words = "run although these parts of the manifest differ: sensors, rate, home, gains, delays"
     parser.add_argument("--accept", metavar="PART,...", default="", help=words)
     add_clearing(parser)
-    parser.add_argument("--verdicts", action="store_true", help="ask at this terminal how each episode went")
+    parser.add_argument("--verdicts", action="store_true", help="ask at this terminal for a verdict on each episode")
     parser.add_argument("--intervene", action="store_true", help="take over with the keys of this terminal")
     parser.set_defaults(run=run)
 
@@ -160,11 +160,20 @@ def _robot(args: argparse.Namespace, options: Mapping[str, Any]) -> tuple[str | 
     return robot(robot_model_of(task(args.name, **options)), args.robot, keys=args.keys, take=args.take), None
 
 
-def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Keyboard | None:
-    from rlenv_robot.registry import task
-    from rlenv_robot.robot_env.keyboard import Keyboard
+def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Operator | None:
+    """Return the keys of this terminal as the device of a person who may take over, if that is asked for.
 
-    return Keyboard(task(args.name, **options).action) if args.intervene else None
+    An entry point ``keyboard`` of the group ``rlenv_robot.operators`` names the function that makes it.
+    """
+    from rlenv_robot.config.plugins import PluginTable
+    from rlenv_robot.registry import task
+
+    if not args.intervene:
+        return None
+    operators = PluginTable("operator's device", "rlenv_robot.operators", {})
+    if "keyboard" not in operators:
+        raise ValueError("--intervene needs the plug-in rlenv_operate, which is not installed here")
+    return cast("Callable[[Spec], Operator]", operators.load("keyboard"))(task(args.name, **options).action)
 
 
 def _has_goal(env: Environment) -> bool:

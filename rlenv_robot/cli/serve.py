@@ -1,4 +1,4 @@
-"""``rlenv-robot serve``: serve a robot until a signal."""
+"""``rlenv-robot serve``: serve a robot until a signal arrives."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _CLIENT_END_S = 5.0
 
 
 class ServeCompanion(Protocol):
-    """A client that ``serve`` runs beside the server, in a process of its own, where an option asks for it.
+    """A client that ``serve`` starts beside the server as a process of its own, if an option requests it.
 
     A package declares a class of this kind in the entry-point group ``rlenv_robot.serve_companions``.
     """
 
     def add(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options of ``serve`` that ask for it."""
+        """Declare the options of ``serve`` that request this client."""
         ...
 
     def commands(self, args: argparse.Namespace, profile: Profile) -> Iterable[tuple[str, Sequence[str]]]:
@@ -65,7 +65,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM; return the exit code of `rlenv_robot.serving.serve`, for a supervisor.
 
-    Where the driver did not return from a call, the process ends here: a thread of the driver's would keep it alive.
+    If the driver did not return from a call, the process exits here, since a thread of the driver would keep it alive.
     """
     from real.protocol.text import LogFormatter
     from rlenv_robot.config.profile import Profile, RobotSection, load_profile
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def companions() -> list[ServeCompanion]:
-    """Return what installed packages offer to run beside a server: the entry points of their group."""
+    """Return the companions that installed packages declare as entry points."""
     table = PluginTable("companion of serve", "rlenv_robot.serve_companions", {})
     return [cast("type[ServeCompanion]", table.load(name))() for name in table.names()]
 

@@ -1,18 +1,15 @@
-"""``rlenv-robot stop``, ``status`` and ``watch``: what a person asks of a served robot from a terminal."""
+"""``rlenv-robot stop`` and ``robot status``: stop and observe a served robot from a terminal."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-__all__ = [
-    "add_status", "add_stop", "add_watch", "changes", "describe",
-    "run_status", "run_stop", "run_watch",
-]  # fmt: skip
+__all__ = ["add_place", "add_status", "add_stop", "describe", "run_status", "run_stop"]
 
 _ADDRESS = "tcp://127.0.0.1:5555"
 
@@ -22,7 +19,7 @@ _ADDRESS = "tcp://127.0.0.1:5555"
 def add_stop(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``stop``."""
     parser.description = (
-        "Stop a served robot, whichever client moves it. It moves again after a reset with the option clear_stop. "
+        "Stop a served robot, whichever client moves it. It moves again only after a reset with the option clear_stop. "
         "This is no substitute for the robot's own stop button: it needs this machine and the network."
     )
     parser.epilog = """
@@ -33,7 +30,7 @@ Examples:
 
 The exit code is 0 once the robot's driver has confirmed, and 2 if it has not.
 """
-    _add_place(parser)
+    add_place(parser)
     parser.add_argument(
         "--reason",
         default="stopped from a terminal",
@@ -65,8 +62,8 @@ Examples:
   rlenv-robot robot status
   rlenv-robot robot status tcp://192.168.1.7:5555 --keys client-keys --json
 """
-    _add_place(parser)
-    parser.add_argument("--json", action="store_true", help="print all that the server tells, for programs")
+    add_place(parser)
+    parser.add_argument("--json", action="store_true", help="print the whole status, for programs")
     parser.set_defaults(run=run_status)
 
 
@@ -85,10 +82,10 @@ def run_status(args: argparse.Namespace) -> int:
 
 
 def describe(status: Mapping[str, Any]) -> dict[str, str]:
-    """Return a server's status as short texts by their names, in the order of a page.
+    """Return a server's status as name -> short text, in display order.
 
     Args:
-        status: as `real.server.server.Server.about` gives it. Keys that a server of another version lacks are left out.
+        status: as `real.server.server.Server.about` returns it. Keys that another version's server lacks are skipped.
     """
     why, age, cadence = status.get("why"), status.get("reading_age_s"), status.get("cadence")
     lines = {
@@ -139,67 +136,7 @@ def _recording(recording: Any) -> str:
     return ", ".join(f"{name} {value}" for name, value in recording.items() if value not in (None, "", 0))
 
 
-# -- Watch -----------------------------------------------------------------------------------------------------
-
-
-def add_watch(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``watch``."""
-    parser.description = (
-        "Print a line each time the state or the client of a served robot changes, until Ctrl-C. Nothing moves."
-    )
-    parser.epilog = """
-Examples:
-
-  rlenv-robot robot watch
-  rlenv-robot robot watch tcp://192.168.1.7:5555 --keys watcher-keys --period 0.1
-"""
-    _add_place(parser)
-    parser.add_argument("--period", type=float, default=0.5, help="seconds between two looks (default: 0.5)")
-    parser.set_defaults(run=run_watch)
-
-
-def run_watch(args: argparse.Namespace) -> int:
-    """Look at the robot again and again, and print what changed."""
-    from rlenv_robot.cli.output import say
-
-    if not 0.02 <= args.period <= 3600:
-        raise ValueError(f"--period is {args.period}, it must be in 0.02..3600 seconds")
-    for line in changes(_looks(args.address, args.keys, args.period)):
-        say(f"{time.strftime('%H:%M:%S')}  {line}")
-    return 0
-
-
-def changes(looks: Iterator[Mapping[str, Any] | str]) -> Iterator[str]:
-    """Yield a line for the first look, and for each that differs from the one before.
-
-    Args:
-        looks: a status, or why there is none.
-    """
-    before: str | None = None
-    for look in looks:
-        if isinstance(look, str):
-            line = f"no answer: {look}"
-        else:
-            texts = describe(look)
-            line = f"{texts['state']}; client: {texts['client']}"
-        if line != before:
-            yield line
-        before = line
-
-
-def _looks(address: str, keys: str | None, period_s: float) -> Iterator[Mapping[str, Any] | str]:
-    from hal import RobotError
-    from real import RemoteRobot
-
-    with closing(RemoteRobot(address, keys=keys)) as remote:
-        while True:
-            try:
-                yield remote.status()
-            except RobotError as error:
-                yield str(error)
-            time.sleep(period_s)
-
-
-def _add_place(parser: argparse.ArgumentParser) -> None:
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """Declare the address of a served robot, and this machine's keys."""
     parser.add_argument("address", nargs="?", default=_ADDRESS, help="of the server (default: %(default)s)")
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")

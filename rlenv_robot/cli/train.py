@@ -37,7 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
         "Train a policy in simulation: by PPO where PyTorch is installed (extra 'train'), or else by evolution of a "
-        "small feedback policy, which suits tasks whose reward leads the way, such as so101-reach. PPO draws a robot "
+        "small feedback policy, which suits tasks with a dense reward, such as so101-reach. PPO draws a robot "
         "for every episode from the range in which robots of the kind differ, and writes its learning curve (.csv) and "
         "checkpoints beside the policy. The same seed and steps give the same policy on the same machine."
     )
@@ -45,15 +45,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, help="the policy file to write, ending in .npz; by PPO also .onnx")
     parser.add_argument("--steps", type=int, help="control steps of all robots together (default: the task's)")
     parser.add_argument(
-        "--seconds", type=float, help="end after this wall time in any case; what it ends can't be repeated"
+        "--seconds", type=float, help="end after this wall time in any case; a run that it ends is not reproducible"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of all randomness (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")
     parser.add_argument(
         "--method",
         help="evolution, ppo, or what another package declares (default: ppo where PyTorch is installed, else "
         "evolution)",
     )
-    parser.add_argument("--nominal", action="store_true", help="by PPO: train on the nominal robot alone")
+    parser.add_argument("--nominal", action="store_true", help="by PPO: train on the nominal robot only")
     parser.add_argument(
         "--profile",
         metavar="FILE",
@@ -69,16 +69,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def add_track(parser: argparse.ArgumentParser) -> None:
-    """Declare the option that says where a training's figures go."""
+    """Declare the option for the destination of training metrics."""
     parser.add_argument(
         "--track", metavar="PLACE",
         help="write the figures to tensorboard[=FOLDER], wandb[=PROJECT], or both with a comma between them (default: "
-        "what the environment variable RLENV_ROBOT_TRACK says)",
+        "the environment variable RLENV_ROBOT_TRACK)",
     )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, save, and say how the policy does on episodes that it was not trained on."""
+    """Train a policy, save it, and print its results on held-out episodes."""
     from rlenv_robot.config.plugins import unknown_name
     from rlenv_robot.training.trainers import trainer_names
 
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     by_evolution = method == "evolution"
     out = checked_output(args.out, args.seconds, (".npz",) if by_evolution else (".npz", ".onnx"), args.steps)
     if args.demos is not None and by_evolution:
-        raise ValueError("--demos is given, but evolution can't begin from demonstrations: take --method ppo")
+        raise ValueError("--demos is given, but evolution can't begin from demonstrations: use --method ppo")
     _note_unscaled(args)
     return _train_by_evolution(args, out) if by_evolution else _train_by(method, args, out)
 
@@ -194,7 +194,7 @@ def _mean_return(outcomes: Sequence[Outcome]) -> float:
 
 
 def task_settings(profile_file: str | None, name: str) -> dict[str, Any]:
-    """Return what `rlenv_robot.make_vector` takes of a profile: the task's settings and the profile itself.
+    """Return the settings for `rlenv_robot.make_vector` from a profile: the task's settings and the profile itself.
 
     Raises:
         ProfileError: the profile is wrong.
@@ -213,16 +213,16 @@ def task_settings(profile_file: str | None, name: str) -> dict[str, Any]:
 def checked_output(
     name: str, seconds: float | None, endings: tuple[str, ...] = (".npz",), steps: int | None = None
 ) -> Path:
-    """Return the file to write; a wrong one is refused before an hour of training rather than after.
+    """Return the file to write; check it before training, so that an hour's work is not lost.
 
     Args:
-        name: as the user wrote it.
-        seconds: wall time of the training; None is no limit.
-        endings: those that are allowed.
-        steps: of the training; None is no limit.
+        name: as given by the user.
+        seconds: wall time of the training; None for no limit.
+        endings: the allowed extensions.
+        steps: of the training; None for no limit.
 
     Raises:
-        ValueError: a wrong ending, a missing folder, or no time or steps to search.
+        ValueError: the extension is wrong, the folder is missing, or no time or steps are left to search.
     """
     path = Path(name)
     if path.suffix not in endings:
@@ -255,9 +255,9 @@ def add_retrain(parser: argparse.ArgumentParser) -> None:
         help="control steps of all candidates in the model together (default: 2,000,000)",
     )  # fmt: skip
     parser.add_argument(
-        "--seconds", type=float, help="end after this wall time in any case; what it ends can't be repeated"
+        "--seconds", type=float, help="end after this wall time in any case; a run that it ends is not reproducible"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of all randomness (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")
     parser.add_argument("--profile", metavar="FILE", help="a profile: its task's settings")
     parser.add_argument(
         "--goal", type=_goal, default="recorded", metavar="GOAL",
@@ -286,14 +286,14 @@ def _goal(text: str) -> Goal:
             values = []
         if not (name.strip() and equals and values):
             raise argparse.ArgumentTypeError(
-                f"{text!r} is no goal; write recorded, hindsight, or field=numbers such as target_position=0.2,0.0,0.1"
+                f"{text!r} is not a goal; write recorded, hindsight or field=numbers: target_position=0.2,0.0,0.1"
             )
         goal[name.strip()] = values if len(values) > 1 else values[0]
     return goal
 
 
 def run_retrain(args: argparse.Namespace) -> int:
-    """Fit a model to the record, improve the policy inside it, and say how good the model is."""
+    """Fit a model to the recorded runs, improve the policy inside it, and print the model's accuracy."""
     from rlenv_robot.registry import task
     from rlenv_robot.training.learner import retrain_from_record
     from rlenv_robot.training.trackers import open_tracker
@@ -358,6 +358,6 @@ def _retrain_summary(retrained: Retraining) -> str:
     error, unchanged = retrained.error[-1], retrained.unchanged[-1]
     return (
         f"model fitted to {len(known)} episodes; over {len(retrained.error)} steps of {len(unseen)} held-out ones, "
-        f"without correction, it strays {error:.2f} {retrained.unit} RMS ({unchanged:.2f} if nothing moved); "
+        f"without correction, its error is {error:.2f} {retrained.unit} RMS ({unchanged:.2f} if nothing moved); "
         f"the return in the model rose by {retrained.gain:.3g}, give or take {retrained.return_error:.3g}"
     )

@@ -1,4 +1,4 @@
-"""Verbs of a command line: declared in a table, imported only when they are asked for."""
+"""Declare the verbs of a command line in a table, and import each verb's module on first use."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["Group", "HelpFormatter", "Verb", "VerbAction", "add_verbs", "plugin_
 
 
 class Verb(NamedTuple):
-    """A verb: the place of its definition, and its line in the help.
+    """A verb: the location of its definition, and its line in the help.
 
     Attributes:
-        declaration: ``module`` or ``module:function``, of the function (``add`` unless it is named) that declares the
-            arguments and sets the default of ``run``: the function that carries out the verb and returns the exit code.
-            Empty for a verb that can't be used; the summary then says why.
+        declaration: ``module`` or ``module:function`` of the function (``add`` by default) that declares the arguments
+            and sets the default of ``run``, the function that executes the verb and returns the exit code. Empty for an
+            unavailable verb; the summary then says why.
         summary: a few words, in the imperative.
-        group: the first word of a verb of two words, such as ``operate`` of ``operate teleop``; empty for one word.
-        example: the words after the verb in the example that its help ends with; empty where its module has examples.
+        group: the first word of a two-word verb, such as ``operate`` in ``operate teleop``; empty for one word.
+        example: the words after the verb in the example at the end of its help; empty if the module has examples.
     """
 
     declaration: str
@@ -34,13 +34,13 @@ class Verb(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Verbs under a common first word.
+    """Verbs with a common first word.
 
     Attributes:
         verbs: the second words.
         summary: a few words, in the imperative.
-        default: the verb that a path in the second word's place means; None allows verbs alone.
-        names: whether any other word, and none, means the default too.
+        default: the verb that is used if a path follows the first word; None allows verbs only.
+        names: whether any other word, or none, selects the default too.
     """
 
     verbs: dict[str, Verb]
@@ -52,10 +52,10 @@ class Group(NamedTuple):
 def plugin_verbs(group: str = "rlenv_robot.verbs") -> dict[str, Verb]:
     """Return the verbs that installed packages declare as entry points, by name.
 
-    Each entry point names a `Verb`. One whose package can't be imported says so in the help, and when it is used.
+    Each entry point names a `Verb`. A verb of a package that can't be imported says so in the help, and on use.
 
     Args:
-        group: the group of entry points; ``rlenv_robot.data_verbs`` has those of ``rlenv-robot data``.
+        group: the group of entry points; ``rlenv_robot.data_verbs`` holds those of ``rlenv-robot data``.
     """
     from rlenv_robot.config.plugins import PluginTable
 
@@ -80,14 +80,14 @@ def add_verbs(
     names: bool = False,
     former: Sequence[str] = (),
 ) -> None:
-    """Give a parser its verbs. No verb's module is imported before the verb is parsed.
+    """Add verbs to a parser. A verb's module is imported when the verb is parsed.
 
     Args:
-        parser: of the command, or of a verb that has verbs of its own.
-        verbs: by their names, in the order of the help.
-        default: the verb that a path in a verb's place means; None allows verbs alone.
-        names: whether any other word means the default too, and no word at all.
-        former: verbs of the groups that may still be given without their group.
+        parser: of the command, or of a verb with subordinate verbs.
+        verbs: by name, in the order of the help.
+        default: the verb that is used if a path is given instead of a verb; None allows verbs only.
+        names: whether any other word, or none, selects the default too.
+        former: verbs of the groups that are still accepted without their group.
     """
     action = parser.add_subparsers(title="verbs", metavar="VERB", required=not names, action=VerbAction)
     assert isinstance(action, VerbAction)
@@ -98,15 +98,14 @@ def add_verbs(
 
 def _run_default(action: VerbAction, verb: str) -> int:
     args = action.parser_of(verb).parse_args([])
-    code: int = args.run(args)
-    return code
+    return args.run(args)
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Wrap the paragraphs of a description or an epilog; leave indented lines, such as examples, as they are."""
+    """Wrap the paragraphs of a description or an epilog, but keep indented lines, such as examples, as they are."""
 
     def add_argument(self, action: argparse.Action) -> None:
-        """Make room for the verbs of an action in the first column, their indentation included."""
+        """Widen the first column for the verbs of an action, including their indentation."""
         super().add_argument(action)
         for verb in self._iter_indented_subactions(action):  # argparse measures them without it
             width = len(self._format_action_invocation(verb)) + self._current_indent
@@ -121,12 +120,12 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 class VerbAction(argparse._SubParsersAction):
-    """The verbs of a parser, each completed with its arguments when it is parsed."""
+    """The verbs of a parser; the arguments of each are declared when it is parsed."""
 
     def declare(
         self, verbs: Mapping[str, Verb | Group], default: str | None, names: bool, former: Sequence[str]
     ) -> None:
-        """Give every verb its line in the help, and an empty parser; `add_verbs` explains the arguments."""
+        """Add each verb with its line in the help and an empty parser; for the arguments see `add_verbs`."""
         self._default, self._names = default, names
         self._verbs: dict[str, Verb | Group] = dict(verbs)
         for name, verb in verbs.items():
@@ -146,7 +145,7 @@ class VerbAction(argparse._SubParsersAction):
         return [name for name in self._verbs if name not in self._new_names]
 
     def parser_of(self, verb: str) -> argparse.ArgumentParser:
-        """Return the parser of a verb, which is imported to declare its arguments.
+        """Import a verb's module to declare its arguments, and return its parser.
 
         Raises:
             ValueError: the package that declares the verb can't be imported.
@@ -176,7 +175,7 @@ class VerbAction(argparse._SubParsersAction):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        """Complete the verb's parser, then let it parse what follows the verb."""
+        """Declare the verb's arguments, then parse the words after the verb."""
         words = [str(word) for word in values or ()]
         if words[0] not in self._verbs:
             near = self._near(words[0])

@@ -1,1 +1,1 @@
-"""Profiles and settings."""
+"""Profiles, their sections, and tables of plug-ins."""

@@ -1,4 +1,4 @@
-"""Make Python import this project's own packages, whatever else on its path has the same name."""
+"""Make Python import this project's packages, even if other software on its path uses the same names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import ModuleType
 __all__ = ["PACKAGES", "claim_packages"]
 
 PACKAGES = ("hal", "sim", "real", "recorder")
-"""Short names that other software uses too: LinuxCNC ships a ``hal``, CoppeliaSim a ``sim``."""
+"""Names that other software uses too: LinuxCNC contains a ``hal``, CoppeliaSim a ``sim``."""
 
 _HOME = Path(__file__).resolve().parents[2]
 """The folder that holds rlenv_robot and its packages."""
@@ -29,13 +29,13 @@ class _PackageFinder(MetaPathFinder):
 
 
 def claim_packages() -> None:
-    """Have Python import our packages from beside rlenv_robot from now on.
+    """Make Python import this project's packages from the folder of rlenv_robot.
 
-    Python looks in the working directory before it looks where packages are installed, so a folder ``sim`` in it would
-    shadow ours. A package that was imported earlier can't be replaced: its importer relies on it.
+    Python searches the working directory before the installed packages, so a folder ``sim`` there would shadow this
+    project's. A package that is already imported can't be replaced, since its importer relies on it.
 
     Raises:
-        ImportError: a foreign package with one of our names is already imported, or one of ours is missing.
+        ImportError: a foreign package of the same name is already imported, or a package of this project is missing.
     """
     for name in PACKAGES:
         _refuse_foreign(name)

@@ -1,4 +1,4 @@
-"""Tables of names that users extend: by a call, or by an installed package's entry points."""
+"""Keep tables of names that users extend by a call, or by the entry points of an installed package."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["PluginTable", "load_object", "unknown_name"]
 class PluginTable:
     """Objects of one kind by name: built in, registered by a call, or declared by an installed package.
 
-    Objects may be given as ``module:name`` and are then imported when they are first asked for. A package that fails
-    to import is therefore reported when one of its names is asked for, and never hinders the others.
+    An object may be given as ``module:name`` and is then imported on first use. So a package that can't be imported
+    causes an error only when one of its names is used.
 
     Args:
-        kind: what the objects are, for messages, such as ``task``.
-        group: the entry-point group in which packages declare theirs, such as ``rlenv_robot.tasks``.
+        kind: the kind of objects, for messages, such as ``task``.
+        group: the entry-point group in which packages declare objects, such as ``rlenv_robot.tasks``.
         builtin: name -> object, or ``module:name``.
     """
 
@@ -36,7 +36,7 @@ class PluginTable:
         """Add an object, or ``module:name``, under a new name.
 
         Raises:
-            ValueError: the name is taken, or can't be a name.
+            ValueError: the name is taken, or not a valid name.
         """
         self.check_new(name)
         self._registered[name] = value
@@ -45,7 +45,7 @@ class PluginTable:
         """Refuse a name that can't be registered.
 
         Raises:
-            ValueError: the name is taken, or can't be a name.
+            ValueError: the name is taken, or not a valid name.
         """
         if not isinstance(name, str) or not name or ":" in name or name != name.strip():
             raise ValueError(f"{self.kind} name {name!r} is not allowed: give a text without colons, such as 'my-arm'")
@@ -53,7 +53,7 @@ class PluginTable:
             raise ValueError(f"{self.kind} {name!r} is already {self._origin(name)}: register it under another name")
 
     def unregister(self, name: str) -> None:
-        """Take back `register`. An unknown name is allowed."""
+        """Remove a registered object. An unknown name is allowed."""
         self._registered.pop(name, None)
 
     def _origin(self, name: str) -> str:
@@ -64,18 +64,18 @@ class PluginTable:
         return f"declared by the package {_package(self._declared[name][0])}"
 
     def names(self) -> list[str]:
-        """Return all names in alphabetical order; nothing is imported for it."""
+        """Return all names in alphabetical order, without importing anything."""
         return sorted({*self._builtin, *self._registered, *self._declared})
 
     def __contains__(self, name: object) -> bool:
         return name in self._builtin or name in self._registered or name in self._declared
 
     def load(self, name: str) -> object:
-        """Return the object of a name, imported if need be.
+        """Return the object with a name, importing it if needed.
 
         Raises:
             KeyError: the name is unknown.
-            ModuleNotFoundError: the entry point names the extra that brings the missing module.
+            ModuleNotFoundError: a dependency is missing; the message names the extra that installs it.
             ValueError: a package's object can't be imported, or two packages declare the name.
         """
         if name in self._builtin:
@@ -120,15 +120,15 @@ def _package(point: EntryPoint) -> str:
 
 
 def load_object(source: object, folder: Path | None = None) -> Any:
-    """Return what ``module:name`` names; anything that is no text is returned as it is.
+    """Import the object of a ``module:name`` text; return any other value unchanged.
 
     Args:
         source: such as ``my_arm:Arm``, or the object itself.
-        folder: where the module may lie besides Python's own path, such as the folder of a profile. It is appended to
-            that path, so it hides no installed module.
+        folder: an additional location of the module, such as the folder of a profile. It is appended to Python's path,
+            so it hides no installed module.
 
     Raises:
-        ValueError: the text has another form, the module can't be imported, or has no such name.
+        ValueError: the text has another form, the module can't be imported, or it lacks the name.
     """
     if not isinstance(source, str):
         return source

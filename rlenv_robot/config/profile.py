@@ -1,4 +1,4 @@
-"""Profiles: the settings of a run as a TOML file; every mistake is reported with file and key."""
+"""Read profiles: the settings of a run as a TOML file; every error names the file and the key."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RESET_SIGNALS = PluginTable(
         "gpio": "hal.reset.fixture:Gpio",
     },
 )
-"""Confirmations of a reset by name; those of packages are made with ``reset.options`` as keyword arguments."""
+"""Reset signals by name; those of packages are created with ``reset.options`` as keyword arguments."""
 
 _MOST_BYTES = 4 << 20
 _HOMING = HomingSettings()
@@ -64,7 +64,7 @@ class TaskSection:
 
     Attributes:
         name: a registered task, module:factory, or the path of a MuJoCo model.
-        options: the task's own settings, such as tolerance_m.
+        options: the task's settings, such as tolerance_m.
     """
 
     name: str = "so101-reach"
@@ -73,26 +73,26 @@ class TaskSection:
 
 @dataclass(frozen=True, slots=True)
 class GuardSection:
-    """The guard beside the motors: limits in place of the robot's own, and what it keeps clear of (docs/bridge.md).
+    """The guard beside the motors: limits that replace the robot's, and regions to keep clear of (docs/bridge.md).
 
     Attributes:
-        max_velocity: command -> fastest change, units a second; each limit is a number, or a list with one for each
+        max_velocity: command -> maximum velocity, units a second; each limit is a number, or a list with one for each
             element.
-        max_lead: command -> largest distance between command and measurement, units.
-        max_following_error: command -> largest distance between what was applied and its measurement, units.
-        max_acceleration: command -> fastest change of the speed, units a second squared.
-        max_jerk: command -> fastest change of the acceleration, units a second cubed.
-        max_effort: sensor -> largest measured effort, such as a current, in the sensor's unit.
-        effort_s: how long an effort may be larger, seconds; counts with a max_effort.
-        self_collision: whether commands that bring parts of the robot too near to each other are held back; needs a
+        max_lead: command -> maximum distance between command and measurement, units.
+        max_following_error: command -> maximum distance between the applied command and its measurement, units.
+        max_acceleration: command -> maximum acceleration, units a second squared.
+        max_jerk: command -> maximum jerk, units a second cubed.
+        max_effort: sensor -> maximum measured effort, such as a current, in the sensor's unit.
+        effort_s: how long an effort may exceed max_effort, seconds.
+        self_collision: whether commands that bring parts of the robot too close to each other are held back; needs a
             simulation model of the robot.
         clearance_m: the distance that parts keep from each other and from boxes, metres.
         keep_out: boxes that no moving part may enter, each the lowest x, y, z and the highest x, y, z in the base
             frame, metres; need a simulation model too.
-        keep_in: boxes that every moving part stays in, likewise.
+        keep_in: boxes that every moving part must stay inside, in the same form.
 
     Raises:
-        ValueError: a limit is no positive number, or lacks another that it needs; the message begins with its key.
+        ValueError: a limit is not a positive number, or requires another limit; the message begins with its key.
     """
 
     max_velocity: JsonDict = field(default_factory=dict)
@@ -116,19 +116,19 @@ class GuardSection:
                         raise ValueError(f"{key}.{name} is {value!r}, it must be a number above 0, or a list of them")
 
     def limits(self, own: Limits) -> Limits:
-        """Return the limits of a robot with those of this section in their place.
+        """Return the limits of a robot, with those of this section replacing the robot's.
 
         Args:
-            own: the robot's.
+            own: the robot's limits.
 
         Raises:
-            SpecError: a limit lacks another that it needs.
+            SpecError: a limit requires another limit.
         """
         return own.merged(**self._tables(), effort_s=self.effort_s if self.max_effort else None)
 
     @property
     def checks_motion(self) -> bool:
-        """Whether commands are checked by the robot's model."""
+        """Whether commands are checked with the robot's simulation model."""
         return self.self_collision or bool(self.keep_out) or bool(self.keep_in)
 
     def _tables(self) -> dict[str, JsonDict]:
@@ -139,20 +139,20 @@ class GuardSection:
 
 @dataclass(frozen=True, slots=True)
 class RobotSection:
-    """The robot, and where it is.
+    """The robot, and where it runs.
 
     Attributes:
         kind: a registered robot model, such as so101, or the path of a MuJoCo model.
         where: sim, the nominal simulation; twin, a simulation with a real robot's faults; driver, the hardware; or a
-            server's address. Left out: driver where one is named, else sim.
-        seed: draws a twin's faults; 0 is the identified robot, every other number a sibling of it.
-        driver: what makes the hal.Robot of the hardware: the name of a driver, such as feetech, or a class or function
-            such as my_arm:Arm, whose module may lie beside the profile. Empty takes the robot model's own driver.
+            server's address. By default driver if one is named, else sim.
+        seed: draws a twin's faults; 0 is the identified robot, every other number a variant of it.
+        driver: creates the hal.Robot of the hardware: the name of a driver, such as feetech, or a class or function
+            such as my_arm:Arm, whose module may lie beside the profile. Empty selects the robot model's driver.
         options: the driver's keyword arguments.
-        sensors: sensors to add to those of its kind: names that installed packages declare (entry points
-            ``rlenv_robot.sensors``), or places such as my_sensor:FORCE, whose module may lie beside the profile.
-        gains: the gains at which the figures of [randomise] were measured, such as p = 16 and volts = 7.4; a number, or
-            a list of both ends (docs/sim-to-real.md, "The manifest").
+        sensors: sensors to add to those of the robot model: names that installed packages declare (entry points
+            ``rlenv_robot.sensors``), or objects such as my_sensor:FORCE, whose module may lie beside the profile.
+        gains: the gains during the identification of [randomise], such as p = 16 and volts = 7.4; a number, or a list
+            of both ends (docs/sim-to-real.md, "The manifest").
         guard: the limits that the guard beside the motors applies.
     """
 
@@ -176,27 +176,27 @@ class RobotSection:
 
 @dataclass(frozen=True, slots=True)
 class ResetSection:
-    """The reset of the scene, and the robot's way home (units as `hal.homing.HomingSettings`).
+    """The reset of the scene, and the homing of the robot (units as in `hal.homing.HomingSettings`).
 
     Attributes:
-        signal: what confirms that the scene is ready: automatic, terminal, fixture, command, gpio, or a name that an
-            installed package declares (entry points ``rlenv_robot.reset_signals``), or a place such as
+        signal: what confirms that the scene is ready: automatic, terminal, fixture, command, gpio, a name that an
+            installed package declares (entry points ``rlenv_robot.reset_signals``), or an object such as
             my_button:Button, whose module may lie beside the profile.
-        options: keyword arguments of such a package's signal.
+        options: keyword arguments of a package's signal.
         fixture: address of the fixture's socket, such as tcp://127.0.0.1:5556.
         command: the program and its arguments.
         gpio_chip: the chip's device, such as /dev/gpiochip0.
         gpio_line: the line's offset on the chip.
         gpio_active_low: whether low voltage is active, as with a button to ground.
         gpio_debounce_s: changes shorter than this are ignored, seconds.
-        verdicts: whether each reset also asks how the episode before went.
-        velocity: fastest change of a command on the way home, units a second.
-        tolerance: how far from the start counts as there, units.
-        deadline_s: longest way home, seconds.
-        signal_deadline_s: longest wait for the confirmation, seconds.
+        verdicts: whether each reset also asks for the verdict on the previous episode.
+        velocity: maximum velocity of a command during homing, units a second.
+        tolerance: distance from the start that counts as reached, units.
+        deadline_s: time limit for homing, seconds.
+        signal_deadline_s: time limit for the confirmation, seconds.
 
     Raises:
-        ValueError: a key that the signal needs is missing; the message begins with its name.
+        ValueError: a key that the signal requires is missing; the message begins with the key.
     """
 
     signal: Annotated[str, MinLen(1)] = "automatic"
@@ -232,8 +232,8 @@ class RecordSection:
 
     Attributes:
         folder: of the runs; empty records nothing.
-        key: file of the private key that signs each run's chain of digests, also the controller's own; a missing one
-            is made; empty leaves the runs unsigned.
+        key: file of the private key that signs each run's chain of digests, including the controller's runs; created if
+            missing; empty leaves the runs unsigned.
     """
 
     folder: str = ""
@@ -246,14 +246,15 @@ class Profile:
 
     Attributes:
         task: the task and its settings.
-        robot: the robot, and where it is.
+        robot: the robot, and where it runs.
         reset: how the scene is reset, and how the robot goes home.
         serve: how `rlenv-robot serve` runs the robot.
         record: where runs are recorded.
-        timing: how late, coarse and lossy a simulation is (docs/simulation.md).
-        randomise: what of a simulation's model each episode draws: path -> distribution (docs/simulation.md).
-        cameras: a table for each camera, by its name (docs/cameras.md).
-        file: where the profile came from, for messages.
+        timing: delays, resolution and losses of a simulation (docs/simulation.md).
+        randomise: properties of a simulation's model that each episode draws: path -> distribution
+            (docs/simulation.md).
+        cameras: a table for each camera, by name (docs/cameras.md).
+        file: the file of the profile, for messages.
         names_task: whether the profile has a [task]; a console has a task only then.
     """
 
@@ -271,7 +272,7 @@ class Profile:
     names_task: bool = field(default=False, metadata={"internal": True})
 
     def to_dict(self) -> JsonDict:
-        """Return every setting, defaults included, as JSON-like data for a log; without the cameras' passwords."""
+        """Return every setting, including defaults, as JSON data for a log, without the cameras' passwords."""
         data = dataclasses.asdict(self)
         for name, camera in self.cameras.items():
             data["cameras"][name]["source"] = camera.shown
@@ -283,7 +284,7 @@ def load_profile(path: str | Path) -> Profile:
     """Read a profile.
 
     Raises:
-        ProfileError: the file is missing or is no TOML, a key is unknown, or a value is not allowed.
+        ProfileError: the file is missing or not TOML, a key is unknown, or a value is not allowed.
     """
     file = str(path)
     try:
@@ -298,7 +299,7 @@ def load_profile(path: str | Path) -> Profile:
         raise ProfileError(file, "", f"not readable as TOML: {error}") from error
     for key in ("file", "names_task"):  # the fields are no keys: they are set below
         if key in data:
-            raise ProfileError(file, key, "is unknown; a profile does not say this of itself")
+            raise ProfileError(file, key, "is unknown; a profile must not set it")
     check_sim_sections(file, data)
     profile = validate(Profile, {**data, "cameras": _named_cameras(file, data.get("cameras", {}))}, file)
     return dataclasses.replace(profile, file=file, names_task="task" in data)
@@ -319,7 +320,7 @@ def _named_cameras(file: str, cameras: object) -> dict[str, object]:
 
 
 def profile_schema() -> JsonDict:
-    """Return the JSON schema of profiles, by which editors complete and check them."""
+    """Return the JSON schema of profiles, with which editors complete and check them."""
     from sim.latency import DelayModel
 
     schema = json_schema(Profile)

@@ -1,4 +1,4 @@
-"""Options of a command from a section of the profile: one for each key, with the type, choices and text of the key."""
+"""Generate a command's options from a section of the profile, with the type, choices and description of each key."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _METAVARS = {"_hz": "HZ", "_mib": "MIB", "_s": "SECONDS"}
 
 
 def add_settings(parser: ArgumentParser, section: type) -> None:
-    """Declare an option for each key of a section; its text is the key's in the docstring.
+    """Declare an option for each key of a section, with the key's description in the docstring as help.
 
     Args:
         parser: of the command.
-        section: a dataclass of texts, numbers, flags and choices.
+        section: a dataclass with fields of text, numbers, flags and choices.
     """
     hints, texts = get_type_hints(section), attribute_texts(section)
     for key in fields(section):
@@ -41,7 +41,7 @@ def given_settings(args: Namespace, section: type) -> dict[str, Any]:
 
 
 def attribute_texts(section: type) -> dict[str, str]:
-    """Return the part ``Attributes:`` of a class's docstring: name -> text."""
+    """Parse the ``Attributes:`` of a class's docstring: name -> description."""
     part = (inspect.getdoc(section) or "").partition("Attributes:\n")[2].partition("\n\n")[0]
     entries = [entry.strip().partition(":") for entry in re.split(r"\n(?=    \w)", "\n" + part) if entry.strip()]
     return {name.strip(): " ".join(text.split()) for names, _, text in entries for name in names.split(",")}

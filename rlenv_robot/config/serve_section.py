@@ -1,6 +1,6 @@
-"""The section ``[serve]`` of a profile, from which the options of ``rlenv-robot serve`` are made.
+"""The section ``[serve]`` of a profile, which also defines the options of ``rlenv-robot serve``.
 
-It imports no package of the project, so that the help of ``serve`` is quick.
+It imports no package of the project, so that the help of ``serve`` is fast.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ class ServeSection:
     """The settings of `rlenv-robot serve`; an option of the same name overrides a key.
 
     Attributes:
-        address: the endpoint to bind; port * is any free one.
-        keys: folder of the server's keys, and of the clients that `rlenv-robot robot keys allow` named; empty encrypts
-            nothing, which only loopback allows.
-        latch: folder in which a stop outlives the server; empty is that of the keys or of ``record``, if there is one.
-        telemetry: the endpoint at which watchers learn what the robot does; empty binds none.
+        address: the endpoint to bind; port * selects a free one.
+        keys: folder of the server's keys, and of the clients that `rlenv-robot robot keys allow` added; empty disables
+            encryption, which only loopback allows.
+        latch: folder in which a stop outlives the server; empty uses that of the keys or of ``record``, if there is
+            one.
+        telemetry: the endpoint for clients that watch the robot; empty disables telemetry.
         telemetry_hz: messages of telemetry a second.
-        pictures: the endpoint of the cameras' images; empty is any free port beside the address.
-        stop: the endpoint for stops alone; empty is any free port beside the address.
-        loop_hz: rate of the robot's own loop, a whole multiple of the control rate; 0 is the control rate itself.
+        pictures: the endpoint of the cameras' images; empty selects a free port beside the address.
+        stop: the endpoint for stops only; empty selects a free port beside the address.
+        loop_hz: rate of the robot's control loop, a whole multiple of the control rate; 0 is the control rate itself.
         watchdog_s: longest silence of the client before the robot holds, seconds.
         max_command_age_s: commands that were sent longer ago are refused, seconds.
-        on_silence: what the robot does after that silence: hold where it is; park, go home at reset.velocity and hold
-            there; or damp, give way under damping, where its driver offers it.
-        lease_s: after how much silence another client may take the robot, seconds.
-        lower_s: at the end, go home slowly for at most so long, seconds; 0 stops where it is.
-        stopped_at_end: what a robot that is stopped does at the end: hold, so that a person must cut its power; or
-            let_down, as any other robot.
-        priority: of the loop for the real-time scheduler, 1 to 99; 0 does not ask for it.
-        record: folder of the controller's own runs; empty keeps none.
-        record_mib: most that one of these runs may have, MiB; 0 leaves it to the disk.
+        on_silence: what the robot does after that silence: hold, stay where it is; park, go home at reset.velocity and
+            hold there; or damp, give way under damping, if its driver supports it.
+        lease_s: length of silence after which another client may take the robot, seconds.
+        lower_s: time limit for going home slowly at the end, seconds; 0 stops where it is.
+        stopped_at_end: what a stopped robot does at the end: hold, so that a person must cut its power; or let_down, as
+            any other robot.
+        priority: priority of the loop in the real-time scheduler, 1 to 99; 0 does not request it.
+        record: folder of the controller's own runs; empty records none.
+        record_mib: maximum size of one of these runs, MiB; 0 is limited by the disk only.
         record_required: refuse resets while the controller can't record.
     """
 

@@ -1,4 +1,4 @@
-"""Timing and randomisation of a simulation: from arguments, from a profile, or fitted to a recorded robot."""
+"""Get the timing and randomisation of a simulation from arguments, from a profile, or from a recorded robot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["SimSettings", "check_sim_sections", "fit_timing", "sim_settings", "t
 
 
 class SimSettings(TypedDict, total=False):
-    """The settings in which a simulation differs from the nominal robot."""
+    """Settings in which a simulation differs from the nominal robot."""
 
     timing: DelayModel
     randomise: Randomise
@@ -39,10 +39,10 @@ def sim_settings(
         timing: a `sim.latency.DelayModel`, or a mapping as in a profile's ``[timing]``; None takes the
             profile's.
         randomise: a `sim.randomize.randomise.Randomise`, or a mapping as in ``[randomise]``; None takes the profile's.
-        profile: where to look for what the other arguments leave out.
+        profile: supplies the settings that the other arguments leave out.
 
     Returns:
-        ``timing``, ``randomise`` and the profile's ``gains``; a key is missing where there is nothing to set.
+        ``timing``, ``randomise`` and the profile's ``gains``; a key without a setting is missing.
 
     Raises:
         SpecError: a value is not allowed.
@@ -80,7 +80,7 @@ def check_sim_sections(file: str, sections: Options) -> None:
     """Check the tables ``[timing]`` and ``[randomise]`` of a profile.
 
     Raises:
-        ProfileError: one of them is no table, or holds a value that is not allowed; with file and key.
+        ProfileError: a table is malformed, or holds a value that is not allowed; the message names file and key.
     """
     for name, parse in _PARSERS.items():
         section = sections.get(name, {})
@@ -99,17 +99,17 @@ def check_sim_sections(file: str, sections: Options) -> None:
 
 
 def fit_timing(run: str | Path) -> DelayModel:
-    """Return the timing that the bridge measured while a run was recorded over it.
+    """Fit a delay model to the delays that the bridge measured while a run was recorded.
 
-    The record of each episode holds how long commands and readings were on their way (``controller.delays``, from the
-    time stamps of both ends on one timeline) and how many commands came too late to be carried out.
+    The record of each episode contains the delays of commands and readings (``controller.delays``, from the time stamps
+    of both ends on one timeline) and the number of commands that arrived too late to be executed.
 
     Args:
         run: a recorded run's folder.
 
     Raises:
-        SourceError: nothing of it was recorded over the bridge.
-        LogError: it is no log.
+        SourceError: no episode was recorded over the bridge.
+        LogError: the folder holds no log.
     """
     from recorder.read.reader import LogReader
 
@@ -130,18 +130,18 @@ def _refused(controller: JsonObject) -> int:
 
 
 def timing_of(delays: Iterable[JsonObject], refused: int = 0) -> DelayModel:
-    """Return the delay model of one or more connections, from what `real.client.connection.Delays` measured.
+    """Return the delay model of one or more connections, from the results of `real.client.connection.Delays`.
 
-    The smallest delay becomes the fixed part, what comes on top of it the jitter of every single command or reading.
-    The time that the agent takes to choose an action is not included. A simulated agent takes none; add it to
-    ``command_delay`` where it matters.
+    The smallest delay becomes the constant part, and the excess over it the jitter of every command or reading. The
+    time that the agent takes to choose an action is not included. A simulated agent takes none; add it to
+    ``command_delay`` if it matters.
 
     Args:
         delays: each with ``steps``, ``command_s`` and ``reading_s`` (quantiles in equal shares, seconds).
-        refused: number of further commands that came too late and were not carried out.
+        refused: number of further commands that arrived too late to be executed.
 
     Raises:
-        SpecError: delays that are too long for a simulation.
+        SpecError: a delay is too long for a simulation.
     """
     from sim.latency import DelayModel
     from sim.randomize.distribution import Measured
@@ -168,5 +168,4 @@ def timing_of(delays: Iterable[JsonObject], refused: int = 0) -> DelayModel:
 
 def _samples(quantiles: list[float], count: int) -> np.ndarray:
     """Return ``count`` samples with these quantiles."""
-    samples: np.ndarray = np.interp(np.linspace(0, 1, max(count, 2)), np.linspace(0, 1, len(quantiles)), quantiles)
-    return samples
+    return np.interp(np.linspace(0, 1, max(count, 2)), np.linspace(0, 1, len(quantiles)), quantiles)

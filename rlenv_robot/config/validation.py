@@ -1,4 +1,4 @@
-"""Settings as dataclasses, validated from data that users write, with the file and key of every mistake.
+"""Validate settings from users as dataclasses, with the file and key of every error.
 
 The library is pydantic 2. Compared on the profile (two cores, Python 3.11, medians of five processes):
 
@@ -10,8 +10,9 @@ The library is pydantic 2. Compared on the profile (two cores, Python 3.11, medi
 | unknown keys of a dataclass | ignored | refused |
 | `additionalProperties` in the JSON schema | left out | false |
 
-Messages would be parsed out of msgspec's sentences, and unknown keys sought by hand; so pydantic. It is imported when
-the first profile is read, and by nothing else: the dataclasses declare their ranges with ``annotated_types``.
+With msgspec, the parts of an error would have to be parsed out of its sentence, and unknown keys found by our own code;
+therefore pydantic. It is imported when the first profile is read, and by nothing else: the dataclasses declare their
+ranges with ``annotated_types``.
 """
 
 from __future__ import annotations
@@ -59,17 +60,17 @@ _RANGES = {
 
 
 def validate(kind: type[_T], data: Mapping[str, object], file: str) -> _T:
-    """Return a dataclass made of plain data.
+    """Convert JSON-like data to a dataclass.
 
-    Types are strict (no text becomes a number; a whole number may stand for a float), and unknown keys are refused.
+    Types are strict (no text becomes a number; an integer may stand for a float), and unknown keys are refused.
 
     Args:
-        kind: a dataclass with ``__pydantic_config__``; its fields may be dataclasses in turn.
+        kind: a dataclass with ``__pydantic_config__``; its fields may be dataclasses too.
         data: as parsed from TOML.
-        file: where the data come from, for messages.
+        file: the file of the data, for messages.
 
     Raises:
-        ProfileError: the first mistake, with file and key.
+        ProfileError: the first error, with file and key.
     """
     from pydantic import ValidationError
 
@@ -109,7 +110,7 @@ def _mistake(kind: type, error: ErrorDetails, file: str) -> ProfileError:
         allowed_range = _interval_at(kind, place) or _RANGES[code].format(**limits)
         return ProfileError(file, key, f"is {value!r}, it must be {allowed_range}")
     if code == "string_too_short":
-        return ProfileError(file, key, "is empty, it must be a string of one character or more")
+        return ProfileError(file, key, "is empty, it must not be an empty string")
     if code.startswith("dataclass"):
         return ProfileError(file, key, f"is {value!r}, it must be a table: [{key}]")
     type_text = _TYPES.get(code, error["msg"])
@@ -142,7 +143,7 @@ def _type_at(kind: Any, place: tuple[int | str, ...]) -> Any:
 
 
 def json_schema(kind: type) -> JsonDict:
-    """Return the JSON schema of a dataclass, described by the sections ``Attributes:`` of the docstrings."""
+    """Return the JSON schema of a dataclass, with descriptions from the ``Attributes:`` of its docstrings."""
     schema = _adapter(kind).json_schema()
     types = {section.__name__: section for section in _dataclasses_in(kind)}
     for name, part in [(kind.__name__, schema), *schema.get("$defs", {}).items()]:
@@ -151,7 +152,7 @@ def json_schema(kind: type) -> JsonDict:
 
 
 def describe_schema(schema: JsonDict, kind: type) -> None:
-    """Put the docstring of a dataclass, and of each of its attributes, into its schema."""
+    """Add the docstring of a dataclass, and of each of its attributes, to its schema."""
     schema["description"] = (inspect.getdoc(kind) or "").partition("\n")[0]
     texts = attribute_texts(kind)
     for name, part in schema["properties"].items():

@@ -1,4 +1,4 @@
-"""Make Tables 5 and 6 from positions of transitions."""
+"""Make Tables 5 and 6 from the positions of transitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlenv_robot.tables import Reward, Rewards, StepTable, TrajectoryTable
 __all__ = ["Batches", "Privileged"]
 
 Privileged = Callable[[np.ndarray, np.ndarray], dict[str, np.ndarray]]
-"""The hidden state from frame rows (B,) and their episodes (B,); fields with a leading axis (B,)."""
+"""Return the hidden state for frame rows (B,) and their episodes (B,), as fields with a leading axis (B,)."""
 
 
 _SIZES = 8
@@ -29,12 +29,12 @@ _SIZES = 8
 
 
 class Batches:
-    """Make the standard's tables. A batch costs one gather of neighbouring rows, and its fields are views of them.
+    """Make the standard's tables. A batch gathers neighbouring rows once, and its fields are views of them.
 
     Args:
-        transitions: all of them.
+        transitions: the recorded transitions.
         discount: of one step.
-        privileged: see `Privileged`.
+        privileged: returns the hidden state, see `Privileged`.
     """
 
     def __init__(self, transitions: Transitions, discount: float, privileged: Privileged) -> None:
@@ -60,20 +60,20 @@ class Batches:
 
     @cached_property
     def rows(self) -> TrainingRows:
-        """The rows from which batches are gathered; made for the first batch."""
+        """The rows from which batches are gathered, made for the first batch."""
         with scratch_folder(self._scratch):
             return TrainingRows(self._transitions)
 
     def plan(self, index: np.ndarray, n: int = 1) -> tuple[np.ndarray, ...]:
-        """Compute what a batch of transitions needs before its rows are gathered.
+        """Compute the indices and factors of a batch of transitions before its rows are gathered.
 
         Args:
             index: (B,) positions.
-            n: steps of an n-step transition.
+            n: number of steps in an n-step transition.
 
         Returns:
-            The numbers of the rows, (B, 2); of n-step transitions (B, 3) with the row after the last step, and (B,)
-            each: position of the last step, number of steps, factor of the next value, and each agent's reward.
+            The row numbers, (B, 2). For n-step transitions, (B, 3) with the row after the last step, followed by arrays
+            (B,): position of the last step, number of steps, factor of the next value, and each agent's reward.
         """
         numbers = self.rows.numbers(index)
         if n == 1:
@@ -153,7 +153,7 @@ class Batches:
         return self._between(first, last, episode, weight, privileged)
 
     def piece(self, start: int, length: int, weight: float, privileged: bool = False) -> TrajectoryTable:
-        """Return neighbouring transitions of an episode as Table 6."""
+        """Return consecutive transitions of an episode as Table 6."""
         episode = int(self._transitions.places(np.array([start])).episode[0])
         return self._between(start, start + length, episode, weight, privileged)
 
@@ -183,7 +183,7 @@ class Batches:
         return sums if self._agents else sums[""]
 
     def env_id(self, episode: int) -> str:
-        """Return the recorded name of an episode's environment, or one made of its number."""
+        """Return the recorded name of an episode's environment, or one derived from the episode's number."""
         return str(self._env_ids[episode])
 
 

@@ -11,14 +11,14 @@ from hal import Field
 __all__ = ["TEXT", "Message", "decode", "encode", "read_messages"]
 
 TEXT = "text"
-"""The only field of a text observation and of a text action."""
+"""The only field of a text observation or text action."""
 
 
 def encode(text: str, field: Field) -> np.ndarray:
-    """Return a text as a value of its field; what UTF-8 can't carry becomes a question mark.
+    """Encode a text as a value of a field; characters without a UTF-8 form become question marks.
 
     Raises:
-        ValueError: the text is longer than the field has room for.
+        ValueError: the text is longer than the field allows.
     """
     if len(text) > field.characters:
         raise ValueError(f"a text has {len(text)} characters, there is room for {field.characters}")
@@ -45,9 +45,9 @@ class Message(TypedDict):
 
 
 def read_messages(rows: np.ndarray) -> tuple[list[Message], str]:
-    """Return a recorded episode as a chat, user and assistant in turn, and the observation after the last message.
+    """Return an episode as a chat, user and assistant alternating, and the observation after the last message.
 
-    The chat ends before the first step of unknown effect.
+    The chat ends before the first step with an unknown effect.
 
     Args:
         rows: (T + 1,), an episode's frames, with a text as observation and as action.

@@ -1,4 +1,4 @@
-"""Filter transitions (R6.2); a filter that can't be applied, or leaves nothing, says why."""
+"""Filter transitions (R6.2), and explain why a filter can't be applied or leaves nothing."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _T = TypeVar("_T")
 def select(transitions: Transitions, options: Options) -> Selection:
     """Apply the filters among the options, in the order of `rlenv_robot.data.options.FILTERS`.
 
-    Episodes that a person discarded pass only where ``verdict`` or ``episodes`` asks for them by name.
+    Episodes that a person discarded pass only if ``verdict`` or ``episodes`` selects them explicitly.
 
     ============== =====================================================================================
     episodes       numbers of episodes, or a slice of them
-    source, policy the episode's record says this word, or one of these
-    verdict        likewise: what the person said of the episode
+    source, policy the episode's record has this word, or one of these
+    verdict        the person's verdict on the episode is this word, or one of these
     expert         the record's ``expert``, else whether its source is ``expert``
     success        whether a person's verdict is ``success`` or ``failure``, else the record's ``success``
     min_return     the episode's undiscounted return is at least this
-    top_fraction   the best share by return of the episodes that are left, at least one
+    top_fraction   the share with the highest returns among the remaining episodes, at least one
     intervention   steps whose action a person chose (True) or did not choose (False)
     near           steps whose observation, action or both lie within ``tolerance`` of the given values in
                    every element (the largest difference counts); ``tolerance`` is a number or one a field
@@ -45,7 +45,7 @@ def select(transitions: Transitions, options: Options) -> Selection:
         The positions that pass; at least one.
 
     Raises:
-        SourceError: a filter needs what was not recorded, or nothing is left.
+        SourceError: a filter needs data that were not recorded, or nothing is left.
     """
     passing = _not_discarded(transitions, options)
     if len(transitions) and not len(passing):
@@ -63,7 +63,7 @@ def select(transitions: Transitions, options: Options) -> Selection:
 
 
 def episodes_of(transitions: Transitions, selection: Selection) -> np.ndarray:
-    """Return the numbers of the episodes with a transition in a selection, rising."""
+    """Return the numbers of the episodes with a transition in a selection, ascending."""
     return np.flatnonzero(selection.touched(transitions.first, transitions.last))
 
 
@@ -88,13 +88,13 @@ def _nothing_left(transitions: Transitions, name: str, value: object, before: Se
 
 
 def need_rewards(transitions: Transitions, what: str, used: Selection | np.ndarray | None = None) -> None:
-    """Refuse where a reward is unknown.
+    """Raise an error if a reward is unknown.
 
     Args:
-        transitions: all of them.
+        transitions: the recorded transitions.
         what: the use of the rewards, for the message.
-        used: the transitions that are used, whose whole episodes must be rewarded, or the numbers of these episodes.
-            None is all.
+        used: the transitions in use, whose whole episodes must have rewards, or the numbers of these episodes. None is
+            all.
 
     Raises:
         SourceError: a reward is NaN or infinite.
@@ -115,7 +115,7 @@ def need_rewards(transitions: Transitions, what: str, used: Selection | np.ndarr
 
 
 def is_expert(record: JsonObject) -> bool | None:
-    """Return whether an expert demonstrated an episode; None if its record doesn't say."""
+    """Return whether an expert demonstrated an episode; None if its record doesn't contain that."""
     if record.get("expert") is not None:
         return bool(record["expert"])
     return None if record.get("source") is None else record["source"] == "expert"
@@ -128,8 +128,8 @@ def near(rows: np.ndarray, spec: Spec, prefix: str, values: FieldValues, toleran
         rows: frame rows, (B,).
         spec: the fields of a group.
         prefix: the group's name, such as ``observation``.
-        values: field -> value; fields that are left out don't count.
-        tolerance: a number, or a mapping from field to number; a field that is left out must be equal, as a text must.
+        values: field -> value; missing fields are ignored.
+        tolerance: a number, or a mapping from field to number; fields missing there, and texts, must be equal.
 
     Returns:
         (B,) bool.
@@ -150,7 +150,7 @@ def near(rows: np.ndarray, spec: Spec, prefix: str, values: FieldValues, toleran
 
 
 def shaped(spec: Spec, prefix: str, name: str, value: ArrayLike) -> np.ndarray:
-    """Return a value as an array of the named field's shape and dtype.
+    """Return a value as an array with the shape and dtype of a field.
 
     Raises:
         SourceError: the field is unknown, or the value does not have its shape.

@@ -1,4 +1,4 @@
-"""Recognise the layout of recorded data, and read its table."""
+"""Recognise the layout of recorded data, and read them as a table."""
 
 from __future__ import annotations
 
@@ -37,21 +37,22 @@ def read_folder(
     robot: str | None = None,
     **options: object,
 ) -> Table:
-    """Recognise the layout and read it.
+    """Recognise the layout of a folder, and read its table.
 
     Args:
-        folder: with the data; robomimic's, and one log of ours, are single files. Several folders, or a folder of
-            several data sets, are joined where they hold the same fields.
-        cache: where tables are kept that can't lie beside their data, or do not fit into memory; None takes the
-            system's folder for such files.
+        folder: of the data; robomimic's data, and a log of this project, may be single files. Several folders, or a
+            folder of several data sets, are concatenated if they hold the same fields.
+        cache: folder for tables that can't lie beside their data or do not fit into memory; None uses the system's
+            cache folder.
         episodes: numbers of the episodes to read; None reads all.
-        world: of our own runs to read, see `recorder.table.load.load_runs`.
-        preferred: of our own runs to read, see `recorder.table.load.load_runs`.
-        robot: the robot that mapped columns are of: its fields give their units, signs and ranges.
-        options: of the data's format, such as ``units`` and ``calibration`` of a LeRobot data set; None is not given.
+        world: selects among this project's runs, see `recorder.table.load.load_runs`.
+        preferred: selects among this project's runs, see `recorder.table.load.load_runs`.
+        robot: the robot of mapped columns, whose fields define their units, signs and ranges.
+        options: of the data's format, such as ``units`` and ``calibration`` of a LeRobot data set; None means not
+            given.
 
     Raises:
-        SourceError: the folder is missing or holds no known layout, or its format has no such option.
+        SourceError: the folder is missing, has no known layout, or its format lacks an option.
     """
     if robot is not None:
         options["robot"] = load_robot_model(robot)
@@ -128,5 +129,5 @@ def _nothing(folder: Path) -> str:
 
 
 def runs_at(folder: Path | None) -> frozenset[Path]:
-    """Return the runs directly in a folder; none where there is no folder."""
+    """Return the runs directly in a folder; empty if there is no folder."""
     return frozenset() if folder is None else frozenset(log.parent for log in folder.glob(f"*/{LOG_NAME}"))

@@ -1,4 +1,4 @@
-"""Add neighbouring frames and actions to transitions, with masks at an episode's ends."""
+"""Add neighbouring frames and actions to transitions, with masks at the ends of an episode."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rlenv_robot.tables import StepTable
 __all__ = ["WINDOWS", "Windows"]
 
 WINDOWS = ("stack", "chunk", "future")
-"""The options that ask for a window."""
+"""The options that request a window."""
 
 
 class Windows:
-    """Windows around transitions; none crosses an end or a lost frame.
+    """Windows around transitions, which never cross the end of an episode or a lost frame.
 
     Args:
-        transitions: all of them.
-        rows: where the values are gathered from.
+        transitions: the recorded transitions.
+        rows: the rows from which values are gathered.
     """
 
     def __init__(self, transitions: Transitions, rows: TrainingRows) -> None:
@@ -29,16 +29,16 @@ class Windows:
         self._layout = transitions.table.layout
 
     def add(self, table: StepTable, options: CheckedOptions) -> None:
-        """Widen the fields of a batch.
+        """Add windows to the fields of a batch.
 
-        * ``stack`` = k: ``observation`` and ``next_observation`` become (B, k, ...), oldest first, the own frame
-          last; before the first frame that one is repeated. ``extra_info``: ``stack_mask`` and
-          ``next_stack_mask``, (B, k) bool, True where a frame is a real one.
-        * ``chunk`` = h: ``action`` becomes (B, h, ...), the own one first; behind the last one that one is
-          repeated. ``extra_info``: ``chunk_mask`` (B, h); and where parameters of the actions' distributions are
-          recorded, ``behaviour_chunk``, name -> (B, h, ...), those of the same actions.
-        * ``future`` = f: ``extra_info`` gets ``future_observation``, name -> (B, f, ...), the frames after the
-          own one, the last repeated, and ``future_mask`` (B, f).
+        * ``stack`` = k: ``observation`` and ``next_observation`` become (B, k, ...), oldest first, the present frame
+        last; before the first frame of an episode that frame is repeated. ``extra_info``: ``stack_mask`` and
+        ``next_stack_mask``, (B, k) bool, True for a real frame.
+        * ``chunk`` = h: ``action`` becomes (B, h, ...), the present action first; after the last action of an episode
+        that action is repeated. ``extra_info``: ``chunk_mask`` (B, h); and if parameters of the actions' distributions
+        are recorded, ``behaviour_chunk``, name -> (B, h, ...), those of the same actions.
+        * ``future`` = f: ``extra_info`` gets ``future_observation``, name -> (B, f, ...), the frames after the present
+        one, with the last repeated, and ``future_mask`` (B, f).
         """
         extra = table["extra_info"]
         index = extra["index"]
@@ -75,18 +75,18 @@ class Windows:
         extra["stack_mask"], extra["next_stack_mask"] = exist[:, :-1], exist[:, 1:]
 
     def before(self, index: np.ndarray, count: int, ahead: int | np.ndarray = 0) -> np.ndarray:
-        """Return the row numbers of stacks, (B, count): frames up to a transition's own, oldest first.
+        """Return the row numbers of stacks, (B, count): frames up to that of a transition, oldest first.
 
         Args:
             index: positions of transitions, (B,).
-            count: frames in a stack.
-            ahead: how many frames after the transition's first one the stack ends, (B,) or for all.
+            count: number of frames in a stack.
+            ahead: number of frames from a transition's first frame to the end of its stack, (B,) or one for all.
         """
         last = (index + ahead)[:, None]
         return self._numbers(last + np.arange(1 - count, 1), *self._transitions.spans(index))[0]
 
     def after(self, index: np.ndarray, count: int) -> np.ndarray:
-        """Return the row numbers of the frames after the transitions' first ones, (B, count)."""
+        """Return the row numbers of the ``count`` frames after the first frame of each transition, (B, count)."""
         return self._numbers(index[:, None] + np.arange(1, count + 1), *self._transitions.spans(index))[0]
 
     def _frames(

@@ -1,4 +1,4 @@
-"""Add the cameras' images to a batch's ``extra_info``, where a live step has them too."""
+"""Add the cameras' images to a batch's ``extra_info``, as in a live step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPENED = 4
 
 @dataclass(frozen=True)
 class ImageChoice:
-    """A checked value of the option ``images``.
+    """The checked value of the option ``images``.
 
     Attributes:
         cameras: their names; empty for all.
@@ -36,9 +36,9 @@ class ImageChoice:
         cache_bytes: as for `recorder.images.images.Images`.
         how: as for `recorder.images.images.Images.at`.
         max_age_s: as for `recorder.images.images.Images.at`.
-        stack: frames in a stack; None takes the batch's own ``stack``.
-        missing: ``mask`` gives a black image where there is none, ``error`` refuses the batch.
-        next: whether the next observation's images are wanted too.
+        stack: number of frames in a stack; None takes the batch's ``stack``.
+        missing: ``mask`` returns a black image if there is none, ``error`` refuses the batch.
+        next: whether to add images of the next observation too.
     """
 
     cameras: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class ImageChoice:
 
     @staticmethod
     def of(value: object) -> ImageChoice:
-        """Return the choice for a checked value: True, names of cameras, or a mapping."""
+        """Convert a checked value: True, names of cameras, or a mapping."""
         if value is True:
             return ImageChoice()
         settings: JsonDict = dict(value) if isinstance(value, Mapping) else {"cameras": value}
@@ -68,7 +68,7 @@ class ImageChoice:
 
     @property
     def decoding(self) -> JsonDict:
-        """Return the settings of `recorder.images.images.Images`."""
+        """Return the settings for `recorder.images.images.Images`."""
         names = ("crop", "size", "order", "layout", "cache_bytes")
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name in names}
 
@@ -77,8 +77,8 @@ class ImageLoader:
     """Load the images of batches.
 
     Args:
-        transitions: all of them.
-        windows: of the same.
+        transitions: the recorded transitions.
+        windows: windows around the same transitions.
     """
 
     def __init__(self, transitions: Transitions, windows: Windows) -> None:
@@ -93,12 +93,12 @@ class ImageLoader:
         """Add the images of ``options["images"]`` to a batch's ``extra_info``.
 
         ``images`` and ``next_images``, and with the option ``future`` also ``future_images``: camera -> uint8 of shape
-        (B, H, W, 3), or (B, k, H, W, 3) for a stack, oldest first, in which before an episode's first frame that one
-        is repeated. ``images_mask`` and so on: camera -> bool (B,) or (B, k), False where there is no image.
+        (B, H, W, 3), or (B, k, H, W, 3) for a stack, oldest first, in which the first frame of an episode is repeated
+        before its beginning. ``images_mask`` and so on: camera -> bool (B,) or (B, k), False if there is no image.
 
         Raises:
-            SourceError: there are no images, or not of that camera; sizes differ and none was given; one is missing
-                and may not be.
+            SourceError: there are no images of a camera; sizes differ and none was given; or an image is missing and
+                ``missing`` is ``error``.
             LogError: an image can't be decoded.
         """
         choice, extra = ImageChoice.of(options["images"]), table["extra_info"]

@@ -1,4 +1,4 @@
-"""Check the options of the source-data functions, so that a typing mistake can't quietly sample something else."""
+"""Check the options of the source-data functions, so that a misspelt option can't silently change what is sampled."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ __all__ = [
 ]
 
 Check = Callable[[object], str | None]
-"""Returns None for a value that is allowed, else a description of those that are."""
+"""Return None for an allowed value, else a description of the allowed values."""
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 """Fields by name, each with a leading axis (B,)."""
 
 Tolerance: TypeAlias = float | Mapping[str, float]
-"""The largest distance of a value from another: for all fields, or by field."""
+"""The largest allowed difference of a value: for all fields, or by field."""
 
 
 class NearOption(TypedDict, total=False):
-    """The option ``near``: values of an observation, an action or both, and how far a step may lie from them."""
+    """The option ``near``: values of an observation, an action or both, and the tolerance for a match."""
 
     observation: FieldValues
     action: FieldValues
@@ -51,9 +51,9 @@ class NearOption(TypedDict, total=False):
 
 
 class CheckedOptions(TypedDict, total=False):
-    """Options of the source-data functions after `read`; each function takes some of them.
+    """Options of the source-data functions after `read`; each function accepts some of them.
 
-    What they mean: `rlenv_robot.source.SourceData`, `rlenv_robot.data.filters`.
+    For their meaning see `rlenv_robot.source.SourceData` and `rlenv_robot.data.filters`.
     """
 
     # filters
@@ -97,7 +97,7 @@ class CheckedOptions(TypedDict, total=False):
 
 
 def read(options: object, allowed: Mapping[str, Check], function: str) -> CheckedOptions:
-    """Return the options that are not None, checked.
+    """Check options, and return those that are not None.
 
     Raises:
         SourceError: an option is unknown, or its value is not allowed.
@@ -118,7 +118,7 @@ def read(options: object, allowed: Mapping[str, Check], function: str) -> Checke
 
 
 def check_size(size: object, name: str, function: str) -> None:
-    """Refuse anything but a whole number from 1.
+    """Refuse anything but an integer of 1 or more.
 
     Raises:
         SourceError: the size is something else.
@@ -135,7 +135,7 @@ def _short(value: object) -> str:
 
 
 def whole(low: int) -> Check:
-    """Return a check for a whole number from ``low``."""
+    """Return a check for an integer of at least ``low``."""
 
     def check(value: object) -> str | None:
         fits = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= low
@@ -145,7 +145,7 @@ def whole(low: int) -> Check:
 
 
 def number(low: float, high: float = math.inf) -> Check:
-    """Return a check for a finite number in the closed range."""
+    """Return a check for a finite number from ``low`` to ``high``, both included."""
 
     def check(value: object) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
@@ -167,7 +167,7 @@ def choice(*words: str) -> Check:
 
 
 def call(arguments: str) -> Check:
-    """Return a check for a function."""
+    """Return a check for a function with these arguments."""
     return lambda value: None if callable(value) else f"a function of {arguments}"
 
 
@@ -261,7 +261,7 @@ FILTERS: Mapping[str, Check] = {
     "intervention": _truth,
     "near": _near,
 }
-"""Options that select a part of the data, for every function but `init`; `rlenv_robot.data.filters` explains each."""
+"""Options that select a part of the data, for every function but `init`; see `rlenv_robot.data.filters`."""
 
 _DRAW: Mapping[str, Check] = {
     "alpha": number(0.0),

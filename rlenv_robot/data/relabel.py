@@ -1,4 +1,4 @@
-"""Compute a task's observation and reward anew: from recorded sensors (R3.1), or for goals that were reached (R6.2)."""
+"""Recompute a task's observation and reward from recorded sensors (R3.1)."""
 
 from __future__ import annotations
 
@@ -13,42 +13,41 @@ from recorder.frame_layout import EXTRA_PREFIX, FrameLayout, reward_field
 from recorder.json_data import JsonDict, JsonObject
 from recorder.table.memory import RowSpool
 from recorder.table.table import Table
-from recorder.table.transitions import Transitions, columns
-from rlenv_robot.data.options import CheckedOptions
-from rlenv_robot.tables import FieldValues, Rewards, StepTable, step_extra_of
+from recorder.table.transitions import columns
+from rlenv_robot.tables import FieldValues, Rewards, step_extra_of
 from rlenv_robot.tasks.agents import agents_of
 from rlenv_robot.tasks.episode_rules import Outcome, verdict_reward
 from rlenv_robot.tasks.task import Arrays, AveragedTask, GoalTask, Task
 
-__all__ = ["Goal", "Sensors", "relabel_goals", "relabelled"]
+__all__ = ["Goal", "Sensors", "relabelled"]
 
 Goal = str | FieldValues
-"""``recorded``: the episode's own; ``hindsight``: what the episode reached; or a goal (name -> value) for all."""
+"""``recorded``: the episode's goal; ``hindsight``: the goal that it reached; or one goal (name -> value) for all."""
 
 Sensors = Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], Mapping[str, np.ndarray]]
-"""Sensors from recorded observations and actions, each with a leading time axis, for data without sensors."""
+"""Compute sensors from recorded observations and actions with a leading time axis, for data without sensors."""
 
 
 def relabelled(
     table: Table, task: Task, goal: Goal = "recorded", sensors: Sensors | None = None, ends: str = "recorded"
 ) -> Table:
-    """Return the same episodes with the task's observations and rewards.
+    """Return the same episodes with the observations and rewards of a task.
 
-    The task's pure functions run over each episode's time axis: the very code that rewards a live step. A
-    refused action's reward stays 0. What the task gives for a person's verdict goes to the last step.
+    The task's pure functions run over each episode's time axis: the same code that rewards a live step. A refused
+    action's reward stays 0. The task's reward for a person's verdict is added to the last step.
 
     Args:
         table: with the robot's sensors, or with ``sensors`` to compute them.
-        task: whose action the data must hold: as the action, or else as the command that was applied.
+        task: the task; the data must contain its action, as the action or else as the applied command.
         goal: see `Goal`.
-        sensors: see `Sensors`; used in place of recorded ones.
-        ends: ``recorded`` keeps each episode's own end; ``task`` ends it where the task would have ended, and
-            leaves out what comes after; where the log was terminated and the task is not, the data just end.
+        sensors: see `Sensors`; used instead of recorded ones.
+        ends: ``recorded`` keeps each episode's end; ``task`` ends it where the task would have ended, and drops the
+            rest; if the log was terminated and the task is not, the data end without a flag.
 
     Returns:
-        A new table in the task's observation and action; each episode's record has ``task``, ``goal``
-        (plain), ``success`` and ``metrics`` (at the last frame) and ``return`` of this task. A note says in how
-        many episodes the task is over before the recording.
+        A new table with the task's observation and action. Each episode's record has ``task``, ``goal`` (JSON data),
+        ``success`` and ``metrics`` (at the last frame) and ``return`` of this task. A note says in how many episodes
+        the task ends before the recording.
 
     Raises:
         SourceError: sensors, actions or goals are missing or don't fit the task, or it has no hindsight.
@@ -57,7 +56,7 @@ def relabelled(
         raise SourceError(f"ends is {ends!r}, allowed are 'recorded' and 'task'")
     if table.layout.turns:
         raise SourceError(
-            f"{table.origin} was recorded one agent at a time, and a task rewards joint actions; leave task out, or "
+            f"{table.origin} was recorded one agent at a time, and a task rewards joint actions; omit task, or "
             "record the environment itself, without one_at_a_time"
         )
     _check_conventions(table, task)
@@ -83,7 +82,7 @@ def relabelled(
         spool.add(rows)
         stops[number] = spool.count
     notes_before = [note for note in table.notes if note != NO_REWARDS]
-    notes = [*notes_before, f"observation and reward are computed anew for {task.name} with goal {_goal_name(goal)}"]
+    notes = [*notes_before, f"observation and reward are recomputed for {task.name} with goal {_goal_name(goal)}"]
     if early:
         happened = "ends are moved there" if ends == "task" else "ends='task' would end them there"
         notes.append(f"{task.name} is over before the recording in {early} of {len(episodes)} episodes; {happened}")
@@ -103,7 +102,7 @@ def _check_conventions(table: Table, task: Task) -> None:
     if lines:
         raise SourceError(
             f"{table.origin} can't be rewarded as {task.name}: {'; '.join(dict.fromkeys(lines))}. "
-            "Record the episodes anew with this version, or open them without a task"
+            "Record the episodes again with this version, or open them without a task"
         )
 
 
@@ -180,7 +179,7 @@ def _action_group(table: Table, task: Task) -> str:
     have = ", ".join(f"{one.name} {one.shape} in {one.unit}" for one in (*table.layout.action, *table.layout.applied))
     raise SourceError(
         f"task {task.name!r} needs the action {wanted or 'of no field'}, {table.origin} has {have or 'none'}; "
-        + ("; ".join(note for note in table.notes if "SI columns" in note) or "these are not data of this task's robot")
+        + ("; ".join(note for note in table.notes if "SI columns" in note) or "the data are of another robot")
     )
 
 
@@ -300,87 +299,3 @@ def _outcome(task: Task, measured: _Measured, length: int, goal: Arrays) -> Outc
     metrics = task.metrics(measured.cut(slice(begin, length)), goal)
     means = {name: np.asarray(value).mean(axis=0) for name, value in metrics.items()}
     return Outcome(task.average_success(means, last, goal), means)
-
-
-# -- hindsight -------------------------------------------------------------------------------------------------------
-
-
-_SHARE = 0.8
-"""Of the steps that get another goal: four to one, as in the paper's experiments."""
-
-
-def relabel_goals(
-    table: StepTable,
-    transitions: Transitions,
-    task: Task | None,
-    options: CheckedOptions,
-    rng: np.random.Generator,
-    discount: float,
-) -> None:
-    """Give some steps another goal: hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495).
-
-    The task computes observation, reward and flags for it anew from the recorded sensors.
-
-    Args:
-        table: one-step batch; changed in place. ``extra_info`` gets ``relabelled``, (B,) bool.
-        transitions: all of them, with the robot's sensors.
-        task: with a method ``hindsight``; of arrays with a leading time axis it says which goal the last
-            reading reached.
-        options: ``goals``: ``future``, reached at a step drawn from the rest of the episode, or ``final``, at
-            its end; ``goal_share``: of steps that get one, 0.8 by default.
-        rng: which steps, and which goals.
-        discount: of one step.
-
-    Raises:
-        SourceError: there is no task, it has no ``hindsight``, or sensors were not recorded.
-    """
-    goal_task = _goal_task(transitions, task)
-    assert task is not None
-    extra = table["extra_info"]
-    chosen = rng.random(len(extra["index"])) < options.get("goal_share", _SHARE)
-    extra["relabelled"] = chosen
-    index = extra["index"][chosen]
-    if not len(index):
-        return
-    stop = transitions.spans(index)[1]
-    where = stop - 1 if options["goals"] == "final" else index + (rng.random(len(index)) * (stop - index)).astype(int)
-    spec = transitions.table.layout.sensors
-    reached = {name: value[None] for name, value in columns(transitions.next_rows(where), spec, "sensor").items()}
-    goal = {name: np.asarray(value) for name, value in goal_task.hindsight(reached).items()}
-    before = columns(transitions.rows(index), spec, "sensor")
-    after = columns(transitions.next_rows(index), spec, "sensor")
-    action = {name: value[chosen] for name, value in table["action"].items()}
-    action |= {name: extra["step_extra"][name][chosen] for name in step_extra_of(task).fields.names}
-    for fields, sensors in ((table["observation"], before), (table["next_observation"], after)):
-        for name, value in task.observe(sensors, goal).items():
-            fields[name][chosen] = value
-    reward = task.reward(before, action, after, goal)
-    for batch_reward, value in zip(_rewards(table["reward"]), _rewards(reward), strict=True):
-        batch_reward[chosen] = value
-    over = np.asarray(task.terminated(after, goal))
-    _set_flags(table, chosen, over)
-    extra["discount"][chosen] = np.where(over, 0.0, discount)
-
-
-def _goal_task(transitions: Transitions, task: Task | None) -> GoalTask:
-    if task is None:
-        raise SourceError("goals: the rewards of another goal need a task; give one: open_source(path, task=...)")
-    if not isinstance(task, GoalTask):
-        raise SourceError(f"goals: task {task.name!r} has no method hindsight(sensors) -> goal")
-    if not len(transitions.table.layout.sensors):
-        raise SourceError(f"goals: {transitions.table.origin} has no recorded sensors to compute goals from")
-    return task
-
-
-def _rewards(reward: Rewards) -> list[np.ndarray]:
-    """Return the rewards of several agents in the order of their names, or the single reward."""
-    return [reward[agent] for agent in sorted(reward)] if isinstance(reward, Mapping) else [reward]
-
-
-def _set_flags(table: StepTable, chosen: np.ndarray, terminated: np.ndarray) -> None:
-    """Set the flags for the new goal. An end of the data is no end of the task, and stays a truncation."""
-    extra = table["extra_info"]
-    was_done = table["done"][chosen] != 0
-    extra["terminated"][chosen] = terminated
-    extra["truncated"][chosen] = was_done & ~terminated
-    table["done"][chosen] = was_done | terminated

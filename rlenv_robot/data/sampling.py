@@ -1,21 +1,21 @@
-"""Draw transitions, episodes and preference pairs for `rlenv_robot.source.SourceData`.
+"""Draw transitions and episodes for `rlenv_robot.source.SourceData`.
 
 The algorithm, for M transitions that pass the filters and batches of B:
 
-1. **Request.** The options of a request are checked, its filters select M of the N positions, and its priority turns
-   into unnormalised probabilities. The result is a `SampleRequest`. The last four are remembered by their options,
-   since training asks the same thing over and over, so this O(N) step happens once.
+1. **Request.** The options of a request are checked, its filters select M of the N positions, and its priority is
+   converted to unnormalised probabilities. The result is a `SampleRequest`. The last four are cached by their options,
+   since training repeats the same requests, so this O(N) step happens once.
 2. **Draw.** Without priorities, positions are uniform integers. With priorities, `PrioritizedSampler`
-   (`recorder.table.sampler`) draws in proportion: by rejection in O(1) a draw (von Neumann 1951), or by a tree of sums
-   in O(log M) where few priorities outweigh all others (Schaul et al. 2016, "Prioritized Experience Replay",
+   (`recorder.table.sampler`) draws in proportion: by rejection in O(1) per draw (von Neumann 1951), or by a sum tree in
+   O(log M) if a few priorities outweigh all others (Schaul et al. 2016, "Prioritized Experience Replay",
    arXiv:1511.05952). Without replacement: exponential keys (Efraimidis and Spirakis 2006), O(M log M).
-3. **Prefetch.** A draw's fixed cost is most of its cost, so `Prefetch` draws blocks ahead, each twice as large as the
-   one before up to 16,384, and hands out slices. Whatever can be computed from positions alone (the rows to gather) is
-   computed for the block.
-4. **Weights.** ``(M * P(i)) ** -beta`` over the largest such weight (Schaul et al. 2016, section 3.4).
-5. **Feedback.** `RequestSampler.update` stores absolute TD errors and their probabilities, O(B), and discards what was
-   drawn ahead with the old ones. A transition without an error counts as the largest one so far (algorithm 1 there);
-   when that grows, the requests that draw by TD errors are made anew.
+3. **Prefetch.** Most of a draw's cost is fixed, so `Prefetch` draws blocks ahead, each twice as large as the previous
+   one up to 16,384, and returns slices. Everything that depends on positions only (the rows to gather) is computed for
+   the whole block.
+4. **Weights.** ``(M * P(i)) ** -beta`` divided by the largest such weight (Schaul et al. 2016, section 3.4).
+5. **Feedback.** `RequestSampler.update` stores absolute TD errors and their probabilities, O(B), and discards the draws
+   made ahead with the old ones. A transition without an error counts as the largest one so far (algorithm 1 there);
+   when that grows, the requests that draw by TD errors are rebuilt.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import SourceError
-from recorder.log.labels import is_success
-from recorder.log.preferences import count_votes, read_judgements
 from recorder.table.sampler import (
     Distribution,
     PrioritizedSampler,
@@ -41,14 +39,13 @@ from recorder.table.sampler import (
     td_priorities,
 )
 from recorder.table.selection import Selection
-from recorder.table.table import Table
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import episodes_of, need_rewards, select
-from rlenv_robot.data.options import PAIRS, STEPS, TRAJECTORIES, CheckedOptions, read
+from rlenv_robot.data.options import STEPS, TRAJECTORIES, CheckedOptions, read
 from rlenv_robot.tables import Options, TrajectoryTable
 
 __all__ = [
-    "PreferencePair", "Prefetch", "RequestSampler", "Sample", "SampleRequest", "Shuffle", "TdErrors", "draw_pairs",
+    "PreferencePair", "Prefetch", "RequestSampler", "Sample", "SampleRequest", "TdErrors",
 ]  # fmt: skip
 
 _REMEMBERED = 4
@@ -68,7 +65,7 @@ class Sample(NamedTuple):
     Attributes:
         positions: of transitions, or numbers of episodes; int64.
         weights: importance weights, float64.
-        plan: what the function given to `Prefetch` made of the positions, or None.
+        plan: result of the function given to `Prefetch` for these positions, or None.
     """
 
     positions: np.ndarray
@@ -77,13 +74,13 @@ class Sample(NamedTuple):
 
 
 class Prefetch:
-    """Draws with replacement, blocks at a time, and hands out slices of a block.
+    """Draw with replacement in blocks, and return slices of a block.
 
     Args:
-        distribution: what is drawn from.
-        rng: where chance comes from.
+        distribution: the distribution to draw from.
+        rng: the random generator.
         beta: see `recorder.table.sampler.Distribution.sample`.
-        prepare: computes arrays (B, ...) of a block's positions at once; None for nothing.
+        prepare: computes arrays (B, ...) from a block's positions; None for none.
     """
 
     def __init__(
@@ -111,7 +108,7 @@ class Prefetch:
         return Sample(positions[begin:end], weights[begin:end], part)
 
     def discard(self) -> None:
-        """Discard what was drawn before the probabilities changed."""
+        """Discard the draws that were made before the probabilities changed."""
         self._next = self._size = 0
 
     def _refill(self, size: int) -> None:
@@ -135,7 +132,7 @@ _Key = tuple[str, Hashable]
 
 
 class SampleRequest(NamedTuple):
-    """A request whose options were checked, what it draws from, and draws made ahead."""
+    """A request with checked options, the distribution that it draws from, and draws made ahead."""
 
     options: CheckedOptions
     distribution: Distribution
@@ -143,13 +140,13 @@ class SampleRequest(NamedTuple):
 
 
 class RequestSampler:
-    """Draws positions of transitions, and episodes, as requests ask for them.
+    """Draw positions of transitions, and episodes, as requests specify.
 
     Args:
-        transitions: all of them.
+        transitions: the recorded transitions.
         discount: of one step.
         seed: of all draws; None for an unpredictable one.
-        prepare: what `Prefetch` computes of the positions of steps and the number of steps that each stands for.
+        prepare: computes arrays for `Prefetch` from the positions of steps and the number of steps in each transition.
     """
 
     def __init__(
@@ -170,18 +167,18 @@ class RequestSampler:
         return self._rng
 
     def steps(self, size: int, extra_info: Options) -> tuple[Sample, CheckedOptions]:
-        """Return drawn transitions, and the checked options.
+        """Draw transitions, and return them with the checked options.
 
         Raises:
-            SourceError: an option is unknown or wrong, needs what was not recorded, or leaves nothing.
+            SourceError: an option is unknown or wrong, needs data that were not recorded, or leaves nothing.
         """
         return self._sample("sample_steps", size, extra_info, self._step_distribution)
 
     def episodes(self, size: int, extra_info: Options) -> tuple[Sample, CheckedOptions]:
-        """Return drawn episodes (with ``length``, the positions at which pieces begin), and the checked options.
+        """Draw episodes, or the first positions of pieces with ``length``, and return them with the checked options.
 
         Raises:
-            SourceError: as `steps`.
+            SourceError: an option is unknown or wrong, needs data that were not recorded, or leaves nothing.
         """
         return self._sample("sample_trajectories", size, extra_info, self._episode_distribution)
 
@@ -313,10 +310,10 @@ class RequestSampler:
 
 
 class TdErrors:
-    """One absolute TD error a transition, in single precision.
+    """One absolute TD error per transition, in single precision.
 
-    A transition without one counts as the largest error since the start, or 1 before any, so that each is drawn soon
-    (Schaul et al. 2016, algorithm 1).
+    A transition without an error counts as the largest error since the start, or 1 before any, so that each is drawn
+    soon (Schaul et al. 2016, algorithm 1).
 
     Args:
         count: number of transitions, N.
@@ -330,10 +327,10 @@ class TdErrors:
         self._later: list[tuple[np.ndarray, np.ndarray]] = []  # updates that nothing has asked for yet
 
     def update(self, positions: np.ndarray, errors: np.ndarray) -> bool:
-        """Store errors from 0 at positions, (B,) each; of a position that comes twice, the last counts.
+        """Store errors of 0 or more at positions, (B,) each; if a position is repeated, the last error counts.
 
         Returns:
-            Whether the priorities of transitions without an error changed by that.
+            Whether the priorities of transitions without an error changed.
         """
         if not self._unknown:
             self._later.append((positions.copy(), errors))
@@ -356,7 +353,7 @@ class TdErrors:
             self._stored()[np.concatenate(positions)] = np.concatenate(errors)
 
     def sampler(self, positions: Selection, alpha: float) -> PrioritizedSampler:
-        """Return a sampler of these positions, in order."""
+        """Return a sampler of these positions, in their order."""
         self._store_later()
 
         def block(begin: int, end: int) -> np.ndarray:
@@ -367,7 +364,7 @@ class TdErrors:
         return PrioritizedSampler(len(positions), block)
 
     def priorities(self, errors: np.ndarray, alpha: float) -> np.ndarray:
-        """Return the priorities of errors from 0, (B,); NaN where an error is unknown."""
+        """Return the priorities of non-negative errors, (B,); NaN for an unknown error."""
         if not self._unknown:
             return td_priorities(np.asarray(errors, float), alpha)
         filled = errors.astype(float)
@@ -417,148 +414,14 @@ def _hashable(value: object) -> Hashable:
 
 
 class PreferencePair(TypedDict):
-    """Two trajectories, Table 6 each, of which the first is preferred.
+    """Two trajectories, each a Table 6, of which the first is preferred.
 
     Attributes:
-        chosen: the trajectory that is preferred.
+        chosen: the preferred trajectory.
         rejected: the other trajectory.
-        margin: by how much; above 0.
+        margin: size of the preference, above 0.
     """
 
     chosen: TrajectoryTable
     rejected: TrajectoryTable
     margin: float
-
-
-def draw_pairs(
-    transitions: Transitions,
-    size: int,
-    extra_info: Options,
-    rng: np.random.Generator,
-    make: Callable[[int], TrajectoryTable],
-) -> list[PreferencePair]:
-    """Draw pairs of different episodes with replacement, uniformly among the pairs with a preference.
-
-    Args:
-        transitions: all of them.
-        size: how many pairs.
-        extra_info: the filters; ``by``: ``return`` (undiscounted, the default), ``success`` (verdicts), or ``person``
-            (people's preferences beside the logs; the margin is then the share of the votes by which one leads);
-            ``min_margin``: pairs that differ by less count as undecided and don't come, 0 by default: equal ones.
-        rng: where chance comes from.
-        make: an episode's trajectory.
-
-    Raises:
-        SourceError: an option is wrong, what it compares was not recorded, or no two episodes differ.
-    """
-    options = read(extra_info, PAIRS, "sample_pairs")
-    numbers = episodes_of(transitions, select(transitions, options))
-    by = options.get("by", "return")
-    least = options.get("min_margin", 0.0)
-    if by == "person":
-        decided = _judged(transitions.table, numbers, least)
-        chosen = [decided[n] for n in rng.integers(0, len(decided), size).tolist()]
-        return [{"chosen": make(a), "rejected": make(b), "margin": margin} for a, b, margin in chosen]
-    numbers, score = _scores(transitions, numbers, by)
-    order = np.argsort(score, kind="stable")
-    numbers, score = numbers[order], score[order]
-    # How many episodes each one is preferred to: those that come before it by at least the margin.
-    beaten = np.searchsorted(score, score - least, side="left" if least == 0 else "right")
-    total = np.cumsum(beaten)
-    if not len(total) or not total[-1]:
-        raise SourceError(
-            f"sample_pairs: no two of the {len(numbers)} episodes differ in their {by} by "
-            f"{f'at least {least:g}' if least else 'anything'}, so none is preferred"
-        )
-    pick = rng.integers(0, total[-1], size)
-    better = np.searchsorted(total, pick, side="right")
-    worse = pick - (total[better] - beaten[better])
-    return [
-        {
-            "chosen": make(int(numbers[a])),
-            "rejected": make(int(numbers[b])),
-            "margin": float(score[a] - score[b]),
-        }
-        for a, b in zip(better.tolist(), worse.tolist(), strict=True)
-    ]
-
-
-def _judged(table: Table, numbers: np.ndarray, least: float) -> list[tuple[int, int, float]]:
-    """Return the pairs on which people agree: the numbers of the preferred and of the other one, and the margin."""
-    place = {table.episode_id(number): number for number in numbers.tolist()}
-    decided = []
-    for (first, second), votes in count_votes(read_judgements(run for run, _ in place)).items():
-        margin = (votes.first - votes.second) / sum(votes)
-        if margin and abs(margin) >= least and first in place and second in place:
-            pair = (place[first], place[second])
-            decided.append((*(pair if margin > 0 else pair[::-1]), abs(margin)))
-    if not decided:
-        raise SourceError(
-            f"sample_pairs by person: nobody prefers one of two of the {len(numbers)} episodes"
-            f"{f' by at least {least:g}' if least else ''}; let people compare them at "
-            "`rlenv-robot operate console --runs`"
-        )
-    return decided
-
-
-def _scores(transitions: Transitions, numbers: np.ndarray, by: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of the episodes that have a score, and the scores."""
-    if by == "return":
-        need_rewards(transitions, "sample_pairs by return", numbers)
-        return numbers, transitions.returns[numbers]
-    judgements = [is_success(transitions.table.episodes[number]) for number in numbers.tolist()]
-    judged = np.array([one is not None for one in judgements], bool)
-    if not judged.any():
-        raise SourceError(f"sample_pairs by success: not one of the {len(numbers)} episodes records it")
-    return numbers[judged], np.array([float(one) for one in judgements if one is not None])
-
-
-# -- orders without a list of them ---------------------------------------------------------------------------
-
-
-_ROUNDS = 6
-_LISTED = 1 << 22
-"""Number of things up to which their order is listed."""
-
-
-class Shuffle:
-    """A random order of 0 to N - 1.
-
-    Up to four million things are listed in an order drawn uniformly from all. Beyond that a Feistel network over the
-    next power of four is walked until it is inside of the range (Black and Rogaway 2002, "Ciphers with Arbitrary Finite
-    Domains", method 3), which needs no memory.
-
-    Args:
-        count: N, from 1.
-        seed: one number, or several.
-        listed: N up to which the order is listed.
-    """
-
-    def __init__(self, count: int, seed: int | tuple[int, ...], listed: int = _LISTED) -> None:
-        rng = np.random.default_rng(seed)
-        self._count = count
-        self._order = rng.permutation(count) if count <= listed else None
-        self._half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
-        self._mask = np.uint64((1 << int(self._half)) - 1)
-        self._keys = rng.integers(0, 2**64, (_ROUNDS, 2), np.uint64) | np.uint64(1)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def at(self, begin: int, end: int) -> np.ndarray:
-        """Return what comes at the places from ``begin`` to below ``end``, int64."""
-        if self._order is not None:
-            return self._order[begin:end]
-        values = self._mixed(np.arange(begin, end, dtype=np.uint64))
-        while (outside := np.flatnonzero(values >= self._count)).size:
-            values[outside] = self._mixed(values[outside])
-        return values.astype(np.int64)
-
-    def _mixed(self, values: np.ndarray) -> np.ndarray:
-        left, right = values >> self._half, values & self._mask
-        for key, factor in self._keys:
-            mixed = (right + key) * factor
-            mixed ^= mixed >> np.uint64(32)
-            mixed *= key
-            left, right = right, left ^ ((mixed >> np.uint64(32)) & self._mask)
-        return np.asarray(left << self._half | right)

@@ -1,4 +1,4 @@
-"""Find the recorded steps that began in a given state, through an index that is made once."""
+"""Find the recorded steps that began in a given state, using an index that is built once."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _SAMPLE = 4096
 
 
 class StateIndex:
-    """Find states by value: equal ones by a hash, near ones by the best of a few sorted elements.
+    """Find states by value: equal ones by a hash, near ones by the most selective of a few sorted elements.
 
-    16 bytes a transition for equal states, 12 more for each sorted element; each part is made when it is first
-    needed, in about a second a million. What it proposes is compared in full, so it never errs.
+    The index takes 16 bytes per transition for equal states, and 12 more for each sorted element. Each part is built on
+    first use, in about a second per million transitions. Candidates are compared in full, so the result is exact.
 
     Args:
-        transitions: all of them.
+        transitions: the recorded transitions.
     """
 
     def __init__(self, transitions: Transitions) -> None:
@@ -41,7 +41,7 @@ class StateIndex:
         """Return the positions of the transitions whose observation is within the tolerance, ascending.
 
         Args:
-            state: field -> value; fields that are left out don't count.
+            state: field -> value; missing fields are ignored.
             tolerance: a number, or a mapping from field to number (see `rlenv_robot.data.filters.near`).
 
         Raises:

@@ -1,4 +1,4 @@
-"""Describe recorded data by figures that JSON can hold, for `SourceData.statistics` (R3.6)."""
+"""Describe recorded data by statistics in JSON form, for `SourceData.statistics` (R3.6)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ import numpy as np
 from hal import Field, SourceError
 from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import is_success
-from recorder.table.sampler import advantages
 from recorder.table.selection import Selection
 from recorder.table.transitions import Transitions
 from rlenv_robot.config.plugins import PluginTable
 from rlenv_robot.data.filters import is_expert, need_rewards, select
-from rlenv_robot.data.options import FILTERS, Check, choice, read, whole
+from rlenv_robot.data.options import FILTERS, Check, choice, read
 from rlenv_robot.tables import Options
 
 __all__ = [
-    "KINDS", "StatisticsKind", "StatisticsRequest", "advantage", "episodes", "histogram", "kind_names", "load_kind",
-    "returns", "statistics", "summary", "timing",
+    "KINDS", "StatisticsKind", "StatisticsRequest", "episodes", "kind_names", "load_kind", "moments", "returns",
+    "statistics", "summary", "timing",
 ]  # fmt: skip
 
 # -- distributions: returns, fields, timing ------------------------------------------------------------------
@@ -34,18 +33,18 @@ _LATE = 1.5
 """A period counts as late from this many nominal ones: half a period too long, so jitter alone is not late."""
 
 
-def _moments(values: np.ndarray) -> JsonDict:
+def moments(values: np.ndarray) -> JsonDict:
     """Return mean, deviation, range and quantiles along the first axis, as lists of the other axes' shape."""
     values = np.asarray(values)
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
     # Element by element in its own type: several times as fast as one pass over all in double precision.
-    columns = [_column_moments(np.sort(flat[:, k])) for k in range(flat.shape[1])]
+    columns = [_columnmoments(np.sort(flat[:, k])) for k in range(flat.shape[1])]
     names = ("mean", "std", "min", "max", *_QUANTILES)
     figures = np.array(columns, float).reshape(*values.shape[1:], len(names))
     return {name: figures[..., k].tolist() for k, name in enumerate(names)}
 
 
-def _column_moments(ordered: np.ndarray) -> list[float]:
+def _columnmoments(ordered: np.ndarray) -> list[float]:
     """Return the moments of one element's sorted values, where a NaN lies last."""
     if ordered.dtype.kind == "f" and np.isnan(ordered[-1]):
         return [math.nan] * (4 + len(_QUANTILES))
@@ -61,9 +60,9 @@ def summary(transitions: Transitions, part: np.ndarray, privileged: bool) -> Jso
     """Summarise episodes, steps, returns, lengths, timing, and the distribution of every field.
 
     Args:
-        transitions: all of them.
-        part: (M,) positions that count.
-        privileged: whether sensors and applied commands are described too.
+        transitions: the recorded transitions.
+        part: (M,) positions to include.
+        privileged: whether to describe sensors and applied commands too.
     """
     numbers = np.unique(transitions.facts["episode"][part])
     rewarded = not np.isnan(transitions.facts["reward"][part]).any()
@@ -74,9 +73,9 @@ def summary(transitions: Transitions, part: np.ndarray, privileged: bool) -> Jso
         "notes": list(table.notes),
         "episodes": len(numbers),
         "steps": len(part),
-        "lengths": _moments(transitions.lengths[numbers]),
-        "returns": _moments(transitions.returns[numbers]) if rewarded else None,
-        "rewards": _moments(transitions.facts["reward"][part]) if rewarded else None,
+        "lengths": moments(transitions.lengths[numbers]),
+        "returns": moments(transitions.returns[numbers]) if rewarded else None,
+        "rewards": moments(transitions.facts["reward"][part]) if rewarded else None,
         "interventions": int(transitions.facts["intervention"][part].sum()),
         "fields": _fields(transitions, part, privileged),
         "timing": timing(transitions, part),
@@ -103,7 +102,7 @@ def _fields(transitions: Transitions, part: np.ndarray, privileged: bool) -> Jso
 def _describe(field: Field, values: np.ndarray) -> JsonDict:
     """Return the moments of numbers; of texts how many are different, and the largest length."""
     if not field.is_text:
-        return _moments(values)
+        return moments(values)
     return {"distinct": len(np.unique(values)), "longest": int(np.strings.str_len(values).max(initial=0))}
 
 
@@ -116,53 +115,11 @@ def returns(transitions: Transitions, part: np.ndarray) -> JsonDict:
     need_rewards(transitions, "statistics of returns", Selection.of(part))
     numbers = np.unique(transitions.facts["episode"][part])
     values = transitions.returns[numbers]
-    return {"kind": "returns", "episode": numbers.tolist(), "return": values.tolist(), **_moments(values)}
-
-
-def histogram(transitions: Transitions, part: np.ndarray, field: str, bins: int) -> JsonDict:
-    """Count the values of a field (``observation.state``, ``action.joint_target``, ``reward``) in bins.
-
-    Returns:
-        ``edges`` (elements, bins + 1) and ``counts`` (elements, bins), one row an element in C order.
-
-    Raises:
-        SourceError: there is no such field, or its values are unknown.
-    """
-    values, elements, unit = _column(transitions, part, field)
-    flat = values.reshape(len(values), -1).astype(float)
-    if not np.isfinite(flat).all():
-        raise SourceError(f"histogram: {field} has values that are not finite; it can't be counted into bins")
-    pairs = [np.histogram(column, bins) for column in flat.T]
-    return {
-        "kind": "histogram",
-        "field": field,
-        "unit": unit,
-        "elements": elements,
-        "counts": [counts.tolist() for counts, _ in pairs],
-        "edges": [edges.tolist() for _, edges in pairs],
-    }
-
-
-def _column(transitions: Transitions, part: np.ndarray, field: str) -> tuple[np.ndarray, list[str], str]:
-    layout = transitions.table.layout
-    columns: dict[str, tuple[Field, str]] = {
-        f"{prefix}.{one.name}": (one, f"{prefix}_{one.name}")
-        for prefix, spec in (("observation", layout.observation), ("action", layout.action))
-        for one in spec
-    }
-    if field == "reward":
-        return transitions.facts["reward"][part], [], "1"
-    if field not in columns:
-        raise SourceError(f"histogram: field {field!r} is unknown, allowed are {', '.join([*columns, 'reward'])}")
-    one, column = columns[field]
-    if one.is_text:
-        raise SourceError(f"histogram: {field} holds texts, which can't be counted into bins")
-    rows = transitions.next_rows(part) if column.startswith("action_") else transitions.rows(part)
-    return rows[column], list(one.elements), one.unit
+    return {"kind": "returns", "episode": numbers.tolist(), "return": values.tolist(), **moments(values)}
 
 
 def episodes(transitions: Transitions, part: np.ndarray) -> JsonDict:
-    """Return a line of plain data for each episode: its length, return and end, and what its record says."""
+    """Return JSON data for each episode: its length, return and end, and the contents of its record."""
     lines = []
     for number in np.unique(transitions.facts["episode"][part]).tolist():
         record: JsonObject = transitions.table.episodes[number]
@@ -181,12 +138,12 @@ def episodes(transitions: Transitions, part: np.ndarray) -> JsonDict:
 
 
 def timing(transitions: Transitions, part: np.ndarray) -> JsonDict | None:
-    """Describe the periods between neighbouring frames' stamps; with agents in turn, between joint actions.
+    """Describe the periods between the stamps of neighbouring frames; with agents in turn, between joint actions.
 
     Returns:
-        ``nominal_s``, their median; ``largest_s``; ``share_late``, of those above 1.5 nominal periods;
-        ``lost``, steps that begin at a missing frame; mean, deviation and quantiles. None where the data have no
-        clock: no two stamps differ.
+        ``nominal_s``, the median period; ``largest_s``; ``share_late``, the share of periods above 1.5 nominal ones;
+        ``lost``, the number of steps that begin at a missing frame; mean, deviation and quantiles. None if the data
+        have no clock, that is, if all stamps are equal.
     """
     rows, row = transitions.table.rows, transitions.facts["row"][part]
     if transitions.table.layout.turns:
@@ -203,22 +160,7 @@ def timing(transitions: Transitions, part: np.ndarray) -> JsonDict | None:
         "largest_s": float(periods.max()),
         "share_late": float(np.mean(periods > _LATE * nominal)),
         "lost": int(transitions.lost[numbers].sum()),
-        **_moments(periods),
-    }
-
-
-def advantage(transitions: Transitions, part: np.ndarray, discount: float) -> JsonDict:
-    """Describe the distribution of the Monte-Carlo advantage (`recorder.table.sampler.advantages`).
-
-    Raises:
-        SourceError: a reward is unknown.
-    """
-    need_rewards(transitions, "statistics of advantages", Selection.of(part))
-    return {
-        "kind": "advantage",
-        "baseline": "mean return to go of all episodes at the same step",
-        "discount": discount,
-        **_moments(advantages(transitions, discount)[part]),
+        **moments(periods),
     }
 
 
@@ -229,9 +171,9 @@ class StatisticsRequest(NamedTuple):
     """The transitions and checked options of one call.
 
     Attributes:
-        transitions: all of them.
+        transitions: the recorded transitions.
         part: (M,) positions of those that pass the filters.
-        options: by their names, as `StatisticsKind.options` has checked them; without those that are None.
+        options: by name, as checked by `StatisticsKind.options`, without those that are None.
         discount: of one step.
         privileged: whether sensors and applied commands may be described.
     """
@@ -244,12 +186,12 @@ class StatisticsRequest(NamedTuple):
 
 
 class StatisticsKind(NamedTuple):
-    """One kind of statistics: an entry point of the group ``rlenv_robot.statistics`` names one.
+    """One kind of statistics, which an entry point of the group ``rlenv_robot.statistics`` names.
 
     Attributes:
-        compute: returns plain data that JSON can hold; None where the data do not have what it describes.
-        options: name -> check, of its own options beside the filters.
-        required: names of the options that must be given.
+        compute: returns JSON data; None if the data lack what it describes.
+        options: name -> check, for its options beside the filters.
+        required: names of the required options.
     """
 
     compute: Callable[[StatisticsRequest], JsonDict | None]
@@ -258,7 +200,7 @@ class StatisticsKind(NamedTuple):
 
 
 def statistics(transitions: Transitions, extra_info: Options, discount: float, privileged: bool) -> JsonDict | None:
-    """Compute the kind that the options ask for; see `rlenv_robot.source.SourceData.statistics`."""
+    """Compute the requested kind of statistics; see `rlenv_robot.source.SourceData.statistics`."""
     name = extra_info.get("kind", "summary") if isinstance(extra_info, Mapping) else "summary"
     kind = load_kind(name)
     allowed = {"kind": choice(*kind_names()), **kind.options, **FILTERS}
@@ -273,7 +215,7 @@ def statistics(transitions: Transitions, extra_info: Options, discount: float, p
 
 
 def kind_names() -> list[str]:
-    """Return the kinds of statistics, those of installed packages included, in alphabetical order."""
+    """Return the kinds of statistics, including those of installed packages, in alphabetical order."""
     return _kinds().names()
 
 
@@ -281,7 +223,7 @@ def load_kind(name: object) -> StatisticsKind:
     """Return a kind of statistics by its name.
 
     Raises:
-        SourceError: there is none of that name, or what a package declares is none.
+        SourceError: the name is unknown, or a package's object is not a `StatisticsKind`.
         ValueError: the package that declares it can't be imported.
     """
     table = _kinds()
@@ -301,12 +243,8 @@ def _kinds() -> PluginTable:
     return PluginTable("statistics", "rlenv_robot.statistics", KINDS)
 
 
-def _is_word(value: object) -> str | None:
-    return None if isinstance(value, str) else "a word"
-
-
 _PLUGIN = "rlenv_curate"
-_IN_PLUGIN = ("coverage", "fitted_q", "model_error", "model_return", "off_policy")
+_IN_PLUGIN = ("advantage", "coverage", "fitted_q", "histogram", "model_error", "model_return", "off_policy")
 """The kinds of our plug-in, for the message where it is not installed."""
 
 KINDS: Mapping[str, StatisticsKind] = {
@@ -314,11 +252,5 @@ KINDS: Mapping[str, StatisticsKind] = {
     "returns": StatisticsKind(lambda r: returns(r.transitions, r.part), {}),
     "episodes": StatisticsKind(lambda r: episodes(r.transitions, r.part), {}),
     "timing": StatisticsKind(lambda r: timing(r.transitions, r.part), {}),
-    "advantage": StatisticsKind(lambda r: advantage(r.transitions, r.part, r.discount), {}),
-    "histogram": StatisticsKind(
-        lambda r: histogram(r.transitions, r.part, r.options["field"], r.options.get("bins", 20)),
-        {"field": _is_word, "bins": whole(1)},
-        ("field",),
-    ),
 }
 """The core's kinds by name."""

@@ -1,1 +1,1 @@
-"""Policies and their files."""
+"""Policies, and the files that store them."""

@@ -10,15 +10,16 @@ from hal import RobotError, Spec
 __all__ = ["HEADER_BYTES", "MEBIBYTES", "VARIABLE", "budget_bytes", "check_specs", "over_budget", "read_within"]
 
 VARIABLE = "RLENV_ROBOT_POLICY_MIB"
-"""Environment variable with another budget, MiB."""
+"""Environment variable that overrides the budget, MiB."""
 MEBIBYTES = 1024
-"""Default budget, ten times the largest policy of the documentation."""
+"""Default budget, MiB: ten times the largest policy of the documentation."""
 HEADER_BYTES = 4 << 20
-"""Largest description (JSON) in or beside a policy's file, bytes. Parsed, it takes up to 30 times as much."""
+"""Maximum size of the JSON description in or beside a policy's file, bytes; parsed, it takes up to 30 times as much.
+"""
 
 
 def budget_bytes() -> int:
-    """Return the largest size of a policy's file, and of its arrays in memory, bytes.
+    """Return the maximum size of a policy's file, and of its arrays in memory, bytes.
 
     Raises:
         RobotError: the environment variable is not a whole number above 0.
@@ -35,7 +36,7 @@ def over_budget(path: str | Path, what: str, size: int | None = None) -> RobotEr
     Args:
         path: of the file.
         what: the part that needs the memory, such as ``its arrays``.
-        size: needed bytes; None if unknown.
+        size: required memory, bytes; None if unknown.
     """
     most = budget_bytes() >> 20
     needed = f"more than {most}" if size is None else str(-(-size >> 20))
@@ -53,7 +54,7 @@ def read_within(path: Path) -> bytes:
         OSError: the file can't be read.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise RobotError(f"{path}: is no regular file, so no policy")
+        raise RobotError(f"{path}: is not a regular file")
     size = path.stat().st_size
     if size > budget_bytes():
         raise over_budget(path, "the file", size)

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = [
-    "ACCEPTED", "TrainedPolicy", "check_deployment", "deployed_spec", "robot_as_deployed", "robot_entries", "robot_of",
-    "robot_of_training",
+    "ACCEPTED", "METADATA", "TrainedPolicy", "check_deployment", "deployed_spec", "robot_as_deployed", "robot_entries",
+    "robot_of", "robot_of_training",
 ]  # fmt: skip
 
 ACCEPTED = ("sensors", "rate", "home", "gains", "delays")
 """Parts of a manifest whose differences a user may accept. Commands are not among them: they give actions a meaning."""
+
+
+METADATA = "rlenv_robot"
+"""The key of our entry (JSON) in the ``metadata_props`` of a policy's ONNX file."""
 
 
 @runtime_checkable
@@ -131,7 +135,7 @@ def check_deployment(policy: object, deployed: RobotSpec | None, accept: Collect
     if refused:
         parts = ",".join(dict.fromkeys(each.part for each in refused if each.part in ACCEPTED))
         hint = f"; train for this robot, set its gains, or accept with --accept {parts}" if parts else ""
-        raise SpecMismatch(f"this policy was trained on a robot that answers otherwise{hint}", list(map(str, refused)))
+        raise SpecMismatch(f"this policy was trained on a robot with other properties{hint}", list(map(str, refused)))
     return _notes(report)
 
 

@@ -159,7 +159,7 @@ class FeedbackPolicy:
         return FeedbackPolicy(parameters, self.vectors, self.task, self.robot)
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action by the names of the action spec, with the leading axes of the observation."""
+        """Return an action, field -> array with the leading axes of the observation."""
         return self.vectors.act(self.action_vector(observation), observation)
 
     def action_vector(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:

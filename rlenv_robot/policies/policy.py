@@ -36,7 +36,7 @@ class Policy(Protocol):
     """An object that chooses actions."""
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action, by the names of the action spec, for observations with any leading axes."""
+        """Return an action, field -> array, for observations with any leading axes."""
         ...
 
 
@@ -100,12 +100,14 @@ _LOADERS = PluginTable(
     "rlenv_robot.policies",
     {
         "npz": "rlenv_robot.policies.policy:load_searched",
-        "onnx": "rlenv_robot.policies.onnx:OnnxPolicy",
     },
 )
 """Functions that load a policy, by the suffix of its file without the dot, or ``folder`` for folders."""
-_FOLDER_PLUGIN = "rlenv_learn"
-"""The plug-in of this repository that declares ``folder``; for the message where it is not installed."""
+_SEARCHED = PluginTable("kind of searched policy", "rlenv_robot.searched_policies", {})
+"""Functions that load further kinds of ``.npz``, by the ``kind`` of the file's header."""
+_PLUGIN = "rlenv_learn"
+_IN_PLUGIN = {"folder": "folders that LeRobot saved", "onnx": "ONNX files"}
+"""The kinds of our plug-in, for the message where it is not installed."""
 
 
 def load_policy(path: str | Path) -> SavedPolicy:
@@ -115,24 +117,19 @@ def load_policy(path: str | Path) -> SavedPolicy:
     ``suffix = "module:function"``. Such a function takes the path and returns a `SavedPolicy`.
 
     Raises:
-        RobotError: the file is missing or not a policy, its suffix is unknown, or LeRobot or the plug-in for its
-        policies
-            is not installed.
+        RobotError: the file is missing or not a policy, its suffix is unknown, or the plug-in or the library for such
+            files is not installed.
         ValueError: the package that loads such files can't be imported.
     """
     suffix = Path(path).suffix.removeprefix(".")
-    if suffix in _LOADERS:
-        kind = suffix
-    elif Path(path).is_dir():
-        kind = "folder"
-        if kind not in _LOADERS:
+    kind = "folder" if suffix not in _LOADERS and Path(path).is_dir() else suffix
+    if kind not in _LOADERS:
+        if kind in _IN_PLUGIN:
             raise RobotError(
-                f"{path}: folders that LeRobot saved are loaded by the plug-in {_FOLDER_PLUGIN}, which is not "
-                "installed here"
+                f"{path}: {_IN_PLUGIN[kind]} are loaded by the plug-in {_PLUGIN}, which is not installed here"
             )
-    else:
-        known = ", ".join(f".{name}" for name in _LOADERS.names() if name != "folder")
-        raise RobotError(f"{path}: a policy is a file that ends in {known}, or a folder that LeRobot saved")
+        suffixes = ", ".join(f".{name}" for name in _LOADERS.names() if name != "folder")
+        raise RobotError(f"{path}: a policy is a file that ends in {suffixes}, or a folder that LeRobot saved")
     return cast("Callable[[str | Path], SavedPolicy]", _LOADERS.load(kind))(path)
 
 
@@ -140,13 +137,16 @@ def load_searched(path: str | Path) -> SearchedPolicy:
     """Load a network or a feedback policy that `rlenv-robot train` wrote as ``.npz``.
 
     Raises:
-        RobotError: the file is missing, damaged, or another file.
+        RobotError: the file is missing, damaged, or another file, or the plug-in for networks is not installed.
     """
     from rlenv_robot.policies.feedback import FeedbackPolicy, load_arrays
-    from rlenv_robot.policies.network import NetworkPolicy
 
-    kind = load_arrays(path)[0].get("kind")
-    return NetworkPolicy.load(path) if kind == "network" else FeedbackPolicy.load(path)
+    kind = str(load_arrays(path)[0].get("kind"))
+    if kind in _SEARCHED:
+        return cast("Callable[[str | Path], SearchedPolicy]", _SEARCHED.load(kind))(path)
+    if kind == "network":
+        raise RobotError(f"{path}: networks are loaded by the plug-in {_PLUGIN}, which is not installed here")
+    return FeedbackPolicy.load(path)
 
 
 # -- Policies without observations, to see a model move and to record exploration ------------------------
@@ -167,7 +167,7 @@ class ZeroPolicy:
         self._action = action
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action by the names of the action spec, for one observation."""
+        """Return an action for one observation, field -> array."""
         return {field.name: field.nothing.copy() for field in self._action}
 
 
@@ -200,7 +200,7 @@ class RandomPolicy:
         self._action = action
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action by the names of the action spec, for one observation."""
+        """Return an action for one observation, field -> array."""
         return self._action.sample(self._rng)
 
     @property

@@ -1,4 +1,4 @@
-"""The metadata of a run: the software, machine and clocks that made it, its task, robot and profile."""
+"""Collect the metadata of a run: its software, machine and clocks, its task, robot and profile."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["machine_metadata", "run_metadata"]
 
 
 def run_metadata(world: World, profile: JsonObject | None = None) -> JsonDict:
-    """Return the metadata of a run as plain data, besides what the log adds itself (layout, versions of packages).
+    """Return the metadata of a run as JSON data, except for those that the log adds (layout, versions of packages).
 
-    The keys are ``world`` (its name); those of `machine_metadata`; for a robot with a task (`TaskWorld`) ``task``
-    (name and settings), ``seed`` (of the world's draws; an episode whose reset gave another records that) and
+    The keys are ``world`` (its name); those of `machine_metadata`; for a robot with a task (`TaskWorld`) ``task`` (name
+    and settings), ``seed`` (of the world's draws; an episode that was reset with another seed records that) and
     ``robot_spec``; and ``profile`` if there is one.
 
     Args:
-        world: that is recorded.
-        profile: as plain data (`rlenv_robot.config.profile.Profile.to_dict`).
+        world: the recorded world.
+        profile: as JSON data (`rlenv_robot.config.profile.Profile.to_dict`).
     """
     metadata: JsonDict = {"world": world.name, **machine_metadata()}
     inner = task_world(world)
@@ -40,7 +40,7 @@ def run_metadata(world: World, profile: JsonObject | None = None) -> JsonDict:
 
 
 def machine_metadata() -> JsonDict:
-    """Return what does not depend on the world: ``rlenv_robot`` (version), ``machine`` and ``clock``."""
+    """Return the metadata that don't depend on the world: ``rlenv_robot`` (version), ``machine`` and ``clock``."""
     machine = {"python": platform.python_version(), "system": platform.platform(), "cpu": platform.machine()}
     return {"rlenv_robot": version("rlenv-robot"), "machine": machine, "clock": _clocks()}
 

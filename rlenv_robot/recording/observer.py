@@ -31,7 +31,7 @@ __all__ = ["FrameObserver", "FrameSink", "LabelWriter", "NonRaisingSink", "recor
 
 
 class FrameSink(Protocol):
-    """Take the rows of episodes: `recorder.log.writer.LogWriter`, or a list in a test. No method may wait."""
+    """Take the rows of episodes, as `recorder.log.writer.LogWriter` or a list in a test. No method may block."""
 
     def begin(self, info: JsonObject) -> int:
         """Begin an episode, and return its number."""
@@ -46,7 +46,7 @@ class FrameSink(Protocol):
         ...
 
     def event(self, kind: str, detail: JsonObject) -> None:
-        """Take something that happened at the last frame, as plain data."""
+        """Take an event that happened at the last frame, as JSON data."""
         ...
 
     def end(self, info: JsonObject) -> None:
@@ -54,7 +54,7 @@ class FrameSink(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the log; nothing more comes."""
+        """Close the log; nothing more follows."""
         ...
 
 
@@ -94,7 +94,7 @@ _ELSEWHERE = frozenset({
 """Entries of ``extra_info`` that the rows or the records of an episode's ends hold, or that follow from these."""
 
 LabelWriter = Callable[[int, JsonObject, str], None]
-"""Adds a label to an episode: called with its number in the run, the label's values, and the author."""
+"""Add a label to an episode. The arguments are its number in the run, the label's values, and the author."""
 
 
 class FrameObserver:
@@ -104,9 +104,9 @@ class FrameObserver:
     that the step used, as `recorder.log.writer.StreamWriter.write` returned it.
 
     Entries of a time step's ``extra_info`` that no field holds are recorded as an event ``extra_info`` = {frame_no,
-    extra_info}, where they are plain data: numbers, texts, lists, mappings and arrays.
+    extra_info}, provided that they are JSON data: numbers, texts, lists, mappings and arrays.
 
-    If the log can't be written any more, the robot is not stopped in the middle of an episode: the episode continues
+    If the log can no longer be written, the robot is not stopped in the middle of an episode: the episode continues
     without a record. The error is logged once, and is in ``extra_info["recording_error"]`` of every further time step.
     The next episode is refused.
 
@@ -115,7 +115,7 @@ class FrameObserver:
         sink: for the rows.
         info: metadata of every episode (policy, source, ...).
         now_ns: the wall clock, nanoseconds since 1970.
-        label: keeps a verdict that comes after the end of an episode; None drops it.
+        label: records a verdict that arrives after the end of an episode; None drops it.
     """
 
     def __init__(
@@ -155,9 +155,9 @@ class FrameObserver:
         self._add_label = label
 
     def tap(self, stream: SampleSink) -> SampleSink:
-        """Return a stream for a sensor's thread: it never raises, and drops what comes after `close`.
+        """Return a stream for a sensor's thread, which never raises and drops samples after `close`.
 
-        A sample that can't be recorded, because it is wrong or the log can't be written, ends the record as a frame
+        A sample that can't be recorded, because it is wrong or the log can't be written, ends the recording, as a frame
         would.
         """
         return NonRaisingSink(stream, self._accepts, self._fail)
@@ -187,7 +187,7 @@ class FrameObserver:
     def frame(
         self, frame_no: int, action: Mapping[str, np.ndarray], timestep: TimeStep, extra_info: JsonObject
     ) -> None:
-        """Record frame n: the action, and the time step that answers it."""
+        """Record frame n: the action, and the time step after it."""
         row = self._row
         executed = timestep.extra_info.get("executed", action)
         for field, name in self._names["action"]:
@@ -259,7 +259,7 @@ class FrameObserver:
             _LOG.error("recording stopped, the episode continues without a record: %s", error)
 
     def end(self, reason: str, info: JsonObject) -> None:
-        """End the episode, with the reason and its return."""
+        """End the episode, with the reason and the return of the episode."""
         total = self._return if self._rewards else self._return["reward"]
         if self._failure is not None:
             return
@@ -292,14 +292,14 @@ def record_to(
 
     Args:
         folder: of the runs.
-        world: to record.
+        world: the world to record.
         info: metadata of every episode.
         profile: of the run, see `rlenv_robot.recording.metadata.run_metadata`.
         key: file of the private key that signs the run's chain, see `recorder.log.writer.LogWriter`.
         behaviour: the parameters of the behaviour distribution that steps give; None for none.
 
     Raises:
-        LogError: nothing can be written there, or the key can't be used.
+        LogError: the folder can't be written, or the key can't be used.
     """
     from recorder.log.writer import LogWriter, new_run
 

@@ -35,7 +35,7 @@ def write_image(path: Path, image: np.ndarray) -> None:
 
 
 def show_window(title: str, image: np.ndarray) -> None:
-    """Show an image in the window of a title, which the first call opens.
+    """Show an image in a window with a title; the first call opens the window.
 
     Raises:
         RobotError: there is no screen.

@@ -1,4 +1,4 @@
-"""Environments, source data and recorded episodes in a notebook; packages make the HTML."""
+"""Show environments, source data and recorded episodes in a notebook; installed packages generate the HTML."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _views() -> PluginTable:
 
 
 def notebook_html(kind: str, *arguments: object) -> str | None:
-    """Return an object as HTML of bounded size, or None where no installed package makes it: Jupyter then shows text.
+    """Return an object as HTML of bounded size; None if no package generates it, so that Jupyter shows text.
 
     Args:
         kind: ``environment``, ``source`` or ``episode``: an entry point of the group ``rlenv_robot.notebook_views``.
@@ -28,21 +28,20 @@ def notebook_html(kind: str, *arguments: object) -> str | None:
     if kind not in _views():
         return None
     make: Any = _views().load(kind)
-    html: str = make(*arguments)
-    return html
+    return make(*arguments)
 
 
 class RecordedEpisode:
-    """An episode of recorded data, which shows itself in a notebook: its facts, a video or a picture, its signals.
+    """A recorded episode that displays itself in a notebook: its metadata, a video or an image, and its signals.
 
     Args:
-        table: with the episode.
+        table: the table with the episode.
         number: its index in the table.
 
     Attributes:
         table: the table with the episode.
         number: the index of the episode in the table.
-        info: the facts that are recorded about the episode.
+        info: the recorded metadata of the episode.
         rows: the frames of the episode.
     """
 

@@ -1,4 +1,4 @@
-"""Write what the agent saw, and what else is known of a frame, beside a picture (clause 6.2.2.3)."""
+"""Draw a panel beside an image, with the agent's observation and other data of a frame (clause 6.2.2.3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlenv_robot.tables import Reward
 __all__ = ["Line", "beside", "field_lines", "info_lines", "reward_lines", "row_lines"]
 
 _WIDTH, _LINE, _MARGIN = 330, 15, 8
-"""Width of a column, height of a line and margin, pixels."""
+"""Width of a column, height of a line, and margin, pixels."""
 _CHARACTERS = 50
 """Characters that a column has room for."""
 _MOST_COLUMNS = 3
@@ -32,9 +32,9 @@ class Line(NamedTuple):
     """One line of a panel.
 
     Attributes:
-        text: what is written.
-        share: where the value lies in its range, 0 to 1, drawn as a bar; None for none.
-        strong: whether it is a heading.
+        text: the text to draw.
+        share: position of the value in its range, 0 to 1, drawn as a bar; None for no bar.
+        strong: whether the line is a heading.
     """
 
     text: str
@@ -43,12 +43,12 @@ class Line(NamedTuple):
 
 
 def field_lines(title: str, spec: Spec, values: Mapping[str, np.ndarray]) -> Iterator[Line]:
-    """Yield a heading, and a line for each element of each field that fits.
+    """Yield a heading, and a line for each element of the fields, as many as fit.
 
     Args:
         title: the heading.
         spec: the fields.
-        values: by their names, without leading axes.
+        values: by field name, without leading axes.
     """
     if not len(spec):
         return
@@ -89,14 +89,14 @@ def _element(field: Field, place: int) -> str:
 
 
 def reward_lines(reward: Reward) -> Iterator[Line]:
-    """Yield a line for the reward, or one for each agent."""
+    """Yield one line for the reward, or one per agent."""
     yield Line("reward", strong=True)
     for agent, value in (reward if isinstance(reward, Mapping) else {"": reward}).items():
         yield Line(f"{agent} {float(value):.4g}".strip())
 
 
 def info_lines(title: str, extra: JsonObject) -> Iterator[Line]:
-    """Yield a heading, and lines for plain data by name, nested ones by dotted names; nothing for none."""
+    """Yield a heading, and a line for each entry of JSON data, with dotted names for nested ones; nothing if empty."""
     lines = list(_plain("", {name: value for name, value in extra.items() if name not in _UNSHOWN}))
     if lines:
         yield Line(title, strong=True)
@@ -129,7 +129,7 @@ def row_lines(layout: FrameLayout, row: np.ndarray, info: JsonObject, last: bool
         layout: of the row.
         row: one frame row.
         info: the episode's record.
-        last: whether it is the episode's last frame, whose record tells how the episode went.
+        last: whether it is the episode's last frame, to which the result of the episode is added.
     """
     flags = [name for name in ("terminated", "truncated", "intervention") if row[name]]
     lines = [Line(f"frame {row['frame_no']} of episode {row['episode']} {' '.join(flags)}".strip(), strong=True)]
@@ -153,15 +153,15 @@ _END = ("end", "success", "verdict", "return", "metrics", "goal")
 
 
 def beside(image: np.ndarray | None, lines: Sequence[Line], room_for: int = 0) -> np.ndarray:
-    """Return a picture with the lines in up to three columns at its right; what has no room is counted.
+    """Append lines to the right of an image in up to three columns, and the number of lines that don't fit.
 
     Args:
-        image: uint8 of shape (height, width, 3), RGB; None for the lines alone. A small one is enlarged.
-        lines: from top to bottom. Letters beyond ASCII are written as ``?``.
-        room_for: number of lines for which there is room at least, so that all frames of a video have one width.
+        image: uint8 of shape (height, width, 3), RGB; None for the lines only. A small one is enlarged.
+        lines: from top to bottom. Characters beyond ASCII are drawn as ``?``.
+        room_for: minimum number of lines to reserve space for, so that all frames of a video have one width.
 
     Returns:
-        uint8 of shape (height, more width, 3).
+        uint8 of shape (height, larger width, 3).
     """
     if image is not None:  # a small board of pixels would leave no room for lines
         factor = max(1, _BLANK_HEIGHT // image.shape[0])

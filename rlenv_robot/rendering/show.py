@@ -1,4 +1,4 @@
-"""Show the state of a world, or a recorded episode (R1.5), without touching the simulation."""
+"""Show the state of a world, or a recorded episode (R1.5), without affecting the simulation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _POSE_SUFFIXES = ("_position", "_orientation")
 def episode_frames(
     path: str | Path, episode: int, options: JsonObject | None = None
 ) -> tuple[Iterator[np.ndarray], float]:
-    """Return the images of a recorded episode, rendered from its poses, and their rate.
+    """Return the images of a recorded episode, rendered from its poses, and their frame rate, Hz.
 
     Args:
         path: a run, a folder of runs, or another project's data set.
@@ -39,23 +39,23 @@ def episode_frames(
         options: see `draw`.
 
     Raises:
-        SourceError: there is no such episode, or it holds no poses.
+        SourceError: the episode does not exist, or contains no poses.
     """
     table, number = find_episode(path, episode)
     return twin_images(table, number, options or {}), frame_rate(table, number)
 
 
 def twin_images(table: Table, episode: int, options: JsonObject, frames: slice = slice(None)) -> Iterator[np.ndarray]:
-    """Render the simulated twin in the poses that an episode measured, one image for each frame.
+    """Render the simulated twin in the measured poses of an episode, one image per frame.
 
     Args:
-        table: with the episode.
+        table: the table with the episode.
         episode: its index in the table.
         options: see `draw`.
-        frames: of the episode.
+        frames: the frames of the episode to render.
 
     Raises:
-        SourceError: the episode holds no joint positions, or the model file of its robot is missing.
+        SourceError: the episode contains no joint positions, or the model file of its robot is missing.
     """
     rows, info = table.rows[table.starts[episode] : table.stops[episode]][frames], table.episodes[episode]
     sensors = _measured(rows) or (_measured(rows, "observation_") if "robot" in info else {})
@@ -95,7 +95,7 @@ def _model_of(table: Table, info: JsonObject) -> RobotModel:
 
 
 def frame_rate(table: Table, episode: int) -> float:
-    """Return the frames per second of an episode; `recorder.figures.montage.NO_CLOCK_HZ` for data without a clock."""
+    """Return the frame rate of an episode, Hz; `recorder.figures.montage.NO_CLOCK_HZ` for data without a clock."""
     from recorder.figures.montage import NO_CLOCK_HZ
 
     stamps = table.rows["stamp_ns"][table.starts[episode] : table.stops[episode]]
@@ -109,10 +109,10 @@ def find_episode(path: str | Path, episode: int, world: str | None = None) -> tu
     Args:
         path: a run, a folder of runs, or another project's data set.
         episode: its number.
-        world: of the runs, where a folder holds those of several worlds; None where it does not.
+        world: selects the runs of one world, if the folder contains several; None for no selection.
 
     Raises:
-        SourceError: there is no such episode, or there are no data.
+        SourceError: the episode does not exist, or there are no data.
     """
     from rlenv_robot.data.folder import read_folder
 
@@ -137,25 +137,26 @@ def render_history(
     panel: bool = True,
     sgf: str | Path | None = None,
 ) -> tuple[str, ...]:
-    """Show a recorded episode again (R1.5): as files, or in a window if no file is named.
+    """Show a recorded episode (R1.5): as files, or in a window if no file is named.
 
     Args:
         path: a run, a folder of runs, or another project's data set.
         episode: its number; negative ones count from the end.
         video: a file to write, ``.mp4`` (VP9, which browsers play).
         plot: a file to write: ``.png``, ``.svg`` or ``.pdf``, or ``.mp4`` for an animation.
-        montage: all cameras, the simulated twin and the signals on one timeline, rather than the twin alone.
-        step: only this frame of the episode, counted from 0; negative ones from the end.
-        frames: a folder to write the images to, ``000000.png`` and so on.
-        fine: the twin with shadows and smooth edges, which take several times as long without a GPU; None does
-            so for a single step.
-        world: of the runs, where a folder holds those of several worlds; None where it does not.
-        panel: observation, action, reward and further information of each frame beside its picture; not in a montage,
+        montage: whether the video shows all cameras, the simulated twin and the signals on one timeline, instead of the
+            twin only.
+        step: shows this frame of the episode only, counted from 0; negative numbers count from the end.
+        frames: a folder for the images, ``000000.png`` and so on.
+        fine: whether to draw the twin with shadows and smooth edges, which takes several times as long without a GPU;
+            None does so for a single step only.
+        world: selects the runs of one world, if the folder contains several; None for no selection.
+        panel: whether to add observation, action, reward and further information beside each image; not in a montage,
             which has the signals.
-        sgf: a file to write, with a game of Go.
+        sgf: a file to write, for a game of Go.
 
     Returns:
-        A sentence for each thing that could not be shown.
+        A sentence for each item that could not be shown.
 
     Raises:
         SourceError: the data, the episode or the step do not exist.
@@ -247,7 +248,7 @@ def _episode_sgf(table: Table, episode: int) -> str:
 
     info = table.episodes[episode]
     if info.get("task") != "go" or "move" not in table.layout.action:
-        raise SourceError(f"{table.origin}: episode {episode} is of {info.get('task')!r}, SGF holds games of Go alone")
+        raise SourceError(f"{table.origin}: episode {episode} is of {info.get('task')!r}, SGF holds games of Go only")
     rows = table.rows[table.starts[episode] : table.stops[episode]]
     played = rows[rows["acted"] == 1]
     reward = float(played["reward"][-1]) if len(played) else 0.0
@@ -366,19 +367,19 @@ def show(
     options: JsonObject,
     error: JsonObject | None = None,
 ) -> None:
-    """Show the state of a world with what the agent saw, or a recorded episode.
+    """Show the state of a world with the agent's observation, or a recorded episode.
 
     Args:
         env_id: of the environment.
         frame_no: of the environment.
-        world: to show.
-        timestep: its last; None before the first reset.
+        world: the world to show.
+        timestep: its last time step; None before the first reset.
         error: of the last step, if it was refused.
         options: ``mode`` is ``window`` (default), which shows the state on this machine's screen; ``file``, which
             writes an image to ``path``; ``call``, which calls the function ``to`` with Table 4; or ``history``, which
-            shows a recorded ``run``, with the options of `rlenv_robot.rendering.show.render_history`. The first
-            three also take ``camera``, ``width``, ``height`` and ``fine``. Beside the picture of a window or a file is
-            a panel with the agent's observation, the reward and the further information; ``panel`` False leaves it out.
+            shows a recorded ``run``, with the options of `rlenv_robot.rendering.show.render_history`. The first three
+            also take ``camera``, ``width``, ``height`` and ``fine``. In a window or a file, the image has a panel with
+            the agent's observation, the reward and further information beside it; ``panel`` False omits it.
 
     Raises:
         ValueError: an option or the mode is unknown, or an option is missing.

@@ -1,1 +1,1 @@
-"""A robot with a task as a world: single step, agents that take turns, verdicts, interventions."""
+"""Combine a robot with a task to a world: steps, agents that take turns, verdicts, interventions."""

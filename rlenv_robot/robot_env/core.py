@@ -1,4 +1,4 @@
-"""A robot with a task as a world (clause B.6.2), whose episodes a person may judge."""
+"""Combine a robot with a task to a world (clause B.6.2), with optional verdicts of people on its episodes."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ __all__ = ["DEADLINE_S", "RobotWorld", "Verdicts", "asker"]
 _log = logging.getLogger(__name__)
 
 DEADLINE_S = 60.0
-"""Seconds that a person may take to answer; after that the episode has no verdict, and everything continues."""
+"""Time limit for a person's answer, seconds; after it the episode continues without a verdict."""
 
 Ask = Callable[[int], "Answer | None"]
-"""Asks for the verdict on the episode of a number; returns None where nobody can be asked."""
+"""Ask for the verdict on the episode with a number; return None if nobody can be asked."""
 
 
 def asker(robot: Robot, task: Task, judge: ResetConfirmation | None) -> Ask | None:
     """Return the function that asks for a verdict at the end of each episode, or None.
 
     Args:
-        robot: asked where the task's reward wants a verdict: whoever resets its scene (`hal.Homing.judge`).
+        robot: asked if the task's reward needs a verdict: the question goes to the person who resets the scene
+            (`hal.Homing.judge`).
         task: may be a `VerdictTask`.
-        judge: asked after every episode, instead of whoever is at the robot.
+        judge: asked after every episode, instead of the person at the robot.
     """
     question = task.verdict_question if isinstance(task, VerdictTask) else ""
     if judge is not None:
@@ -67,12 +68,12 @@ class Verdicts:
         self._begun: ResetRecord | None = None
 
     def reset_failed(self, record: ResetRecord | None) -> None:
-        """Note a reset that did not succeed, for the record of the next episode."""
+        """Store the record of a failed reset for the next episode's record."""
         if record is not None:
             self._failed.append(self._ours(record))
 
     def begin(self, record: ResetRecord | None) -> None:
-        """Begin an episode with its reset."""
+        """Begin an episode with the record of its reset."""
         self._answer = None
         self._resets = [*self._failed, *([self._ours(record)] if record is not None else [])]
         self._failed = []
@@ -85,7 +86,7 @@ class Verdicts:
         return record.without_verdict()
 
     def end(self, number: int) -> str | None:
-        """Ask for the verdict on an episode and return it; None if nobody answers or asking fails."""
+        """Ask for the verdict on an episode; return None if nobody answers or asking fails."""
         if self._ask is None:
             return None
         try:
@@ -111,25 +112,25 @@ class Verdicts:
 
 
 _OPTIONS = {
-    "seed": "whole number from 0: fixes all randomness from here on, and restarts the count of episodes",
+    "seed": "integer of 0 or more: determines all random draws from here on, and restarts the count of episodes",
     "goal": "name -> value, given parts of the goal instead of drawn ones; {goal}",
     "clear_stop": "text: what was found at a stopped robot, and why it may move again",
-    "stop_number": "int: of the newest stop that the person saw who clears it; a robot on a network needs it",
+    "stop_number": "int: number of the newest stop that the person saw; required by a robot on a network",
 }
 _STEP_EXTRA = {"sensor_error": "sensor name -> a known error, added to that sensor's reading of this step"}
 _EXTRA_INFO = {
-    "applied": "command name -> what the robot was really told, after the guard's limits on speed and lead",
-    "state": "the task's hidden state, name -> value; in training only, never where opened for inference",
-    "images": "camera name -> image, where the robot takes any",
-    "used": "stream name -> number of the sample that a sensor's value is, where the robot's streams are recorded",
-    "recording_error": "why nothing is recorded any more, where a record was asked for, here or on its controller",
+    "applied": "command name -> the command that the robot received, after the guard's limits on speed and lead",
+    "state": "the task's hidden state, name -> value; in training only, never in inference",
+    "images": "camera name -> image, if the robot has cameras",
+    "used": "stream name -> number of the sample of a sensor's value, if the robot's streams are recorded",
+    "recording_error": "why the requested recording has stopped, here or on the robot's controller",
     "returned": "{lost, session} after a lost connection: why it was lost; the session was kept, or how it ended",
-    "faults": "what the robot says is wrong with it; ends the episode as truncated",
+    "faults": "faults that the robot reports; they truncate the episode",
     "fault": "{kind, message} of the error that lost the robot; the observation repeats the last one",
     "truncated_by": "why the episode was truncated: time, or a fault",
-    "success": "True or False, at the end of an episode: the person's verdict, else the task's word",
-    "verdict": "success, failure or discard: what a person said of the episode at its end, where one was asked",
-    "metrics": "name -> figure, at the end of an episode",
+    "success": "True or False, at the end of an episode: the person's verdict, else the task's result",
+    "verdict": "success, failure or discard: a person's verdict at the end of the episode, if one was asked",
+    "metrics": "name -> metric, at the end of an episode",
 }
 _KEPT_WHEN_LOST = ("agents", "messages", "state")
 """Entries of ``extra_info`` that the last table after a robot's fault repeats, as it repeats the observation."""
@@ -142,25 +143,26 @@ _OF_AGENTS = {
 }
 _REWARDS = replace(_REWARD, meaning="a dictionary from agent to such a number; " + _REWARD.meaning)
 
-_OF_CONDITIONS = {"randomisation": "path -> what was drawn for this episode; at its beginning, in training alone"}
+_OF_CONDITIONS = {"randomisation": "path -> value drawn for this episode; at its beginning, in training only"}
 
 
 _new = tuple.__new__  # what a named tuple's constructor calls, at half its time
 
 
 class RobotWorld:
-    """A `Robot` and a `Task`.
+    """Combine a `Robot` and a `Task` to a world.
 
     Args:
-        robot: any; already guarded if it is real.
-        task: for that kind of robot.
-        mode: in ``training`` the task's privileged state is in ``extra_info["state"]``; opened for
-            ``inference`` it is never computed (R2.1).
-        judge: asked after every episode how it went. Without one, and where the task's reward wants a verdict,
-            whoever resets the robot's scene is asked (`rlenv_robot.robot_env.core`).
+        robot: any robot; a real one must already be guarded.
+        task: a task for that model of robot.
+        mode: in ``training`` the task's privileged state is in ``extra_info["state"]``; in ``inference`` it is never
+            computed (R2.1).
+        judge: asked for a verdict after every episode. Without it, and if the task's reward needs a verdict, the person
+            who resets the robot's scene is asked (`rlenv_robot.robot_env.core`).
 
     Attributes:
-        step_extra: what a step takes in ``extra_info``: the task's fields, and a sensor's known error.
+        step_extra: the fields that a step accepts in ``extra_info``: those of the task, and the known error of a
+            sensor.
 
     Raises:
         SpecMismatch: the task is for another robot.
@@ -186,7 +188,7 @@ class RobotWorld:
 
     @property
     def seed(self) -> int:
-        """The seed from which episodes are drawn now."""
+        """The seed of the episodes that follow."""
         return self._seed
 
     @property
@@ -206,7 +208,7 @@ class RobotWorld:
 
     @property
     def description(self) -> EnvDescription:
-        """The task's description, with the options and the extra information of every robot's environment."""
+        """The task's description, with the options and the extra information of all robot environments."""
         goal = ", ".join(f"{field.name}: {field.meaning}" for field in self.task.goal) or "this task has none"
         options = {name: text.format(goal=goal) for name, text in _OPTIONS.items()}
         reward, extra_info = (_REWARDS, _OF_AGENTS) if self.agents else (_REWARD, {})
@@ -226,7 +228,7 @@ class RobotWorld:
 
     @property
     def layout(self) -> FrameLayout:
-        """The task's observation and action, the robot's commands and sensors."""
+        """The layout of a recorded frame: the task's observation and action, the robot's commands and sensors."""
         spec = self.robot.spec
         streams = tuple(stream.name for stream in self.streams if stream.used)
         return FrameLayout(
@@ -244,7 +246,7 @@ class RobotWorld:
         return self._wrapped.streams
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """Hand the samples of the robot's streams over, as `hal.RobotWrapper.stream_to`."""
+        """Connect the robot's streams to sinks, as `hal.RobotWrapper.stream_to` does."""
         self._wrapped.stream_to(sinks)
 
     # -- reset and step ----------------------------------------------------------------------------------
@@ -253,13 +255,13 @@ class RobotWorld:
         """Draw an episode and bring the robot to its start.
 
         Args:
-            options: ``seed`` (int; restarts the count of episodes), ``goal`` (name -> value, instead of
-                drawing it), ``clear_stop`` (why a latched stop may be cleared), ``stop_number`` (of the newest stop
-                that the person saw who clears it, `real.RemoteRobot.reset`).
+            options: ``seed`` (int; restarts the count of episodes), ``goal`` (name -> value, instead of a drawn one),
+                ``clear_stop`` (why a latched stop may be cleared), ``stop_number`` (of the newest stop seen by the
+                person who clears it, `real.RemoteRobot.reset`).
 
         Raises:
-            ValueError: an unknown option, or one of a wrong type; nothing moved.
-            IllegalAction: a part of the goal breaks the task's spec; nothing moved.
+            ValueError: an option is unknown or has a wrong type; nothing moved.
+            IllegalAction: a part of the goal violates the task's spec; nothing moved.
             SpecError: at the first reset, a function of the task returns another name, shape or kind than declared.
             RobotError: the robot could not be brought to its start.
         """
@@ -317,11 +319,11 @@ class RobotWorld:
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
         """Command the robot for one control period.
 
-        A robot that can no longer be trusted (connection lost, stopped, stale) ends the episode: the time step
-        is truncated, repeats the last observation, and says why in ``extra_info["fault"]``.
+        A fault of the robot (connection lost, stopped, stale) ends the episode: the time step is truncated, repeats the
+        last observation, and gives the reason in ``extra_info["fault"]``.
 
         Raises:
-            IllegalAction: the task's command breaks the robot's spec, or ``extra_info`` can't be used; nothing moved.
+            IllegalAction: the task's command violates the robot's spec, or ``extra_info`` can't be used; nothing moved.
         """
         before = self._robot_state
         assert before is not None  # the environment resets first
@@ -402,11 +404,11 @@ class RobotWorld:
         return timestep
 
     def end(self, reason: str) -> ExtraInfo:
-        """End the episode in good order; the robot keeps its last command, as after an end by time.
+        """End the episode in an orderly way; the robot keeps its last command, as after a time limit.
 
         Returns:
-            ``success`` and ``metrics`` by the newest reading, the person's ``verdict`` where one was asked, and
-            ``fault`` where the robot could not be told, as over a lost connection.
+            ``success`` and ``metrics`` according to the newest reading, the person's ``verdict`` if one was asked, and
+            ``fault`` if the robot could not be informed, as after a lost connection.
         """
         state, last = self._robot_state, self._last
         assert state is not None  # the environment resets first
@@ -415,7 +417,7 @@ class RobotWorld:
         try:
             self._wrapped.end_episode(reason)
         except RobotError as error:
-            _log.warning("the robot was not told that the episode is over: %s", error)
+            _log.warning("the robot could not be informed of the episode's end: %s", error)
             extra["fault"] = {"kind": type(error).__name__, "message": str(error)}
         self._end(state, self._rules.no_reward(), extra, False)
         self._last = last._replace(truncated=True, extra_info={**last.extra_info, **extra})
@@ -424,7 +426,7 @@ class RobotWorld:
     # -- the rest ----------------------------------------------------------------------------------------
 
     def episode_info(self) -> JsonDict:
-        """Return task, goal, seed, the robot's report (``controller``), and at the end success and metrics."""
+        """Return task, goal, seed and the robot's report (``controller``), and at the end success and metrics."""
         info: JsonDict = {
             "task": self.task.name,
             "robot": self.robot.spec.name,
@@ -450,7 +452,7 @@ class RobotWorld:
         return next(iter(draw(self.drawn_model(), sensors, goal, options)))
 
     def drawn_model(self) -> RobotModel:
-        """Return the model in which the robot is drawn.
+        """Return the model with which the robot is drawn.
 
         Raises:
             RobotError: no model of this robot is known.
@@ -461,12 +463,12 @@ class RobotWorld:
             raise RobotError(f"a {self.robot.spec.name!r} can't be drawn: {error}") from error
 
     def measured(self) -> tuple[FieldValues, FieldValues]:
-        """Return the newest sensors and the episode's goal; both empty before the first reset. From any thread."""
+        """Return the newest sensors and the episode's goal, from any thread; both are empty before the first reset."""
         robot_state = self._robot_state
         return ({}, {}) if robot_state is None else (robot_state.sensors, self._episode.goal)
 
     def stop(self, reason: str) -> None:
-        """Stop the robot."""
+        """Stop the robot, from any thread."""
         self.robot.stop(reason)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Blend a policy's and a person's actions, without a jump where one takes over from the other."""
+"""Blend the actions of a policy and of a person, without a jump when control changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Who = Literal["policy", "person", "returning"]
 
 
 class Chosen(NamedTuple):
-    """The action to execute, and its source; ``returning`` is on the way from the person's to the policy's."""
+    """The action to execute, and its source; ``returning`` is the way back from the person's to the policy's action."""
 
     action: Arrays
     who: Who
@@ -31,17 +31,17 @@ class Chosen(NamedTuple):
 class ActionBlender:
     """Choose between a policy's action and a person's.
 
-    As long as the policy has the robot its action passes untouched. While a person has it, and after that until the
-    policy's action has been caught up with, no element of the action lies farther than ``velocity * period_s`` from
-    what was applied last. So neither taking over nor handing back can jump, wherever policy and person are.
+    While the policy has control, its action is passed on unchanged. While a person has control, and after that until
+    the policy's action is reached, no element of the action is farther than ``velocity * period_s`` from the last
+    applied one. So neither change of control causes a jump, wherever policy and person are.
 
     Args:
-        spec: of the actions: targets of a float type, such as joint angles.
-        velocity: that bound, in units of the action a second.
-        period_s: of a step, seconds.
+        spec: of the actions, which must be targets of float types, such as joint angles.
+        velocity: the maximum velocity, in units of the action per second.
+        period_s: duration of a step, seconds.
 
     Raises:
-        SpecError: a field is not of a float type, so that half way between two of its values means nothing.
+        SpecError: a field is not of a float type, so its values can't be interpolated.
         ValueError: the velocity is not above 0.
     """
 
@@ -58,20 +58,20 @@ class ActionBlender:
         self._caught_up = True
 
     def restart(self) -> None:
-        """Begin an episode, in which the policy has the robot."""
+        """Begin an episode with the policy in control."""
         self._caught_up = True
 
     def choose(self, policy: Arrays, person: Arrays | None, present: Arrays) -> Chosen:
         """Return the action of this period.
 
         Args:
-            policy: what the policy wants.
-            person: what the person wants, out of range or not; an element that is no number stays where it is. None
-                leaves the robot to the policy.
-            present: what was applied last.
+            policy: the policy's action.
+            person: the person's action, in range or not; an element that is NaN stays where it is. None leaves control
+                to the policy.
+            present: the last applied action.
 
         Returns:
-            The policy's own mapping where it has the robot, else a new one within the spec.
+            The mapping ``policy`` while the policy has control, else a new one within the spec.
         """
         if person is not None:
             self._caught_up = False
@@ -88,38 +88,37 @@ class ActionBlender:
         here = np.asarray(present, np.float64)
         goal = np.asarray(wanted, np.float64)
         goal = np.clip(np.where(np.isnan(goal), here, goal), here - self._stride, here + self._stride)
-        nearest: np.ndarray = np.clip(goal, low, high).astype(field.numpy_dtype)
-        return nearest
+        return np.clip(goal, low, high).astype(field.numpy_dtype)
 
 
 # -- A person takes over during an episode: both actions and who chose are recorded, and nothing jumps -------
 
 
 _TELLS = {
-    "intervention": "True where a person chose the action that was executed, whatever was asked for",
-    "executed": "action name -> what was executed instead of the action asked for; absent where that was executed",
+    "intervention": "True if a person chose the executed action",
+    "executed": "action name -> the executed action; absent if it is the requested one",
 }
 
 
 class Operator(Protocol):
-    """A person's device: a keyboard, a leader arm, a space mouse."""
+    """A person's input device, such as a keyboard, a leader arm or a space mouse."""
 
     def open(self) -> None:
-        """Begin to listen. Calling it twice is allowed."""
+        """Start listening. Calling it twice is allowed."""
         ...
 
     def poll(self, present: Arrays) -> Arrays | None:
-        """Return the person's target for this period, by the names of the action; None while the policy has the robot.
+        """Return the person's target for this period, by the names of the action; None while the policy has control.
 
-        Called once a period; must not wait.
+        It is called once per period and must not block.
 
         Args:
-            present: the action that was applied last.
+            present: the last applied action.
         """
         ...
 
     def release(self) -> None:
-        """Hand the robot to the policy at the beginning of an episode, until the person takes it again."""
+        """Give control to the policy at the beginning of an episode, until the person takes over again."""
         ...
 
     def close(self) -> None:
@@ -128,18 +127,18 @@ class Operator(Protocol):
 
 
 class HumanIntervention(WorldWrapper):
-    """A world around a `RobotWorld` in which a person may take over.
+    """Wrap a `RobotWorld` so that a person may take over.
 
-    The agent goes on choosing actions; while the person has the robot, theirs is executed in its place, and
-    ``extra_info`` says so (``intervention``, ``executed``). The record holds the executed action as the action, the
-    agent's as ``policy_action_<name>``, and the flag ``intervention``; where the executed action is not the agent's,
-    the probability that the agent gave for its own says nothing and is recorded as unknown.
+    The agent continues to choose actions; while the person has control, the person's action is executed instead, and
+    ``extra_info`` reports it (``intervention``, ``executed``). The recording holds the executed action as the action,
+    the agent's as ``policy_action_<name>``, and the flag ``intervention``. If the executed action is not the agent's,
+    the agent's probability does not apply to it and is recorded as unknown.
 
     Args:
-        world: whose task's actions are the robot's commands.
+        world: a world in which the task's actions are the robot's commands.
         operator: the person's device.
-        velocity: how fast a person's action, and the way back to the policy's, may change; units a second
-            (see `rlenv_robot.robot_env.intervention.ActionBlender`).
+        velocity: maximum velocity of a person's action, and of the return to the policy's, units per second (see
+            `rlenv_robot.robot_env.intervention.ActionBlender`).
 
     Raises:
         SpecError: the task's actions are not the robot's commands, or not targets of a float type.
@@ -162,17 +161,17 @@ class HumanIntervention(WorldWrapper):
 
     @property
     def description(self) -> EnvDescription:
-        """The inner world's description, and the extra information of interventions."""
+        """The inner world's description, extended by the extra information of interventions."""
         description = self._world.description
         return replace(description, extra_info={**description.extra_info, **_TELLS})
 
     @property
     def layout(self) -> FrameLayout:
-        """The inner world's layout, with the policy's actions beside the executed ones."""
+        """The inner world's layout, extended by the policy's actions."""
         return replace(self._world.layout, policy=self._world.action)
 
     def reset(self, options: Options) -> TimeStep:
-        """Reset the inner world; the policy begins."""
+        """Reset the inner world, with the policy in control."""
         self._operator.open()
         timestep = self._world.reset(options)
         self._operator.release()
@@ -183,9 +182,9 @@ class HumanIntervention(WorldWrapper):
         return timestep
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
-        """Execute the action, or the person's in its place.
+        """Execute the action, or the person's action instead.
 
-        If the device is lost the robot is stopped, and the episode ends by that.
+        If the device is lost, the robot is stopped and the episode ends.
         """
         try:
             target = self._operator.poll(self._applied)
@@ -208,7 +207,7 @@ class HumanIntervention(WorldWrapper):
         return timestep
 
     def episode_info(self) -> JsonDict:
-        """Return the inner world's information, and how often and for how many steps a person took over."""
+        """Return the inner world's information, with the number of interventions and of their steps."""
         taken, person, returning = (self._counts[key] for key in ("taken", "person", "returning"))
         interventions = {"times": taken, "steps": person, "steps_back": returning, "velocity": self._blender.velocity}
         return {**self._world.episode_info(), "interventions": interventions}

@@ -1,4 +1,4 @@
-"""Serve the robot of a profile on the network, as ``rlenv-robot serve`` does, from a script."""
+"""Serve the robot of a profile on the network from a script, as ``rlenv-robot serve`` does."""
 
 from rlenv_robot.serving.robot_server import (
     DRIVER_HANGS,

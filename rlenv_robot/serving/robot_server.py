@@ -1,4 +1,4 @@
-"""Build the robot and the server of a profile, and serve until a signal ends it."""
+"""Build the robot and the server of a profile, and serve until a signal arrives."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from hal.cameras.camera import Camera
     from hal.guarding.motion_check import MotionCheck
     from real.server.server import Server
-    from rlenv_robot.recording.controller_log import ControllerLog
+    from rlenv_robot.serving.server_log import ServerLog
 
 __all__ = [
     "DRIVER_HANGS", "TerminationSignals", "Waiter", "build_controller_log", "build_robot", "build_server",
@@ -66,26 +66,26 @@ _POLL_S = 0.5
 
 
 DRIVER_HANGS = 3
-"""Exit code of a server whose driver did not return from a call, and was left alone."""
+"""Exit code of a server with a driver that did not return from a call and was abandoned."""
 
 _SOCKETS_S = 1.0
 """Longest time in which a server closes its sockets and threads, seconds; beyond it, its process is ended as it is."""
 
 
 class Waiter(Protocol):
-    """Waits for the end of serving."""
+    """Wait for the end of serving."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait for at most so long; return whether serving is to end. A `threading.Event` fits."""
+        """Wait for at most a number of seconds; return whether to stop serving. A `threading.Event` fits."""
         ...
 
 
 class TerminationSignals:
-    """Remember SIGINT and SIGTERM instead of acting on them, until closed. For the main thread.
+    """Record SIGINT and SIGTERM instead of handling them at once, until closed. Only the main thread may use it.
 
-    A handler runs in the midst of whatever the main thread does. If that is a wait for a `threading.Event`, which holds
-    a lock now and then, a handler that sets the event waits for that lock for ever, and so does the program. A
-    `queue.SimpleQueue` is made for being filled from handlers (Python's documentation of it: "reentrant").
+    A signal handler interrupts the main thread anywhere. If the thread is waiting for a `threading.Event`, which
+    briefly holds a lock, a handler that sets the event waits for that lock forever. A `queue.SimpleQueue` may be filled
+    from handlers ("reentrant" in Python's documentation).
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class TerminationSignals:
             signal.signal(number, lambda received, _: self._received.put(received))
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a signal for at most so long; return whether one came. Each is reported once."""
+        """Wait for a signal for at most a number of seconds; return whether one arrived. Each is reported once."""
         try:
             self._received.get(timeout=seconds)
         except Empty:
@@ -103,7 +103,7 @@ class TerminationSignals:
         return True
 
     def close(self) -> None:
-        """Put back the handlers from before; the caller's program ends on signals as it did."""
+        """Restore the previous handlers, so that the caller's program ends on signals as before."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -122,32 +122,32 @@ def serve(
     announce: Callable[[str], None] = _log.info,
     beside: Callable[[Server], AbstractContextManager[object]] = nullcontext,
 ) -> int:
-    """Serve a robot until SIGINT or SIGTERM; then park it, hold it, and let go of it.
+    """Serve a robot until SIGINT or SIGTERM; then park it, hold it, and release it.
 
-    The robot is guarded, reset as the profile says, recorded where ``serve.record`` is set, and its cameras' images
+    The robot is guarded, reset as the profile specifies, recorded if ``serve.record`` is set, and its cameras' images
     are published.
 
     Args:
-        profile: a profile or its file; None takes the defaults, with a twin of an SO-101 where there is no ``robot``.
-        robot: the driver of the hardware, neither guarded nor homed, in place of the profile's ``[robot]``.
-        until: ends serving; by default the process's signals, which need the main thread.
-        announce: receives a line for each event that a person waits for: the address, the end.
-        beside: given the server once it listens, returns a context that lasts as long as it serves, such as a console.
+        profile: a profile or its file; None uses the defaults, with a twin of an SO-101 if there is no ``robot``.
+        robot: the driver of the hardware, neither guarded nor homed, instead of the profile's ``[robot]``.
+        until: ends serving; by default the process's signals, which requires the main thread.
+        announce: receives a line for each event that a person waits for, such as the address and the end.
+        beside: called with the server once it listens; returns a context that is active while it serves, such as a
+            console.
 
     Returns:
-        The exit code for a supervisor: 0 after an orderly end; 1 where the network's thread had ended, so that no
-        client could reach the robot any more and a new process is needed; 3 (`DRIVER_HANGS`) where the driver did not
-        return from a call. Without ``until``, an end that takes longer than the parking, the loop's end
-        (`real.control.driver.END_S`) and 1 s for the sockets ends the process, with the same code.
+        The exit code for a supervisor: 0 after an orderly end; 1 if the network thread had ended, so that no client
+            could reach the robot any more and a new process is needed; 3 (`DRIVER_HANGS`) if the driver did not return
+            from a call. Without ``until``, the process exits with the same code if ending takes longer than the
+            parking, the loop's end (`real.control.driver.END_S`) and 1 s for the sockets.
 
     Raises:
-        ProfileError: a setting of the profile is not allowed, or its driver can't be made.
-        ValueError: another setting is not allowed, such as a rate that the robot does not have.
-        RobotError: an address is taken.
+        ProfileError: a setting of the profile is not allowed, or its driver can't be created.
+        ValueError: another setting is not allowed, such as a rate that the robot does not support.
+        RobotError: an address is in use.
     """
     from real.control.driver import END_S
     from real.control.realtime import settle_process
-    from rlenv_robot.recording.controller_log import ServerWatch
 
     profile, owns_process = _as_profile(profile, robot), until is None
     log = build_controller_log(profile, robot)
@@ -160,7 +160,7 @@ def serve(
         ends.callback(supervision.close)
         until = until or ends.enter_context(TerminationSignals())
         if log is not None:
-            ends.callback(ServerWatch(server, log).start().close)  # after the server's own end
+            ends.enter_context(log.watch(server))  # ends after the server does
             announce(f"recording into {log.run}" if log.failure is None else f"not recording: {log.failure}")
         ends.enter_context(server)
         announce(f"serving {spec.name} ({_origin(profile, robot)}) at {server.address}")
@@ -179,7 +179,7 @@ def serve(
             deadline.start()
             supervision.stopping()
         if network_dead:  # no motion where nobody could stop it
-            _log.critical("the network's thread has ended, so no stop is read any more; the robot is held where it is")
+            _log.critical("the network's thread has ended, so stops are no longer read; the robot holds where it is")
             server.close()
         else:
             announce("closing: the robot goes home, if it was ever reset, and is held")
@@ -216,21 +216,23 @@ def _origin(profile: Profile, robot: Robot | None) -> str:
     return profile.robot.where if robot is None else type(robot).__name__
 
 
-def build_server(profile: Profile, robot: Robot | None = None, *, log: ControllerLog | None = None) -> Server:
+def build_server(profile: Profile, robot: Robot | None = None, *, log: ServerLog | None = None) -> Server:
     """Return the server of a profile, not yet started.
 
     Args:
         profile: the settings.
         robot: as for `serve`.
-        log: the controller's own; see `build_controller_log`.
+        log: the controller's log; see `build_controller_log`.
 
     Raises:
-        ProfileError, ValueError, RobotError: as for `serve`.
+        ProfileError: as for `serve`.
+        ValueError: as for `serve`.
+        RobotError: as for `serve`.
     """
     return _assemble(profile, robot, log)[0]
 
 
-def _assemble(profile: Profile, robot: Robot | None, log: ControllerLog | None) -> tuple[Server, RobotSpec]:
+def _assemble(profile: Profile, robot: Robot | None, log: ServerLog | None) -> tuple[Server, RobotSpec]:
     """The server, and the description of the robot that clients command."""
     from hal.cameras.camera import Camera
     from real.server.server import Server, ServerSettings
@@ -266,7 +268,7 @@ def _assemble(profile: Profile, robot: Robot | None, log: ControllerLog | None) 
     return server, spec
 
 
-def build_controller_log(profile: Profile, robot: Robot | None = None) -> ControllerLog | None:
+def build_controller_log(profile: Profile, robot: Robot | None = None) -> ServerLog | None:
     """Return the controller's own log, or None where ``serve.record`` is empty.
 
     Args:
@@ -274,21 +276,14 @@ def build_controller_log(profile: Profile, robot: Robot | None = None) -> Contro
         robot: as for `serve`.
 
     Raises:
-        ProfileError: the robot's kind is unknown.
+        ProfileError: the robot's kind is unknown, or no installed package keeps such logs.
     """
-    from recorder.log.rotation import Limits
-    from rlenv_robot.recording.controller_log import ControllerLog
+    from rlenv_robot.serving.server_log import open_server_log
 
-    section = profile.serve
-    if not section.record:
+    if not profile.serve.record:
         return None
-    limits = Limits(run_bytes=section.record_mib << 20) if section.record_mib else Limits()
-    info = {"profile": profile.to_dict()}
     control_hz = None if robot is not None or not _has_model(profile) else _model(profile).load_spec().rate_hz
-    return ControllerLog(
-        section.record, info,
-        control_hz=control_hz, required=section.record_required, limits=limits, key=profile.record.key or None,
-    )  # fmt: skip
+    return open_server_log(profile, control_hz)
 
 
 def build_robot(
@@ -299,17 +294,18 @@ def build_robot(
     cameras: Sequence[Camera] = (),
     wrap: Callable[[Robot], Robot] | None = None,
 ) -> Robot:
-    """Return the robot of a profile as its controller runs it: guarded, confirmed at resets, homed by slow motion.
+    """Build the robot of a profile for its controller: guarded, with confirmed resets and slow homing.
 
     Args:
         profile: the settings.
         robot: as for `serve`.
-        on_event: receives how a reset goes, as (state, detail).
+        on_event: receives the progress of a reset, as (state, detail).
         cameras: of the robot.
-        wrap: puts something around the robot inside of its guard, such as `ControllerLog.wrap`.
+        wrap: puts something around the robot inside of its guard, such as `ServerLog.wrap`.
 
     Raises:
-        ProfileError, ValueError: as for `serve`.
+        ProfileError: as for `serve`.
+        ValueError: as for `serve`.
     """
     return _wrap(_hardware(profile, robot)[0], profile, on_event, cameras, wrap)
 
@@ -380,9 +376,9 @@ def _hardware(profile: Profile, robot: Robot | None) -> tuple[Robot, RobotSpec]:
     """The robot without any wrapper, and its description at the rate at which clients command it."""
     if robot is not None:
         if not isinstance(robot, Robot) or isinstance(robot, type):
-            raise TypeError(f"robot is {robot!r:.80}, expected a hal.Robot that is made already")
+            raise TypeError(f"robot is {robot!r:.80}, expected a hal.Robot object")
         if isinstance(robot, Guard | Homing):
-            raise ValueError(f"robot is a {type(robot).__name__}: hand in the driver itself, it is wrapped here")
+            raise ValueError(f"robot is a {type(robot).__name__}: pass the driver itself, which is wrapped here")
         robot = _with_sensors(robot, profile)
         return robot, robot.spec
     section = profile.robot
@@ -495,14 +491,14 @@ _SIGNAL_KEYS: Mapping[str, Mapping[str, str]] = {
 
 
 def reset_confirmation(section: ResetSection, folder: Path | None = None) -> ResetConfirmation:
-    """Return the confirmation that a reset waits for; nothing is opened yet.
+    """Create the confirmation that a reset waits for, without opening it.
 
     Args:
         section: of the profile.
-        folder: where the module of a signal ``module:name`` may lie, such as the folder of the profile.
+        folder: an additional location of the module of a signal ``module:name``, such as the folder of the profile.
 
     Raises:
-        ValueError: the signal can't be imported or made, or is none.
+        ValueError: the signal can't be imported or created, or is not a reset signal.
     """
     name = section.signal
     factory = load_object(name, folder) if ":" in name else RESET_SIGNALS.load(name)
@@ -516,7 +512,7 @@ def reset_confirmation(section: ResetSection, folder: Path | None = None) -> Res
 
 
 def homing_settings(section: ResetSection) -> HomingSettings:
-    """Return how a reset moves the robot, and how long it may take."""
+    """Return the velocity, tolerance and deadlines of a reset's homing."""
     return HomingSettings(
         velocity=section.velocity,
         tolerance=section.tolerance,

@@ -1,4 +1,4 @@
-"""Keep a connection to a robot's server over which a stop goes out at once."""
+"""Keep an open connection to a robot's server, over which a stop is sent without delay."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _STAND_BY_S = 1.0
 
 
 def clearing_hint(number: object) -> str:
-    """Return how a person at a terminal clears the stop with this number."""
+    """Return the instruction for a person at a terminal to clear the stop with a number."""
     return f'look at the robot, then add to run or teleop: --clear-stop "WHAT YOU FOUND" --stop-number {number}'
 
 
 class Stopper:
-    """A client that may stop the robot, and does not move it; its connection stands before it is needed.
+    """A client that may stop the robot but not move it, over a connection that is opened in advance.
 
     Args:
         address: of the robot's server.
         keys: folder of this machine's keys.
 
     Raises:
-        WireError: the address is not understood, or another machine's and there are no keys.
+        WireError: the address is invalid, or is another machine's and there are no keys.
     """
 
     def __init__(self, address: str, keys: str | Path | None) -> None:
@@ -38,11 +38,11 @@ class Stopper:
         self._thread = threading.Thread(target=self._stand_by, name="rlenv-robot stands by", daemon=True)
 
     def start(self) -> None:
-        """Keep the connection from now on."""
+        """Open the connection, which stays open until `close`."""
         self._thread.start()
 
     def stop(self, reason: str) -> None:
-        """Stop the robot; see `real.RemoteRobot.stop`. From any thread."""
+        """Stop the robot from any thread; see `real.RemoteRobot.stop`."""
         self._remote.stop(reason)
 
     def status(self) -> dict[str, Any]:

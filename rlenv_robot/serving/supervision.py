@@ -1,4 +1,4 @@
-"""Report to systemd that a server is ready, works, and ends; a hung one is silent, and systemd restarts it."""
+"""Report to systemd that a server is ready, works, and ends, so that systemd restarts a server that hangs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LONGEST_S = 1.0
 class Supervision:
     """Speak systemd's notification protocol (sd_notify(3)): READY, WATCHDOG, STATUS and STOPPING.
 
-    Without ``NOTIFY_SOCKET`` in the environment, as in a terminal, nothing is sent. A thread of its own gives the signs
-    of life, each only after a look at the process: one that came by a timer alone would be from a hung process too.
+    Without ``NOTIFY_SOCKET`` in the environment, as in a terminal, nothing is sent. A background thread sends the
+    watchdog messages, each only after a check of the process, since a timer alone would also run in a hung process.
 
     Args:
-        trouble: returns why this process does not do its work, or None. Called on the thread.
-        status: returns the state in a line. Called on the thread.
-        environ: of this process.
+        trouble: returns why this process does not work, or None. It is called on the background thread.
+        status: returns the state as one line. It is called on the background thread.
+        environ: environment variables of this process.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class Supervision:
         self._thread = threading.Thread(target=self._run, name="rlenv-robot supervision", daemon=True)
 
     def ready(self) -> Supervision:
-        """Report that clients can connect, and begin to give signs of life."""
+        """Report that clients can connect, and start sending watchdog messages."""
         if self._address is not None:
             self._send("READY=1")
             self._thread.start()
         return self
 
     def stopping(self) -> None:
-        """Report that the process ends. From here on it is alive until its own deadline ends it."""
+        """Report that the process is ending. From now on watchdog messages continue until its deadline."""
         self._stopping = True
         self._send("STOPPING=1")
 
@@ -69,7 +69,7 @@ class Supervision:
             try:
                 self._look()
             except Exception:  # a fault of a look is no sign of life, and no reason never to look again
-                _log.exception("the server could not be looked at for its supervisor")
+                _log.exception("the server could not be checked for its supervisor")
             if self._over.wait(wait_s):
                 return
 
@@ -85,7 +85,7 @@ class Supervision:
                 self._send("WATCHDOG=1")
         elif not self._silent:
             self._silent = True
-            _log.critical("%s; the supervisor gets no sign of life any more, and will restart this process", trouble)
+            _log.critical("%s; the supervisor gets no more watchdog messages, and will restart this process", trouble)
 
     def _send(self, text: str) -> None:
         if self._address is None:
@@ -95,7 +95,7 @@ class Supervision:
                 notify.setblocking(False)
                 notify.sendto(text.encode(errors="backslashreplace"), self._address)
         except OSError as error:
-            _log.warning("the supervisor could not be told %s: %s", text, error)
+            _log.warning("the supervisor could not be notified of %s: %s", text, error)
 
 
 def _address(path: str) -> str | None:

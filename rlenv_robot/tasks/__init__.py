@@ -1,1 +1,1 @@
-"""The tasks that ship, one file each."""
+"""The built-in tasks, one module each."""

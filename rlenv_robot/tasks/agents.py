@@ -1,4 +1,4 @@
-"""Describe several agents in one environment: their parts of observation and action, and their messages (R6.3)."""
+"""Describe several agents in one environment: their shares of observation and action, and their messages (R6.3)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 _U = TypeVar("_U")
 
 RewardValues: TypeAlias = float | np.ndarray | Mapping[str, float | np.ndarray]
-"""A reward for each reading, of the readings' leading axes; with several agents, by agent."""
+"""One reward per reading, with the readings' leading axes; for several agents, a mapping from agent to such."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -29,16 +29,16 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 class Agent:
     """One of several agents.
 
-    An agent has its own names for fields of the whole observation and the joint action. Agents of one kind thereby have
-    equal specs, so one policy can serve them all.
+    An agent has local names for fields of the whole observation and the joint action. Agents of one kind thus have
+    equal specs, so one policy can control all of them.
 
     Attributes:
         name: as in the reward dictionary.
-        sees: the agent's own name -> name of the field of the whole observation.
-        does: the agent's own name -> name of the field of the joint action.
-        message: the agent's own name, in ``does``, of the field that it sends to the others; empty for none.
-        addressee: the agent's own name, in ``does``, of the whole number that names the receiver of the message: its
-            place in the list of agents, from 0; any other number is for all. Empty: every message is for all.
+        sees: local name -> name of the field of the whole observation.
+        does: local name -> name of the field of the joint action.
+        message: local name, in ``does``, of the field that the agent sends to the others; empty for none.
+        addressee: local name, in ``does``, of the integer that selects the receiver of the message: its index in the
+            list of agents, from 0; any other number is for all. Empty: every message is for all.
     """
 
     name: str
@@ -55,11 +55,11 @@ class Agent:
             raise SpecError(f"agent {self.name!r}: message {self.message!r} is none of {', '.join(self.does)}")
 
     def observation(self, whole: Spec) -> Spec:
-        """Return the agent's part of an observation's spec, under its own names."""
+        """Return the spec of the agent's share of the observation, under its local names."""
         return _part("observation", self.sees, whole)
 
     def action(self, joint: Spec) -> Spec:
-        """Return the agent's part of a joint action's spec, under its own names."""
+        """Return the spec of the agent's share of the joint action, under its local names."""
         return _part("action", self.does, joint)
 
 
@@ -82,44 +82,44 @@ class MultiAgent(Protocol):
 
 
 def agents_of(subject: object) -> tuple[Agent, ...]:
-    """Return the agents of a task or world; none where it is no `MultiAgent`."""
+    """Return the agents of a task or world; empty if it is not a `MultiAgent`."""
     return tuple(subject.agents) if isinstance(subject, MultiAgent) else ()
 
 
 def map_reward(reward: RewardValues, change: Callable[[float | np.ndarray], _U]) -> _U | dict[str, _U]:
-    """Apply a function to a reward, or with several agents to the reward of each."""
+    """Apply a function to a reward, or to the reward of each agent."""
     return {agent: change(value) for agent, value in reward.items()} if isinstance(reward, Mapping) else change(reward)
 
 
 def mean_reward(reward: RewardValues) -> float | np.ndarray:
-    """Return the reward, or the mean over agents, with the leading axes of the reward."""
+    """Return the reward, averaged over the agents if there are several, with the leading axes of the reward."""
     return sum(reward.values()) / len(reward) if isinstance(reward, Mapping) else reward
 
 
 def observed_fields(agents: Iterable[Agent]) -> dict[str, dict[str, str]]:
-    """Return ``extra_info["agents"]`` of Table 1 (R2.1): agent -> its own name -> name in the whole observation."""
+    """Return ``extra_info["agents"]`` of Table 1 (R2.1): agent -> local name -> name in the whole observation."""
     return {agent.name: dict(agent.sees) for agent in agents}
 
 
 def own_observation(observation: Mapping[str, np.ndarray], sees: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Return an agent's own observation, with any leading axes.
+    """Return an agent's share of the observation, with any leading axes.
 
     Args:
-        observation: of all agents.
+        observation: the whole observation.
         sees: this agent's part of ``extra_info["agents"]``.
     """
     return {mine: observation[name] for mine, name in sees.items()}
 
 
 def joint_action(agents: Sequence[Agent], chosen: Mapping[str, Mapping[str, _T]]) -> dict[str, _T]:
-    """Return the joint action of the agents' own actions.
+    """Combine the agents' actions to the joint action.
 
     Args:
         agents: all of them.
-        chosen: agent -> own name -> value.
+        chosen: agent -> local name -> value.
 
     Raises:
-        ValueError: an agent chose nothing, or an unknown one did.
+        ValueError: an agent's action is missing, or an agent is unknown.
     """
     names = [agent.name for agent in agents]
     if chosen.keys() != set(names):
@@ -133,9 +133,9 @@ def joint_action(agents: Sequence[Agent], chosen: Mapping[str, Mapping[str, _T]]
 def messages(agents: Sequence[Agent], action: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
     """Return ``extra_info["messages"]`` after a joint action: receiver -> sender -> message.
 
-    A message is part of its sender's action and reaches the others with the next observation (B.5). A message that
-    names its addressee reaches that agent alone. With leading axes, the rows of a message that are for somebody else
-    hold zeros; a receiver to whom no row is addressed gets no message.
+    A message is part of its sender's action and reaches the others with the next observation (B.5). A message with an
+    addressee reaches that agent only. With leading axes, the rows of a message that are for other agents hold zeros; a
+    receiver to whom no row is addressed gets no message.
     """
     received: dict[str, dict[str, np.ndarray]] = {agent.name: {} for agent in agents}
     for agent in agents:

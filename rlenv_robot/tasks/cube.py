@@ -25,7 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 Rewards = Literal["dense", "sparse"]
-"""``dense`` leads to the target; ``sparse`` is 1 where the task is fulfilled and else 0."""
+"""``dense`` guides to the target; ``sparse`` is 1 if the task is fulfilled, else 0."""
 
 _TARGET = Field("target_position", (3,), "float32", -1.0, 1.0, "m", "where the cube's middle shall be", ("x", "y", "z"))
 
@@ -37,17 +37,17 @@ _OPEN_RAD = 0.8
 
 
 class CubeTask:
-    """A task that is fulfilled where the cube lies at the target; a base class, whose subclasses are dataclasses.
+    """A task that succeeds if the cube is at the target. This is the base class of dataclasses.
 
     Attributes:
-        name: what `rlenv_robot.make` calls it.
+        name: name of the task in `rlenv_robot.make`.
         tolerance_m: the distance that counts as success, metres.
         rewards: ``dense`` or ``sparse``.
-        area: share of the table's area (in width and in depth) that targets are drawn from, above 0 to 1.
+        area: central share of the table's area (in width and in depth) from which targets are drawn, above 0 to 1.
         steps: length of an episode in control periods.
 
     Raises:
-        ValueError: no episode can be made of a setting; the message names it.
+        ValueError: a setting is out of range; the message names it.
     """
 
     robot = "so101-cube"
@@ -104,31 +104,29 @@ class CubeTask:
         return {}
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the reward that the task's class describes; shape = leading axes."""
+        """Return the reward that the task's class defines; shape = leading axes."""
         if self.rewards == "sparse":
             return self.success(following, goal).astype(np.float64)
         return _shaped_reward(sensors, following, _reach(following), _gap(following, goal))
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the cube fell off the table; bool, shape = leading axes."""
-        below: np.ndarray = component(sensors["cube_position"], 2) < _LOST_M
-        return below
+        return component(sensors["cube_position"], 2) < _LOST_M
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the cube is within the tolerance; bool, shape = leading axes."""
-        close: np.ndarray = _gap(sensors, goal) <= self.tolerance_m
-        return close
+        return _gap(sensors, goal) <= self.tolerance_m
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """Return the cube's distance from the target in millimetres."""
+        """Return the cube's distance from the target, mm."""
         return {"distance_mm": _gap(sensors, goal) * 1e3}
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
-        """Return the goal that the last of the readings along time reached."""
+        """Return the goal that the last reading along the time axis reached."""
         return {"target_position": sensors["cube_position"][-1]}
 
     def flat_hints(self) -> FlatHints:
-        """Return the scales that these tasks were tried with (benchmarks/train.py)."""
+        """Return the scales that these tasks were tested with (benchmarks/train.py)."""
         differences = (
             Difference("cube_position", "gripper_position", 0.05),
             Difference("target_position", "cube_position", 0.05),
@@ -139,21 +137,21 @@ class CubeTask:
 
 
 def start_near_home(rng: np.random.Generator, spread_rad: float = _START_NOISE) -> np.ndarray:
-    """Draw joint goals at most ``spread_rad`` from home, rad, shape (6,); the gripper's is that of home."""
+    """Draw joint goals at most ``spread_rad`` from home, rad, shape (6,); the gripper's goal is that of home."""
     noise = rng.uniform(-spread_rad, spread_rad, 6).astype(np.float32)
     noise[5] = 0.0
     return np.asarray(HOME, np.float32) + noise
 
 
 def start_open(rng: np.random.Generator, spread_rad: float = _START_NOISE) -> np.ndarray:
-    """Draw joint goals as `start_near_home`, with an open gripper, rad, shape (6,)."""
+    """Draw joint goals as `start_near_home` does, but with an open gripper, rad, shape (6,)."""
     start = start_near_home(rng, spread_rad)
     start[5] = _OPEN_RAD
     return start
 
 
 def place_on_table(rng: np.random.Generator, share: float) -> tuple[float, float]:
-    """Draw x and y in metres, from the middle ``share`` (in width and in depth) of where cubes lie."""
+    """Draw x and y, metres, from the central ``share`` (in width and in depth) of the area for cubes."""
     x, y = ((low + high) / 2 + share * (high - low) * rng.uniform(-0.5, 0.5) for low, high in CUBE_AREA)
     return float(x), float(y)
 
@@ -195,17 +193,17 @@ _JOINTS = SO101.commands["joint_target"]
 class Push(CubeTask):
     """Push a cube over the table with closed fingers.
 
-    The action is the arm's five joints; the gripper is kept closed. Reward of a step, at most 1:
+    The action is the goals of the arm's five joints; the gripper is kept closed. Reward of a step, at most 1:
     ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) - 0.5 |q* - q*before|^2`` with ``g`` the
     distance from finger tips to cube, ``d`` that from cube to target, both after the step, and ``q*`` the joint
-    goals in rad. With ``rewards="sparse"`` it is 1 within the tolerance, else 0. The task terminates where the cube
+    goals in rad. With ``rewards="sparse"`` it is 1 within the tolerance, else 0. The task terminates if the cube
     falls off the table, and is truncated after ``steps``.
 
     Attributes:
         tolerance_m: the distance that counts as success, metres.
         rewards: ``dense`` or ``sparse``.
-        area: share of the table's area (in width and in depth) that targets are drawn from, above 0 to 1; less is
-            nearer to the middle, and easier.
+        area: central share of the table's area (in width and in depth) from which targets are drawn, above 0 to 1; a
+            smaller share is easier.
         steps: length of an episode in control periods of 1/30 s.
     """
 
@@ -226,13 +224,13 @@ class Push(CubeTask):
         return Spec("so101_push_action", (arm,))
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """Draw a target on the table, and a start near home; the robot's reset draws where the cube lies."""
+        """Draw a target on the table, and a start near home. The robot's reset draws the cube's position."""
         start = start_near_home(rng)
         start[5] = LOW[5]
         return self._episode((*place_on_table(rng, self.area), CUBE_HALF), start, options)
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """Return the arm's goals, and the gripper's at its closed end."""
+        """Return the goals of the arm's joints, with the gripper's goal at its closed end."""
         arm = action["arm_target"]
         closed = np.full((*arm.shape[:-1], 1), _JOINTS.bounds[0][5], arm.dtype)
         return {"joint_target": np.concatenate([arm, closed], axis=-1)}
@@ -256,50 +254,50 @@ _REST_MM = 2.0
 
 
 def let_go(sensors: Arrays, thing: np.ndarray) -> np.ndarray:
-    """Return whether the gripper is open, by 0.35 rad or more, and its tip at least 5 cm away from a thing.
+    """Return whether the gripper is open by at least 0.35 rad, with its tip at least 5 cm away from an object.
 
     Args:
         sensors: of an SO-101, each with any leading axes.
-        thing: the middle of the thing, metres, shape (..., 3).
+        thing: the centre of the object, metres, shape (..., 3).
 
     Returns:
         bool, shape = leading axes.
     """
     away = distance(sensors["gripper_position"], thing) >= _AWAY_M
-    result: np.ndarray = (component(sensors["joint_position"], 5) >= _LET_GO_RAD) & away
-    return result
+    return (component(sensors["joint_position"], 5) >= _LET_GO_RAD) & away
 
 
 @dataclass(frozen=True)
 class PickPlace(CubeTask):
-    """Take a cube and bring it to a target: put it down on the table, or hold it above.
+    """Bring a cube to a target: put it down on the table, or hold it above the table.
 
-    Where the target is on the table, an episode succeeds if during the whole last second the gripper has let go of
-    the cube, and the cube has rested within the tolerance: its distance from the target at the end is the mean of that
-    second to 2 mm. The gripper has let go where its jaw is open by 0.35 rad or more and its tip is 5 cm or more away
-    from the cube's middle. Where the target is in the air, an episode succeeds if the cube is within the tolerance at
+    If the target is on the table, an episode succeeds if during the whole last second the gripper has released the
+    cube, and the cube has rested within the tolerance: its distance from the target at the end is the mean of that
+    second to 2 mm. The gripper has released the cube if its jaw is open by 0.35 rad or more and its tip is 5 cm or more
+    away from the cube's centre. If the target is in the air, an episode succeeds if the cube is within the tolerance at
     the end.
 
-    Reward of a step, at most 2: ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) -
-    0.5 |q* - q*before|^2`` with ``g`` the distance from finger tips to cube, ``d`` that from cube to target, both
-    after the step, and ``q*`` the joint goals of the arm without its gripper in rad; and 1 more where the gripper has
-    let go of the cube within the tolerance of a target on the table. With ``rewards="sparse"`` it is 1 where the cube
-    is within the tolerance and, if the target is on the table, the gripper has let go, else 0. The task terminates
-    where the cube falls off the table, and is truncated after ``steps``.
+    Reward of a step, at most 2:
+    ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) - 0.5 |q* - q*before|^2`` with ``g`` the
+    distance from finger tips to cube, ``d`` that from cube to target, both after the step, and ``q*`` the joint goals
+    of the arm without its gripper in rad; plus 1 if the gripper has released the cube within the tolerance of a target
+    on the table. With ``rewards="sparse"`` it is 1 if the cube is within the tolerance and, for a target on the table,
+    the gripper has released it, else 0. The task terminates if the cube falls off the table, and is truncated after
+    ``steps``.
 
     Attributes:
         tolerance_m: the distance that counts as success, metres.
         rewards: ``dense`` or ``sparse``.
-        release: whether a cube on the table must be let go and rest. With False, as before version 0.2, it may still be
-            held at the end, and nothing is earned for letting go.
-        above: share of the episodes whose target is 5 to 12 cm above the table, 0 to 1; the others' is on it.
-        area: share of the table's area (in width and in depth) that targets are drawn from, above 0 to 1; less is
-            nearer to the middle, and easier.
-        cube_edge_m: range of the cube's edge, metres, within 0.02 to 0.03.
+        release: whether a cube on the table must be released and rest. With False, as before version 0.2, it may still
+            be held at the end, and releasing it adds no reward.
+        above: share of the episodes with a target 5 to 12 cm above the table, 0 to 1; in the others it is on the table.
+        area: central share of the table's area (in width and in depth) from which targets are drawn, above 0 to 1; a
+            smaller share is easier.
+        cube_edge_m: range of the cube's edge length, metres, within 0.02 to 0.03.
         cube_mass_kg: range of its mass, kg, within 0.002 to 0.2.
         cube_friction: range of its coefficient of sliding friction, within 0.2 to 3.
-        distractors: number of other things beside the area of cubes and targets, 0 to 4; cameras alone see them.
-        start_spread_rad: the farthest that a joint starts from home, rad, 0 to 0.3.
+        distractors: number of other objects beside the area of cubes and targets, 0 to 4; only cameras see them.
+        start_spread_rad: maximum distance of a joint's start from home, rad, 0 to 0.3.
         steps: length of an episode in control periods of 1/30 s.
     """
 
@@ -333,7 +331,7 @@ class PickPlace(CubeTask):
 
     @cached_property
     def robot_model(self) -> RobotModel:
-        """The robot model, whose simulations draw cubes from this task's ranges and have its distractors."""
+        """The robot model; its simulations draw cubes from this task's ranges and contain its distractors."""
         known = find_robot_model(self.robot)
         values = (self.cube_edge_m, self.cube_mass_kg, self.cube_friction, self.distractors)
         if values == (PickPlace.cube_edge_m, PickPlace.cube_mass_kg, PickPlace.cube_friction, 0):
@@ -358,42 +356,39 @@ class PickPlace(CubeTask):
         return replace(SO101_CUBE.commands, name="so101_pick_place_action")
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """Draw a target, and a start near home with an open gripper; the robot's reset draws where the cube lies."""
+        """Draw a target, and a start near home with an open gripper. The robot's reset draws the cube's position."""
         start = start_open(rng, self.start_spread_rad)
         x, y = place_on_table(rng, self.area)
         height = float(rng.uniform(_LOWEST_M, _HIGHEST_M)) if rng.uniform() < self.above else CUBE_HALF
         return self._episode((x, y, height), start, options)
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """Return the action: it is the command."""
+        """Return the action, which is the command."""
         return action
 
     # -- judging -----------------------------------------------------------------------------------------
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the reward that the class describes; shape = leading axes."""
+        """Return the reward that the class defines; shape = leading axes."""
         if self.rewards == "sparse" or not self.release:
             return super().reward(sensors, action, following, goal)
         near, away = _reach(following), _gap(following, goal)
         released = (component(following["joint_position"], 5) >= _LET_GO_RAD) & (near >= _AWAY_M)
         put_down: np.ndarray = released & (away <= self.tolerance_m) & _on_table(goal)
-        value: np.ndarray = _shaped_reward(sensors, following, near, away) + put_down
-        return value
+        return _shaped_reward(sensors, following, near, away) + put_down
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether the cube is where it shall be at this reading, and let go if it shall be; bool."""
+        """Return whether the cube is at the target at this reading, and released if it must be; bool."""
         if not self.release:
             return super().success(sensors, goal)
-        result: np.ndarray = np.where(_on_table(goal), self._put_down(sensors, goal), super().success(sensors, goal))
-        return result
+        return np.where(_on_table(goal), self._put_down(sensors, goal), super().success(sensors, goal))
 
     def _put_down(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the cube is within the tolerance and the gripper has let go; bool, shape = leading axes."""
-        result: np.ndarray = super().success(sensors, goal) & let_go(sensors, sensors["cube_position"])
-        return result
+        return super().success(sensors, goal) & let_go(sensors, sensors["cube_position"])
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """Return the cube's distance from the target in millimetres, and 1 where the gripper has let go of it there."""
+        """Return the cube's distance from the target, mm, and 1 if the gripper has released it there, else 0."""
         figures = super().metrics(sensors, goal)
         if self.release:
             figures["put_down_share"] = self._put_down(sensors, goal).astype(np.float64)
@@ -401,20 +396,18 @@ class PickPlace(CubeTask):
 
     @property
     def averaged_readings(self) -> int:
-        """The number of readings in the second during which the cube must rest; without ``release`` the last one."""
+        """The number of readings in the second during which the cube must rest; 1 without ``release``."""
         return round(_REST_S * SO101.rate_hz) if self.release else 1
 
     def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether the cube has rested at the target without the gripper, or is held in the air at it."""
+        """Return whether the cube has rested released at a target on the table, or is held at a target in the air."""
         if not self.release:
             return self.success(sensors, goal)
         resting = np.abs(means["distance_mm"] - _gap(sensors, goal) * 1e3) <= _REST_MM
         put_down = (means["put_down_share"] > 1 - 1e-6) & resting
-        result: np.ndarray = self.success(sensors, goal) & (put_down | ~_on_table(goal))
-        return result
+        return self.success(sensors, goal) & (put_down | ~_on_table(goal))
 
 
 def _on_table(goal: Arrays) -> np.ndarray:
     """Return whether the target is on the table; bool, shape = leading axes."""
-    low: np.ndarray = component(goal["target_position"], 2) < _ON_TABLE_M
-    return low
+    return component(goal["target_position"], 2) < _ON_TABLE_M

@@ -1,7 +1,6 @@
-"""The rules of an episode: its draws, the reward of a step, its end and its result.
+"""Apply the rules of an episode: its draws, the reward of a step, its end and its result.
 
-`EpisodeRules` works on arrays with any leading axes, so that one robot (no axes) and N of them (N rows) are judged by
-the same code.
+`EpisodeRules` works on arrays with any leading axes, so the same code judges one robot (no axes) and N robots (N rows).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 Mode = Literal["training", "inference"]
-"""In ``training`` the task's hidden state is shown; opened for ``inference`` it is never computed (R2.1)."""
+"""In ``training`` the task's privileged state is available; in ``inference`` it is never computed (R2.1)."""
 
 _new = tuple.__new__  # what a named tuple's constructor calls, at half its time: a simulated step takes 25 microseconds
 
@@ -49,9 +48,9 @@ class Judgement(NamedTuple, Generic[_Flags]):
     """The reward and the ends of one step. Shapes are the readings' leading axes: () for one robot, (N,) for a batch.
 
     Attributes:
-        reward: a float, or a mapping from agent to such.
-        terminated: bool, the task's own end.
-        truncated: bool, an end by time or by a failure; never both.
+        reward: a float, or a mapping from agent to float.
+        terminated: bool, an end by the task.
+        truncated: bool, an end by a time limit or a failure; never both.
     """
 
     reward: RewardValues
@@ -60,11 +59,11 @@ class Judgement(NamedTuple, Generic[_Flags]):
 
 
 class Outcome(NamedTuple):
-    """The result of episodes that are over. Shapes are the readings' leading axes.
+    """The result of finished episodes. Shapes are the readings' leading axes.
 
     Attributes:
-        success: bool, whether the task was fulfilled; never where the robot or its physics failed.
-        metrics: figure -> value.
+        success: bool, whether the task was fulfilled; False if the robot or its physics failed.
+        metrics: metric -> value.
     """
 
     success: bool | np.ndarray
@@ -75,8 +74,8 @@ class RecentMetrics:
     """The metrics of the last readings of N running episodes, for an `AveragedTask`.
 
     Args:
-        task: gives the metrics and the number of readings.
-        num: the number of episodes that run beside each other.
+        task: defines the metrics and the number of readings.
+        num: the number of episodes that run in parallel.
     """
 
     def __init__(self, task: AveragedTask, num: int) -> None:
@@ -85,13 +84,13 @@ class RecentMetrics:
         self._rings: dict[str, np.ndarray] = {}
 
     def begin(self, rows: np.ndarray) -> None:
-        """Forget the readings of these episodes, which begin."""
+        """Discard the readings of the given episodes, which begin."""
         self._counts[rows] = 0
         for ring in self._rings.values():
             ring[rows] = 0.0
 
     def add(self, metrics: Arrays, moved: np.ndarray | None = None) -> None:
-        """Add a reading's metrics, each (N,); where ``moved`` (N,) is False there was no new reading."""
+        """Add a reading's metrics, each (N,); rows with ``moved`` (N,) False have no new reading."""
         length = self._task.averaged_readings
         for name in metrics:
             if name not in self._rings:
@@ -103,11 +102,11 @@ class RecentMetrics:
         self._counts[rows] += 1
 
     def means(self, rows: np.ndarray, metrics: Arrays) -> Arrays:
-        """Return each metric's mean over the last readings of these episodes, (n,).
+        """Return each metric's mean over the last readings of the given episodes, (n,).
 
         Args:
             rows: the episodes, (n,).
-            metrics: those of their last readings, which stand for an episode without a step.
+            metrics: of their last readings, used for an episode without a step.
         """
         counts = np.minimum(self._counts[rows], self._task.averaged_readings)
         if not self._rings:
@@ -116,11 +115,11 @@ class RecentMetrics:
         return {name: np.where(counts > 0, value, metrics[name]) for name, value in sums.items()}
 
     def snapshot(self, rows: np.ndarray) -> Arrays:
-        """Return the readings of these episodes as arrays with a first axis of n."""
+        """Return the readings of the given episodes as arrays with a first axis of n."""
         return {"count": self._counts[rows], **{f"metric_{name}": ring[rows] for name, ring in self._rings.items()}}
 
     def restore(self, rows: np.ndarray, kept: Arrays) -> None:
-        """Put back what `snapshot` returned."""
+        """Restore the readings that `snapshot` returned."""
         self.begin(rows)
         self._counts[rows] = kept.get("count", 0)
         for key, values in kept.items():
@@ -137,7 +136,7 @@ class RecentReadings:
     Their metrics are computed once, at the episode's end, and their means are those of `RecentMetrics`, bit for bit.
 
     Args:
-        task: gives the metrics and the number of readings.
+        task: defines the metrics and the number of readings.
     """
 
     def __init__(self, task: AveragedTask) -> None:
@@ -146,12 +145,12 @@ class RecentReadings:
         self._count = 0
 
     def begin(self) -> None:
-        """Forget the readings; an episode begins."""
+        """Discard the readings, since an episode begins."""
         self._kept.clear()
         self._count = 0
 
     def add(self, sensors: Arrays) -> None:
-        """Add a reading: sensor -> value, not to be changed any more."""
+        """Add a reading, sensor -> value, which must not be changed afterwards."""
         self._kept.append(sensors)
         self._count += 1
 
@@ -160,7 +159,7 @@ class RecentReadings:
 
         Args:
             goal: of the episode.
-            metrics: those of its last reading, which stand for an episode without a step.
+            metrics: of the last reading, used for an episode without a step.
         """
         if not self._kept:
             return metrics
@@ -178,21 +177,21 @@ class EpisodeRules:
     """Judge the episodes of a task.
 
     Args:
-        task: gives rewards, ends, success and metrics.
-        robot: the spec of the robot that carries it out.
+        task: defines rewards, ends, success and metrics.
+        robot: the spec of the robot that performs it.
         mode: see `Mode`.
 
     Attributes:
-        task: as given.
-        agents: the task's agents; empty where there is a single one.
-        step_extra: what a step takes beside the action.
-        agent_fields: agent -> its own name -> name in the whole observation, as ``extra_info["agents"]`` tells it.
+        task: the task.
+        agents: the task's agents; empty if there is a single one.
+        step_extra: the inputs of a step beside the action.
+        agent_fields: agent -> local name -> name in the whole observation, as in ``extra_info["agents"]``.
 
     Raises:
         SpecMismatch: the task is for another robot.
-        SpecError: a field beside the action bears the name of an action's.
-        ValueError: an unknown mode.
-        TypeError: the task lacks a member of `Task`, or has one whose name looks like a slip.
+        SpecError: a field beside the action has the name of an action field.
+        ValueError: the mode is unknown.
+        TypeError: the task lacks a member of `Task`, or has one whose name seems misspelt.
     """
 
     def __init__(self, task: Task, robot: RobotSpec, mode: Mode) -> None:
@@ -217,10 +216,10 @@ class EpisodeRules:
         self._tells_more = self._shows_state or bool(self.agents)
 
     def draw(self, seed: int, env: int, episode: int, options: Options) -> Draw:
-        """Draw an episode from its own randomness: see `episode_rng`.
+        """Draw an episode from its own random stream: see `episode_rng`.
 
         Raises:
-            IllegalAction: ``options["goal"]`` breaks the task's goal spec.
+            IllegalAction: ``options["goal"]`` violates the task's goal spec.
             SpecError: the first goal that is drawn has another name, shape or kind than the task's goal spec.
         """
         rng = episode_rng(seed, env, episode)
@@ -246,16 +245,18 @@ class EpisodeRules:
             self._results_checked = True
 
     def with_extra(self, action: Arrays, extra_info: Mapping[str, object]) -> Arrays:
-        """Return the action with the values of a step's ``extra_info`` that the task takes, each with leading axes."""
+        """Return the action, extended by the task's values from a step's ``extra_info``, each with leading axes."""
         if not self._extra_names:
             return action
         return {**action, **{name: cast("np.ndarray", extra_info[name]) for name in self._extra_names}}
 
     def judge_start(self, sensors: Arrays, goal: Arrays, failed: bool) -> Judgement[bool]:
-        """Judge the reading that one robot's reset ends with: it earns nothing, and may be an end already.
+        """Judge the reading at the end of a reset of one robot: its reward is 0, and it may already be an end.
 
         Args:
-            sensors, goal, failed: as for `judge`, without leading axes.
+            sensors: sensor -> value, without leading axes.
+            goal: name -> value.
+            failed: as for `judge`.
         """
         return Judgement(self.no_reward(), bool(self.task.terminated(sensors, goal)) and not failed, failed)
 
@@ -282,9 +283,9 @@ class EpisodeRules:
             after: sensor -> value, (..., n), read after the step.
             goal: name -> value, (..., n), broadcast against the readings.
             step_no: int, (...), the number of the step in its episode, from 1.
-            failed: bool, (...), where the robot reports a fault or the physics failed: a truncation, whatever the task
-                makes of a reading that means nothing.
-            moved: bool, (...), False where nothing was carried out: no reward and no end. None is everywhere.
+            failed: bool, (...), whether the robot reports a fault or the physics failed: a truncation, whatever the
+                task concludes from the invalid reading.
+            moved: bool, (...), False if no action was executed: no reward and no end. None means True everywhere.
         """
         task = self.task
         reward = task.reward(before, action, after, goal)
@@ -303,26 +304,26 @@ class EpisodeRules:
         return _new(Judgement, (reward, terminated, truncated))
 
     def recent_metrics(self, num: int) -> RecentMetrics | None:
-        """Return the memory that ``num`` episodes of an `AveragedTask` need; None for any other task."""
+        """Return the memory for ``num`` episodes of an `AveragedTask`; None for any other task."""
         return RecentMetrics(self.task, num) if isinstance(self.task, AveragedTask) else None
 
     def recent_readings(self) -> RecentReadings | None:
-        """Return the memory that one robot's episodes of an `AveragedTask` need; None for any other task."""
+        """Return the memory for one robot's episodes of an `AveragedTask`; None for any other task."""
         return RecentReadings(self.task) if isinstance(self.task, AveragedTask) else None
 
     def outcome(
         self, sensors: Arrays, goal: Arrays, failed: bool | np.ndarray,
         recent: RecentMetrics | RecentReadings | None = None, rows: np.ndarray | None = None,
     ) -> Outcome:  # fmt: skip
-        """Return the result of episodes that are over.
+        """Return the result of finished episodes.
 
         Args:
             sensors: sensor -> value, (..., n), their last readings.
             goal: name -> value, (..., n).
             failed: as for `judge`.
-            recent: the memory of `recent_metrics` or `recent_readings`, which has got every reading; None for a task
-                without it.
-            rows: the episodes' numbers in the memory of `recent_metrics`, (...).
+            recent: the memory of `recent_metrics` or `recent_readings`, to which every reading was added; None for a
+                task without it.
+            rows: the indices of the episodes in the memory of `recent_metrics`, (...).
         """
         metrics = self.task.metrics(sensors, goal)
         if recent is None:
@@ -340,7 +341,7 @@ class EpisodeRules:
         return dict.fromkeys(self.agent_fields, 0.0) if self.agents else 0.0
 
     def extra_info(self, state: RobotState | BatchState, goal: Arrays, action: Arrays | None) -> ExtraInfo:
-        """Return the ``extra_info`` of every Table 1 in a new dictionary, with the state's own arrays.
+        """Return the ``extra_info`` of every Table 1 as a new dictionary that shares the state's arrays.
 
         Args:
             state: the reading, with any leading axes.
@@ -366,11 +367,11 @@ class EpisodeRules:
             extra["state"] = {name: np.array(value) for name, value in hidden.items()}
 
     def agent_mapping(self) -> dict[str, dict[str, str]]:
-        """Return ``extra_info["agents"]`` as the caller's own copy."""
+        """Return ``extra_info["agents"]`` as a copy that the caller may change."""
         return {agent: dict(names) for agent, names in self.agent_fields.items()}
 
     def add_verdict(self, reward: Reward, verdict: str | None) -> Reward:
-        """Add the value of a person's verdict to the last step's reward; with several agents, to that of each."""
+        """Add the reward of a person's verdict to the last step's reward, or to that of each agent."""
         more = verdict_reward(self.task, verdict)
         if isinstance(reward, Mapping):
             return {agent: value + more for agent, value in reward.items()}
@@ -378,27 +379,27 @@ class EpisodeRules:
 
 
 def verdict_reward(task: Task, verdict: str | None) -> float:
-    """Return what a verdict adds to the last step's reward; 0 where there is none or the task does not ask."""
+    """Return the reward of a verdict, which is added to the last step's; 0 without a verdict or a `VerdictTask`."""
     if verdict is None or not isinstance(task, VerdictTask):
         return 0.0
     return float(task.verdict_reward(verdict))
 
 
 def episode_rng(seed: int, env: int, episode: int) -> np.random.Generator:
-    """Return the randomness of one episode; it depends on neither the number of environments nor that of threads."""
+    """Return the random generator of one episode, independent of the numbers of environments and of threads."""
     return np.random.default_rng([seed, env, episode])
 
 
 def random_seed() -> int:
-    """Draw a seed from the operating system, for episodes that nobody needs to repeat."""
+    """Draw a seed from the operating system, for episodes that need not be repeatable."""
     return int(np.random.SeedSequence().generate_state(1)[0])
 
 
 def check_seed(seed: object) -> int:
-    """Return the seed as a whole number from 0.
+    """Return the seed as an integer of 0 or more.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the seed is not such a number.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed is {seed!r}, it must be a whole number of at least 0")

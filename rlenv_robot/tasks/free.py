@@ -1,4 +1,4 @@
-"""Make a task without a goal of a robot or of a MuJoCo model: its commands are the action, its sensors observed."""
+"""Make a task without a goal from a robot or a MuJoCo model: the action is its command, the observation its sensors."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _ELEMENT = re.compile(r"([a-z0-9_]+)(?:\[(\d+)\])?")
 class Free:
     """Move a robot, or the robot of a MuJoCo model (MJCF), without a goal.
 
-    The action is the robot's command, the observation what its sensors measure. Of a MuJoCo model they are its
-    actuators, and its joints and sensors, as `sim.mjcf.robot.from_mjcf` describes them. The reward of a step is one
-    number that was measured after it, ``reward_from``, or else 0. An episode ends with its time alone.
+    The action is the robot's command, the observation its sensors. For a MuJoCo model these are its actuators, and its
+    joints and sensors, as described by `sim.mjcf.robot.from_mjcf`. The reward of a step is the measured value
+    ``reward_from`` after it, or else 0. An episode ends by its time limit only.
 
     Attributes:
         path: of the robot's file, a MuJoCo model (``.xml``) or a table of an arm's joints (``.arm.toml``); or the name
             of a robot model, such as ``so101``.
-        reward_from: which measured number is the reward, such as ``tip[2]``; empty for none.
-        start_noise: each hinge (rad) and slide (m) of a file's model starts up to so far from the model's own start.
+        reward_from: the measured value that is the reward, such as ``tip[2]``; empty for none.
+        start_noise: maximum distance of each hinge (rad) and slide (m) from the model's start, for a file's model.
         steps: length of an episode in control periods.
 
     Raises:
-        ValueError: a setting is out of range, or names no measured number.
-        SpecError: the file is missing, or no model of a robot.
+        ValueError: a setting is out of range, or ``reward_from`` is not a measured value.
+        SpecError: the file is missing, or contains no robot.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Free:
 
     @staticmethod
     def of_registered(robot: str, steps: int) -> Free:
-        """Return the task of a robot by a name that a peer on the network or a log gives.
+        """Return the task of a robot with a name from a peer on the network or a log.
 
         Raises:
             ValueError: no robot model of this name is registered.
@@ -72,7 +72,7 @@ class Free:
 
     @cached_property
     def robot_model(self) -> RobotModel:
-        """The robot model of the file, or of that name."""
+        """The robot model of the file, or the one with that name."""
         if not is_robot_file(self.path):
             return load_robot_model(self.path)
         return RobotModel.from_file(self.path, self.start_noise)
@@ -114,7 +114,7 @@ class Free:
         field = self._sensors[match[1]]
         if (match[2] is None and field.shape) or int(match[2] or 0) >= field.size:
             allowed = f"{field.name}[0] to {field.name}[{field.size - 1}]" if field.shape else field.name
-            raise ValueError(f"reward_from is {self.reward_from!r}, which is no single number; expected {allowed}")
+            raise ValueError(f"reward_from is {self.reward_from!r}, which is not a single number; expected {allowed}")
         return field, int(match[2] or 0)
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
@@ -124,7 +124,7 @@ class Free:
         return Episode({})
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """Return the action: it is the command."""
+        """Return the action, which is the command."""
         return action
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
@@ -136,7 +136,7 @@ class Free:
         return {}
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the reward that the class describes; shape = leading axes."""
+        """Return the reward that the class defines; shape = leading axes."""
         if self._rewarded is None:
             return np.zeros(self._leading(following))
         field, element = self._rewarded
@@ -152,7 +152,7 @@ class Free:
         return np.zeros(self._leading(sensors), bool)
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """Return no figures."""
+        """Return no metrics."""
         return {}
 
     def _leading(self, sensors: Arrays) -> tuple[int, ...]:

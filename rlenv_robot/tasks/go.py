@@ -1,4 +1,4 @@
-"""Go, as annex C of the standard lays it out: tables 7, 8 and 9."""
+"""The game of Go according to annex C of the standard: tables 7, 8 and 9."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from rlenv_robot.world import ACTION_MASK, EnvDescription, TimeStep, TurnBasedWo
 __all__ = ["Go", "Group", "board_image", "group_at", "neighbours", "play", "score", "sgf"]
 
 BLACK, EMPTY, WHITE = -1, 0, 1
-"""A point's state, and the colour to move (Table 7)."""
+"""The state of a point, and the colour to move (Table 7)."""
 
 KOMI = 7.5
-"""Points that white gets for moving second; the half avoids a draw."""
+"""Points that white gets for moving second; the half point avoids a draw."""
 
 Group = tuple[set[int], set[int]]
 """The points of a connected group, and its liberties."""
 
 
 def neighbours(point: int, size: int) -> list[int]:
-    """Return the up to four points beside ``point`` (row * size + column)."""
+    """Return the at most four points adjacent to ``point`` (row * size + column)."""
     row, column = divmod(point, size)
     beside = ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1))
     return [r * size + c for r, c in beside if 0 <= r < size and 0 <= c < size]
 
 
 def group_at(stones: np.ndarray, point: int, size: int) -> Group:
-    """Return the group that ``point`` belongs to. For an empty point, the second set holds the stones around its area.
+    """Return the group of ``point``. For an empty point, the second set holds the stones around its area.
 
     Args:
         stones: shape (size * size,).
         point: where to start.
-        size: of the board's side.
+        size: side length of the board.
     """
     colour, members, edge, todo = stones[point], {point}, set(), [point]
     while todo:
@@ -53,10 +53,10 @@ def group_at(stones: np.ndarray, point: int, size: int) -> Group:
 
 
 def play(stones: np.ndarray, point: int, colour: int, size: int) -> np.ndarray:
-    """Return the board after a stone is put on an empty point and captured groups are taken off.
+    """Return the board after placing a stone on an empty point and removing captured groups.
 
     Returns:
-        A new array. A group of ``colour`` without liberties in it means suicide.
+        A new array. If the new group of ``colour`` has no liberties, the move is suicide.
     """
     after = stones.copy()
     after[point] = colour
@@ -69,7 +69,7 @@ def play(stones: np.ndarray, point: int, colour: int, size: int) -> np.ndarray:
 
 
 def score(stones: np.ndarray, size: int) -> float:
-    """Return white's area less black's, with komi: stones, and empty points that only one colour borders."""
+    """Return white's area minus black's, plus komi: stones, and empty points that only one colour borders."""
     balance = float(stones.sum()) + KOMI
     seen: set[int] = set()
     for point in np.flatnonzero(stones == EMPTY).tolist():
@@ -88,8 +88,8 @@ def board_image(board: np.ndarray, side: int = 480, last: int | None = None) -> 
 
     Args:
         board: shape (size, size): -1 black, 0 empty, 1 white; row 0 is at the top.
-        side: of the picture, pixels.
-        last: the point of the last stone, row by row, which gets a mark; None, or a pass: no mark.
+        side: side length of the image, pixels.
+        last: the point of the last stone, row by row, which is marked; None or a pass marks nothing.
 
     Returns:
         uint8 of shape (side, side, 3), RGB.
@@ -119,11 +119,11 @@ _LETTERS = "abcdefghijklmnopqrs"
 
 
 def sgf(moves: Sequence[int], size: int, komi: float, result: str = "?") -> str:
-    """Return a game in the Smart Game Format (SGF, FF[4], red-bean.com/sgf), which Go programs read.
+    """Return a game in the Smart Game Format (SGF, FF[4], red-bean.com/sgf), which Go programs can read.
 
     Args:
         moves: points row by row from the upper left, ``size * size`` to pass; black moves first.
-        size: of the board's side, 2 to 19.
+        size: side length of the board, 2 to 19.
         komi: points that white gets.
         result: ``B+``, ``W+`` or ``?``.
 
@@ -142,19 +142,19 @@ def sgf(moves: Sequence[int], size: int, komi: float, result: str = "?") -> str:
 
 
 class Go(TurnBasedWorld):
-    """Two players in turn; the agent plays both, or two agents share the environment.
+    """Play Go. Two players take turns; one agent plays both, or two agents share the environment.
 
-    Illegal: an occupied point, suicide, and a move that brings back an earlier position (positional superko).
-    Two passes in a row end the game; area scoring. The reward is 0 until then, and at the end 1 or -1 for the
-    side that moved last (Table 9). A game of more than ``3 * size**2`` moves is truncated.
+    Illegal moves: an occupied point, suicide, and a repetition of an earlier position (positional superko). Two
+    consecutive passes end the game; area scoring. The reward is 0 until then, and at the end 1 or -1 for the side that
+    moved last (Table 9). A game of more than ``3 * size**2`` moves is truncated.
 
     Args:
-        size: of the board's side, 2 to 19; the standard's board has 19.
-        masks: whether every time step says which moves are legal (``extra_info["action_mask"]``), which takes many
-            times as long as the move itself on a large board.
+        size: side length of the board, 2 to 19; the standard's board has 19.
+        masks: whether every time step contains the legal moves (``extra_info["action_mask"]``), which takes many times
+            as long as the move itself on a large board.
 
     Raises:
-        ValueError: another size.
+        ValueError: the size is not allowed.
     """
 
     players = ("black", "white")
@@ -172,7 +172,7 @@ class Go(TurnBasedWorld):
 
     @property
     def name(self) -> str:
-        """The name by which `rlenv_robot.make` makes it."""
+        """The name of the environment in `rlenv_robot.make`."""
         return "go"
 
     @cached_property
@@ -192,17 +192,17 @@ class Go(TurnBasedWorld):
 
     @cached_property
     def masks(self) -> Spec:
-        """The mask of legal moves; none unless the game was made with ``masks``."""
+        """The mask of legal moves; empty unless the game was made with ``masks``."""
         mask = Field("move", (self._pass + 1,), "uint8", 0, 1, meaning="1 where the rules allow the point, or to pass")
         return Spec("go_masks", (mask,) if self._tells_masks else ())
 
     @property
     def description(self) -> EnvDescription:
-        """The reward of Table 9, and what the rules forbid."""
+        """The description of the game: the reward of Table 9, and the illegal moves."""
         return EnvDescription(
             about=first_part(self),
             reward=Field("reward", (), "int32", -1, 1, meaning="for the side that moved: -1 lost, 0 not over, 1 won"),
-            reset_options={"seed": "accepted, and changes nothing: the board is always empty"},
+            reset_options={"seed": "accepted but without effect: the board is always empty"},
             extra_info={"agent": "whose turn it is: black or white", "truncated_by": "`moves`: the game was too long"}
             | ({ACTION_MASK: "field -> 1 for each legal value, else 0"} if self._tells_masks else {}),
             error_codes={"occupied": "a stone is there", "suicide": "the stone would have no liberty",
@@ -211,11 +211,11 @@ class Go(TurnBasedWorld):
 
     @property
     def layout(self) -> FrameLayout:
-        """Observation and action; there is no robot."""
+        """The layout of a recorded frame: observation and action."""
         return FrameLayout(self.observation, self.action)
 
     def reset(self, options: Options) -> TimeStep:
-        """Clear the board; black moves first. The option ``seed`` is accepted and changes nothing."""
+        """Clear the board; black moves first. The option ``seed`` is accepted but has no effect."""
         check_options(options, "reset", '{"seed": 7}', ("seed",))
         self._stones = np.zeros(self.size**2, np.int32)
         self._seen = {self._stones.tobytes()}
@@ -259,7 +259,7 @@ class Go(TurnBasedWorld):
         return after
 
     def legal(self) -> dict[str, np.ndarray]:
-        """Return which actions the rules allow now: bool for each ``move``, shape (size * size + 1,)."""
+        """Return the legal actions: bool for each ``move``, shape (size * size + 1,)."""
         allowed = np.ones(self._pass + 1, bool)
         for move in range(self._pass):
             try:
@@ -287,14 +287,14 @@ class Go(TurnBasedWorld):
         """Draw the board, with the last move marked.
 
         Args:
-            options: ``width`` and ``height``, pixels, of which the smaller one counts; 480 by default.
+            options: ``width`` and ``height``, pixels, 480 by default; the smaller one determines the image's size.
         """
         sides = (options.get(name, 480) for name in ("width", "height"))
         side = min(int(pixels) for pixels in sides if isinstance(pixels, int | float))
         return board_image(self._stones.reshape(self.size, self.size), side, self._last)
 
     def stop(self, reason: str) -> None:
-        """Do nothing: nothing moves by itself."""
+        """Do nothing, since nothing moves by itself."""
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, since nothing is open."""

@@ -17,15 +17,15 @@ _Result = TypeVar("_Result")
 
 
 class memoise_by_identity(Generic[_Result]):
-    """A function, or a decorator of one, that returns the stored result for arrays with which it was called before.
+    """Wrap or decorate a function so that it returns the stored result for arrays of a recent call.
 
-    Arrays are compared by identity, since the arrays of a state are new in every step. They must not be changed, and
-    neither must the results: a caller that passes a result on copies it. No result is stored for a view, which may be
-    overwritten in place, for an array of another library, or for an array with over `LARGEST` elements.
+    Arrays are compared by identity, since the arrays of a state are new in every step. Neither they nor the results may
+    be changed: a caller that passes a result on copies it. No result is stored for a view, which may be overwritten in
+    place, for an array of another library, or for an array with over `LARGEST` elements.
 
     Args:
         function: takes at least one array.
-        number: number of latest calls whose results are stored.
+        number: number of recent calls with stored results.
     """
 
     def __init__(self, function: Callable[..., _Result], number: int = 1) -> None:

@@ -33,10 +33,10 @@ _TRIES = 100
 class Reach:
     """Reach a point with the SO-101.
 
-    Reward of a step, at most 1: ``0.5 exp(-d / 0.1 m) + 0.5 exp(-d / 0.01 m) - 0.5 |q* - q*before|^2`` with
-    ``d`` the distance after the step and ``q*`` the joint goals in rad. The first term leads from afar, the
-    second asks for the last millimetres, the third for calm. The task terminates where the gripper goes
-    below the table, and is truncated after ``steps``.
+    Reward of a step, at most 1: ``0.5 exp(-d / 0.1 m) + 0.5 exp(-d / 0.01 m) - 0.5 |q* - q*before|^2`` with ``d`` the
+    distance after the step and ``q*`` the joint goals in rad. The first term guides from a distance, the second rewards
+    the last millimetres, the third smooth motion. The task terminates if the gripper goes below the table, and is
+    truncated after ``steps``.
 
     Attributes:
         tolerance_m: the distance that counts as success at the end of an episode, metres.
@@ -54,7 +54,7 @@ class Reach:
 
     @cached_property
     def observation(self) -> Spec:
-        """Joint angles, velocities and goals, gripper and target position."""
+        """The observation: joint angles, velocities and goals, gripper and target position."""
         return Spec("so101_reach_observation", (*SO101.sensors.fields, _TARGET))
 
     @cached_property
@@ -88,7 +88,7 @@ class Reach:
         raise AssertionError("no target above the table in 100 draws")  # probability below 1e-40
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """Return the action: it is the command."""
+        """Return the action, which is the command."""
         return action
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
@@ -104,24 +104,21 @@ class Reach:
         return {}
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the reward that the class describes; shape = leading axes."""
+        """Return the reward that the class defines; shape = leading axes."""
         gap = self.distance(following, goal)
         change = squared_distance(following["joint_goal"], sensors["joint_goal"])
-        value: np.ndarray = 0.5 * np.exp(-gap / 0.1) + 0.5 * np.exp(-gap / 0.01) - 0.5 * change
-        return value
+        return 0.5 * np.exp(-gap / 0.1) + 0.5 * np.exp(-gap / 0.01) - 0.5 * change
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the gripper is below the table."""
-        below: np.ndarray = component(sensors["gripper_position"], 2) < 0.0
-        return below
+        return component(sensors["gripper_position"], 2) < 0.0
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the gripper is within the tolerance of the target."""
-        close: np.ndarray = self.distance(sensors, goal) <= self.tolerance_m
-        return close
+        return self.distance(sensors, goal) <= self.tolerance_m
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """Return the distance to the target in millimetres."""
+        """Return the distance to the target, mm."""
         return {"distance_mm": self.distance(sensors, goal) * 1e3}
 
     def distance(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
@@ -129,10 +126,10 @@ class Reach:
         return distance(sensors["gripper_position"], goal["target_position"])
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
-        """Return the goal that the last of the readings along time reached."""
+        """Return the goal that the last reading along the time axis reached."""
         return {"target_position": sensors["gripper_position"][-1]}
 
     def flat_hints(self) -> FlatHints:
-        """Return the scales that this task was tried with (benchmarks/train.py)."""
+        """Return the scales that this task was tested with (benchmarks/train.py)."""
         differences = (Difference("target_position", "gripper_position", 0.1), SERVO_GAP)
         return FlatHints({**ARM_SCALES, "target_position": 0.2}, differences, "joint_goal", ARM_STRIDE)

@@ -1,4 +1,4 @@
-"""The contract of a task: goals, observation, reward and ends, as pure functions of arrays."""
+"""Define the contract of a task: goals, observation, reward and ends, as pure functions of arrays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """The goal and the start that are drawn for one episode.
+    """The goal and the start of one episode, as drawn by `Task.begin`.
 
     Attributes:
         goal: by the names in ``task.goal``, without leading axes.
@@ -50,35 +50,33 @@ class Episode:
 class Task(Protocol):
     """One task for one robot model.
 
-    Every function but `begin` is pure and takes arrays with any leading axes, so the same code rewards one
-    live step, thousands of simulated ones, and years of old logs (R3.1). ``goal`` is broadcast against the
-    leading axes of ``sensors``: a single episode's goal, or one a row.
+    Every function but `begin` is pure and takes arrays with any leading axes, so the same code computes the rewards of
+    a live step, of thousands of simulated ones, and of old logs (R3.1). ``goal`` is broadcast against the leading axes
+    of ``sensors``: it is that of a single episode, or one per row.
 
-    A task may be more than that: a `GoalTask`, an `AveragedTask`, a `VerdictTask`,
-    a `rlenv_robot.tasks.agents.MultiAgent`, a task with vectors of its own
-    (`rlenv_robot.tasks.flat_hints.HasFlatHints`), one that brings a robot model along
-    (`rlenv_robot.robot_models.HasRobotModel`), or one that takes more than the action in each step
-    (`rlenv_robot.tables.HasStepExtra`).
+    A task may also be a `GoalTask`, an `AveragedTask`, a `VerdictTask`, a `rlenv_robot.tasks.agents.MultiAgent`, a task
+    with advice on vectors (`rlenv_robot.tasks.flat_hints.HasFlatHints`), with a robot model
+    (`rlenv_robot.robot_models.HasRobotModel`), or with further inputs in each step (`rlenv_robot.tables.HasStepExtra`).
     """
 
     @property
     def name(self) -> str:
-        """The name by which `rlenv_robot.make` makes it."""
+        """The name of the task in `rlenv_robot.make`."""
         ...
 
     @property
     def robot(self) -> str:
-        """The robot model that it is for: ``RobotSpec.name``."""
+        """The name of the robot model that the task is for: ``RobotSpec.name``."""
         ...
 
     @property
     def observation(self) -> Spec:
-        """The spec of what the agent observes."""
+        """The spec of the agent's observation."""
         ...
 
     @property
     def action(self) -> Spec:
-        """The spec of what the agent may do."""
+        """The spec of the agent's action."""
         ...
 
     @property
@@ -88,7 +86,7 @@ class Task(Protocol):
 
     @property
     def state(self) -> Spec:
-        """The privileged state: in ``extra_info["state"]`` in training, absent at inference; may be empty."""
+        """The spec of the privileged state, which is in ``extra_info["state"]`` in training only; may be empty."""
         ...
 
     @property
@@ -97,15 +95,15 @@ class Task(Protocol):
         ...
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """Draw an episode; ``options["goal"]`` (name -> value) fixes parts of it.
+        """Draw an episode; ``options["goal"]`` (name -> value) sets parts of its goal.
 
         Raises:
-            IllegalAction: a given goal breaks the spec.
+            IllegalAction: a given goal violates the spec.
         """
         ...
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """Return the robot's command for a legal action."""
+        """Convert a legal action to the robot's command."""
         ...
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
@@ -134,15 +132,15 @@ class Task(Protocol):
         ...
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """Return figures for people, by name with the unit in it (``distance_mm``); shape = leading axes."""
+        """Return metrics for people, by name including the unit (``distance_mm``); shape = leading axes."""
         ...
 
 
 def check_settings(steps: int, **above_zero: float) -> None:
-    """Refuse settings with which a task can make no episode.
+    """Refuse settings that allow no episode.
 
     Args:
-        steps: the task's length of an episode, control periods.
+        steps: length of an episode, control periods.
         above_zero: setting -> value, such as a tolerance.
 
     Raises:
@@ -156,10 +154,10 @@ def check_settings(steps: int, **above_zero: float) -> None:
 
 
 def fixed_goal(options: Options) -> FieldValues:
-    """Return the parts of the goal that the option ``goal`` fixes, unchecked; empty for none.
+    """Return the parts of the goal that the option ``goal`` sets, unchecked; empty if it is missing.
 
     Raises:
-        ValueError: the option is no mapping.
+        ValueError: the option is not a mapping.
     """
     goal = options.get("goal")
     if goal is None:
@@ -170,7 +168,7 @@ def fixed_goal(options: Options) -> FieldValues:
 
 
 def with_fixed_goal(spec: Spec, drawn: Arrays, options: Options) -> Arrays:
-    """Return the goal of an episode: the drawn one, with the parts that the option ``goal`` fixes.
+    """Return the goal of an episode: the drawn one, with the parts that the option ``goal`` sets.
 
     Args:
         spec: of the goal.
@@ -178,8 +176,8 @@ def with_fixed_goal(spec: Spec, drawn: Arrays, options: Options) -> Arrays:
         options: as for `Task.begin`.
 
     Raises:
-        ValueError: the option is no mapping.
-        IllegalAction: a fixed part breaks the spec.
+        ValueError: the option is not a mapping.
+        IllegalAction: a part that the option sets violates the spec.
     """
     fixed = fixed_goal(options)
     return spec.validate({**drawn, **fixed}, "goal") if fixed else drawn
@@ -187,10 +185,10 @@ def with_fixed_goal(spec: Spec, drawn: Arrays, options: Options) -> Arrays:
 
 @runtime_checkable
 class GoalTask(Protocol):
-    """A `Task` whose goals can be read from sensors.
+    """A `Task` with goals that sensors can show to be reached.
 
-    Old episodes are rewarded for what they reached by it (``open_source(..., goal="hindsight")``, the option ``goals``
-    of `SourceData.sample_steps`); without it a task is refused there.
+    Old episodes are rewarded for the goals that they reached (``open_source(..., goal="hindsight")``, the option
+    ``goals`` of `SourceData.sample_steps`), which other tasks do not support.
     """
 
     def hindsight(self, sensors: Arrays) -> Arrays:
@@ -200,21 +198,21 @@ class GoalTask(Protocol):
             sensors: name -> (T, ..., n); the first axis is time, any others may follow.
 
         Returns:
-            name -> (..., n), without the axis of time.
+            name -> (..., n), without the time axis.
         """
         ...
 
 
 @runtime_checkable
 class AveragedTask(Protocol):
-    """A `Task` that succeeds by the mean of its metrics over the last readings of an episode.
+    """A `Task` with success defined by the mean of its metrics over the last readings of an episode.
 
-    The metrics at an episode's end are then these means. `Task.success` and `Task.metrics` judge one reading.
+    The metrics at an episode's end are these means. `Task.success` and `Task.metrics` judge a single reading.
     """
 
     @property
     def averaged_readings(self) -> int:
-        """The number of last readings that count, at least 1; a shorter episode counts as a whole."""
+        """The number of last readings that are averaged, at least 1; a shorter episode is averaged as a whole."""
         ...
 
     def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
@@ -230,21 +228,21 @@ class AveragedTask(Protocol):
 
 @runtime_checkable
 class VerdictTask(Protocol):
-    """A `Task` whose reward asks for a person's verdict at the end of an episode."""
+    """A `Task` with a reward that depends on a person's verdict at the end of an episode."""
 
     @property
     def verdict_question(self) -> str:
-        """The question to the person, such as "is the cube in the box?"; empty for the usual one."""
+        """The question to the person, such as "is the cube in the box?"; empty for the default one."""
         ...
 
     def verdict_reward(self, verdict: str) -> float:
-        """Return what the verdict (``success``, ``failure`` or ``discard``) adds to the reward of the last step."""
+        """Return the reward that a verdict (``success``, ``failure`` or ``discard``) adds to that of the last step."""
         ...
 
 
 @runtime_checkable
 class TaskWorld(Protocol):
-    """A `World` in which a robot carries out a task; `rlenv_robot.robot_env.core.RobotWorld` is one."""
+    """A `World` of a robot with a task, such as `rlenv_robot.robot_env.core.RobotWorld`."""
 
     @property
     def robot(self) -> Robot:
@@ -258,20 +256,20 @@ class TaskWorld(Protocol):
 
     @property
     def seed(self) -> int:
-        """The seed from which episodes are drawn now."""
+        """The seed of the episodes that follow."""
         ...
 
 
 def task_world(world: World) -> TaskWorld | None:
-    """Return the world of a robot with a task that is inside a world; None where there is none."""
+    """Return the world of a robot with a task that a world wraps; None if there is none."""
     inner = world.unwrapped if isinstance(world, WorldWrapper) else world
     return inner if isinstance(inner, TaskWorld) else None
 
 
 def check_task(task: Task) -> None:
-    """Refuse an object that is no task, or one with a method whose name looks like a slip (``hindsigth``).
+    """Refuse an object that is not a task, or has a method with a name that seems misspelt (``hindsigth``).
 
     Raises:
-        TypeError: naming the class, the member and the contract.
+        TypeError: the object is not a task; the message names the class, the member and the contract.
     """
     check_members(task, Task, (GoalTask, AveragedTask, VerdictTask, HasFlatHints, HasRobotModel, HasStepExtra))

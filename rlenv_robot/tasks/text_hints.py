@@ -1,4 +1,4 @@
-"""A task's or a world's advice on how its observations and actions are written as text."""
+"""Describe how a task's or a world's observations and actions are written as text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["HasPlaces", "HasTextHints", "TextCommand", "TextHints"]
 
 @dataclass(frozen=True, slots=True)
 class TextCommand:
-    """One command with which an action is written, such as ``Up`` or ``grasp(object=1)``.
+    """A command that expresses an action as text, such as ``Up`` or ``grasp(object=1)``.
 
     Attributes:
-        name: the command's word: letters, digits and underscores.
-        arguments: the action's fields that the text gives, in the order in which they may be given without a name.
-        fixed: action field -> the value that the command gives it. Fields in neither are zero, or the value next to
-            zero in their range.
+        name: the word of the command: letters, digits and underscores.
+        arguments: the action's fields that are arguments, in the order in which they may be given without a name.
+        fixed: action field -> its value in this command. Fields in neither are 0, or the value in their range nearest
+            to 0.
         meaning: one sentence for the agent.
     """
 
@@ -34,13 +34,13 @@ class TextHints:
     """Settings of `rlenv_language.text.view.TextWorld` that suit a world.
 
     Attributes:
-        instruction: what the agent is to do, in words; begins the instructions of an episode.
-        commands: the commands of the action; none for a single one, ``command``, that gives every field.
-        names: scalar action field of whole numbers -> a word for each of its values, from the lowest on.
+        instruction: the agent's task in words, the beginning of an episode's instructions.
+        commands: the commands of the action; empty for a single one, ``command``, with every field as an argument.
+        names: scalar integer field of the action -> a word for each of its values, from the lowest.
         units: observation field -> the unit in which it is written (``cm``, ``deg``).
-        digits: observation field -> the number of digits after the point.
-        omit: the observation's fields that are not written.
-        write: returns the text of an observation, in place of a template.
+        digits: observation field -> the number of digits after the decimal point.
+        omit: the observation fields that are omitted.
+        write: returns the text of an observation, instead of a template.
     """
 
     instruction: str = ""
@@ -54,7 +54,7 @@ class TextHints:
 
 @runtime_checkable
 class HasTextHints(Protocol):
-    """A task or a world that gives hints. The method is optional: without it, the text follows from the specs."""
+    """A task or a world with hints. The method is optional: without it, the text follows from the specs."""
 
     def text_hints(self) -> TextHints:
         """Return how observations and actions are written as text."""
@@ -63,26 +63,26 @@ class HasTextHints(Protocol):
 
 @runtime_checkable
 class HasPlaces(Protocol):
-    """A task on a table whose things and places have names, for skills such as ``put(place=left)``."""
+    """A task on a table with named objects and places, for skills such as ``put(place=left)``."""
 
     @property
     def object_names(self) -> tuple[str, ...]:
-        """The names of the things, in the order of the robot's sensors."""
+        """The names of the objects, in the order of the robot's sensors."""
         ...
 
     @property
     def place_names(self) -> tuple[str, ...]:
-        """The names of the places where a thing can be put."""
+        """The names of the places where an object can be put."""
         ...
 
     def place_position(
         self, number: int, sensors: Mapping[str, np.ndarray], goal: Mapping[str, np.ndarray]
     ) -> np.ndarray:
-        """Return the position that the middle of a thing has at a place, metres, shape (3,).
+        """Return the position of an object's centre at a place, metres, shape (3,).
 
         Args:
-            number: of the place.
-            sensors: of the present, without leading axes.
-            goal: of the present, without leading axes.
+            number: index of the place.
+            sensors: the present sensors, without leading axes.
+            goal: the present goal, without leading axes.
         """
         ...

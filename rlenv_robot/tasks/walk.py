@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Terrain", "Walk"]
 
 Terrain = Literal["flat", "rough", "stairs"]
-"""Ground: ``flat``; ``rough``, a height drawn for each point of a grid; ``stairs``, flights of steps up and down."""
+"""The ground: ``flat``; ``rough``, a grid of random heights; ``stairs``, flights of steps up and down."""
 
 _STANCE = np.asarray(STANCE, np.float32)
 _START_NOISE = 0.05
@@ -51,41 +51,43 @@ _LARGEST_SCALE = 0.92
 class Walk:
     """Walk with the Go2 at a commanded velocity and turning rate.
 
-    An action is twelve offsets from the stance in units of ``action_scale``. The command is drawn anew for each
-    episode: forward, sideways and turning velocity evenly within their ranges, and in three draws of a hundred zero.
+    An action is twelve offsets from the stance in units of ``action_scale``. The command is drawn for each episode:
+    forward, sideways and turning velocity uniformly within their ranges, and with probability 0.03 all zero.
 
-    Reward of a step, at most 1.5: ``exp(-|v - v*|^2 / s^2) + 0.5 exp(-(w - w*)^2 / s^2)``, the trunk's
-    velocities in its own plane against the commanded ones with ``s`` = 0.5, less ``0.5 vz^2 + 0.02 |w_xy|^2 +
-    1.0 |g_xy|^2`` for bouncing, rolling and leaning, ``2e-5 |torque|^2`` for effort, ``0.01 |a - a before|^2``
-    for unrest and ``0.02 |q - stance|^2`` for odd poses. The task terminates where the robot falls: its trunk
-    leans by more than 60 degrees, or is lower than 12 cm.
+    Reward of a step, at most 1.5: ``exp(-|v - v*|^2 / s^2) + 0.5 exp(-(w - w*)^2 / s^2)`` for the trunk's planar
+    velocity and turning rate in its own frame, relative to the commanded ones, with ``s`` = 0.5; minus ``0.5 vz^2 +
+    0.02 |w_xy|^2 + 1.0 |g_xy|^2`` for bouncing, rolling and leaning, ``2e-5 |torque|^2`` for effort, ``0.01 |a - a
+    before|^2`` for changes of the action and ``0.02 |q - stance|^2`` for unusual poses. The task terminates if the
+    robot falls: its trunk leans by more than 60 degrees, or is lower than 12 cm.
 
     An episode succeeds if the robot has not fallen and, over the last two seconds, the mean error of its planar
-    velocity is at most ``tolerance`` and that of its turning at most ``turning_tolerance``.
+    velocity is at most ``tolerance`` and that of its turning rate at most ``turning_tolerance``.
 
     Attributes:
         forward: range of the commanded forward velocity, m/s.
         sideways: range of the commanded velocity to the left, m/s.
-        turning: range of the commanded turning to the left, rad/s.
-        action_scale: what an action of 1 adds to the stance, rad.
-        tolerance: the largest mean error of the planar velocity that counts as success, m/s.
-        turning_tolerance: the largest mean error of the turning that counts as success, rad/s.
+        turning: range of the commanded turning rate to the left, rad/s.
+        action_scale: offset from the stance for an action of 1, rad.
+        tolerance: largest mean error of the planar velocity that counts as success, m/s.
+        turning_tolerance: largest mean error of the turning rate that counts as success, rad/s.
         steps: length of an episode in control periods of 1/50 s.
-        torques: whether the privileged state has the torques of the joints.
-        terrain: ``flat``, ``rough`` or ``stairs``. An episode begins anywhere in the middle of ground that is not flat;
-            heights above ground then count from the ground below.
-        terrain_height: of the highest point of rough ground, or of one step of stairs, m.
-        terrain_seed: of the heights of rough ground.
-        height_scan: points ahead and to the left, 0.1 m apart, over which the trunk's height is given; (0, 0) for none.
-        height_scan_in: whether the ``observation`` or the privileged ``state`` has the scan.
+        torques: whether the privileged state includes the torques of the joints.
+        terrain: ``flat``, ``rough`` or ``stairs``. On ground that is not flat, an episode begins at a random place in
+            the middle, and heights are relative to the ground below.
+        terrain_height: height of the highest point of rough ground, or of one step of stairs, m.
+        terrain_seed: seed of the heights of rough ground.
+        height_scan: number of points ahead and to the left, 0.1 m apart, of a scan of the trunk's height above the
+            ground; (0, 0) for none.
+        height_scan_in: whether the ``observation`` or the privileged ``state`` contains the scan.
         push_speed: range of the velocity that a push adds to the trunk's, m/s; (0, 0) for no pushes.
-        push_every_s: length of the intervals in each of which one push comes, at a random moment, s.
-        command_hold_s: range of the time after which another command is drawn within an episode, s; (0, 0) to keep
-            the first. No command changes in the last three seconds, as success is judged over two.
+        push_every_s: length of the intervals that each contain one push, at a random moment, s.
+        command_hold_s: range of the time after which another command is drawn within an episode, s; (0, 0) keeps the
+            first. No command changes in the last three seconds, as success is judged over two.
 
-    With a terrain, a scan, pushes or changing commands the robot is ``go2-course``, which is simulated alone; its
-    observation without a scan is that of flat ground, so a policy that was trained with them runs on the Go2. Noise and
-    delays of sensors, delays of commands, and friction are those of every simulation (``timing`` and ``randomise``).
+    With a terrain, a scan, pushes or changing commands the robot is ``go2-course``, which exists in simulation only.
+    Its observation without a scan is that of flat ground, so a policy that was trained with them runs on the Go2. Noise
+    and delays of sensors, delays of commands, and friction are those of every simulation (``timing`` and
+    ``randomise``).
     """
 
     forward: tuple[float, float] = (-0.5, 1.0)
@@ -146,12 +148,12 @@ class Walk:
 
     @property
     def robot(self) -> str:
-        """The robot model: the Go2, or one on a course."""
+        """The name of the robot model: the Go2, or the Go2 on a course."""
         return course_name(self.height_scan) if self._on_course else "go2"
 
     @cached_property
     def robot_model(self) -> RobotModel:
-        """The robot model, whose simulation has this task's terrain, scan and pushes."""
+        """The robot model; its simulation contains this task's terrain, scan and pushes."""
         if not self._on_course:
             return find_robot_model("go2")
 
@@ -169,9 +171,9 @@ class Walk:
 
     @cached_property
     def observation(self) -> Spec:
-        """45 numbers that a robot measures itself, and the command; no velocity of the trunk, no height.
+        """The observation: 45 numbers that a robot measures itself, without the trunk's velocity and height.
 
-        A height scan comes last, if there is one.
+        They include the command; a height scan follows, if there is one.
         """
         axes = ("x", "y", "z")
         scan = (height_scan(self.height_scan),) if self._scan_in("observation") else ()
@@ -188,7 +190,7 @@ class Walk:
 
     @cached_property
     def action(self) -> Spec:
-        """The action: offsets from the stance."""
+        """The action: offsets of the joints from the stance."""
         return Spec("go2_walk_action", (_joints("joint_offset", "1", "goal less stance, in action_scale", -1.0, 1.0),))
 
     def _scan_in(self, place: str) -> bool:
@@ -196,7 +198,7 @@ class Walk:
 
     @cached_property
     def commands(self) -> int:
-        """The most commands of an episode."""
+        """The maximum number of commands in an episode."""
         low, last = self.command_hold_s[0], self.steps / _RATE_HZ - _UNCHANGED_S
         if not 0 < low <= last:
             return 1
@@ -205,7 +207,7 @@ class Walk:
 
     @cached_property
     def goal(self) -> Spec:
-        """The goal: the commanded velocity and turning; of each command in turn where it changes, with its end."""
+        """The goal: commanded velocity and turning rate; for changing commands, those of each command and its end."""
         if self.commands == 1:
             return Spec("go2_walk_goal", (_VELOCITY, _TURNING))
         number = self.commands
@@ -315,7 +317,7 @@ class Walk:
         return height if self.terrain == "flat" else height - component(sensors["ground_height"], 0)
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the reward that the class describes; shape = leading axes."""
+        """Return the reward that the class defines; shape = leading axes."""
         velocity, turning = following["linear_velocity"], following["angular_velocity"]
         down = _down(following["orientation"])
         commanded, commanded_turning = self._commanded(sensors, goal)  # those that the action was chosen for
@@ -338,7 +340,7 @@ class Walk:
 
     @property
     def averaged_readings(self) -> int:
-        """The number of readings in two seconds, over which success is judged."""
+        """The number of readings in the two seconds over which success is judged."""
         return round(_AVERAGED_S * GO2.rate_hz)
 
     def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
@@ -355,17 +357,17 @@ class Walk:
         return self.average_success(self.metrics(sensors, goal), sensors, goal)
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """Return how far velocity and turning are from the command now."""
+        """Return the present errors of velocity and turning rate, relative to the command."""
         turning = abs(component(sensors["angular_velocity"], 2) - component(self._commanded(sensors, goal)[1], 0))
         return {"velocity_error_m_s": self.error(sensors, goal), "turning_error_rad_s": turning}
 
     def error(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the difference of the trunk's planar velocity and the commanded one, m/s; shape = leading axes."""
+        """Return the error of the trunk's planar velocity from the commanded one, m/s; shape = leading axes."""
         gap = sensors["linear_velocity"][..., :2] - self._commanded(sensors, goal)[0]
         return length(gap)
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
-        """Return the command that the last of the readings along time obeys, within the commands' ranges."""
+        """Return the command that the last reading along the time axis fulfils, within the commands' ranges."""
         velocity = np.clip(sensors["linear_velocity"][-1, ..., :2], -2.0, 2.0)
         turning = np.clip(sensors["angular_velocity"][-1, ..., 2:], -2.0, 2.0)
         if self.commands == 1:
@@ -376,7 +378,7 @@ class Walk:
         return {**goal, "command_until": until}
 
     def flat_hints(self) -> FlatHints:
-        """Return nearly the scales that walking policies are commonly trained with."""
+        """Return scales close to those with which walking policies are commonly trained."""
         scan = {"height_scan": 0.5} if self._scan_in("observation") else {}
         return FlatHints({
             "angular_velocity": 4.0, "commanded_velocity": 0.5, "commanded_turning": 1.0, "joint_deviation": 1.0,
@@ -389,14 +391,12 @@ def _joints(name: str, unit: str, meaning: str, low: float, high: float) -> Fiel
 
 
 def _offsets(scale: np.float32, goal: np.ndarray) -> np.ndarray:
-    offsets: np.ndarray = (goal - _STANCE) / scale
-    return offsets
+    return (goal - _STANCE) / scale
 
 
 def _square(values: np.ndarray) -> np.ndarray:
     """Return the sum of squares of the numbers of all joints, shape (..., 12) to (...)."""
-    total: np.ndarray = np.add.reduce(np.square(values), axis=-1)
-    return total
+    return np.add.reduce(np.square(values), axis=-1)
 
 
 @memoise_by_identity

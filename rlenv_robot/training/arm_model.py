@@ -54,7 +54,7 @@ class ArmModel:
     def next_position(
         self, position: np.ndarray, before: np.ndarray, goals: Sequence[np.ndarray], member: np.ndarray
     ) -> np.ndarray:
-        """Return joint angles one period later, rad, shape (n, 6), where member ``member[i]`` predicts row i."""
+        """Predict joint angles one period later, rad, shape (n, 6), with ensemble member ``member[i]`` for row i."""
         return np.asarray(position + np.einsum("njk,njk->nj", _inputs(position, before, goals), self.weights[member]))
 
 
@@ -76,7 +76,7 @@ def fit(trajectories: Sequence[TrajectoryTable], members: int = 4, seed: int = 0
 
     Args:
         trajectories: Table 6 from `SourceData.sample_trajectories`.
-        members: size of the ensemble. Each member is fitted to as many trajectories, drawn with replacement.
+        members: size of the ensemble. Each member is fitted to a bootstrap sample of the trajectories.
         seed: of those draws.
 
     Raises:
@@ -101,7 +101,7 @@ def _ridge(inputs: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 class LearnedBatch:
-    """N arms that move as a model predicts, with the members of `sim.batch.SimBatch`.
+    """Move N arms according to a model, with the members of `sim.batch.SimBatch`.
 
     Args:
         model: the model.
@@ -126,7 +126,7 @@ class LearnedBatch:
         """Start all arms at their initial joint angles, at rest.
 
         Raises:
-            ValueError: only some arms are to be reset.
+            ValueError: only some arms would be reset.
         """
         if ids is not None:
             raise ValueError("arms of a learned model begin together: use autoreset='disabled' and reset all")
@@ -165,14 +165,14 @@ class LearnedBatch:
         return BatchState(sensors, {"joint_target": goal.copy()}, np.full(self.num, self._stamp))
 
     def close(self) -> None:
-        """Do nothing: the model holds nothing to release."""
+        """Do nothing, since the model holds no resources."""
 
 
 def open_loop_error(model: ArmModel, trajectories: Sequence[TrajectoryTable]) -> tuple[np.ndarray, np.ndarray]:
-    """Measure the model's error along trajectories whose goals alone are given.
+    """Measure the model's open-loop error along trajectories, given their goals only.
 
     Returns:
-        Root mean square errors of all joints but the gripper after 1, 2, ... T - 1 steps, degrees, shape (T - 1,),
+        Root mean square errors over all joints but the gripper after 1, 2, ... T - 1 steps, degrees, shape (T - 1,),
         where T is the shortest trajectory's length: of the model (mean of the ensemble), and of the prediction that
         nothing moves.
     """

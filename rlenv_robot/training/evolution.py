@@ -1,4 +1,4 @@
-"""Search for parameters by evolution (separable CMA-ES), which needs scores and no gradients."""
+"""Search for parameters by evolution (separable CMA-ES), which needs scores but no gradients."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class SearchSettings:
         population: candidates in each generation.
         sigma: initial step size, in the unit of the parameters.
         generations: largest number of generations.
-        seconds: wall time after which no further generation begins. A search that it ends can't be repeated.
-        seed: of the candidates that are drawn.
+        seconds: wall time after which no further generation begins. A search that ends by it is not reproducible.
+        seed: of the drawn candidates.
     """
 
     population: int = 48
@@ -47,7 +47,7 @@ class Generation:
         median: the median score.
         mean: mean of the distribution of candidates, shape (n,).
         elapsed_s: time since the start, seconds.
-        share: share of the search that is done, 0 to 1, by generations or by seconds.
+        share: completed share of the search, 0 to 1, by generations or by seconds.
     """
 
     number: int
@@ -66,14 +66,14 @@ class Generation:
 def search(
     start: np.ndarray, score: Callable[[np.ndarray, int], np.ndarray], settings: SearchSettings
 ) -> Iterator[Generation]:
-    """Maximise a score by CMA-ES with a diagonal covariance, whose time is negligible beside that of episodes.
+    """Maximise a score by CMA-ES with a diagonal covariance, which takes negligible time compared with episodes.
 
     Source: Ros and Hansen 2008, "A simple modification in CMA-ES achieving linear time and space complexity".
 
     Args:
         start: the initial mean, shape (n,).
-        score: from a population (p, n) and the generation's number to scores (p,), higher is better. Every
-            candidate should meet the same episodes in one generation, and other ones in the next.
+        score: from a population (p, n) and the generation's number to scores (p,), higher is better. Within a
+            generation every candidate should run the same episodes, and the next generation other ones.
         settings: see `SearchSettings`.
 
     Yields:
@@ -102,7 +102,7 @@ def search(
         if not varied and (last or number + 1 == _FLAT):
             raise RobotError(
                 f"all {(number + 1) * settings.population} candidates earned the same return, {scores[0]:g}, so the "
-                "search has nothing to climb. To train, choose a reward that varies in a profile's [task.options]: "
+                "search has no direction. To train, choose a reward that varies in a profile's [task.options]: "
                 "rewards = 'dense', or reward_from for a MuJoCo model. To retrain, record more varied episodes"
             )
         yield Generation(number, float(scores.max()), float(np.median(scores)), optimizer.mean.copy(), elapsed, share)

@@ -1,8 +1,8 @@
 """Train a feedback policy by evolution: in simulation, or inside a model learned from recorded episodes.
 
-A separable CMA-ES (`rlenv_robot.training.evolution`) searches the parameters of a small `FeedbackPolicy`, whose vectors
-follow from the task's specs and hints. It needs no gradients, and no package but ``cmaes``. It suits tasks for which
-some hundred parameters and a dense reward suffice (reaching, standing). It fails where a policy must plan contacts
+A separable CMA-ES (`rlenv_robot.training.evolution`) searches the parameters of a small `FeedbackPolicy`, with vectors
+that follow from the task's specs and hints. It needs no gradients, and no package but ``cmaes``. It suits tasks for
+which some hundred parameters and a dense reward suffice (reaching, standing). It fails if a policy must plan contacts
 (grasping) or balance a body (walking), for which ``rlenv-robot train --method ppo`` and the recipes in ``launch/`` are
 better.
 """
@@ -10,41 +10,32 @@ better.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from hal import SourceError, Spec
+from hal import RobotError, SourceError
 from hal.field import JsonObject
-from recorder.table.transitions import columns
 from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot.config.plugins import PluginTable
 from rlenv_robot.data.relabel import Goal
 from rlenv_robot.policies.feedback import FeedbackPolicy, SearchedPolicy, Vectors
 from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.registry import TaskLike, make_vector
-from rlenv_robot.robot_models import robot_model_of
 from rlenv_robot.source import SourceData, open_source
 from rlenv_robot.tasks.reach import Reach
-from rlenv_robot.tasks.task import Arrays, Task
+from rlenv_robot.tasks.task import Task
 from rlenv_robot.training.arm_model import LearnedBatch, fit, open_loop_error
 from rlenv_robot.training.evolution import Generation, SearchSettings, search
 from rlenv_robot.training.rollout import population_returns
-from rlenv_robot.training.sensor_model import (
-    SensorBatch,
-    fit_sensors,
-    open_loop_error_of_sensors,
-    recordings,
-    return_error,
-)
 from rlenv_robot.vector.env import RobotBatch, VectorEnvironment
 
 __all__ = [
-    "LEAST_EPISODES", "Progress", "Recipe", "Retraining", "Training", "improve", "recipe_for", "retrain_from_record",
-    "train_in_simulation",
+    "LEAST_EPISODES", "LearnedModel", "Progress", "Recipe", "Retraining", "Training", "horizon_steps", "improve",
+    "recipe_for", "retrain_from_record", "train_in_simulation",
 ]  # fmt: skip
 
 Progress = Callable[[Generation], None]
@@ -55,14 +46,14 @@ _EPISODES = 4
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings with which a task is trained.
+    """The settings for training a task.
 
     Attributes:
         vectors: the vectors of observations and actions.
         population: candidates in each generation in simulation.
         sigma: initial step size of the search in simulation.
         horizon_s: length of a candidate's episodes, seconds.
-        model_horizon_s: likewise, inside a model learned from recorded episodes.
+        model_horizon_s: length of episodes inside a model learned from recorded episodes, seconds.
         smoothness: penalty on the squared difference between the action vectors of two successive steps, in the unit of
             the reward (`population_returns`).
     """
@@ -82,7 +73,7 @@ the reward. Five times the penalty cost a third of the successes on other arms."
 
 
 def recipe_for(task: Task) -> Recipe:
-    """Return the recipe tried with a task, otherwise one that follows from the task's specs.
+    """Return the recipe tested with a task, or else one that follows from the task's specs.
 
     Raises:
         ValueError: an action is not a float field with a finite range.
@@ -131,7 +122,7 @@ def improve(
         progress: called after every generation.
         smoothness: penalty as for `Recipe`.
     """
-    steps = _horizon_steps(envs.task, horizon_s, envs.batch.spec.period_s)
+    steps = horizon_steps(envs.task, horizon_s, envs.batch.spec.period_s)
 
     def score(candidates: np.ndarray, generation: int) -> np.ndarray:
         population, seed = start.with_parameters(candidates), 1_000_000 * (settings.seed + 1) + generation
@@ -163,12 +154,12 @@ def train_in_simulation(
     """Train a new policy in simulation.
 
     Args:
-        task: what `rlenv_robot.make_vector` takes.
+        task: the task, as `rlenv_robot.make_vector` accepts it.
         seconds: wall time of the search. With `math.inf`, for which ``steps`` ends the search, the same seed gives the
             same policy.
         seed: of the search and the episodes.
         progress: called after every generation.
-        settings: the task's own settings, and others of `rlenv_robot.make_vector`.
+        settings: the task's settings, and others of `rlenv_robot.make_vector`.
         steps: control steps of all candidates together; at least one generation is made. None for no limit.
 
     Raises:
@@ -198,7 +189,7 @@ LEAST_EPISODES = 5
 
 
 @dataclass(frozen=True)
-class _LearnedModel:
+class LearnedModel:
     """A learned model of the robot, and its error on held-out episodes.
 
     Attributes:
@@ -227,8 +218,8 @@ class Retraining:
         training: the search inside the model.
         episodes: numbers of the episodes that the model was fitted to, and of the held-out ones.
         error: root mean square error of the model's prediction after 1, 2, ... steps, shape (H,).
-        unchanged: likewise, of the prediction that nothing moves.
-        unit: of both: ``degrees`` of the joints, or ``standard deviations`` of the sensors.
+        unchanged: the same error of the prediction that nothing moves, shape (H,).
+        unit: of both errors: ``degrees`` of the joints, or ``standard deviations`` of the sensors.
         gain: increase of the return inside the model over the recipe's horizon, with the penalty on oscillating
             targets (`Recipe.smoothness`).
         return_error: error of the model in that return. A smaller gain may be an error of the model that the search
@@ -268,7 +259,8 @@ def retrain_from_record(
 
     A model of the robot is fitted to most recorded episodes and evaluated on the others. The policy is then improved
     inside it by the task's reward. For the SO-101 the model is `rlenv_robot.training.arm_model`, which has the arm's
-    kinematics; for any other robot it is the linear one of `rlenv_robot.training.sensor_model`, which has no contacts.
+    kinematics; for any other robot it is that of the plug-in for learning, `rlenv_learn.sensor_model`, which has no
+    contacts.
 
     Args:
         runs: a folder of recorded runs of the task, in simulation or on any robot of the kind.
@@ -286,7 +278,8 @@ def retrain_from_record(
     Raises:
         SpecMismatch: the policy is for another task.
         SourceError: there are no runs, other data, or fewer than five episodes.
-        RobotError: the package ``cmaes`` is missing, or all candidates get the same reward.
+        RobotError: the package ``cmaes`` or the plug-in with the robot's model is missing, or all candidates get the
+            same reward.
     """
     start.check(task.observation, task.action)
     data = open_source(runs, task=task, goal=goal, **reading)
@@ -295,7 +288,7 @@ def retrain_from_record(
     if usable < LEAST_EPISODES:
         raise SourceError(f"{runs} has {usable} episodes, a model of the robot needs {LEAST_EPISODES}: record more")
     episodes = data.split(held_out=0.2, seed=seed)
-    learn = _learn_arm if task.robot == "so101" else _learn_sensors
+    learn = _learn_arm if task.robot == "so101" else _model_of_any_robot()
     model = learn(data, task, episodes, seed)
     settings, recipe = SearchSettings(seconds=seconds, seed=seed + 1, sigma=0.05, population=32), recipe_for(task)
     streams = np.tile(np.arange(8), settings.population)
@@ -320,7 +313,7 @@ def _gain(
 
     As in the search, returns include the penalty on oscillating targets.
     """
-    steps = _horizon_steps(envs.task, recipe.model_horizon_s, envs.batch.spec.period_s)
+    steps = horizon_steps(envs.task, recipe.model_horizon_s, envs.batch.spec.period_s)
     half = settings.population // 2
     parameters = np.concatenate([np.tile(candidate.parameters, (half, 1)) for candidate in (start, policy)])
     population = start.with_parameters(parameters)
@@ -332,60 +325,29 @@ def _within(settings: SearchSettings, steps: int | None, envs: VectorEnvironment
     """Return the settings of a search that ends after this many control steps; None leaves them unchanged."""
     if steps is None:
         return settings
-    horizon = _horizon_steps(envs.task, horizon_s, envs.batch.spec.period_s)
+    horizon = horizon_steps(envs.task, horizon_s, envs.batch.spec.period_s)
     return replace(settings, generations=max(1, steps // (envs.num_envs * horizon)))
 
 
-def _horizon_steps(task: Task, horizon_s: float, period_s: float) -> int:
+def horizon_steps(task: Task, horizon_s: float, period_s: float) -> int:
+    """Return the number of control steps of a horizon, which is at most an episode of the task."""
     return max(1, min(task.steps, round(horizon_s / period_s)))
 
 
-def _learn_arm(data: SourceData, task: Task, episodes: tuple[list[int], list[int]], seed: int) -> _LearnedModel:
+def _learn_arm(data: SourceData, task: Task, episodes: tuple[list[int], list[int]], seed: int) -> LearnedModel:
     training, unseen = (data.sample_trajectories(len(part), {"episodes": part, "replace": False}) for part in episodes)
     model = fit(training, seed=seed)
-    return _LearnedModel(lambda count: LearnedBatch(model, count), *open_loop_error(model, unseen), "degrees")
+    return LearnedModel(lambda count: LearnedBatch(model, count), *open_loop_error(model, unseen), "degrees")
 
 
-def _learn_sensors(data: SourceData, task: Task, episodes: tuple[list[int], list[int]], seed: int) -> _LearnedModel:
-    spec = robot_model_of(task).load_spec()
-    training, unseen = (recordings(data.transitions, part, spec) for part in episodes)
-    model = fit_sensors(training, seed=seed)
-    errors = open_loop_error_of_sensors(model, unseen)
-    steps = _horizon_steps(task, recipe_for(task).model_horizon_s, spec.period_s)
-    return _LearnedModel(
-        lambda count: SensorBatch(model, spec, count),
-        *errors,
-        "standard deviations",
-        return_error(model, spec, task, data.table, unseen, steps),
-        partial(_within_recorded_actions, data, task, episodes[0]),
-    )
+def _model_of_any_robot() -> Callable[[SourceData, Task, tuple[list[int], list[int]], int], LearnedModel]:
+    """Return the function with which a package learns a model of any robot.
 
-
-def _within_recorded_actions(
-    data: SourceData, task: Task, episodes: Sequence[int], start: SearchedPolicy, policy: SearchedPolicy
-) -> SearchedPolicy:
-    """Move a policy towards the original one until it differs from it no more than the recorded actions do.
-
-    A model is fitted to executed actions. If the original policy chose all of them, the record does not show what other
-    actions would have done (closed-loop identification): a walk retrained without this limit had a return 28 % higher
-    in the model, and a quarter lower in the simulation.
+    An entry point ``any`` of the group ``rlenv_robot.learned_models`` names it.
     """
-    transitions = data.transitions
-    positions = np.concatenate([np.arange(transitions.first[e], transitions.last[e]) for e in episodes])
-    observation = columns(transitions.rows(positions), task.observation, "observation")
-    recorded = columns(transitions.next_rows(positions), task.action, "action")
-    first, second = start.act(observation), policy.act(observation)
-    support, moved = (_difference(task.action, first, other) for other in (recorded, second))
-    share = min(1.0, support / moved) if moved > 0 else 0.0
-    parameters = start.parameters + share * (policy.parameters - start.parameters)
-    return start.with_parameters(parameters)
-
-
-def _difference(spec: Spec, first: Arrays, second: Arrays) -> float:
-    """Return the root mean square difference of actions, as a share of each element's range."""
-    squares = []
-    for field in spec:
-        low, high = (np.asarray(bound, float) for bound in field.bounds)
-        difference = (np.asarray(first[field.name], float) - second[field.name]) / (high - low)
-        squares.append(np.square(difference).reshape(len(difference), -1))
-    return float(np.sqrt(np.concatenate(squares, axis=1).mean()))
+    models = PluginTable("learned model", "rlenv_robot.learned_models", {})
+    if "any" not in models:
+        raise RobotError(
+            "only tasks of so101 are retrained without the plug-in rlenv_learn, which is not installed here"
+        )
+    return cast("Callable[..., LearnedModel]", models.load("any"))

@@ -35,13 +35,13 @@ class Outcome:
 
     Attributes:
         total: the return; with several agents, the mean of theirs.
-        metrics: the task's metrics at the end, by name with the unit in it; empty where the robot was lost.
+        metrics: the task's metrics at the end, by name including the unit; empty if the robot was lost.
         success: whether the task was fulfilled at the end.
         frames: number of steps.
         end: why the episode ended.
         illegal: share of the policy's actions that were refused, 0 to 1.
         limit_cycle_deg: amplitude with which the applied joint targets oscillated in the last second
-            (`hal.guarding.limit_cycle`), of the joint with the largest one, degrees; NaN where no command is in rad.
+            (`hal.guarding.limit_cycle`), of the joint with the largest one, degrees; NaN if no command is in rad.
     """
 
     total: float
@@ -54,22 +54,22 @@ class Outcome:
 
     @property
     def distance_mm(self) -> float:
-        """Return the distance at the end, millimetres; NaN for a task without one."""
+        """Return the distance at the end, millimetres; NaN for a task without a distance."""
         return self.metrics.get("distance_mm", math.nan)
 
 
 def population_returns(
     envs: VectorEnvironment, population: SearchedPolicy, seed: int, steps: int, smoothness: float = 0.0
 ) -> np.ndarray:
-    """Return the mean return of each candidate over the same episodes, less a penalty for oscillating actions.
+    """Return the mean return of each candidate over the same episodes, minus a penalty for oscillating actions.
 
     Args:
         envs: environments, candidates x episodes, without automatic resets.
         population: the candidates; its parameters have the shape (candidates, parameters).
         seed: of the episodes.
         steps: largest number of steps of an episode that count.
-        smoothness: penalty on the squared difference between the action vectors of two successive steps, in the unit
-            of the reward, which does not notice oscillating targets itself where the robot lags.
+        smoothness: penalty on the squared difference between the action vectors of two successive steps, in the unit of
+            the reward, which alone does not penalise oscillating targets if the robot lags.
 
     Returns:
         Shape (candidates,); with several agents, from their mean reward.
@@ -159,7 +159,7 @@ class _RecentTargets:
 def run_episode(env: Environment, policy: Policy, options: Options) -> Iterator[Outcome | None]:
     """Run one episode through the standard's interface.
 
-    A `StochasticPolicy` draws its actions. The record has their probabilities, and their distributions where the
+    A `StochasticPolicy` draws its actions. The recording includes their probabilities, and their distributions if the
     environment was made with the policy's ``behaviour``.
 
     Yields:
@@ -204,7 +204,7 @@ def _refused(error: JsonObject, frame_no: int) -> IllegalAction:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An evaluation after some steps and seconds of learning: success rate, 0 to 1, and mean return."""
+    """The result of an evaluation after some steps and seconds of learning: success rate, 0 to 1, and mean return."""
 
     steps: int
     seconds: float
@@ -218,21 +218,21 @@ class Point:
 
 
 class LearningCurve:
-    """A learning curve: evaluations of a policy on the same test episodes. Their time is not counted as learning.
+    """A learning curve: evaluations of a policy on the same test episodes. Their time does not count as learning.
 
     Args:
         name: the task.
         episodes: number of episodes in each evaluation.
         seed: of these episodes; training should not use it.
         quiet: whether to print nothing.
-        track: where to write the metrics as well (`rlenv_robot.training.trackers.open_tracker`); None takes it from
-            the environment variable ``RLENV_ROBOT_TRACK``.
-        envs: the test environments, one for each episode, without automatic resets; the curve closes them. None makes
+        track: where to write the metrics as well (`rlenv_robot.training.trackers.open_tracker`); None uses the
+            environment variable ``RLENV_ROBOT_TRACK``.
+        envs: the test environments, one for each episode, without automatic resets; the curve closes them. None creates
             them from ``episodes`` and ``settings``.
-        settings: of the test environments, as for `rlenv_robot.make_vector`: the task's own, or ``profile``.
+        settings: of the test environments, as for `rlenv_robot.make_vector`: the task's settings, or ``profile``.
 
     Raises:
-        ValueError: the task is unknown, or ``track`` names no place.
+        ValueError: the task is unknown, or ``track`` names no known destination.
         RobotError: a package that ``track`` needs is missing.
     """
 
@@ -258,7 +258,7 @@ class LearningCurve:
 
         Args:
             steps: control steps of learning so far.
-            policy: to evaluate.
+            policy: the policy to evaluate.
             illegal_share: share of the actions in training that were refused, 0 to 1; the progress line shows it
                 unless it is 0.
         """
@@ -292,7 +292,7 @@ class LearningCurve:
         Path(path).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
 
     def save_checkpoint(self, policy: str | Path | None, done: int, *parts: Any) -> None:
-        """Write a checkpoint of a training, and the points, beside a policy's file; needs PyTorch.
+        """Write a checkpoint of a training, and the points, beside a policy's file; requires PyTorch.
 
         Args:
             policy: the policy's file. The checkpoint has its name with ``.pt``, the points have it with ``.json``. None
@@ -310,7 +310,7 @@ class LearningCurve:
         """Restore the parts and the points of a checkpoint; seconds are counted from its last point.
 
         Args:
-            policy: the policy's file, as for `save_checkpoint`. Without a checkpoint nothing changes.
+            policy: the policy's file, as for `save_checkpoint`. If it has no checkpoint, nothing changes.
             parts: as for `save_checkpoint`, with ``load_state_dict``.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Write the metrics of a training to TensorBoard or to Weights & Biases, if its user asks for it."""
+"""Write the metrics of a training to TensorBoard or to Weights & Biases, if the user requests it."""
 
 from __future__ import annotations
 
@@ -6,37 +6,44 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from importlib import import_module
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 from hal import RobotError
 from hal.field import JsonObject
+from rlenv_robot.config.plugins import PluginTable
 
 __all__ = ["TRACK", "Tracker", "open_tracker"]
 
 TRACK = "RLENV_ROBOT_TRACK"
-"""Environment variable that says where to write metrics where the program's options don't."""
+"""Environment variable with the destination of metrics, used if the program's options don't give one."""
+
+_Open = Callable[[str, str, JsonObject], "Tracker"]
+"""Opens a destination: from its FOLDER or PROJECT, the run's name, and the training's settings."""
+
+_TRACKERS = PluginTable("tracker", "rlenv_robot.trackers", {})
+_PLUGIN = "rlenv_learn"
+_IN_PLUGIN = ("tensorboard", "wandb")
+"""The trackers of our plug-in, for the message where it is not installed."""
 
 _log = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    """A destination of the metrics of one training."""
+    """A destination for the metrics of one training."""
 
     def add(self, steps: int, metrics: Mapping[str, float]) -> None:
         """Write metrics by name, with the number of control steps made so far."""
 
     def close(self) -> None:
-        """Write what is buffered, and end."""
+        """Write the buffered metrics, and close the destination."""
 
 
 def open_tracker(where: str | None, name: str, settings: JsonObject | None = None) -> Tracker:
-    """Open the destinations that the user named.
+    """Open the destinations of a training's metrics.
 
     Args:
-        where: ``tensorboard`` or ``tensorboard=FOLDER``, ``wandb`` or ``wandb=PROJECT``, or several with commas between
-            them. An empty text is none; None takes the text from the environment variable `TRACK`.
+        where: ``tensorboard`` or ``tensorboard=FOLDER``, ``wandb`` or ``wandb=PROJECT``, or several separated by
+            commas. An empty text is none; None takes the text from the environment variable `TRACK`.
         name: of the task. The names of TensorBoard's folder and of the run in Weights & Biases begin with it.
         settings: of the training, written beside its metrics.
 
@@ -49,12 +56,14 @@ def open_tracker(where: str | None, name: str, settings: JsonObject | None = Non
     opened: list[tuple[str, Tracker]] = []
     for place in filter(None, (part.strip() for part in text.split(","))):
         kind, _, target = place.partition("=")
-        if kind not in _KINDS:
+        if kind not in _TRACKERS:
+            if kind in _IN_PLUGIN:
+                raise RobotError(f"{kind} is reached by the plug-in {_PLUGIN}, which is not installed here")
             raise ValueError(
-                f"{place!r} is no place for a training's figures; write tensorboard, tensorboard=FOLDER, wandb or "
+                f"{place!r} is not a destination for training metrics; write tensorboard, tensorboard=FOLDER, wandb or "
                 f"wandb=PROJECT, or several with commas between them"
             )
-        opened.append((kind, _KINDS[kind](target, run, dict(settings or {}))))
+        opened.append((kind, cast("_Open", _TRACKERS.load(kind))(target, run, dict(settings or {}))))
     return _Several(opened)
 
 
@@ -70,65 +79,12 @@ class _Several:
                 tracker.add(steps, metrics)
             except Exception as error:
                 self._trackers.remove((kind, tracker))
-                _log.warning("no more figures go to %s: %s. The training goes on", kind, error)
+                _log.warning("no more metrics go to %s: %s. The training goes on", kind, error)
 
     def close(self) -> None:
         for kind, tracker in self._trackers:
             try:
                 tracker.close()
             except Exception as error:
-                _log.warning("the figures for %s may lack their end: %s", kind, error)
+                _log.warning("the last metrics for %s may be missing: %s", kind, error)
         self._trackers = []
-
-
-class _TensorBoard:
-    """TensorBoard's event file, by tensorboardX or, without that, by PyTorch's writer."""
-
-    def __init__(self, target: str, run: str, settings: JsonObject) -> None:
-        folder = Path(target or "tensorboard") / run
-        for module in ("tensorboardX", "torch.utils.tensorboard"):
-            try:
-                writer: Any = import_module(module).SummaryWriter
-                break
-            except ImportError:
-                continue
-        else:
-            raise RobotError("TensorBoard needs a package: pip install 'rlenv-robot[tensorboard]'")
-        self._writer = writer(str(folder))
-        if settings:
-            lines = [f"| {key} | {value} |" for key, value in settings.items()]
-            self._writer.add_text("settings", "\n".join(["| setting | value |", "|---|---|", *lines]))
-
-    def add(self, steps: int, metrics: Mapping[str, float]) -> None:
-        for key, value in metrics.items():
-            self._writer.add_scalar(key, value, steps)
-        self._writer.flush()
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class _WeightsAndBiases:
-    """A run of Weights & Biases; ``WANDB_MODE=offline`` keeps it on this machine."""
-
-    def __init__(self, target: str, run: str, settings: JsonObject) -> None:
-        try:
-            wandb: Any = import_module("wandb")
-        except ImportError as error:
-            raise RobotError("Weights & Biases needs a package: pip install 'rlenv-robot[wandb]'") from error
-        try:
-            self._run = wandb.init(project=target or "rlenv-robot", name=run, config=settings)
-        except wandb.Error as error:
-            raise RobotError(
-                f"Weights & Biases refused the run: {error}. Sign in with `wandb login`, or set WANDB_MODE=offline to "
-                "keep the run on this machine"
-            ) from error
-
-    def add(self, steps: int, metrics: Mapping[str, float]) -> None:
-        self._run.log(dict(metrics), step=steps)
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-_KINDS: dict[str, Callable[[str, str, JsonObject], Tracker]] = {"tensorboard": _TensorBoard, "wandb": _WeightsAndBiases}

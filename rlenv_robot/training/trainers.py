@@ -21,7 +21,7 @@ class Trained(Protocol):
     """The result of a training.
 
     Attributes:
-        policy: the best policy that was evaluated.
+        policy: the best of the evaluated policies.
         steps: control steps of all environments together.
         seconds: wall time of the training.
         points: the learning curve.

@@ -28,7 +28,7 @@ def conditions(name: TaskLike, nominal: bool, settings: JsonObject) -> tuple[dic
 
     Args:
         name: the task.
-        nominal: whether to train on the nominal robot alone. Otherwise, and without a profile in the settings, each
+        nominal: whether to train on the nominal robot only. Otherwise, and without a profile in the settings, each
             episode draws a robot from the range of its model (`RobotModel.variation`), if it has one.
         settings: the task's settings, and others of `rlenv_robot.make_vector`.
 
@@ -65,7 +65,7 @@ def twin_vector(name: TaskLike, num_envs: int, arm: int = 0, **options: object) 
 
 
 def twin_robot(name: TaskLike, arm: int = 0) -> Robot:
-    """Make one twin of a task's robot, which steps faster than real time; arguments as for `twin_vector`.
+    """Make one twin of a task's robot, which steps faster than real time; for the arguments see `twin_vector`.
 
     Raises:
         ValueError: the task is unknown, or its robot has no twin.
@@ -86,15 +86,15 @@ def success_rates(
 
     Args:
         name: as for `conditions`.
-        policy: to evaluate.
-        episodes: number of episodes on each.
+        policy: the policy to evaluate.
+        episodes: number of episodes on each kind of robot.
         seed: of the episodes.
         nominal: as for `conditions`.
         settings: as for `conditions`.
 
     Returns:
-        Success rates, 0 to 1, by name: ``nominal``, ``twin 0`` where the robot has one, and ``varied`` where training
-        draws robots.
+        Success rates, 0 to 1, by name: ``nominal``, ``twin 0`` if the robot has one, and ``varied`` if training draws
+            robots.
     """
     made, varied = conditions(name, nominal, settings or {})
     task_settings = {key: value for key, value in made.items() if key not in CONDITIONS}

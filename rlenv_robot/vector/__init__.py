@@ -1,1 +1,1 @@
-"""Many simulated environments that step together."""
+"""Step many simulated environments together."""

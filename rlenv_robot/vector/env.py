@@ -1,4 +1,4 @@
-"""Step many simulated environments of one task together: the tables with a leading axis, and snapshots."""
+"""Step many simulated environments of one task together: tables with a leading axis, and snapshots."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def put(into: Arrays, ids: np.ndarray, rows: Arrays) -> None:
 
 
 def merged(batch_state: BatchState, ids: np.ndarray, rows: BatchState) -> BatchState:
-    """Return a batch's reading with new rows ``ids``, in new arrays.
+    """Return a batch's reading with new values in rows ``ids``, as new arrays.
 
-    The reading that was handed in stays as it is: tables hold its images, and tasks remember results for its arrays.
+    The given reading is not changed, since tables contain its images, and tasks store results for its arrays.
     """
     sensors, applied, images = (
         {name: np.array(value) for name, value in part.items()}
@@ -71,45 +71,45 @@ class RobotBatch(DescribedBatch, Protocol):
 
 @runtime_checkable
 class RandomizedBatch(Protocol):
-    """A `RobotBatch` that reports the numbers drawn for the present episodes; `sim.batch.SimBatch` is one."""
+    """A `RobotBatch` that reports the parameters drawn for the present episodes; `sim.batch.SimBatch` is one."""
 
     @property
     def drawn(self) -> Mapping[str, np.ndarray]:
-        """Path of a parameter -> (num,); empty where nothing is drawn."""
+        """Path of a parameter -> its values, (num,); empty if nothing is drawn."""
         ...
 
 
 class VectorEnvironment(BatchEnvironment):
-    """The standard's tables with a leading axis of N environments.
+    """Step N environments, with a leading axis of N in the standard's tables.
 
-    Table 1 of a batch: ``env_id`` a list of N names, ``frame_no``, ``terminated`` and ``truncated`` int32 of
-    shape (N,), ``observation`` and ``extra_info["applied"]`` name -> (N, ...). Table 2 carries the same keys
-    with a leading axis, Table 3 a reward of shape (N,), or with several agents a dictionary of such.
+    Table 1 of a batch: ``env_id`` a list of N names, ``frame_no``, ``terminated`` and ``truncated`` int32 of shape
+    (N,), ``observation`` and ``extra_info["applied"]`` name -> (N, ...). Table 2 has the same keys with a leading axis,
+    Table 3 a reward of shape (N,), or with several agents a dictionary of such.
 
-    Environment i draws its episodes from (seed, i, episode), so it does the same whatever N and the number of
-    threads are, and environment 0 does what a single `Environment` with that seed does.
+    Environment i draws its episodes from (seed, i, episode), so they don't depend on N or the number of threads, and
+    environment 0 behaves as a single `Environment` with that seed.
 
-    With ``autoreset="same_step"`` an environment that ended begins its next episode within the same step: the
-    flags say that it ended, ``observation`` is the new episode's first and ``frame_no`` 0, and the true last
-    observation is in ``extra_info["final"]`` = {index (K,), observation, metrics, success (K,), ...}.
-    With ``"next_step"`` (Gymnasium's default) ``observation`` is the true last one, and the step after it begins the
-    next episode: whatever its action is, nothing moves, the reward is 0, both flags are 0 and ``frame_no`` is 0.
-    With ``"disabled"`` it stays where it is until ``reset({"ids": [...]})``, and every table until then has its flag.
+    With ``autoreset="same_step"`` an environment that ended begins its next episode within the same step: the flags say
+    that it ended, ``observation`` is the new episode's first and ``frame_no`` 0, and the true last observation is in
+    ``extra_info["final"]`` = {index (K,), observation, metrics, success (K,), ...}. With ``"next_step"`` (Gymnasium's
+    default) ``observation`` is the true last one, and the step after it begins the next episode: it ignores the action,
+    the reward is 0, both flags are 0 and ``frame_no`` is 0. With ``"disabled"`` it stays in its last state until
+    ``reset({"ids": [...]})``, and every table until then has its flag.
 
     Args:
         batch: the robots.
-        task: what they do.
-        seed: of all randomness; None draws one.
-        mode: as `RobotWorld`'s.
+        task: the task of the robots.
+        seed: of all random draws; None draws one.
+        mode: as for `RobotWorld`.
         autoreset: as above.
-        count_refusals: whether a step whose action is out of range counts against the time limit, so that an episode of
+        count_refusals: whether a step with an action out of range counts towards the time limit, so that an episode of
             such actions ends; the interfaces of RL libraries set it.
-        streams: shape (N,), the number that stands for i in the draws; environments that share one get the same
+        streams: shape (N,), the number that replaces i in the draws; environments with the same number get the same
             episodes (common random numbers, to compare policies). By default 0 to N - 1.
 
     Raises:
         SpecMismatch: the task is for another robot.
-        ValueError: an unknown mode, or a robot whose acceleration is limited.
+        ValueError: the mode is unknown, or the robot has an acceleration limit.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class VectorEnvironment(BatchEnvironment):
 
     @property
     def autoreset(self) -> Autoreset:
-        """The setting that says when an environment whose episode ended begins its next one."""
+        """The setting that determines when an environment begins its next episode."""
         return self._autoreset
 
     @property
@@ -155,14 +155,14 @@ class VectorEnvironment(BatchEnvironment):
         """Begin an episode in all environments, or in ``options["ids"]``.
 
         Args:
-            options: ``seed`` (restarts the count of episodes of all), ``ids`` (rising numbers).
+            options: ``seed`` (restarts the count of episodes of all), ``ids`` (ascending numbers).
 
         Returns:
             Table 1 of all environments.
 
         Raises:
-            ValueError: unknown option, ids out of range.
-            EpisodeError: ids before the first reset of all.
+            ValueError: an option is unknown, or ids are out of range.
+            EpisodeError: ids were given before the first reset of all.
         """
         check_options(options, "reset", '{"seed": 7}', ("ids", "seed"))
         self._restart(options)
@@ -198,24 +198,24 @@ class VectorEnvironment(BatchEnvironment):
     ) -> tuple[BatchObservationTable, BatchRewardTable]:
         """Step all environments by one control period.
 
-        An environment whose own action is illegal (out of range, not finite, stale ``frame_no``, after its
-        end) does not move: its observation and ``frame_no`` stay, its reward is 0, and
-        ``extra_info["error"]`` maps its number to {code, field, index, message}.
+        An environment with an illegal action (out of range, not finite, stale ``frame_no``, after its end) does not
+        move: its observation and ``frame_no`` stay, its reward is 0, and ``extra_info["error"]`` maps its number to
+        {code, field, index, message}.
 
         Args:
             action: Table 2 with a leading axis.
-            extra_info: the fields that the task takes beside the action (`rlenv_robot.tables.StepExtra`), each
-                with a leading axis. A row out of range is refused as that of an action is.
-            refused: number of an environment -> what an adapter found wrong with its action before it could be put into
-                Table 2 (as `Environment.refuse`); its row of the action must be legal, and is not carried out.
+            extra_info: the task's inputs beside the action (`rlenv_robot.tables.StepExtra`), each with a leading axis.
+                A row out of range is refused like one of an action.
+            refused: number of an environment -> the violation that an adapter found in its action before it made Table
+                2 (see `Environment.refuse`); its row of the action must be legal, and is not executed.
 
         Returns:
             Table 1 and Table 3 with a leading axis.
 
         Raises:
-            IllegalAction: the batch as a whole is malformed (keys, shapes, dtypes, env_id, ``extra_info``); nobody
-                moved.
-            EpisodeError: before the first reset.
+            IllegalAction: the batch as a whole is malformed (keys, shapes, dtypes, env_id, ``extra_info``); no
+                environment moved.
+            EpisodeError: the call came before the first reset.
         """
         before = self._batch_state
         if before is None:
@@ -257,21 +257,21 @@ class VectorEnvironment(BatchEnvironment):
         return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
 
     def end(self, reason: str, ids: ArrayLike | None = None) -> BatchObservationTable:
-        """End running episodes in good order, as `Environment.end` does for one.
+        """End running episodes in an orderly way, as `Environment.end` does for one.
 
-        The next episodes begin as ``autoreset`` says; nothing moves meanwhile.
+        The next episodes begin according to ``autoreset``; nothing moves meanwhile.
 
         Args:
             reason: one sentence.
-            ids: rising numbers of the environments; None is all whose episode runs.
+            ids: ascending numbers of the environments; None is all with a running episode.
 
         Returns:
             Table 1 of all environments, with ``truncated`` 1 for those that end here, and their last observations,
             metrics and ``reason`` in ``extra_info["final"]``.
 
         Raises:
-            EpisodeError: before the first reset, or an episode has ended already; nothing changed.
-            ValueError: the reason is no text or empty, or wrong ids.
+            EpisodeError: the call came before the first reset, or an episode has already ended; nothing changed.
+            ValueError: the reason is not a text or is empty, or ids are wrong.
         """
         if not isinstance(reason, str) or not reason.strip():
             raise ValueError(f"end got the reason {reason!r:.80}, expected a text such as envs.end('time for a break')")
@@ -374,11 +374,11 @@ class VectorEnvironment(BatchEnvironment):
     # -- snapshots ---------------------------------------------------------------------------------------
 
     def snapshot(self, ids: ArrayLike | None = None) -> VectorSnapshot:
-        """Return the state of all environments, or of some by rising numbers; `restore` continues from it bit for bit.
+        """Return the state of all or some environments, from which `restore` continues bit for bit.
 
         Raises:
-            EpisodeError: before the first reset.
-            ValueError: wrong ids, or robots that can't be kept.
+            EpisodeError: the call came before the first reset.
+            ValueError: ids are wrong, or the state of the robots can't be saved.
         """
         if self._batch_state is None:
             raise EpisodeError("snapshot before reset: there is nothing to keep yet")
@@ -398,19 +398,19 @@ class VectorEnvironment(BatchEnvironment):
         )
 
     def restore(self, snapshot: VectorSnapshot, ids: ArrayLike | None = None) -> BatchObservationTable:
-        """Go on from an earlier moment, of these environments or of others made alike.
+        """Continue from an earlier state, of these environments or of others made with the same settings.
 
         Args:
-            snapshot: of as many environments as there are ids, in their order; or of one, from which all go on.
-            ids: rising numbers of some; None is all, which also brings back the seed of later episodes.
+            snapshot: of as many environments as there are ids, in their order; or of one, from which all continue.
+            ids: ascending numbers of some; None is all, which also restores the seed of later episodes.
 
         Returns:
-            Table 1 of all environments, with that moment's observation and ``frame_no``, and the flags of episodes
-            that were over.
+            Table 1 of all environments, with the observation and ``frame_no`` of the snapshot, and the flags of
+            finished episodes.
 
         Raises:
-            EpisodeError: ids before the first reset of all.
-            ValueError: wrong ids, or a snapshot that does not fit; nothing changed.
+            EpisodeError: ids were given before the first reset of all.
+            ValueError: ids are wrong, or the snapshot does not fit; nothing changed.
         """
         if self._batch_state is None and ids is not None:
             raise EpisodeError("restore of some before a reset of all: call reset first")
@@ -441,33 +441,33 @@ def _float64(values: ArrayLike) -> np.ndarray:
 
 @runtime_checkable
 class SnapshotBatch(Protocol):
-    """A batch of robots whose state can be kept and restored; `sim.batch.SimBatch` is one."""
+    """A batch of robots with a state that can be saved and restored; `sim.batch.SimBatch` is one."""
 
     def snapshot(self, ids: np.ndarray) -> BatchSnapshot:
-        """Return the state of these robots, as a value with a length."""
+        """Return the state of the robots ``ids``, as a value with a length."""
         ...
 
     def restore(self, snapshot: BatchSnapshot, ids: np.ndarray) -> BatchState:
-        """Put a state back, and return the robots' readings of that moment."""
+        """Restore a state, and return the robots' readings in it."""
         ...
 
 
 @dataclass(frozen=True)
 class VectorSnapshot(Portable):
-    """The state of n environments in the middle of their episodes. Its arrays are copies with a first axis of n.
+    """The state of n environments during their episodes. Its arrays are copies with a first axis of n.
 
     Attributes:
-        batch: of the robots (`sim.snapshot.BatchSnapshot`).
-        seed: of all randomness.
+        batch: state of the robots (`sim.snapshot.BatchSnapshot`).
+        seed: of all random draws.
         episodes: count of episodes, (n,).
         frame_no: number of the frame, (n,).
         over: whether the episode had ended, (n,).
-        terminated: where it had ended, whether by the task (``terminated``) or else (``truncated``), bool (n,).
+        terminated: for an ended episode, whether the task ended it (``terminated``) or not (``truncated``), bool (n,).
         goal: name -> (n, ...), of the episode.
         sensors: name -> (n, ...), of the last reading.
         applied: name -> (n, ...), of the last reading.
-        task: whose environments they are.
-        recent: name -> (n, ...), the metrics of the last readings, of an `AveragedTask` alone.
+        task: name of the task.
+        recent: name -> (n, ...), the metrics of the last readings, for an `AveragedTask` only.
     """
 
     KIND = "environments"
@@ -500,7 +500,7 @@ class VectorSnapshot(Portable):
 
     @classmethod
     def of_parts(cls, plain: JsonObject, groups: Groups) -> VectorSnapshot:
-        """Make a snapshot of its parts, as `Portable.of_parts`."""
+        """Create a snapshot from its parts, as `Portable.of_parts`."""
         counters, (goal, sensors, applied) = groups["env"], (groups[name] for name in ("goal", "sensors", "applied"))
         batch = BatchSnapshot.of_parts(plain["batch"], groups)
         over = counters["over"]
@@ -511,21 +511,21 @@ class VectorSnapshot(Portable):
         )
 
     def check(self, task: str) -> None:
-        """Refuse a snapshot of another task's environments.
+        """Refuse a snapshot of another task.
 
         Raises:
-            ValueError: it is of another task.
+            ValueError: the snapshot is of another task.
         """
         if self.task != task:
             raise ValueError(f"the snapshot is of {self.task!r}, and these are environments of {task!r}")
 
 
 def snapshot_batch(batch: object) -> SnapshotBatch:
-    """Return the batch, if its state can be kept and restored.
+    """Return the batch if its state can be saved and restored.
 
     Raises:
-        ValueError: its state can't, as that of a learned model.
+        ValueError: the batch has no such state, as that of a learned model.
     """
     if not isinstance(batch, SnapshotBatch):
-        raise ValueError(f"a {type(batch).__name__} can't be kept and restored; a SimBatch can")
+        raise ValueError(f"a {type(batch).__name__} can't be saved and restored; a SimBatch can")
     return batch

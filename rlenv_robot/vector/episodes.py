@@ -1,4 +1,4 @@
-"""The draws of the episodes of a batch of environments, wherever its numbers are: on the host or on a device."""
+"""Draw the episodes of a batch of environments, with its arrays on the host or on a device."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ P = ParamSpec("P")
 
 
 class DescribedBatch(Protocol):
-    """N robots, wherever their numbers are."""
+    """N robots, with their arrays on the host or on a device."""
 
     @property
     def spec(self) -> RobotSpec:
-        """The description of each robot."""
+        """The spec of each robot."""
         ...
 
     @property
@@ -40,20 +40,20 @@ class DescribedBatch(Protocol):
 
 
 class BatchEnvironment:
-    """Hold what environments of one task that step together share, wherever their numbers are.
+    """The common part of batches of environments of one task, with arrays on the host or on a device.
 
     Environment i draws its episodes from (seed, i, episode).
 
     Args:
         batch: the robots.
-        task: what they do.
-        seed: of all randomness; None draws one.
-        mode: as `RobotWorld`'s.
+        task: the task of the robots.
+        seed: of all random draws; None draws one.
+        mode: as for `RobotWorld`.
         streams: as for `VectorEnvironment`.
 
     Raises:
         SpecMismatch: the task is for another robot.
-        ValueError: an unknown mode, or a robot whose acceleration is limited.
+        ValueError: the mode is unknown, or the robot has an acceleration limit.
 
     Attributes:
         arrays: the library of the arrays in the tables: ``"numpy"`` or ``"torch"``.
@@ -80,16 +80,16 @@ class BatchEnvironment:
 
     @property
     def observation(self) -> Spec:
-        """The description of one environment's observation, without the leading axis."""
+        """The spec of one environment's observation, without the leading axis."""
         return self.task.observation
 
     @property
     def action(self) -> Spec:
-        """The description of one environment's action, without the leading axis."""
+        """The spec of one environment's action, without the leading axis."""
         return self.task.action
 
     def on_arrays(self, function: Callable[P, Any]) -> Callable[P, Any]:
-        """Return a function of NumPy's arrays as one of the arrays in these tables, which it also returns.
+        """Convert a function of NumPy arrays to one that takes and returns arrays of the type in these tables.
 
         Args:
             function: takes and returns arrays, alone or in dictionaries, such as `FlattenObservation.observe`.

@@ -1,4 +1,4 @@
-"""Choose the rows of a batched Table 2 that may be carried out."""
+"""Check a batched Table 2, and select the rows that may be executed."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def check_batch(
 
     Args:
         spec: of one action.
-        table: what the agent sent.
-        env_ids: what it must carry, N.
-        frame_no: int, shape (N,), likewise.
-        over: bool, shape (N,), whose episode has ended.
-        ignored: bool, shape (N,), whose row is not looked at.
+        table: as sent by the agent.
+        env_ids: the required ids, N.
+        frame_no: the required frame numbers, int, shape (N,).
+        over: bool, shape (N,), True for an environment without a running episode.
+        ignored: bool, shape (N,), True for a row that is not checked.
 
     Returns:
-        The actions, name -> (N, ...) in the spec's dtypes, and the violations of single rows by number.
+        The actions, name -> (N, ...) in the spec's dtypes, and row number -> violation.
 
     Raises:
         IllegalAction: the batch as a whole is malformed.
@@ -44,7 +44,7 @@ def check_batch(
     check_names(batch["env_id"], env_ids)
     sent = np.asarray(batch["frame_no"])
     if sent.shape != frame_no.shape or sent.dtype.kind not in "iu":
-        raise malformed("frame_no", "frame_no", f"frame_no wants {len(frame_no)} whole numbers, one for each")
+        raise malformed("frame_no", "frame_no", f"frame_no requires {len(frame_no)} whole numbers, one for each")
     action = check_keys(batch["action"], spec.names, "action")
     values = {field.name: _array(field, action[field.name], len(frame_no)) for field in spec}
     bad = over | (sent != frame_no)
@@ -69,16 +69,16 @@ def check_extra(
     """Check the ``extra_info`` of a step with a leading axis of N, and fill in defaults.
 
     Args:
-        extra: describes that of one environment; entries that no field describes are not allowed in a batch.
-        extra_info: what the agent sent, name -> (N, ...).
+        extra: describes the entries of one environment; a batch allows only entries that are fields.
+        extra_info: as sent by the agent, name -> (N, ...).
         num: the number of environments, N.
-        ignored: bool, shape (N,), whose row is not looked at.
+        ignored: bool, shape (N,), True for a row that is not checked.
 
     Returns:
-        The values, name -> (N, ...) in the fields' dtypes, and the violations of single rows by number.
+        The values, name -> (N, ...) in the fields' dtypes, and row number -> violation.
 
     Raises:
-        IllegalAction: the whole is malformed: unknown or missing entries, a wrong shape or dtype.
+        IllegalAction: entries are unknown or missing, or have a wrong shape or dtype.
     """
     if not isinstance(extra_info, Mapping):
         raise malformed("dtype", "extra_info", f"extra_info is a {type(extra_info).__name__}, expected a mapping")
@@ -113,23 +113,23 @@ def _row_violation(field: Field, value: np.ndarray) -> JsonDict:
 
 
 def check_ids(ids: object, num: int) -> np.ndarray:
-    """Return numbers of environments, checked: int64, rising.
+    """Return the numbers of environments as int64, after checking that they are ascending.
 
     Raises:
-        ValueError: they are something else, or out of range.
+        ValueError: they are not such numbers, or out of range.
     """
     array = np.asarray(ids)
     whole = array.ndim == 1 and (array.dtype.kind in "iu" or not array.size)
     if not whole or np.any(np.diff(array.astype(np.int64)) <= 0) or np.any((array < 0) | (array >= num)):
-        raise ValueError(f"ids are {ids!r}, expected rising numbers from 0 to {num - 1}")
+        raise ValueError(f"ids are {ids!r}, expected ascending numbers from 0 to {num - 1}")
     return array.astype(np.int64)
 
 
 def check_streams(streams: object, num: int) -> np.ndarray:
-    """Return the numbers that stand for the environments in draws, int64 (num,); None is 0 to num - 1.
+    """Return the number of each environment in draws, int64 (num,); None is 0 to num - 1.
 
     Raises:
-        ValueError: they are not one for each environment.
+        ValueError: there is not one number for each environment.
     """
     if streams is None:
         return np.arange(num)
@@ -140,10 +140,10 @@ def check_streams(streams: object, num: int) -> np.ndarray:
 
 
 def check_keys(values: object, names: Sequence[str], what: str) -> Mapping[str, object]:
-    """Return a mapping with exactly these keys; ``what`` names it in messages, "" is the whole batch.
+    """Return a mapping with exactly these keys; ``what`` is its name in messages, "" for the whole batch.
 
     Raises:
-        IllegalAction: it is no mapping, or has other keys.
+        IllegalAction: it is not a mapping, or has other keys.
     """
     name = what or "the batch (Table 2 with a leading axis)"
     if not isinstance(values, Mapping):
@@ -152,15 +152,15 @@ def check_keys(values: object, names: Sequence[str], what: str) -> Mapping[str, 
         if key not in names or key not in values:
             code = "missing" if key in names else "unknown"
             dotted = f"{what}.{key}" if what else str(key)
-            raise malformed(code, dotted, f"{dotted} is {code}; {name} wants exactly {', '.join(names)}")
+            raise malformed(code, dotted, f"{dotted} is {code}; {name} requires exactly {', '.join(names)}")
     return values
 
 
 def check_names(names: object, env_ids: Sequence[str]) -> None:
-    """Refuse names of environments that are not those of the batch.
+    """Refuse environment ids that differ from those of the batch.
 
     Raises:
-        IllegalAction: they are others.
+        IllegalAction: the ids differ.
     """
     if names is env_ids:  # as it comes back from reset and step
         return
@@ -226,5 +226,5 @@ def _violation(
 
 
 def malformed(code: str, field: str, message: str) -> IllegalAction:
-    """Return the error of a batch that is malformed as a whole."""
+    """Return the error for a batch that is malformed as a whole."""
     return IllegalAction(Violation(code, field, (), message))

@@ -1,4 +1,4 @@
-"""The commands and readings that a `sim.latency.DelayModel` holds back, in steps of the physics."""
+"""Delay the commands and readings of simulations by a `sim.latency.DelayModel`, in physics steps."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _NOISE = 16
 """First of the sequences for noise, two for each element (`_MOST_NOISY`)."""
 
 Read = Callable[[np.ndarray, Collection[str]], Mapping[str, np.ndarray]]
-"""Returns the present values of sensors: name -> (n, ...), for indices of n simulations and the sensors' names."""
+"""A function of the indices of n simulations and the names of sensors that returns their values: name -> (n, ...)."""
 
 Advance = Callable[[int], None]
-"""Runs the physics for so many steps."""
+"""A function that runs the physics for a number of steps."""
 
 
 @dataclass(frozen=True)
@@ -118,19 +118,19 @@ _SNAPSHOT_NAMES = {
 
 
 class DelayBuffers:
-    """The commands and readings that a `DelayModel` holds back, for N simulations at once.
+    """Hold back the commands and readings of N simulations by a `DelayModel`.
 
-    All times are steps of the physics since the row's reset. A control period is run in pieces: it is cut where some
-    row's command arrives and where a sample is taken that some row's present or later reading will show. When those
-    are is known beforehand, so nothing else is kept. Where every command of an episode is equally late, the pieces are
-    known for the whole episode; where no reading changes, none is kept (`changes_readings`).
+    All times are physics steps since the row's reset. A control period runs in pieces: it is split where a row's
+    command arrives, and where a sample is taken that the present or a later reading of a row will show. These times are
+    known in advance, so no other samples are kept. If all commands of an episode have the same delay, the pieces are
+    known for the whole episode; if readings are not delayed or changed, none is kept (`changes_readings`).
 
     Args:
         timing: the delays, losses and resolutions.
-        spec: of the robot.
+        spec: the robot's description.
         num: number of simulations.
         substeps: physics steps in a control period.
-        timestep: of one physics step, seconds.
+        timestep: length of a physics step, seconds.
         columns: command name -> its columns of ``ctrl``.
         width: number of columns of ``ctrl``.
 
@@ -172,7 +172,7 @@ class DelayBuffers:
 
     @property
     def timing(self) -> DelayModel:
-        """The delays that the buffers were made for."""
+        """The delay model of the buffers."""
         return self._timing
 
     @property
@@ -199,7 +199,7 @@ class DelayBuffers:
         return {name: array[rows] for name, array in self._arrays()}
 
     def restore(self, rows: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
-        """Put the state of a `snapshot` back into these simulations."""
+        """Restore the state of a `snapshot` in these simulations."""
         for name, array in self._arrays():
             array[rows] = state[name]
         self._constants_changed(rows)
@@ -207,13 +207,13 @@ class DelayBuffers:
     # -- an episode begins -------------------------------------------------------------------------------
 
     def begin(self, rows: np.ndarray, draws: SeedStreams, ctrl: np.ndarray, sensors: Mapping[str, np.ndarray]) -> None:
-        """Draw the constants of an episode. Commands and samples of the time before it are those of now.
+        """Draw the constants of an episode, and fill the history before it with the present commands and samples.
 
         Args:
             rows: indices of the simulations, (n,).
             draws: the random numbers of each simulation.
-            ctrl: what their actuators hold, (n, width).
-            sensors: what their sensors show, name -> (n, ...).
+            ctrl: the commands that their actuators hold, (n, width).
+            sensors: the present values of their sensors, name -> (n, ...).
         """
         commands, readings = self._commands, self._readings
         for row in rows.tolist():
@@ -295,10 +295,10 @@ class DelayBuffers:
 
         Args:
             rows: indices of the simulations, (n,); None for all.
-            targets: the new command of each, (num, width).
-            ctrl: what the actuators hold, (num, width), live.
+            targets: the new command of each simulation, (num, width).
+            ctrl: the commands that the actuators hold, (num, width), live.
             advance: runs the physics of these simulations.
-            read: the present values of the sensors of some names in simulations of some rows.
+            read: returns the present values of some sensors in some simulations.
         """
         if self._in_order:
             self._run_in_order(rows, targets, ctrl, advance)
@@ -468,16 +468,16 @@ class DelayBuffers:
     # -- what the agent gets ------------------------------------------------------------------------------------
 
     def sensors(self, rows: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Return what the last reading of these simulations shows, where `changes_readings`.
+        """Return the sensors in the last reading of these simulations; only valid if `changes_readings`.
 
         Returns:
-            Sensor name -> (n, ...), new arrays; of all simulations where ``rows`` is None.
+            Sensor name -> (n, ...), new arrays; of all simulations if ``rows`` is None.
         """
         some = self._all if rows is None else rows
         return {name: self._readings.shown[name][some] for name in self._sensors}
 
     def ages_ns(self, rows: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Return the ages of those samples: sensor name -> int64, (n,); empty where no reading can be old."""
+        """Return the ages of the samples in the last reading: sensor name -> int64, (n,); empty if none can be old."""
         if not self._aged:
             return {}
         some = self._all if rows is None else rows
@@ -486,7 +486,7 @@ class DelayBuffers:
         return {name: ages[:, index] for index, name in enumerate(self._sensors)}
 
     def received(self, rows: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Return the last command of these simulations that was not lost: command name -> (n, ...); None for all."""
+        """Return the last command that was not lost, of these simulations or all: command name -> (n, ...)."""
         values, received = {}, self._commands.received
         if rows is not None:
             received = received[rows]

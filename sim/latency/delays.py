@@ -1,4 +1,4 @@
-"""The description of delays, losses and resolution of a simulated robot's commands and sensors."""
+"""Describe delays, losses and resolution of a simulated robot's commands and sensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_NOISY = 100
 """Most elements of sensors with noise: each has two independent sequences of an episode's 256."""
 
 LONGEST_S = 2.0
-"""The longest delay for which commands and readings are buffered, seconds. A longer delay is an outage."""
+"""Longest delay for which commands and readings are buffered, seconds; a longer one would be an outage."""
 
 Value = float | Distribution
 """A number, or the distribution from which it is drawn for every episode of every simulation."""
@@ -34,15 +34,16 @@ class DelayModel:
     """Delays, losses and resolution between an agent and the motors and sensors. All are off by default.
 
     Every value is a number, or a distribution that is drawn once for each episode of each simulation; jitter and loss
-    are drawn for every single command and reading. Times are rounded to the nearest step of the physics.
+    are drawn for every single command and reading. Times are rounded to the nearest physics step.
 
     A command is sent at the beginning of a control period and reaches the actuators after ``command_delay`` +
-    ``command_jitter``, in the middle of a period or in a later one. A command that is overtaken by a newer one is
-    dropped. After a lost command the actuators hold what they had, and ``RobotState.applied`` shows the last command
-    that was not lost. Before a reset, the start counts as commanded and measured all the time.
+    ``command_jitter``, in the middle of a period or in a later one. A command that a newer one overtakes is dropped.
+    After a lost command the actuators hold the command before it, and ``RobotState.applied`` shows the last command
+    that was not lost. The history before a reset is filled with the start's command and measurements.
 
     A reading shows each sensor's newest sample that is at least ``sensor_delay`` + ``reading_delay`` +
-    ``reading_jitter`` old; its age is in ``RobotState.age_ns``. A lost reading repeats the one before it, older.
+    ``reading_jitter`` old; its age is in ``RobotState.age_ns``. In place of a lost reading the one before it is
+    repeated, with its greater age.
 
     Attributes:
         command_delay: delay from the agent to the actuators, s.
@@ -55,8 +56,8 @@ class DelayModel:
         sensor_rate: sensor name -> samples a second, Hz; between two samples the sensor holds the last one.
         sensor_phase: time of the first sample of a sensor with a rate, as a share of its period, 0 to 1.
         quantisation: sensor name -> resolution; values are rounded to its multiples, in the sensor's unit.
-        noise: sensor name -> standard deviation of the normal noise of each sample and element, in the sensor's unit. A
-            sample that is shown again has the same noise; values stay within the sensor's range.
+        noise: sensor name -> standard deviation of the normal noise of each sample and element, in the sensor's unit.
+            A repeated sample has the same noise; values stay within the sensor's range.
         backlash: command name -> play between motor and joint, the whole width of the gap, in the command's unit.
             The joint gets the output of a play operator (Krasnosel'skii and Pokrovskii, "Systems with Hysteresis",
             1989): it follows once the command has crossed the gap.
@@ -99,11 +100,11 @@ class DelayModel:
             raise SpecError(f"timing.{path} may be {value.high:g}, it must be below 1")
 
     def values(self) -> Iterator[tuple[str, Distribution]]:
-        """Yield the path (``sensor_rate.joint_position``) and the distribution of every value that is set."""
+        """Yield path (``sensor_rate.joint_position``) and distribution of every value that is set."""
         yield from self._values.items()
 
     def value(self, path: str) -> Distribution:
-        """Return the distribution of one path; always 0 where it is not set."""
+        """Return the distribution of one path; a fixed 0 if it is not set."""
         return self._values.get(path, _ZERO)
 
     @cached_property
@@ -143,17 +144,17 @@ class DelayModel:
 
     @property
     def changes_readings(self) -> bool:
-        """Whether readings differ from what the sensors show at this moment: late, held, lost, coarse or noisy."""
+        """Whether readings differ from the present values of the sensors: late, held, lost, coarse or noisy."""
         readings = ("reading_", "sensor_", "quantisation", "noise")
         return any(path.startswith(readings) for path in self._values)
 
     @property
     def keeps_order(self) -> bool:
-        """Whether every command of an episode arrives, equally late."""
+        """Whether every command of an episode arrives, all with the same delay."""
         return not any(self.value(path).high > 0 for path in ("command_jitter", "command_loss"))
 
     def check_fit(self, spec: RobotSpec, timestep: float) -> None:
-        """Refuse sensors and commands that the robot does not have, and rates that its physics can't resolve.
+        """Check that the robot has the named sensors and commands, and that its physics can resolve the rates.
 
         Raises:
             SpecError: the robot lacks a sensor or command, a field holds whole numbers, or a rate exceeds that of the
@@ -196,7 +197,7 @@ class DelayModel:
     def from_dict(plain: Mapping[str, Any]) -> DelayModel:
         """Make a delay model from plain data, such as the ``[timing]`` of a profile.
 
-        `sim.randomize.distribution.distribution` says which values are allowed.
+        `sim.randomize.distribution.distribution` lists the allowed values.
 
         Raises:
             SpecError: a key is unknown, or a value is out of range.

@@ -1,1 +1,1 @@
-"""MJCF files as robots."""
+"""Make robots from MJCF files."""

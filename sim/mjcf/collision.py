@@ -1,4 +1,4 @@
-"""The distances of a robot's parts from each other and from boxes, by the geometry of its MuJoCo model."""
+"""Compute the distances of a robot's parts from each other and from boxes, by the geometry of its MuJoCo model."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ Box = Sequence[float]
 
 
 class ModelCheck:
-    """Know how near a robot's parts are to each other and to boxes; a `hal.guarding.motion_check.MotionCheck`.
+    """Compute how near a robot's parts are to each other and to boxes; a `hal.guarding.motion_check.MotionCheck`.
 
-    The parts are the geoms of the robot's bodies that can collide (``contype`` or ``conaffinity``); a robot's bodies
+    The parts are the geoms of the robot's bodies that can collide (``contype`` or ``conaffinity``). The robot's bodies
     are those that its commands move, and their ancestors. Two parts of one body, or of a body and its parent, are
-    never compared. If the model's own physics lets parts of the robot collide with each other, those pairs alone are
-    compared, and otherwise all: a robot whose shape is there twice, for itself and for its surroundings, is looked at
-    once. Two parts that are too near at the robot's home are not compared either, which is logged once.
+    never compared. If the model's own physics lets parts of the robot collide with each other, only those pairs are
+    compared, otherwise all, so that a robot with two sets of geoms, one for itself and one for its surroundings, is
+    checked only once. Two parts that are too near at the robot's home are not compared either; this is logged once.
 
-    Distances of parts are those of `mj_geomDistance`. For boxes a part is cut into pieces along its longest side, and
-    each piece stands for the box around it: never farther away than it is.
+    Distances of parts are computed by `mj_geomDistance`. For boxes a part is cut into pieces along its longest side,
+    and each piece is replaced by its bounding box, which never overestimates a distance.
 
     Args:
-        sim_model: of the robot.
+        sim_model: the robot's model.
         self_collision: whether parts are compared with each other.
-        clearance_m: distance that they keep, and that they keep from boxes, metres, above 0.
+        clearance_m: least distance between parts, and between parts and boxes, metres, above 0.
         keep_out: boxes that no moving part may enter.
-        keep_in: boxes that every moving part must stay in, all of them.
+        keep_in: boxes; every moving part must stay inside all of them.
 
     Raises:
-        SpecError: no command of the robot is a pose, a box is none, or the clearance is not above 0.
+        SpecError: no command of the robot is a pose, a box is invalid, or the clearance is not above 0.
     """
 
     def __init__(
@@ -183,23 +183,23 @@ class ModelCheck:
 
     @property
     def resolution_m(self) -> float:
-        """The clearance: two parts that keep it at both ends of a step do not touch in between."""
+        """The clearance, metres: two parts that keep it at both ends of a step do not touch in between."""
         return self._clearance_m
 
     @property
     def levers_m(self) -> np.ndarray:
-        """The longest distances of parts from the joints' axes, as `MotionCheck.levers_m`."""
+        """The greatest distances of parts from the joints' axes, metres, as for `MotionCheck.levers_m`."""
         return self._levers_m
 
     def pose(self, commands: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the angles of the joints that the commands move, as `MotionCheck.pose`."""
+        """Return the angles of the joints that the commands move, as for `MotionCheck.pose`."""
         if len(self._columns) == 1:
             (name,) = self._columns
             return np.array(commands[name], np.float64).ravel()
         return np.concatenate([np.asarray(commands[name], np.float64).ravel() for name in self._columns])
 
     def clearances_m(self, pose: np.ndarray, numbers: np.ndarray | None = None) -> np.ndarray:
-        """Return the clearances of the pairs of parts, then those of the boxes, as `MotionCheck.clearances_m`."""
+        """Return the clearances of the pairs of parts, then those of the boxes, as for `MotionCheck.clearances_m`."""
         data, pairs = self._data, self._pairs
         data.qpos[self._order] = pose
         mujoco.mj_kinematics(self._model, data)
@@ -213,7 +213,7 @@ class ModelCheck:
         return clearances
 
     def describe(self, number: int) -> str:
-        """Return the names of the two parts, or of the part and the box, as `MotionCheck.describe`."""
+        """Return the names of the two parts, or of the part and the box, as for `MotionCheck.describe`."""
         if number < len(self._pairs):
             return self._names(self._pairs[number])
         box, piece = divmod(number - len(self._pairs), len(self._pieces.geoms))

@@ -1,4 +1,4 @@
-"""A robot from any MJCF: commands from its actuators, sensors from its joints and from its sensors."""
+"""Make a robot from any MJCF: commands from its actuators, sensors from its joints and its sensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HINGE, _SLIDE = mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.
 
 @dataclass(frozen=True, slots=True)
 class ActuatorKind:
-    """A command field for actuators of one kind and unit: its name, its unit and its meaning."""
+    """A command field for actuators of one kind and unit, with its name, unit and meaning."""
 
     field: str
     unit: str
@@ -43,15 +43,15 @@ _OTHER = ActuatorKind("control", "1", "as the model's actuators take it")
 
 @dataclass(frozen=True, slots=True)
 class Actuator:
-    """One actuator with one control.
+    """Describe one control of an actuator.
 
     Attributes:
-        name: the name of the actuator, otherwise of its joint, otherwise ``actuator_<number>``.
+        name: name of the actuator, or else of its joint, or else ``actuator_<number>``.
         kind: the command field of the actuator.
-        column: the index of its control in ``ctrl``.
-        low: lower end of the control's range; infinite where the control has none.
+        column: index of its control in ``ctrl``.
+        low: lower end of the control's range; infinite if it has none.
         high: upper end, likewise.
-        qpos: the index of the joint in ``qpos`` for a position servo, otherwise None.
+        qpos: index of the joint in ``qpos`` for a position servo, otherwise None.
     """
 
     name: str
@@ -122,7 +122,7 @@ SENSOR_UNITS: Mapping[str, str] = {
     "subtreelinvel": "m/s", "subtreeangmom": "kg m^2/s", "tendonpos": "m", "tendonvel": "m/s", "geomdist": "m",
     "e_potential": "J", "e_kinetic": "J", "clock": "s",
 }  # fmt: skip
-"""Sensor type -> unit (MuJoCo's XML reference, "sensor"), where the unit is the same for every object. The units of
+"""Sensor type -> unit (MuJoCo's XML reference, "sensor"), if the unit is the same for every object. The units of
 joint and actuator sensors depend on the joint or the actuator. Lengths are in metres and angles in radians, as in
 MJCF."""
 
@@ -167,10 +167,10 @@ def from_mjcf(
         dtype: the dtype of commands and sensors, ``float32`` or ``float64``.
         keyframe: the number of the keyframe at which a reset begins; by default the first, or the model's default pose.
         scatter: changes the start by the reset's seed, see `SimModel`.
-        change: returns the final description for the derived one, to add limits, ages and meanings.
+        change: a function from the derived description to the final one, to add limits, ages and meanings.
 
     Raises:
-        SpecError: the file can't be read or compiled, has nothing to command, or the rate does not fit its timestep.
+        SpecError: the file can't be read or compiled, has no actuators, or its timestep does not fit the rate.
     """
     model, model_name = _compiled(source)
     name = name or model_name or "robot"
@@ -347,7 +347,7 @@ _SKY = (0.90, 0.92, 0.94), (0.62, 0.69, 0.77)
 def mjcf_file(path: str | Path, start_noise: float = 0.0) -> SimModel:
     """Make the robot of an MJCF file; see `sim.mjcf.robot.from_mjcf`.
 
-    The robot has the name of its model, or of the file where the model has none.
+    The robot has the name of its model, or of the file if the model has none.
 
     Args:
         path: the path of the file, which ends in ``.xml``.
@@ -355,7 +355,7 @@ def mjcf_file(path: str | Path, start_noise: float = 0.0) -> SimModel:
             drawn uniformly from the reset's seed and keeps the joint within its range.
 
     Raises:
-        SpecError: there is no such file, it can't be compiled, or it has nothing to command.
+        SpecError: the file does not exist, can't be compiled, or has no actuators.
     """
     file = Path(path)
     if not file.is_file():

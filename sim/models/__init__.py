@@ -1,1 +1,1 @@
-"""MJCF files, and the robots made of them."""
+"""The MJCF files of our robots."""

@@ -1,4 +1,4 @@
-"""The gains and delays of a simulated robot, for its manifest (`hal.guarding.manifest_check`)."""
+"""Derive the gains and delays of a simulated robot for its manifest (`hal.guarding.manifest_check`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sim.randomize.randomise import Draw, Randomise, targets
 __all__ = ["Gains", "configured_spec"]
 
 Gains = Mapping[str, float | Sequence[float]]
-"""Gain (`hal.robot.GAINS`) -> a number or two ends, of all joints."""
+"""Gain (`hal.robot.GAINS`) -> a number, or both ends of a range, for all joints."""
 
 _FIELDS = {"actuator_gainprm": (0, "stiffness"), "actuator_biasprm": (2, "damping")}
 """Field of the model -> the one of an actuator's numbers in it that is a gain, and the gain."""
@@ -29,15 +29,15 @@ def configured_spec(
 ) -> RobotSpec:
     """Return a simulated robot's description with the ranges of its gains and delays.
 
-    The gains are those that the model's own spec declares, else those of its position servos. Where a randomisation
-    draws a servo's stiffness, its range takes their place: of registers that give such a stiffness nothing is known,
-    unless ``gains`` says it.
+    The gains are those that the model's own spec declares, or else those of its position servos. If a randomisation
+    draws a servo's stiffness, the range of the draw replaces them, since the registers for such a stiffness are unknown
+    unless ``gains`` gives them.
 
     Args:
-        sim_model: what is simulated.
-        delays: the simulation's (`sim.latency.DelayModel.ranges`); None for none beside the model's own.
-        randomise: the parts of the model that are drawn; None for none of them.
-        gains: the gains at which the figures of the randomisation were measured, as a profile's ``[robot.gains]``.
+        sim_model: the simulated model.
+        delays: the simulation's delays (`sim.latency.DelayModel.ranges`); None for none besides the model's own.
+        randomise: the parts of the model that are drawn; None for none.
+        gains: the gains at which the randomisation's numbers were measured, as in a profile's ``[robot.gains]``.
     """
     spec = sim_model.spec
     declared = spec.actuation or Actuation()

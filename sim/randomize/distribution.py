@@ -29,7 +29,7 @@ class Distribution(Protocol):
         ...
 
     def quantile(self, share: np.ndarray) -> np.ndarray:
-        """Return the number below which this share of draws lies; float64, any shape, shares in [0, 1)."""
+        """Return the numbers below which these shares of draws lie; float64, any shape, shares in [0, 1)."""
         ...
 
 
@@ -67,7 +67,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """Draw every number from low to high with the same density."""
+    """Draw uniformly from low to high."""
 
     low: float
     high: float
@@ -76,7 +76,7 @@ class Uniform:
         _check_bounds("uniform", self.low, self.high)
 
     def quantile(self, share: np.ndarray) -> np.ndarray:
-        """Return the quantile, which is linear in the share."""
+        """Return the quantiles, which are linear in the share."""
         return np.asarray(self.low + (self.high - self.low) * share)
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class Uniform:
 
 @dataclass(frozen=True, slots=True)
 class LogUniform:
-    """Draw every order of magnitude with the same density; both ends are above 0."""
+    """Draw the logarithm uniformly from that of low to that of high; both ends are above 0."""
 
     low: float
     high: float
@@ -96,7 +96,7 @@ class LogUniform:
             raise ValueError(f"log_uniform is from {self.low}, it must begin above 0")
 
     def quantile(self, share: np.ndarray) -> np.ndarray:
-        """Return the quantile, which is exponential in the share."""
+        """Return the quantiles, which are exponential in the share."""
         value = self.low * np.power(self.high / self.low, share)
         return np.asarray(np.clip(value, self.low, self.high))  # against rounding errors
 
@@ -106,7 +106,7 @@ class LogUniform:
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """Draw from a normal distribution that is truncated at low and high (and renormalised): physics allows no tails."""
+    """Draw from a normal distribution, truncated at low and high and renormalised to exclude unphysical tails."""
 
     mean: float
     std: float
@@ -122,7 +122,7 @@ class Normal:
             )
 
     def quantile(self, share: np.ndarray) -> np.ndarray:
-        """Return the inverse of the cumulative distribution between its values at the two ends."""
+        """Return the quantiles: the inverse of the normal distribution function between its values at the two ends."""
         normal = NormalDist(self.mean, self.std)
         first, last = normal.cdf(self.low), normal.cdf(self.high)
         within = np.clip(first + (last - first) * np.asarray(share, float), 1e-300, 1 - 1e-16)
@@ -155,7 +155,7 @@ class Choice:
         return max(self.values)
 
     def quantile(self, share: np.ndarray) -> np.ndarray:
-        """Return the number whose equal part of [0, 1) holds the share."""
+        """Return the numbers at the shares, where each number has an equal part of [0, 1)."""
         index = (np.asarray(share) * len(self.values)).astype(int)
         return np.asarray(np.take(self.values, index))
 
@@ -165,7 +165,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Measured:
-    """Draw from a measured distribution: straight lines through its quantiles at equal distances of probability."""
+    """Draw from a measured distribution by linear interpolation between its quantiles at equal steps of probability."""
 
     values: tuple[float, ...]
 
@@ -177,7 +177,7 @@ class Measured:
 
     @staticmethod
     def of(samples: np.ndarray, points: int = 21) -> Measured:
-        """Make a distribution from samples of any shape, by their quantiles in steps of 1 / (points - 1)."""
+        """Make a distribution from samples of any shape, by their quantiles at ``points`` evenly spaced shares."""
         return Measured(tuple(np.quantile(np.asarray(samples, float), np.linspace(0, 1, points)).tolist()))
 
     @property
@@ -213,7 +213,7 @@ def distribution(plain: object) -> Distribution:
 
     Args:
         plain: a number, which is always drawn; ``{uniform = [low, high]}``, ``{log_uniform = [low, high]}``,
-            ``{normal = [mean, deviation, low, high]}``, ``{choice = [...]}``, ``{measured = [rising numbers]}``;
+            ``{normal = [mean, deviation, low, high]}``, ``{choice = [...]}``, ``{measured = [ascending numbers]}``;
             or a distribution, which is returned.
 
     Raises:

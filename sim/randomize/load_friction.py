@@ -1,8 +1,8 @@
-"""Friction of geared joints that grows with the torque in their gears, and at rest.
+"""Compute the friction of geared joints, which grows with the torque in their gears and at rest.
 
-MuJoCo's ``frictionloss`` is Coulomb's friction, whatever the load. In gears it grows with the load: a joint that holds
-a weight sticks more than the same joint without it. The law is that of Rhoban's BAM (Duclusaud et al., "Extended
-friction models for the physics simulation of servo actuators", ICRA 2025, models M1 to M6; ``bam/model.py``):
+MuJoCo's ``frictionloss`` is Coulomb friction, independent of the load. In gears friction grows with the load: a joint
+that holds a weight sticks more than the same joint without it. The law is that of Rhoban's BAM (Duclusaud et al.,
+"Extended friction models for the physics simulation of servo actuators", ICRA 2025, models M1 to M6; ``bam/model.py``):
 
     frictionloss + |m t_m - e t_e| + rest (s + |m_s t_m - e_s t_e| + q)
 
@@ -10,9 +10,9 @@ with the torque ``t_m`` of the joint's actuator, the torque ``t_e`` of gravity a
 ``rest = exp(-(|speed| / stribeck speed) ** shape)``. ``q`` counts where the two torques oppose each other:
 ``e_q t_e^2`` where the motor drives, else ``m_q t_m^2``. Back-EMF is part of a joint's damping here, not of ``t_m``.
 
-With ``load_friction`` (``m``) alone, the friction of a control period follows the state in which the period begins.
-With any other term, it is computed anew in every step of the physics. It depends on the state alone, so snapshots and
-batches of any size repeat it bit for bit.
+With ``load_friction`` (``m``) alone, the friction of a control period depends on the state at its beginning. With any
+other term, it is computed again in every physics step. It depends only on the state, so snapshots and batches of any
+size reproduce it bit for bit.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from sim.model import as_slice
 __all__ = ["BASE", "FRICTION", "TERMS", "LoadFriction", "Term", "friction_torque"]
 
 FRICTION = "dof_frictionloss"
-"""The field of the model that changes."""
+"""The field of the model that the friction changes."""
 
 BASE = "load.base"
-"""Array beside the model's fields, (num, nv): friction without load, in motion."""
+"""Name of an array beside the model's fields, (num, nv): the friction without load, in motion."""
 
 
 class Term(NamedTuple):
-    """A parameter of the law, an attribute of a joint.
+    """A parameter of the law, which is an attribute of a joint.
 
     Attributes:
         field: name of its array beside the model's fields, (num, nv).
         default: value of a joint for which it is not given.
-        lowest: lowest value that is allowed.
-        highest: highest value that is allowed.
-        problem: why a higher one is not.
+        lowest: lowest allowed value.
+        highest: highest allowed value.
+        problem: why a higher value is not allowed.
     """
 
     field: str
@@ -66,8 +66,8 @@ TERMS: Mapping[str, Term] = {
     "stribeck_speed": Term("load.stribeck_speed", 0.2, lowest=1e-3),
     "stribeck_shape": Term("load.stribeck_shape", 1.35, lowest=0.1, highest=20.0, problem="it must be at most 20"),
 }
-"""The parameters by the name that a profile gives them: m, e (shares), s (N m), m_s, e_s (shares), m_q, e_q (1/(N m)),
-Stribeck's speed (rad/s) and the exponent. The defaults of the last two are those with which BAM begins a fit."""
+"""The parameters by their names in a profile: m, e (shares), s (N m), m_s, e_s (shares), m_q, e_q (1/(N m)),
+Stribeck's speed (rad/s) and the exponent. The defaults of the last two are BAM's initial values of a fit."""
 
 
 def friction_torque(
@@ -80,11 +80,11 @@ def friction_torque(
     """Return the friction that a joint has to overcome, N m.
 
     Args:
-        terms: values by name (`TERMS`), each of a shape that fits the others; a missing one is its default.
+        terms: values by name (`TERMS`), in shapes that broadcast; a missing one has its default.
         base: friction without load, in motion, N m.
         motor: torque of the actuator, N m.
         external: torque of gravity and of the other links' motion, N m.
-        speed: rad/s.
+        speed: speed of the joint, rad/s.
     """
 
     def value(name: str) -> np.ndarray | float:
@@ -115,10 +115,10 @@ class LoadFriction:
             size), live.
 
     Attributes:
-        every_step: whether it must be computed in every step of the physics.
+        every_step: whether the friction must be computed in every physics step.
 
     Raises:
-        SpecError: a joint is driven by no such actuator.
+        SpecError: a joint is not driven by exactly one such actuator.
     """
 
     def __init__(self, model: mujoco.MjModel, dofs: np.ndarray, fields: Mapping[str, np.ndarray]) -> None:
@@ -140,7 +140,7 @@ class LoadFriction:
         return LoadFriction(self._model, self._numbers, fields)
 
     def take_up(self) -> None:
-        """Take up the parameters that the fields hold now: after every change of the fields."""
+        """Read the parameters from the fields again; to be called after every change of the fields."""
         self._gain = self._parameters("actuator_gainprm", 0)
         biases = [self._parameters("actuator_biasprm", number) for number in range(3)]
         self._bias = [None if isinstance(each, np.ndarray) and not each.any() else each for each in biases]
@@ -155,7 +155,7 @@ class LoadFriction:
         return np.asarray(getattr(self._model, field)[self._actuators, number])
 
     def apply(self, qpos: np.ndarray, qvel: np.ndarray, ctrl: np.ndarray, bias: np.ndarray | None) -> None:
-        """Set the friction from now on.
+        """Compute the friction from the present state, and set it in the models.
 
         Args:
             qpos: positions of all simulations, (num, nq).

@@ -1,4 +1,4 @@
-"""Pushes that change the velocity of a simulated robot's trunk at random moments of an episode."""
+"""Push simulated robots: change the velocity of their trunks at random moments of an episode."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from sim.randomize.seeds import Purpose, SeedStreams, uniform
 __all__ = ["PushSchedule"]
 
 _MOMENT, _SPEED, _ANGLE = range(3)
-"""The independent sequences of an episode's pushes."""
+"""Channels of the independent random sequences of an episode's pushes: moment, speed and direction."""
 
 
 class PushSchedule:
-    """Push N simulations of robots whose trunk has the model's first joint, a free one.
+    """Push N simulations of a robot with a trunk on the model's first joint, which is free.
 
-    Moment, size and direction of a push depend on the episode's seed and on the time since its reset alone.
+    Moment, size and direction of a push depend only on the episode's seed and the time since its reset.
 
     Args:
         pushes: the declaration.
         num: number of simulations.
-        period_s: of control.
+        period_s: length of a control period, seconds.
     """
 
     def __init__(self, pushes: Pushes, num: int, period_s: float) -> None:
@@ -30,16 +30,16 @@ class PushSchedule:
         self._key = np.zeros(num, np.uint64)
 
     def begin(self, rows: np.ndarray, draws: SeedStreams) -> None:
-        """Draw the pushes of episodes that begin, or go on from a snapshot, in these simulations, (n,)."""
+        """Draw the pushes of episodes that begin, or continue from a snapshot, in these simulations, (n,)."""
         for row in rows.tolist():
             self._key[row] = draws.generator(row, Purpose.PUSHES).integers(2**64, dtype=np.uint64)
 
     def apply(self, rows: np.ndarray, time_s: np.ndarray, qvel: np.ndarray) -> np.ndarray:
-        """Push those simulations whose next control period begins with a push, and return their numbers, (p,).
+        """Push the simulations for which a push is due at the next control period, and return their indices, (p,).
 
         Args:
-            rows: simulations that take a step, (n,).
-            time_s: since the reset, (num,).
+            rows: indices of the simulations that take a step, (n,).
+            time_s: time since the reset, seconds, (num,).
             qvel: velocities, changed in place, (num, nv).
         """
         period = np.rint(time_s[rows] / self._period_s).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Models that differ from episode to episode: the declaration of the random numbers, and their drawing."""
+"""Declare and draw the random numbers by which models differ from episode to episode."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ __all__ = ["Draw", "Randomise", "Randomised", "Target", "changes_constants", "ta
 _TERMS = {term.field: term for term in TERMS.values()}
 
 How = Literal["set", "scale", "add"]
-"""The way in which a drawn number changes the number of the model."""
+"""The change of the model's number by a drawn one: replace it, scale it, or add to it."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One line of a randomisation.
+    """Declare one random number of a model, as a line of a randomisation.
 
     Attributes:
-        path: the numbers of the model that change, see `sim.randomize.randomise.targets`.
+        path: path of the numbers of the model that change (`sim.randomize.randomise.targets`).
         values: the distribution to draw from.
         how: ``set`` replaces the model's number by the drawn one, ``scale`` multiplies it, ``add`` adds to it.
         unit: the unit of the drawn number; ``1`` for a factor.
-        together: whether all objects that the path names share one draw, rather than having one each.
+        together: whether all objects that the path names share one draw; if not, each has its own.
     """
 
     path: str
@@ -48,12 +48,12 @@ class Draw:
 
 @dataclass(frozen=True)
 class Randomise:
-    """The declaration of the numbers of a model that are drawn anew for each episode of each simulation.
+    """Declare the numbers of a model that are drawn for each episode of each simulation.
 
     Attributes:
         draws: the lines, in the order of the declaration.
-        own: the lines of the model itself (`sim.model.SimModel.draws`). They come first, and the others leave out the
-            numbers that these draw.
+        own: the lines of the model itself (`sim.model.SimModel.draws`). They come first, and other lines do not
+            draw the same numbers again.
     """
 
     draws: tuple[Draw, ...]
@@ -84,16 +84,16 @@ class Randomise:
         ]
 
     def check_fit(self, model: mujoco.MjModel) -> None:
-        """Refuse paths that the model does not have or that can't change, and draws that could be impossible.
+        """Check that the model has all paths, that they can change, and that every possible draw is physical.
 
         Raises:
-            SpecError: the message names the path and the reason.
+            SpecError: a check fails; the message names the path and the reason.
         """
         _resolved(self, model)
 
 
 def with_own_draws(own: Mapping[str, object], randomise: Randomise | None) -> Randomise | None:
-    """Return a randomisation with the lines of a model itself; None where neither draws anything."""
+    """Return a randomisation with the model's own lines added; None if neither draws anything."""
     if not own:
         return randomise
     return Randomise(() if randomise is None else randomise.draws, Randomise.from_dict(own).draws)
@@ -240,7 +240,7 @@ class Randomised:
 
     Args:
         declared: the declaration of the numbers to draw.
-        batch: the simulations, which get fields of their own.
+        batch: the simulations; each gets its own copy of the drawn fields.
         model: the nominal model.
 
     Raises:
@@ -330,7 +330,7 @@ class Randomised:
             self._batch.set_const(rows)
 
     def restore(self, rows: np.ndarray, fields: Mapping[str, np.ndarray], drawn: Mapping[str, np.ndarray]) -> None:
-        """Put back the models of an earlier moment: values of `fields` and `drawn`, (n, ...) each."""
+        """Restore the models of an earlier moment from the values of `fields` and `drawn`, (n, ...) each."""
         for name, value in fields.items():
             self.fields[name][rows] = value
         for name, value in drawn.items():
@@ -380,10 +380,10 @@ class Target:
 
     Attributes:
         name: the path with the object's own name, ``body.cube.mass``.
-        field: of the model, or ``opt.<name>``.
+        field: field of the model, or ``opt.<name>``.
         index: indices into the flattened field.
-        sign: -1 where the model keeps the negative of the number that the path names.
-        followers: (field, indices) of numbers that keep their ratio to the target, as an inertia does to its mass.
+        sign: -1 if the model holds the negative of the number that the path names, otherwise 1.
+        followers: (field, indices) of numbers that keep their ratio to the target, such as an inertia to its mass.
         lowest: lower end of the range in which the numbers must stay.
         highest: upper end of that range.
     """
@@ -398,7 +398,7 @@ class Target:
 
 
 def changes_constants(field: str) -> bool:
-    """Return whether ``mj_setConst`` must run after a change of this field; True where that is not known.
+    """Return whether ``mj_setConst`` must run after a change of this field; True if that is unknown.
 
     MuJoCo's own list of the fields that the constants depend on is private. Without it every change recomputes them,
     which takes longer and gives the same numbers.
@@ -412,8 +412,8 @@ def targets(model: mujoco.MjModel, path: str) -> list[Target]:
 
     Args:
         model: the compiled model.
-        path: ``<kind>.<name>.<field>``, the name with ``*`` and ``?`` for several objects, or ``opt.<field>``; with
-            ``[i]`` at the end for one number of several.
+        path: ``<kind>.<name>.<field>`` or ``opt.<field>``; ``*`` and ``?`` in the name match several objects, and
+            ``[i]`` at the end selects one number of several.
 
     Raises:
         SpecError: the model has no such object or field, or the field can't differ between simulations.
@@ -505,8 +505,7 @@ def _indices(model: mujoco.MjModel, field: str, number: int, values: np.ndarray)
 
 
 def _rows(values: np.ndarray, rows: list[int]) -> np.ndarray:
-    indices: np.ndarray = np.arange(values.size).reshape(values.shape)[rows].ravel()
-    return indices
+    return np.arange(values.size).reshape(values.shape)[rows].ravel()
 
 
 _SCALABLE = tuple(

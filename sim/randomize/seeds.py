@@ -1,4 +1,4 @@
-"""The seeds from which a simulation's episodes draw their model, timing and pushes, but not their start."""
+"""Manage the seeds from which a simulation's episodes draw their model, timing and pushes, but not their start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Purpose", "SeedStreams", "uniform"]
 
 
 class Purpose(IntEnum):
-    """The purpose of a generator. Each purpose has its own, so that a further draw changes no other."""
+    """The purpose of a random generator. Each purpose has its own generator, so that a new draw changes no other."""
 
     MODEL = 1
     TIMING = 2
@@ -19,7 +19,7 @@ class Purpose(IntEnum):
 
 
 class SeedStreams:
-    """The seed of each simulation, and the number of its episodes since the seed was given.
+    """Keep the seed of each simulation, and the number of its episodes since the seed was set.
 
     Args:
         num: number of simulations.
@@ -31,7 +31,7 @@ class SeedStreams:
         self._seeded = np.zeros(num, bool)
 
     def begin(self, rows: np.ndarray, seeds: Sequence[int] | np.ndarray | None) -> None:
-        """Begin an episode in these simulations; without seeds, the next episode of the last seed."""
+        """Begin an episode in these simulations, with new seeds or as the next episode of the last seed."""
         self.state[rows, 1] += np.uint64(1)
         if seeds is not None:
             self.state[rows, 0], self.state[rows, 1] = np.asarray(seeds, np.uint64), 0
@@ -41,7 +41,7 @@ class SeedStreams:
         self._seeded[rows] = True
 
     def restore(self, rows: np.ndarray, state: np.ndarray) -> None:
-        """Put back ``state[rows]`` of an earlier moment."""
+        """Restore ``state[rows]`` of an earlier moment."""
         self.state[rows], self._seeded[rows] = state, True
 
     def generator(self, row: int, purpose: Purpose) -> np.random.Generator:
@@ -55,10 +55,10 @@ _MIX = ((30, np.uint64(0xBF58476D1CE4E5B9)), (27, np.uint64(0x94D049BB133111EB))
 
 
 def uniform(keys: np.ndarray, counter: np.ndarray, channel: int) -> np.ndarray:
-    """Return numbers in [0, 1) that depend on key, counter and channel alone, so that draws have no order.
+    """Return numbers in [0, 1) that depend only on key, counter and channel, and not on the order of draws.
 
-    The finaliser of SplitMix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom number generators") over a
-    Weyl sequence of its own for every channel.
+    They are the finaliser of SplitMix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom number generators")
+    over a separate Weyl sequence for each channel.
 
     Args:
         keys: uint64, any shape.

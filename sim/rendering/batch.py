@@ -1,4 +1,4 @@
-"""Images of the simulations of a batch, drawn by several OpenGL contexts in parallel."""
+"""Draw images of a batch of simulations by several OpenGL contexts in parallel."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _MAX_DRAWERS = 8
 
 
 class BatchRenderer:
-    """Draw many states of one model.
+    """Draw many states of one model in parallel.
 
-    Each thread has OpenGL contexts of its own, which draw while other threads run Python. The number of threads does
-    not change an image: `sim.rendering.camera.Camera` draws the same, bit for bit.
+    Each thread has its own OpenGL contexts, which draw while other threads run Python. The number of threads does not
+    affect the images: `sim.rendering.camera.Camera` draws the same, bit for bit.
 
     Args:
         sim_model: the robot to draw.
         cameras: the names of cameras of the model, at least one.
-        width: of the images, pixels.
-        height: of the images, pixels.
-        threads: number of threads that draw, at most 8; 0 is one for each logical CPU. Without OpenGL one thread draws,
-            since rays are already shared between all CPUs.
+        width: width of the images, pixels.
+        height: height of the images, pixels.
+        threads: number of threads that draw, at most 8; 0 means one for each logical CPU. Without OpenGL one thread
+            draws, since all CPUs already share the rays.
 
     Raises:
-        RobotError: the model has no such camera, or no camera is named.
+        RobotError: the model has no camera of a name, or ``cameras`` is empty.
     """
 
     def __init__(self, sim_model: SimModel, cameras: Sequence[str], width: int, height: int, threads: int = 0) -> None:
@@ -56,11 +56,11 @@ class BatchRenderer:
             raise
 
     def draw(self, qpos: np.ndarray, models: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
-        """Draw states.
+        """Draw the images of n states.
 
         Args:
             qpos: the states of n simulations, (n, nq).
-            models: fields in which their models differ, name -> (n, ...).
+            models: the fields in which their models differ, name -> (n, ...).
 
         Returns:
             Camera name -> RGB, uint8, (n, height, width, 3), new arrays.
@@ -100,8 +100,8 @@ class BatchRenderer:
 class ImageBatch:
     """Add images to the states of a `SimBatch`: camera name -> RGB, uint8, (n, height, width, 3).
 
-    Images show the present state, without the delays of a `DelayModel`. Every step draws all of them anew, which in
-    software takes a hundred times as long as the step itself.
+    Images show the present state, without the delays of a `DelayModel`. Every step draws all of them, which takes a
+    hundred times as long as the step itself when drawing in software.
 
     Args:
         batch: the batch to draw, which this object closes. Its model should have its visual parts
@@ -131,12 +131,12 @@ class ImageBatch:
 
     @property
     def broken(self) -> np.ndarray:
-        """Whether each simulation has failed since its last reset; see `SimBatch.broken`."""
+        """Whether each simulation has failed since its last reset, as `SimBatch.broken`."""
         return self.batch.broken
 
     @property
     def drawn(self) -> dict[str, np.ndarray]:
-        """The numbers drawn for the present episodes; see `SimBatch.drawn`."""
+        """The numbers drawn for the present episodes, as `SimBatch.drawn`."""
         return self.batch.drawn
 
     def reset(
@@ -153,7 +153,7 @@ class ImageBatch:
         return self._with_images(self.batch.step(commands, ids), None)
 
     def snapshot(self, ids: Sequence[int] | np.ndarray | None = None) -> BatchSnapshot:
-        """Take a snapshot as `SimBatch.snapshot` does; it holds no images, which are drawn anew from it."""
+        """Take a snapshot as `SimBatch.snapshot` does, without images: `restore` draws them again."""
         return self.batch.snapshot(ids)
 
     def restore(self, snapshot: BatchSnapshot, ids: Sequence[int] | np.ndarray | None = None) -> BatchState:
@@ -172,5 +172,5 @@ class ImageBatch:
 
 
 def thread_count(threads: int) -> int:
-    """Return how many threads draw where ``threads`` are asked for: at most 8, and for 0 one for each logical CPU."""
+    """Return the number of threads that draw for ``threads``: at most 8, and for 0 one for each logical CPU."""
     return min(threads or os.cpu_count() or 1, _MAX_DRAWERS)

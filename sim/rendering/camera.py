@@ -1,4 +1,4 @@
-"""Images of a simulated robot, drawn without a screen, with OpenGL where it is available."""
+"""Draw images of a simulated robot without a screen, with OpenGL if it is available."""
 
 from __future__ import annotations
 
@@ -29,23 +29,21 @@ _MAX_GEOMS = 2000
 _GL_RENDERER = 0x1F01
 
 _SIDES, _RINGS = 16, 8
-"""Numbers of corners with which round parts are drawn. MuJoCo's 28 and 16 cost a third of the time of an image in
-software. A part with a radius of 20 pixels gets at most 20 (1 - cos(pi / 16)) = 0.4 pixels narrower."""
+"""Numbers of corners with which round parts are drawn. MuJoCo's 28 and 16 take a third of the time of an image in
+software. A part with a radius of 20 pixels becomes at most 20 (1 - cos(pi / 16)) = 0.4 pixels narrower."""
 
 _SEEN = frozenset({"body_pos", "body_quat", "jnt_pos", "jnt_axis", "qpos0", "geom_pos", "geom_quat", "geom_rgba"})
 _SEEN_KINDS = ("mat_", "cam_", "light_")
 
 
 class Camera:
-    """Draw a robot's states as one camera of its model sees them, without running physics.
-
-    Not to be used from two threads at once.
+    """Draw a robot's states from one camera of its model, without running physics. Not thread-safe.
 
     Args:
         sim_model: the robot to draw.
         name: the name of a camera of the MJCF.
-        width: of the images, pixels.
-        height: of the images, pixels.
+        width: width of the images, pixels.
+        height: height of the images, pixels.
         fine: whether to draw shadows, reflections, smooth edges and rounder parts; in software this takes many times
             as long.
 
@@ -81,7 +79,7 @@ class Camera:
         self._pixels = np.empty((height, width, 3), np.uint8)
 
     def set_model(self, fields: Mapping[str, np.ndarray]) -> None:
-        """Set fields of the drawn model, field -> values; see `seen`."""
+        """Set fields of the drawn model: field -> values. `seen` selects the fields that images show."""
         set_fields(self._model, fields)
 
     def render(self, state: np.ndarray, markers: Sequence[Marker] = (), out: np.ndarray | None = None) -> np.ndarray:
@@ -89,7 +87,7 @@ class Camera:
 
         Args:
             state: the whole ``qpos``, shape (nq,), or only the robot's pose in the form of its start command (the
-                joint positions of an arm); then everything else is as in the model's keyframe.
+                joint positions of an arm); everything else is then as in the model's keyframe.
             markers: balls to draw with the robot.
             out: the array for the image, uint8 of shape (height, width, 3); None makes a new array.
 
@@ -148,7 +146,7 @@ class Camera:
 
 
 class Eye(Protocol):
-    """A camera that draws states: `Camera`, `sim.rendering.rays.RayCamera`, or one of a package's renderers."""
+    """A camera that draws states: `Camera`, `sim.rendering.rays.RayCamera`, or one of another package's renderer."""
 
     width: int
     height: int
@@ -171,10 +169,10 @@ class Eye(Protocol):
 
 
 Renderer = Callable[[SimModel, str, int, int, bool], Eye | None]
-"""Open a camera that draws fine images, of a model, a camera's name, a width and a height.
+"""A function that opens a camera for fine images, from a model, a camera's name, a width and a height.
 
-The last argument says whether a person asks for this renderer: then it raises `hal.RobotError` where it can't draw.
-Otherwise it returns None where OpenGL is the better choice. A package declares a renderer in the entry-point group
+The last argument is True if the user has chosen this renderer: it then raises `hal.RobotError` if it can't draw.
+If False, it returns None when OpenGL is the better choice. A package declares a renderer in the entry-point group
 ``rlenv_robot.renderers``.
 """
 
@@ -183,14 +181,14 @@ _log = logging.getLogger(__name__)
 
 
 def open_camera(sim_model: SimModel, name: str, width: int, height: int, *, fine: bool = False) -> Eye:
-    """Open a `Camera`, or where there is no OpenGL a `sim.rendering.rays.RayCamera`.
+    """Open a `Camera`, or a `sim.rendering.rays.RayCamera` on a machine without OpenGL.
 
     The fallback is logged once, with the reason and the packages to install. With ``fine``, a package's `Renderer` may
-    draw instead. The environment variable RLENV_ROBOT_RENDERER decides: a renderer's name, such as ``filament``, or
+    draw instead. The environment variable RLENV_ROBOT_RENDERER selects it: a renderer's name, such as ``filament``, or
     ``opengl`` for none.
 
     Raises:
-        RobotError: the model has no such camera, or the environment variable names what is not here.
+        RobotError: the model has no such camera, or the environment variable names an unknown renderer.
     """
     if fine:
         for renderer, chosen in _renderers():
@@ -228,7 +226,7 @@ def _say_once(why: str) -> None:
 
 
 def seen(models: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the fields that images show, out of those in which randomised models differ (`SimBatch.models`)."""
+    """Select the fields that are visible in images from those in which randomised models differ (`SimBatch.models`)."""
     return {name: values for name, values in models.items() if name in _SEEN or name.startswith(_SEEN_KINDS)}
 
 
@@ -246,10 +244,13 @@ def film(
 
     Args:
         sim_model: the robot to draw.
-        sensors: sensor name -> values, shape (T, ...). Only the sensors that the model reads straight from ``qpos`` are
-            used; the other elements of ``qpos`` are those of the model's keyframe.
-        camera, width, height, fine: as for `Camera`.
+        sensors: sensor name -> values, shape (T, ...). Only the sensors that the model reads directly from ``qpos``
+            are used; the other elements of ``qpos`` are those of the model's keyframe.
+        camera: name of the camera, as for `Camera`.
+        width: width of the images, pixels.
+        height: height of the images, pixels.
         markers: balls to draw in every image.
+        fine: as for `Camera`.
 
     Yields:
         T images, each uint8 of shape (height, width, 3).
@@ -291,7 +292,7 @@ def _release(context: object) -> None:
 
 
 def renderer_name() -> str:
-    """Return the name of what draws here, such as ``llvmpipe (LLVM 15.0.6, 256 bits)``; empty where it has none.
+    """Return the name of this machine's OpenGL renderer, such as ``llvmpipe (LLVM 15.0.6, 256 bits)``, or "".
 
     Raises:
         RobotError: this machine can't draw.
@@ -310,7 +311,7 @@ def renderer_name() -> str:
 
 @functools.cache
 def available() -> str | None:
-    """Return None if this machine can draw, otherwise the reason why not. The answer is cached."""
+    """Return None if this machine can draw, otherwise the reason why it can't. The result is cached."""
     try:
         context = _open_gl(16, 16)
     except RobotError as error:

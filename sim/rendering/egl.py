@@ -1,16 +1,16 @@
-"""An OpenGL context without a screen, from EGL alone: no window system and no further Python package.
+"""Make an OpenGL context without a screen from EGL alone, without a window system or a further Python package.
 
 Mesa's software renderer loads LLVM and makes its symbols global. Triton, PyTorch's compiler, contains another LLVM. If
 Triton is loaded after Mesa, Triton's calls reach Mesa's LLVM, and the process dies with a segmentation fault in the
 first ``torch.optim`` optimizer, since making one imports ``torch._dynamo``, which imports Triton. If Triton is loaded
-first, both keep their own LLVM. `load_triton_first` therefore loads Triton's library, where it is installed, before
-anything of OpenGL; it does not import Triton or PyTorch. TensorFlow has a similar fault
+first, both keep their own LLVM. `load_triton_first` therefore loads Triton's library, if it is installed, before any
+part of OpenGL; it does not import Triton or PyTorch. TensorFlow has a similar fault
 (github.com/tensorflow/tensorflow/issues/124205).
 
-Mesa 22.3 (Debian 12) fills pixels in threads of its own, with a fault: a drawing thread searches the textures of an
+Mesa 22.3 (Debian 12) fills pixels in its own threads, with a fault: a drawing thread searches the textures of an
 earlier part of the image (``lp_setup_is_resource_referenced``) while such a thread frees their list, and the process
 dies with a segmentation fault. Newer versions lock the list. With textures and 16 contexts on a busy machine, the fault
-came in four of nine runs of 10 to 20 s. `drawn_by_callers` therefore asks Mesa for no such threads
+occurred in four of nine runs of 10 to 20 s. `drawn_by_callers` therefore makes Mesa start no such threads
 (``LP_NUM_THREADS=0``, unless the user set another number): each context draws in the thread that calls it.
 """
 
@@ -29,7 +29,7 @@ from hal.errors import RobotError
 __all__ = ["PACKAGES", "EglContext", "drawn_by_callers", "load_triton_first", "triton_libraries"]
 
 PACKAGES = "libegl1 libgl1 libgl1-mesa-dri"
-"""The packages of Debian and Ubuntu for EGL and OpenGL; the last one draws in software where there is no GPU driver."""
+"""The packages of Debian and Ubuntu for EGL and OpenGL; the last one draws in software if there is no GPU driver."""
 
 # Names and numbers from the Khronos registry: EGL 1.5, EXT_platform_device, MESA_platform_surfaceless.
 _OPENGL_API, _NONE = 0x30A2, 0x3038
@@ -48,7 +48,7 @@ _MESA_THREADS = "LP_NUM_THREADS"
 
 
 def triton_libraries() -> list[Path]:
-    """Return the files of Triton's shared library; none where Triton is not installed."""
+    """Return the files of Triton's shared library; an empty list if Triton is not installed."""
     triton = importlib.util.find_spec("triton")
     folders = (triton.submodule_search_locations or ()) if triton else ()
     return [library for folder in folders for library in Path(folder).glob("_C/libtriton*.so")]
@@ -56,7 +56,7 @@ def triton_libraries() -> list[Path]:
 
 @functools.cache
 def load_triton_first() -> None:
-    """Load Triton's shared library, where Triton is installed, so that it binds its own LLVM (see the module)."""
+    """Load Triton's shared library, if Triton is installed, so that it binds its own LLVM (see the module)."""
     for library in triton_libraries():
         with contextlib.suppress(OSError):  # a damaged Triton fails when it is imported, with its own message
             ctypes.CDLL(str(library))
@@ -64,7 +64,7 @@ def load_triton_first() -> None:
 
 @contextlib.contextmanager
 def drawn_by_callers() -> Iterator[None]:
-    """Let Mesa's software renderer, where it begins meanwhile, draw in the threads that call it (see the module)."""
+    """Make a software renderer of Mesa that starts within the block draw in the calling threads (see the module)."""
     if _MESA_THREADS in os.environ:
         yield
         return
@@ -76,9 +76,9 @@ def drawn_by_callers() -> Iterator[None]:
 
 
 class EglContext:
-    """Make an OpenGL context of the first device that gives one: a GPU if its driver works, otherwise software.
+    """Make an OpenGL context on the first device that provides one: a GPU if its driver works, otherwise software.
 
-    The context is current, and belongs to the thread that made it current until that thread releases it.
+    The new context is current. It belongs to the thread on which it is current until that thread releases it.
 
     Raises:
         RobotError: there is no EGL, or none of its devices can draw; the message names the packages to install.

@@ -1,4 +1,4 @@
-"""Cameras of a simulated robot as sensors, drawn when they are read."""
+"""Add a simulated robot's cameras as sensors, which are drawn when they are read."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["with_image_sensors"]
 def with_image_sensors(sim_model: SimModel, sensors: Sequence[ImageSensor]) -> SimModel:
     """Return a simulated robot with images among its sensors.
 
-    The motion stays the same, bit for bit. A step draws every image anew unless a `sim.latency.DelayModel` gives the
-    sensor a rate (``sensor_rate``), and then only when a sample is due; ``sensor_delay`` makes images late. As many
-    threads draw as step the batch.
+    The motion stays the same, bit for bit. Every step draws all images. If a `sim.latency.DelayModel` gives a sensor a
+    rate (``sensor_rate``), its image is drawn only when a sample is due; ``sensor_delay`` delays images. The number of
+    threads that draw is that of the threads that step the batch.
 
     Args:
         sim_model: the robot; it should have its visual parts.
@@ -27,7 +27,7 @@ def with_image_sensors(sim_model: SimModel, sensors: Sequence[ImageSensor]) -> S
 
     Raises:
         RobotError: the model has no such camera.
-        SpecError: the robot has a sensor of that name.
+        SpecError: the robot already has a sensor of that name.
     """
     for sensor in sensors:
         sim_model.camera_id(sensor.camera)

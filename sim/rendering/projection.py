@@ -1,4 +1,4 @@
-"""The geometry of a simulated robot's cameras: where their images show points, and cameras as calibrated ones."""
+"""Project points to images of a simulated robot's cameras, and describe such a camera as a calibrated one."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def project_points(
     points: np.ndarray,
     models: Mapping[str, np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Return where a camera's images show points of the world: the pinhole projection by the camera's ``fovy``.
+    """Return the positions of points of the world in a camera's images: the pinhole projection by its ``fovy``.
 
     Args:
         sim_model: the robot.
         camera: the name of a camera of the MJCF; it may be fixed to the world or to a moving body.
-        width: of the images, pixels.
-        height: of the images, pixels.
+        width: width of the images, pixels.
+        height: height of the images, pixels.
         qpos: the states of n simulations, (n, nq).
-        points: in the frame of the world, metres, (n, k, 3).
-        models: fields in which their models differ, name -> (n, ...), as `sim.batch.SimBatch.models` has them.
+        points: points in the world frame, metres, (n, k, 3).
+        models: the fields in which their models differ, name -> (n, ...), as `sim.batch.SimBatch.models`.
 
     Returns:
-        x from the left and y from above, pixels, (n, k, 2). The middle of the first pixel is (0, 0). Positions outside
-        the image are given too; a point that is not in front of the lens has NaN.
+        x from the left and y from the top, pixels, (n, k, 2). The middle of the first pixel is (0, 0). Positions
+        may lie outside the image; a point that is not in front of the lens has NaN.
 
     Raises:
-        RobotError: the model has no such camera, or the camera's projection is no pinhole's with a ``fovy``.
+        RobotError: the model has no such camera, or the camera is not a pinhole camera with a ``fovy``.
     """
     number, model = sim_model.camera_id(camera), copy.copy(sim_model.model)
     if model.cam_projection[number] != mujoco.mjtProjection.mjPROJ_PERSPECTIVE or model.cam_sensorsize[number].any():
@@ -74,12 +74,12 @@ def pinhole_camera(sim_model: SimModel, name: str, width: int, height: int) -> P
 
     Args:
         sim_model: the model.
-        name: of the camera.
-        width: of its images, pixels.
-        height: of its images, pixels.
+        name: name of the camera.
+        width: width of its images, pixels.
+        height: height of its images, pixels.
 
     Raises:
-        RobotError: there is no such camera.
+        RobotError: the model has no such camera.
     """
     model, number = sim_model.model, sim_model.camera_id(name)
     data = mujoco.MjData(model)

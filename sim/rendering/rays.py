@@ -1,4 +1,4 @@
-"""A camera that needs no OpenGL: MuJoCo casts one ray for each pixel."""
+"""Draw images without OpenGL: MuJoCo casts one ray for each pixel."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _CHECKS = 0.06
 
 
 class RayCamera:
-    """Draw what `sim.rendering.camera.Camera` draws on machines without OpenGL, without shadows and textures.
+    """Draw a robot's states like `sim.rendering.camera.Camera`, but without OpenGL, shadows and textures.
 
     It is slower than OpenGL, but its geometry is exact, and it also measures distances.
 
     Args:
         sim_model: the robot to draw.
         name: the name of a camera of the MJCF.
-        width: of the images, pixels.
-        height: of the images, pixels.
+        width: width of the images, pixels.
+        height: height of the images, pixels.
 
     Raises:
         RobotError: the model has no such camera.
@@ -55,10 +55,10 @@ class RayCamera:
         self._colours, self._checked = _looks(self._model)
 
     def set_model(self, fields: Mapping[str, np.ndarray]) -> None:
-        """Refuse fields of the model, as rays are cast in the nominal model (`sim.rendering.camera.Camera.set_model`).
+        """Refuse fields of the model, since rays are cast in the nominal model (see `Camera.set_model`).
 
         Raises:
-            RobotError: there is a field to set.
+            RobotError: ``fields`` is not empty.
         """
         if fields:
             raise RobotError(
@@ -77,7 +77,7 @@ class RayCamera:
         return image
 
     def depth(self, state: np.ndarray) -> np.ndarray:
-        """Measure the distance along each pixel's ray, metres, shape (height, width); infinite where it hits nothing.
+        """Measure the distance along each pixel's ray, metres, shape (height, width); infinite if it hits nothing.
 
         Raises:
             RobotError: the state has another shape, or the camera is closed.
@@ -176,5 +176,4 @@ def _mean_colour(model: mujoco.MjModel, texture: int) -> np.ndarray:
     size = model.tex_height[texture] * model.tex_width[texture] * model.tex_nchannel[texture]
     begin = model.tex_adr[texture]
     pixels = model.tex_data[begin : begin + size].reshape(-1, model.tex_nchannel[texture])
-    mean: np.ndarray = pixels[:, :3].mean(axis=0) / 255.0
-    return mean
+    return pixels[:, :3].mean(axis=0) / 255.0

@@ -1,4 +1,4 @@
-"""Pose models that are drawn, add markers to images, and test whether the sky need not be drawn."""
+"""Pose the models to draw, add markers to images, and test whether drawing the sky can be skipped."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Marker", "grounds", "pose", "set_fields", "sky_is_hidden"]
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A ball that exists in images only, such as a goal or a point of a path.
+    """A ball that exists only in images, such as a goal or a point of a path.
 
     Attributes:
-        position: the centre in the frame of the world, metres.
-        radius: metres.
-        rgba: the colour, 0..1.
+        position: the centre in the world frame, metres.
+        radius: the radius, metres.
+        rgba: red, green, blue and opacity, 0 to 1.
     """
 
     position: Sequence[float]
@@ -30,19 +30,19 @@ class Marker:
 
 
 def set_fields(model: mujoco.MjModel, fields: Mapping[str, np.ndarray]) -> None:
-    """Set fields of a model, field -> values, in whatever shape."""
+    """Set fields of a model: field -> values, in any shape of the right size."""
     for name, values in fields.items():
         field = getattr(model, name)
         field[:] = np.reshape(values, field.shape)
 
 
 def pose(sim_model: SimModel, model: mujoco.MjModel, data: mujoco.MjData, state: np.ndarray) -> None:
-    """Put bodies, cameras and lights where a state has them.
+    """Place bodies, cameras and lights according to a state.
 
     Args:
-        sim_model: the robot that is drawn.
-        model: its model as it is drawn.
-        data: of ``model``.
+        sim_model: the robot to draw.
+        model: the model that is drawn for it.
+        data: the data of ``model``.
         state: as for `sim.rendering.camera.Camera.render`.
 
     Raises:
@@ -62,7 +62,7 @@ _COLOUR = mujoco.mjtTextureRole.mjTEXROLE_RGB.value
 
 
 def grounds(model: mujoco.MjModel, option: mujoco.MjvOption) -> tuple[int, ...]:
-    """Return the geoms that may hide the sky: drawn planes with edges and an opaque texture."""
+    """Return the ids of the geoms that may hide the sky: drawn planes with edges and an opaque texture."""
     return tuple(
         geom
         for geom in range(model.ngeom)
@@ -84,12 +84,12 @@ def sky_is_hidden(
     """Return whether one of these planes fills the whole image of a camera, from edge to edge.
 
     A plane with edges is convex, and so is its projection: if the rays through the four corners of an image meet the
-    plane, all other rays do. The depths of the rays, too, have their extremes in the corners.
+    plane, all other rays do. The depths of the rays also have their extremes in the corners.
 
     Args:
         model: the model.
         data: its state, with positions up to date.
-        scene: the scene after `mujoco.mjv_updateScene`. It has two eyes; the image is seen from between them.
+        scene: the scene after `mujoco.mjv_updateScene`. It has two eyes; the image's viewpoint is between them.
         aspect: width of the image over its height.
         geoms: the planes to test, from `grounds`.
     """

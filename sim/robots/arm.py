@@ -1,4 +1,4 @@
-"""The simulation of an arm that is a table of joints: a chain of capsules over a table."""
+"""Simulate an arm that is given as a table of joints: a chain of capsules over a table."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _COLOURS = ((0.93, 0.60, 0.20, 1.0), (0.25, 0.28, 0.33, 1.0))
 def arm_mjcf(arm: ArmTable) -> mujoco.MjSpec:
     """Return the editable MJCF of an arm; its only keyframe is ``rest``.
 
-    Each joint has a position servo with the gains of the table, at the nominal voltage of its servo's model. Bodies
-    touch the table and no other body.
+    Each joint has a position servo with the table's gains, at the nominal voltage of its servo's model. Bodies collide
+    with the table, but not with each other.
 
     Raises:
         SpecError: a joint has no body.
@@ -107,10 +107,10 @@ def _substeps(arm: ArmTable) -> int:
 
 
 def arm_sim_model(arm: ArmTable) -> SimModel:
-    """Return the nominal simulation of an arm, which begins where the arm lies without torque.
+    """Return the nominal simulation of an arm, which begins at the pose of the arm without torque.
 
     Raises:
-        SpecError: a joint has no body, or the table brings a description with other sensors than the joints'.
+        SpecError: a joint has no body, or the table's description has sensors other than those of the joints.
     """
     model = arm_mjcf(arm).compile()
     addresses = tuple(int(model.joint(name).qposadr[0]) for name in arm.names)

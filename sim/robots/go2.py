@@ -1,4 +1,4 @@
-"""The simulated quadruped in the dimensions of Unitree's Go2, on flat ground."""
+"""Simulate a quadruped in the dimensions of Unitree's Go2 on flat ground."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUBSTEPS = 5
 """Physics steps of 1/250 s in the control period of 1/50 s."""
 
 STANDING_HEIGHT = 0.288
-"""Height of the trunk's middle at which the feet just touch the ground in `hal.robots.go2.STANCE`, metres:
+"""Height of the trunk's centre, metres, at which the feet just touch the ground in `hal.robots.go2.STANCE`:
 2 * 0.213 cos(0.9) for the legs, 0.022 for the foot, and a little clearance."""
 
 
@@ -67,14 +67,14 @@ def go2_mjcf(looks: bool = True) -> mujoco.MjSpec:
 
 @dataclass(frozen=True, slots=True)
 class Go2Faults:
-    """Differences between one quadruped and its description.
+    """The differences of one quadruped from the nominal model.
 
     Attributes:
-        strength: stiffness and damping of the motors' loops over the nominal ones.
-        friction: friction and viscous damping of the joints over the nominal ones.
+        strength: stiffness and damping of the motors' loops, as a factor of the nominal ones.
+        friction: friction and viscous damping of the joints, as a factor of the nominal ones.
         delay_substeps: delay of a goal on the bus, physics steps of 1/250 s.
-        payload_kg: mass that is fixed to the middle of the trunk.
-        grip: friction of feet and floor.
+        payload_kg: mass fixed to the middle of the trunk, kg.
+        grip: friction coefficient of feet and floor.
     """
 
     strength: float
@@ -85,7 +85,7 @@ class Go2Faults:
 
     @staticmethod
     def sibling(seed: int) -> Go2Faults:
-        """Return those of another robot: each drawn uniformly from the seed, within ranges around `ASSUMED`.
+        """Return the differences of another robot, drawn uniformly by the seed from ranges around `ASSUMED`.
 
         Strength 0.85 to 1.1, friction 0.5 to 2, delay 0 to 4 steps (16 ms), payload 0 to 2 kg, grip 0.4 to 1.
         """
@@ -96,14 +96,14 @@ class Go2Faults:
 
 
 ASSUMED = Go2Faults(strength=0.95, friction=1.5, delay_substeps=2, payload_kg=0.5, grip=0.7)
-"""The quadruped of seed 0. No recording of a real one was available: these numbers are assumed, not identified."""
+"""The quadruped of seed 0. Its numbers are assumed, not identified, since no recording of a real one was available."""
 
 
 def go2_twin(seed: int = 0) -> SimModel:
-    """Make a stand-in for a real quadruped: the same description with other physics.
+    """Make a stand-in for a real quadruped, with the same description but other physics.
 
     Args:
-        seed: 0 for `ASSUMED`; any other number makes a robot of its own, see `Go2Faults.sibling`.
+        seed: 0 for `ASSUMED`; any other number makes a different robot (`Go2Faults.sibling`).
     """
     faults = Go2Faults.sibling(seed) if seed else ASSUMED
     mjcf = go2_mjcf()
@@ -129,8 +129,7 @@ def _into_body(orientation: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """Turn vectors of the world (..., 3) into the body's frame, by its unit quaternion (..., 4; w, x, y, z): R' v."""
     scalar, axis = orientation[..., :1], -orientation[..., 1:]
     doubled = 2.0 * _cross(axis, vector)
-    in_body: np.ndarray = vector + scalar * doubled + _cross(axis, doubled)
-    return in_body
+    return vector + scalar * doubled + _cross(axis, doubled)
 
 
 _NEXT, _AFTER = np.array((1, 2, 0)), np.array((2, 0, 1))
@@ -138,5 +137,4 @@ _NEXT, _AFTER = np.array((1, 2, 0)), np.array((2, 0, 1))
 
 def _cross(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return the cross products of vectors (..., 3): the numbers of `numpy.cross`, in a fifth of its time for one."""
-    product: np.ndarray = one.take(_NEXT, -1) * other.take(_AFTER, -1) - one.take(_AFTER, -1) * other.take(_NEXT, -1)
-    return product
+    return one.take(_NEXT, -1) * other.take(_AFTER, -1) - one.take(_AFTER, -1) * other.take(_NEXT, -1)

@@ -1,4 +1,4 @@
-"""The simulated quadruped on a course: rough ground or stairs, a height scan, and pushes."""
+"""Simulate the quadruped on a course: rough ground or stairs, a height scan, and pushes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def go2_course(
     """Make the simulated robot on a course.
 
     Args:
-        ground: its shape. On rough ground and stairs a reset draws position and heading of the start.
-        scan: points of the height scan ahead and to the left; (0, 0) for none.
-        pushes: None for none.
+        ground: the shape of the ground. On rough ground and stairs a reset draws position and heading of the start.
+        scan: number of points of the height scan ahead and to the left; (0, 0) for no scan.
+        pushes: the pushes of an episode; None for none.
         looks: as for `sim.robots.go2.go2`.
 
     Raises:
@@ -69,8 +69,7 @@ def _scan(ground: Ground, scan: tuple[int, int]) -> Callable[[np.ndarray], np.nd
         cosine, sine = np.cos(yaw), np.sin(yaw)
         east = pose[..., 0, None, None] + cosine * grid[..., 0] - sine * grid[..., 1]
         north = pose[..., 1, None, None] + sine * grid[..., 0] + cosine * grid[..., 1]
-        over: np.ndarray = pose[..., 2, None, None] - ground.heights(east, north)
-        return over
+        return pose[..., 2, None, None] - ground.heights(east, north)
 
     return scanned
 

@@ -1,4 +1,4 @@
-"""Ground that is not flat: rough ground and stairs, as geometry of a model and as heights for a scan."""
+"""Make rough ground and stairs, as geometry of a model and as heights for a scan."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 __all__ = ["HALF_M", "STEP_DEPTH_M", "Ground", "GroundKind"]
 
 GroundKind = Literal["flat", "rough", "stairs"]
-"""``flat``; ``rough``, a height drawn for each point of a grid; or ``stairs``, flights of steps up and down."""
+"""The kind of ground: ``flat``; ``rough``, with a random height at each point of a grid; or ``stairs``, up and down."""
 
 HALF_M = 12.0
 """Half the side of the square that is not flat, metres; outside it the ground is flat, at height 0."""
 
 CELL_M = 0.1
-"""Distance of two points of the grid of rough ground, metres."""
+"""Distance between neighbouring points of the grid of rough ground, metres."""
 
 STEP_DEPTH_M = 0.3
 """Depth of a step along x, metres; steps are as wide as the square."""
@@ -29,15 +29,15 @@ _FLIGHT = (0, 0, 0, 0, 1, 2, 3, 4, 4, 4, 4, 3, 2, 1)
 
 @dataclass(frozen=True)
 class Ground:
-    """The ground of a model, around the middle of the world.
+    """The ground of a model, around the origin of the world.
 
     Attributes:
-        kind: see `GroundKind`.
-        height: of the highest point of rough ground, or of one step, metres.
-        seed: of the heights of rough ground.
+        kind: the kind of ground (`GroundKind`).
+        height: height of the highest point of rough ground, or of one step, metres.
+        seed: seed of the heights of rough ground.
 
     Raises:
-        ValueError: an unknown kind, or a height that is out of range.
+        ValueError: the kind is unknown, or the height is out of range.
     """
 
     kind: GroundKind = "flat"
@@ -51,7 +51,7 @@ class Ground:
             raise ValueError(f"the ground's height is {self.height} m, it must be above 0 and at most 0.5")
 
     def add_to(self, mjcf: mujoco.MjSpec) -> None:
-        """Add the geometry to a model whose plane at height 0 stays."""
+        """Add the geometry to a model; the model's plane at height 0 stays."""
         looks = {"material": "floor", "group": 1, "contype": 1, "conaffinity": 0}
         if self.kind == "rough":
             grid = self._grid
@@ -73,8 +73,8 @@ class Ground:
     def heights(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the height of the ground at points of the world, metres, in the points' shape.
 
-        Rough ground is interpolated as the engine does: each cell of the grid is two triangles, which share the edge
-        from the corner of the least x and y to that of the greatest.
+        Rough ground is interpolated as in MuJoCo: each cell of the grid is two triangles, which share the edge from the
+        corner with the smallest x and y to that with the largest.
         """
         if self.kind == "flat":
             return np.zeros_like(x, np.float64)

@@ -1,4 +1,4 @@
-"""The motors of the servos that a table of joints may name."""
+"""Find the motors of the servos that a table of joints may name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["STS3215_LAW", "PositionLaw", "at_joint", "law_of", "load_place"]
 
 
 def at_joint(motor: ServoMotor, gear: float) -> ServoMotor:
-    """Return a motor as its joint feels it, behind gears that turn the servo so many times for a turn of the joint."""
+    """Return a motor's constants at its joint, behind gears: ``gear`` turns of the servo for one of the joint."""
     return replace(
         motor,
         torque_constant=motor.torque_constant * gear,
@@ -24,10 +24,10 @@ def at_joint(motor: ServoMotor, gear: float) -> ServoMotor:
 
 @dataclass(frozen=True, slots=True)
 class PositionLaw:
-    """The motor of a servo, and how its position law drives it.
+    """The motor of a servo, and the position law that drives it.
 
     Attributes:
-        motor: at the servo's shaft.
+        motor: the motor's constants at the servo's shaft.
         duty_per_p: duty cycle for each unit of the register ``p`` and each rad of error at the shaft.
         max_duty: largest duty cycle.
     """
@@ -40,8 +40,8 @@ class PositionLaw:
         """Return the torque at the shaft per angle of error, N m/rad.
 
         Args:
-            p: content of the register.
-            volts: of the supply, V.
+            p: content of the register ``p``.
+            volts: supply voltage, V.
         """
         return self.motor.torque_constant * volts * self.duty_per_p * p / self.motor.resistance
 
@@ -53,7 +53,7 @@ def law_of(model: ServoModel) -> PositionLaw:
     """Return the motor and the position law of a servo.
 
     Raises:
-        ValueError: nobody has described them.
+        ValueError: the model declares none.
     """
     law = load_place(model.law, f"the servo {model.name!r} is not simulated, since it names no law")
     assert isinstance(law, PositionLaw)
@@ -64,8 +64,8 @@ def load_place(place: str, problem: str) -> object:
     """Return the object at ``module:name``.
 
     Args:
-        place: as a `ServoModel` gives it.
-        problem: what to say where it is empty.
+        place: ``module:name``, from a `ServoModel`.
+        problem: message of the error if ``place`` is empty.
 
     Raises:
         ValueError: the place is empty.

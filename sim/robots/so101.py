@@ -1,4 +1,4 @@
-"""The simulated SO-101 arm at its table, with or without a cube to pick."""
+"""Simulate the SO-101 arm at its table, with or without a cube to pick."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ SUBSTEPS = 8
 """Physics steps of 1/240 s in the control period of 1/30 s."""
 
 LINKS = ("base", "shoulder", "upper_arm", "lower_arm", "wrist", "gripper", "jaw")
-"""The bodies of the model, from the table to the finger that moves."""
+"""The bodies of the model, from the table to the moving finger."""
 
 CUBE_MASS = 0.016
 """Mass of the cube, kg."""
 
 REST = (0.0, -1.70, 1.60, 0.90, SIDEWAYS, 0.0)
-"""Joint angles of the folded arm, as it lies when it is switched off, rad; the keyframe of the model."""
+"""Joint angles of the folded arm at rest while it is switched off, rad; the model's keyframe."""
 
 
 @dataclass(frozen=True, slots=True)
 class Servo:
-    """The figures of all six servos in a simulated arm, as MuJoCo takes them.
+    """The parameters of all six servos in a simulated arm, in MuJoCo's terms.
 
     Attributes:
-        kp: torque per angle of error, N m/rad.
-        kv: torque of the position loop per speed, N m s/rad.
-        damping: torque of motor and gears per speed, N m s/rad.
+        kp: stiffness of the position loop, N m/rad.
+        kv: damping of the position loop, N m s/rad.
+        damping: damping of motor and gears, N m s/rad.
         friction: torque that must be overcome before the joint moves, N m.
         armature: inertia of the rotor behind its gears, kg m^2.
         torque: the largest torque, N m.
@@ -55,30 +55,30 @@ class Servo:
 
 
 NOMINAL_SERVO = Servo(kp=8.9, kv=0.0, damping=0.608, friction=0.135, armature=0.0284, torque=3.25)
-"""The STS3215 at the gain P = 16 that LeRobot sets (`sim.robots.sts3215.STS3215`), at 7.4 V.
+"""The STS3215 at LeRobot's gain P = 16 (`sim.robots.sts3215.STS3215`) and 7.4 V.
 
 The friction is the mean of the six loaded joints of a real arm (`sim.robots.twin.IDENTIFIED`, 0.04 to 0.23). BAM
-measured 0.0524 in a servo without load. Goals of a real arm that are replayed open loop leave an error of 1.2 of
-LeRobot's units in 305 and 346 frames; with `STIFF_SERVO` it is 3.0 and 3.1, and with BAM's own friction 1.5.
+measured 0.0524 in a servo without load. Replaying goals of a real arm open loop leaves an error of 1.2 of LeRobot's
+units in 305 and 346 frames; with `STIFF_SERVO` it is 3.0 and 3.1, and with BAM's own friction 1.5.
 """
 
 NOMINAL_GAINS = {"stiffness": NOMINAL_SERVO.kp, "p": 16, "i": 0, "d": 32, "volts": STS3215.volts}
 """The gains of `NOMINAL_SERVO` for a manifest (`hal.robot.GAINS`): the registers that LeRobot writes, at 7.4 V."""
 
 STIFF_SERVO = Servo(kp=998.22, kv=2.731, damping=0.60, friction=0.052, armature=0.028, torque=3.35)
-"""The servo of the public simulation model (SO-ARM100, ``Simulation/SO101``), with which version 0.1 trained."""
+"""The servo of the public simulation model (SO-ARM100, ``Simulation/SO101``), which version 0.1 used for training."""
 
 
 @dataclass(frozen=True, slots=True)
 class CubeScene:
-    """The cube, which each reset draws within these ranges, and other things on the table.
+    """The ranges from which each reset draws the cube, and the number of other objects on the table.
 
     Attributes:
-        edge_m: edge, metres; the inertia follows.
-        mass_kg: mass, kg.
-        friction: coefficient of sliding friction.
-        distractors: number of boxes and cylinders of about the cube's size, 0 to 4. A reset draws where they lie,
-            beside the area of cubes and targets, and no sensor but cameras measures them.
+        edge_m: range of the cube's edge, metres; the inertia follows from it.
+        mass_kg: range of its mass, kg.
+        friction: range of its coefficient of sliding friction.
+        distractors: number of boxes and cylinders of about the cube's size, 0 to 4. A reset draws their positions
+            outside the area of cubes and targets; only cameras see them.
     """
 
     edge_m: tuple[float, float] = (2 * CUBE_HALF, 2 * CUBE_HALF)
@@ -88,7 +88,7 @@ class CubeScene:
 
     @property
     def draws(self) -> dict[str, dict[str, object]]:
-        """The ranges that differ from the nominal cube, as for `sim.model.SimModel.draws`."""
+        """The draws for the ranges that differ from the nominal cube, as for `sim.model.SimModel.draws`."""
         nominal, lines = CubeScene(), dict[str, dict[str, object]]()
         if self.edge_m != nominal.edge_m:
             scale = [edge / (2 * CUBE_HALF) for edge in self.edge_m]
@@ -104,15 +104,15 @@ _CUBE = CubeScene()
 
 
 def so101(cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO, scene: CubeScene = _CUBE) -> SimModel:
-    """Make the nominal model, in which policies are trained.
+    """Make the nominal model, on which policies are trained.
 
     Args:
-        cube: whether a 25 mm cube lies on the table, at a position that the reset's seed draws from `CUBE_AREA`, with
+        cube: whether a 25 mm cube lies on the table, at a position that the reset's seed draws from `CUBE_AREA`. It has
             the sensors ``cube_position`` and ``cube_orientation``. Without the cube a step takes less time.
         looks: whether the model has its visual parts. Without them the motion is the same, bit for bit, and a batch
             steps a third faster.
-        servo: the figures of the servos: `NOMINAL_SERVO`, `STIFF_SERVO`, or your own.
-        scene: the range of cubes, and other things on the table.
+        servo: the parameters of the servos: `NOMINAL_SERVO`, `STIFF_SERVO`, or your own.
+        scene: the ranges of cubes, and other objects on the table.
     """
     model = so101_mjcf(cube, looks, servo, scene.distractors).compile()
     spec = SO101_CUBE if cube else SO101
@@ -126,7 +126,7 @@ def so101(cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO, 
 
 
 def with_nominal_servos(spec: RobotSpec) -> RobotSpec:
-    """Return a spec whose commands have the gains of the nominal servos."""
+    """Return a spec with the gains of the nominal servos as its actuation."""
     return replace(spec, actuation=Actuation.for_all(spec.commands, NOMINAL_GAINS))
 
 
@@ -137,13 +137,14 @@ def with_arm(
     scatter: Scatter | None = None,
     draws: Mapping[str, Mapping[str, object]] | None = None,
 ) -> SimModel:
-    """Return the model of an SO-101 with things beside it: the arm's sensors, commands and starts, and those given.
+    """Return an SO-101 with objects beside it, with the arm's sensors, commands and starts and the objects' sensors.
 
     Args:
-        spec: of the robot.
-        model: compiled from `so101_mjcf`, with the things.
-        things: sensor -> how it is read, beside the arm's.
-        scatter, draws: as for `sim.model.SimModel`.
+        spec: the robot's description.
+        model: a model compiled from `so101_mjcf`, with the objects.
+        things: sensor of an object -> its source.
+        scatter: as for `sim.model.SimModel`.
+        draws: as for `sim.model.SimModel`.
     """
     joints, tip = addresses(model), 3 * model.site("tip").id
     return SimModel(
@@ -181,10 +182,10 @@ def so101_mjcf(
         cube: as for `so101`.
         looks: as for `so101`.
         servo: as for `so101`.
-        distractors: the number of `CubeScene`.
-        scene: an MJCF file that includes ``so101.xml`` and adds things to it. Other files that it includes lie beside
-            it. None for the arm and its table alone.
-        things: the elements of ``qpos`` in the keyframe that follow those of the arm.
+        distractors: as for `CubeScene`.
+        scene: an MJCF file that includes ``so101.xml`` and adds objects to it. Other files that it includes lie in its
+            folder. None for the arm and its table alone.
+        things: the elements of the keyframe's ``qpos`` after those of the arm.
     """
     arm = resources.files("sim.models").joinpath("so101.xml").read_bytes()
     if scene is None:

@@ -23,12 +23,12 @@ class ServoMotor:
     """The constants of a geared direct-current motor, at its output shaft.
 
     Attributes:
-        torque_constant: N m/A, and V s/rad of back-EMF.
-        resistance: of the winding, ohm.
+        torque_constant: torque per current, N m/A, which equals back-EMF per speed, V s/rad.
+        resistance: resistance of the winding, ohm.
         armature: inertia of the rotor behind its gears, kg m^2.
         friction: torque that must be overcome before the shaft moves, N m.
         viscous: friction torque per speed, N m s/rad.
-        volts: nominal supply, V.
+        volts: nominal supply voltage, V.
     """
 
     torque_constant: float
@@ -40,7 +40,7 @@ class ServoMotor:
 
     @property
     def damping(self) -> float:
-        """Torque per speed, N m s/rad: back-EMF and viscous friction, with the winding driven at low impedance."""
+        """Damping, N m s/rad: back-EMF and viscous friction, with the winding driven at low impedance."""
         return self.torque_constant**2 / self.resistance + self.viscous
 
     @property
@@ -49,11 +49,11 @@ class ServoMotor:
         return self.torque_constant * self.volts / self.resistance
 
     def torque(self, duty: np.ndarray, volts: float | np.ndarray | None = None) -> np.ndarray:
-        """Return the torque of a duty cycle at standstill, N m; `damping` takes care of the speed.
+        """Return the torque of a duty cycle at standstill, N m; `damping` adds the effect of speed.
 
         Args:
-            duty: -1 to 1, any shape.
-            volts: of the supply, V, of the same shape or one number; by default the nominal one.
+            duty: duty cycle, -1 to 1, any shape.
+            volts: supply voltage, V, of the same shape or one number; by default the nominal one.
         """
         supply = self.volts if volts is None else volts
         return np.asarray(self.torque_constant * supply * duty / self.resistance)
@@ -62,8 +62,8 @@ class ServoMotor:
         """Return the torque per angle of error under `position_duty`, N m/rad.
 
         Args:
-            p: register 21.
-            volts: of the supply, V; by default the nominal one.
+            p: content of register 21.
+            volts: supply voltage, V; by default the nominal one.
         """
         supply = self.volts if volts is None else volts
         return self.torque_constant * supply * DUTY_PER_P * p / self.resistance
@@ -74,22 +74,21 @@ STS3215 = ServoMotor(
 )
 """The STS3215 for 7.4 V: 17.8 N m/rad at P = 32 and 8.9 at LeRobot's P = 16; damping 0.61; stall torque 3.35 N m.
 
-Source: Rhoban, BAM ("Better Actuator Models", ICRA 2025), commit 1b5a1ce, model m1. The friction is Coulomb's: BAM's
-models with more terms are not contained. Damping and stall torque equal those of the maker's MJCF (0.60 and 3.35), its
-position gain (998 N m/rad) does not.
+Source: Rhoban, BAM ("Better Actuator Models", ICRA 2025), commit 1b5a1ce, model m1. The friction is Coulomb friction
+only, without the further terms of BAM's other models. Damping and stall torque agree with the maker's MJCF (0.60 and
+3.35), the position gain (998 N m/rad there) does not.
 """
 
 
 def position_duty(error: np.ndarray, p: np.ndarray | float, limit: np.ndarray | float = MAX_DUTY) -> np.ndarray:
     """Return the duty cycle of the servo's position law.
 
-    BAM measured the law at the factory's D = 32 and I = 0; a share of either on its own is not known.
+    BAM measured the law at the factory's D = 32 and I = 0; the separate effects of D and I are unknown.
 
     Args:
         error: goal minus measured angle, rad, any shape.
-        p: register 21, of the same shape or one number.
+        p: content of register 21, of the same shape or one number.
         limit: largest duty cycle, such as register 48 over 1000; never above `MAX_DUTY`.
     """
     bound = np.minimum(limit, MAX_DUTY)
-    duty: np.ndarray = np.clip(DUTY_PER_P * np.asarray(p) * error, -bound, bound)
-    return duty
+    return np.clip(DUTY_PER_P * np.asarray(p) * error, -bound, bound)

@@ -1,8 +1,8 @@
-"""Simulated SO-101s that differ from the model in training: late, sagging, sticking and quantised, like a real arm.
+"""Simulate SO-101s that differ from the model of the training: late, sagging, sticking and quantised like a real arm.
 
 Source of the numbers: the first of two teleoperated pick-and-place episodes of a real SO-101 (30 Hz, goals and
 measured positions). `IDENTIFIED` was fitted to it by replaying the goals open loop; the second episode was held
-back to judge the result. `tests/sim/robots/test_twin.py` repeats the judgement and checks the figures.
+back to validate the result. `tests/sim/robots/test_twin.py` repeats the validation and checks the numbers.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Six = tuple[float, float, float, float, float, float]
 _CUBE = CubeScene()
 
 SPEED_STEP = 50
-"""Steps a second in which a servo reports its speed (STS3215 memory table: 0.732 rpm, 50 of 4096 steps a turn)."""
+"""Resolution of the speed that a servo reports, encoder steps a second (STS3215 memory table: 0.732 rpm)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TwinServos:
-    """The parameters of the real arm's servos. Tuples have a number for each joint.
+    """The parameters of a real arm's servos. Tuples have one number for each joint.
 
     Attributes:
         stiffness: torque per angle of error, N m/rad. It is low, so gravity makes the arm sag.
@@ -41,7 +41,7 @@ class TwinServos:
         offset: distance below its goal at which a servo stops without load, rad.
         armature: inertia of the rotor behind its gears, kg m^2.
         delay_substeps: delay of a goal on the bus and in the servo's firmware, physics steps of 1/240 s.
-        mass: mass of all links over the nominal mass, for cables and screws.
+        mass: mass of all links as a factor of the nominal mass, to allow for cables and screws.
     """
 
     stiffness: Six
@@ -55,8 +55,8 @@ class TwinServos:
     def sibling(self, seed: int) -> TwinServos:
         """Return the parameters of another arm of the same make.
 
-        Stiffness, damping, friction and mass are within 20 % of this one's, offsets within 0.015 rad (about
-        a unit of LeRobot's), the delay 0 to 6 substeps (25 ms); all uniform, from the seed.
+        Stiffness, damping, friction and mass are within 20 % of this arm's, offsets within 0.015 rad (about one of
+        LeRobot's units), the delay is 0 to 6 substeps (25 ms). The seed draws all of them uniformly.
         """
         rng = np.random.default_rng(seed)
 
@@ -83,8 +83,8 @@ IDENTIFIED = TwinServos(
     delay_substeps=2,
     mass=1.0,
 )
-"""The arm of the recorded episodes. Replayed open loop over 305 and 346 frames in free air, in LeRobot's units (a
-hundredth of half a joint's range), joints in servo order without the gripper, which holds something there:
+"""The arm of the recorded episodes. The table has errors of an open-loop replay over 305 and 346 frames in free air, in
+LeRobot's units (a hundredth of half a joint's range), for the joints in servo order without the gripper:
 
 ========================  ===============================  ===================================
 RMS from the real arm     episode 0, fitted                episode 1, held back
@@ -103,21 +103,21 @@ Such a fit determines ratios (stiffness to gravity) better than the numbers them
 
 
 def so101_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
-    """Make a stand-in for the real arm, to try policies on first: the same description with other physics.
+    """Make a stand-in for the real arm, with the same description but other physics, to test policies on first.
 
     Args:
         seed: 0 for the identified arm itself; any other number makes one of its siblings.
         servos: the parameters of the identified arm.
 
     Returns:
-        A model with the spec (and so the digest) of the real arm. Positions are those of a 4096-step encoder,
-        velocities come in the servo's coarse unit, ``joint_goal`` is the goal that was sent.
+        A model with the spec (and so the digest) of the real arm. Positions have the resolution of a 4096-step encoder,
+        velocities that of the servo's reports; ``joint_goal`` is the goal that was sent.
     """
     return arm_twin(so101(), so101_mjcf(), seed, servos)
 
 
 def so101_cube_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, scene: CubeScene = _CUBE) -> SimModel:
-    """Make a stand-in for the real arm with the cube before it; arguments as for `so101_twin` and `so101`.
+    """Make a stand-in for the real arm and a cube; the arguments are those of `so101_twin` and `so101`.
 
     A sibling's cube also has another mass and friction (`thing_factors`). The cube's pose is measured exactly.
     """
@@ -129,17 +129,17 @@ def arm_twin(
     nominal: SimModel, mjcf: mujoco.MjSpec, seed: int, servos: TwinServos = IDENTIFIED, *,
     things: Sequence[str] = (), parts: Sequence[str] = (), sides: Sequence[str] = ("",),
 ) -> SimModel:  # fmt: skip
-    """Make a stand-in for a real SO-101, or several, with things on its table, as `so101_twin` does for the arm alone.
+    """Make a stand-in for one or several SO-101s with objects on the table, as `so101_twin` does for the arm alone.
 
     Args:
-        nominal: the nominal model, whose spec and other sensors the stand-in has.
-        mjcf: of the nominal model; it is changed.
+        nominal: the nominal model; the stand-in has its spec and its other sensors.
+        mjcf: the MJCF of the nominal model; it is changed.
         seed: as for `so101_twin`. Each of several arms is another sibling.
         servos: as for `so101_twin`.
-        things: names of bodies, each with a geom of its name, whose mass and friction are a sibling's own
+        things: names of bodies, each with a geom of its name, that get a sibling's mass and friction
             (`thing_factors`).
         parts: names of bodies, each with a joint of its name, likewise.
-        sides: what the names of each arm's joints and sensors begin with.
+        sides: the prefix of the names of each arm's joints and sensors.
     """
     seeds = [seed] if len(sides) == 1 else [seed and len(sides) * seed + number for number in range(len(sides))]
     arms = {side: servos.sibling(own) if own else servos for side, own in zip(sides, seeds, strict=True)}
@@ -159,9 +159,9 @@ def arm_twin(
 
 
 def thing_factors(seed: int) -> tuple[float, float]:
-    """Return by how much the mass and the friction of a sibling's cube or bar differ from the nominal ones.
+    """Return the factors of mass and friction by which a sibling's cube or bar differs from the nominal one.
 
-    Both factors are uniform, mass from 0.8 to 1.2 and friction from 0.7 to 1.3; 1 and 1 for seed 0.
+    Both factors are drawn uniformly, mass from 0.8 to 1.2 and friction from 0.7 to 1.3; both are 1 for seed 0.
     """
     if seed == 0:
         return 1.0, 1.0
@@ -211,6 +211,6 @@ def quantised_position(angle: np.ndarray) -> np.ndarray:
 
 
 def quantised_velocity(velocity: np.ndarray) -> np.ndarray:
-    """Round velocities to the steps of `SPEED_STEP` in which the servo reports them, rad/s, any shape."""
+    """Round velocities to multiples of `SPEED_STEP`, as the servo reports them, rad/s, any shape."""
     unit = SPEED_STEP * 2 * np.pi / TICKS_PER_TURN
     return np.asarray(np.rint(velocity / unit) * unit)

@@ -1,7 +1,7 @@
 """The ranges in which robots of one make differ, as plain data for ``timing`` and ``randomise``.
 
-Policies that are trained within them hold on robots that nobody has measured. ``launch/any_so101.toml`` holds the same
-numbers for `so101`; a test compares the two.
+A policy that is trained within these ranges also works on robots that nobody has measured. ``launch/any_so101.toml``
+has the same numbers for `so101`; a test compares the two.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hal.robots.so101 import JOINTS
 __all__ = ["Variation", "arm_variation", "go2_variation", "so101_cube_variation", "so101_variation"]
 
 Variation = Mapping[str, Mapping[str, Any]]
-"""``timing`` as for `sim.latency.DelayModel.from_dict`, ``randomise`` as for `Randomise.from_dict`."""
+"""Plain data of ``timing`` for `sim.latency.DelayModel.from_dict`, and of ``randomise`` for `Randomise.from_dict`."""
 
 _DEAD_TIME: Mapping[str, Any] = {"uniform": [0.010, 0.065]}
 """From a sent goal to the first motion, s: the host's queue, bus and firmware. Published SO-101s: 8 to 64 ms."""
@@ -42,17 +42,17 @@ _GRIP: Mapping[str, Any] = {"uniform": [0.7, 1.3], "scale": True}
 
 
 def so101_variation() -> Variation:
-    """Return the range of SO-101s."""
+    """Return the ranges in which SO-101s differ."""
     return arm_variation(("*",), ("joint_target",))
 
 
 def so101_cube_variation() -> Variation:
-    """Return the range of SO-101s, and of cubes."""
+    """Return the ranges in which SO-101s and their cubes differ."""
     return arm_variation(JOINTS, ("joint_target",), ("cube",))
 
 
 def go2_variation() -> Variation:
-    """Return the range of quadrupeds that contains `sim.robots.go2.Go2Faults.sibling`; assumed, not measured."""
+    """Return the ranges in which quadrupeds differ, around those of `Go2Faults.sibling`; assumed, not measured."""
     randomise: dict[str, Any] = {
         "actuator.*.kp": {"uniform": [0.85, 1.1], "scale": True, "together": True},
         "joint.*.frictionloss": {"uniform": [0.5, 2.0], "scale": True, "together": True},
@@ -64,12 +64,12 @@ def go2_variation() -> Variation:
 
 
 def arm_variation(joints: Sequence[str], commands: Sequence[str], things: Sequence[str] = ()) -> Variation:
-    """Return the range of one or several SO-101s, and of things on their table.
+    """Return the ranges in which one or several SO-101s and the objects on their table differ.
 
     Args:
         joints: names of the arms' joints, with wildcards.
         commands: names of the arms' commands.
-        things: names of the geoms of cubes, bars and so on, each of its own friction.
+        things: names of the geoms of cubes, bars and so on; each draws its own friction.
     """
     randomise: dict[str, Any] = {"actuator.*.kp": _STIFFNESS}
     randomise |= {f"joint.{name}.{field}": line for field, line in _SERVO.items() for name in joints}

@@ -1,1 +1,1 @@
-"""A servo bus without servos: drivers of other makers take it for a real one."""
+"""Emulate a servo bus, which any driver can use like a real one."""

@@ -1,4 +1,4 @@
-"""An arm whose joints are moved by virtual servos: MuJoCo's bodies, the servo's own law, its supply and its heat."""
+"""Simulate an arm moved by virtual servos: bodies in MuJoCo, the servos' position law, their supply and their heat."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _MEASURED_EVERY = 5
 
 
 class ArmServo(Servo, Protocol):
-    """A virtual servo whose shaft something moves."""
+    """A virtual servo with a shaft that a simulation moves."""
 
     memory: bytearray
     encoder: float
-    """Position within a turn, steps."""
+    """Position of the shaft within a turn, steps."""
     speed: float
-    """Of the shaft, steps a second."""
+    """Speed of the shaft, steps a second."""
     duty: float
     current: float
     volts: float
@@ -47,7 +47,7 @@ class ArmServo(Servo, Protocol):
 
     @property
     def present(self) -> int:
-        """The position that it reports, steps."""
+        """The position that the servo reports, steps."""
         ...
 
     @property
@@ -62,7 +62,7 @@ class ArmServo(Servo, Protocol):
 
     @property
     def torque_share(self) -> float:
-        """The largest duty cycle that its registers allow."""
+        """The largest duty cycle that the registers allow, 0 to 1."""
         ...
 
     @property
@@ -72,7 +72,7 @@ class ArmServo(Servo, Protocol):
 
     @property
     def dead_zone(self) -> float:
-        """Error up to which the motor stays without current, steps."""
+        """Largest error at which the motor stays without current, steps."""
         ...
 
     @property
@@ -81,16 +81,16 @@ class ArmServo(Servo, Protocol):
         ...
 
     def pass_time(self, seconds: float, loss_w: float = 0.0) -> None:
-        """Update temperature, alarms and measurements after some time."""
+        """Let time pass: update temperature, alarms and measurements."""
         ...
 
     def attach(self) -> None:
-        """Take a shaft that something else moves from now on, from where it is."""
+        """Connect the shaft to a simulation that moves it from now on, from its present position."""
         ...
 
 
 MakeServo: TypeAlias = Callable[[ArmJoint, float, dict[str, int]], ArmServo]
-"""Makes the virtual servo of a joint, from its row, the supply's voltage and contents of registers that are kept."""
+"""A function that makes a joint's virtual servo from its row, the supply voltage and contents of EEPROM registers."""
 
 
 def arm_servos(
@@ -103,11 +103,11 @@ def arm_servos(
     """Return the virtual servos of an arm.
 
     Args:
-        arm: its table of joints.
-        zeros: what each encoder reads at its joint's zero, steps; by default the middle of a turn.
+        arm: the arm's table of joints.
+        zeros: reading of each encoder at its joint's zero, steps; by default the middle of a turn.
         calibrated: whether homing offsets and limits are those of a calibration that reads the middle of a turn at
-            zero; otherwise they are as delivered.
-        volts: of the supply, V; by default each servo's nominal one.
+            zero; if not, they are as delivered.
+        volts: supply voltage, V; by default each servo's nominal one.
     """
     servos: list[ArmServo] = []
     family, middle = arm.family, arm.family.steps // 2
@@ -145,28 +145,28 @@ def so101_servos(
 
 
 class ServoArm:
-    """Move a simulated arm by what the registers of its servos say.
+    """Move a simulated arm according to the registers of its servos.
 
-    Each physics step, a servo moves its inner target towards its goal at its fastest rate, and drives its motor in
-    proportion to the distance (`sim.robots.servo_motors`). Without torque the motor's winding is open, in damping it is
-    shorted, and back-EMF slows it accordingly. The registers for D, I and acceleration change nothing, since nobody has
-    measured their effect. Backlash is left out.
+    In each physics step, a servo moves its inner target towards its goal at its fastest rate, and drives its motor in
+    proportion to the distance (`sim.robots.servo_motors`). Without torque the motor's winding is open; in damping it is
+    shorted, and back-EMF slows the motor. The registers for D, I and acceleration have no effect, since nobody has
+    measured it. Backlash is not simulated.
 
     Args:
-        servos: in the order of the joints.
-        zeros: what each encoder reads at its joint's zero, steps; by default the middle of a turn.
-        pose: of the arm at first, rad; by default that in which it lies without torque.
-        motor: of every servo, in place of its model's.
-        supply_ohm: resistance of the supply and its cable, by which the voltage sags.
+        servos: the servos in the order of the joints.
+        zeros: reading of each encoder at its joint's zero, steps; by default the middle of a turn.
+        pose: initial pose of the arm, rad; by default that of the arm without torque.
+        motor: motor of every servo, in place of its model's.
+        supply_ohm: resistance of the supply and its cable, ohm, which makes the voltage sag.
         cube: whether a cube lies on an SO-101's table; its pose is in ``data``.
         arm: the table of joints.
 
     Attributes:
-        model: of MuJoCo, to be read only.
-        data: its state, to be read only.
-        hand: pose to which a person's hand takes the joints that have no torque, and in which it keeps them, rad,
-            shape (n,); None: nobody touches the arm.
-        time_ns: up to when the arm has moved.
+        model: the MuJoCo model; read only.
+        data: its state; read only.
+        hand: pose in which a person's hand holds the joints that have no torque, rad, shape (n,); None if nobody
+            touches the arm.
+        time_ns: time up to which the arm has been simulated, nanoseconds.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class ServoArm:
         return np.array(self.data.qpos[self._qpos])
 
     def advance(self, now_ns: int) -> None:
-        """Move the arm up to a time by whole physics steps. Of a pause over a second only the end counts."""
+        """Simulate the arm up to a time in whole physics steps; of a pause over a second, only the last part."""
         if now_ns - self.time_ns > _MOST_CATCHING_UP_NS:
             self.time_ns = now_ns - self._step_ns
         while self.time_ns + self._step_ns <= now_ns:
@@ -218,13 +218,13 @@ class ServoArm:
             self.time_ns += self._step_ns
 
     def power_cycle(self, servo_id: int | None = None) -> None:
-        """Have the supply fail and come back: servos start anew, without torque.
+        """Interrupt the supply of one or all servos, which then restart without torque.
 
         Args:
-            servo_id: of the one whose plug is loose; None for all servos.
+            servo_id: id of the servo with a loose plug; None for all servos.
 
         Raises:
-            ValueError: there is no such servo.
+            ValueError: the arm has no servo of this id.
         """
         affected = [index for index, servo in enumerate(self.servos) if servo_id in (None, servo.servo_id)]
         if not affected:
@@ -302,7 +302,7 @@ class ServoArm:
                 servo.pass_time(passed_s, self._losses[index])
 
     def set_supply(self, volts: float) -> None:
-        """Change the open-circuit voltage of the supply."""
+        """Change the open-circuit voltage of the supply, V."""
         self._open_volts = [volts] * len(self.servos)
         for servo in self.servos:
             servo.volts = volts

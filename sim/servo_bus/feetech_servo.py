@@ -1,7 +1,7 @@
-"""A Feetech STS3215 as seen from its serial line: memory, locks, ranges and alarms.
+"""Emulate a Feetech STS3215 as seen from its serial line: memory, locks, ranges and alarms.
 
-Where the maker's tables say nothing, this is assumed: a write beyond a register's range leaves the register as it is;
-an overload ends when ``torque_enable`` is written; an answer's error byte is register 65.
+Assumptions where the maker's tables are silent: a write beyond a register's range leaves the register unchanged; an
+overload ends when ``torque_enable`` is written; an answer's error byte is register 65.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ _OWNER = {
 _VOLTAGE, _TEMPERATURE, _OVERLOAD = 1 << 0, 1 << 2, 1 << 5
 
 _AMBIENT_C, _HEAT_C_PER_J, _COOLING_S = 25.0, 0.012, 900.0
-"""Case temperature: rise for each joule of loss, and time constant of cooling. Fitted by eye to users' figure of 71
-degrees after 110 minutes of oscillation (SO-ARM100 issue 134): about 0.05 W/K. Not measured here."""
+"""Ambient temperature, rise of the case for each joule of loss, and time constant of cooling. Fitted by eye to a user's
+71 degrees after 110 minutes of oscillation (SO-ARM100 issue 134): about 0.05 W/K. Not measured here."""
 
 
 class FeetechServo:
     """A virtual STS3215.
 
     Args:
-        servo_id: its id.
-        firmware: major and minor number.
-        volts: of its supply, V.
-        settings: contents of EEPROM registers by name, as somebody left them.
+        servo_id: the servo's id.
+        firmware: major and minor number of the firmware.
+        volts: supply voltage, V.
+        settings: initial contents of EEPROM registers by name.
 
     Attributes:
-        memory: its registers, byte by byte.
-        encoder: the shaft's position, steps 0 to 4095, before the homing offset; fractions are measured as whole steps.
-        speed: of the shaft, steps a second.
-        duty: of the motor, -1 to 1.
-        current: A.
-        volts: of its supply, V.
-        temperature: degrees Celsius.
+        memory: the registers, byte by byte.
+        encoder: the shaft's position, steps 0 to 4095, before the homing offset; fractions are measured as whole
+            steps.
+        speed: speed of the shaft, steps a second.
+        duty: duty cycle of the motor, -1 to 1.
+        current: current of the motor, A.
+        volts: supply voltage, V.
+        temperature: temperature of the case, degrees Celsius.
         turnaround_s: time between request and answer, seconds.
-        kept_writes: how often a byte of EEPROM changed for good.
-        torque_on_goal: whether a goal puts the torque on, as users report of some firmware.
+        kept_writes: number of lasting changes of a byte of EEPROM.
+        torque_on_goal: whether a goal switches the torque on, as users report of some firmware.
     """
 
     def __init__(self, servo_id: int, firmware: tuple[int, int] = (3, 10), volts: float = 7.4, **settings: int) -> None:
@@ -72,12 +73,12 @@ class FeetechServo:
         return register.unpack(bytes(self.memory[register.address : register.address + register.size]))
 
     def set(self, name: str, value: int) -> None:
-        """Put a number into a register, whatever its lock and range."""
+        """Set a register, ignoring its lock and range."""
         register = TABLE[name]
         self.memory[register.address : register.address + register.size] = register.pack(value)
 
     def keep(self, name: str, value: int) -> None:
-        """Put a number into a register of EEPROM, as if it had been there when the servo was switched on."""
+        """Set an EEPROM register, as if it had held the number when the servo was switched on."""
         self.set(name, value)
         register = TABLE[name]
         self._eeprom = (
@@ -85,16 +86,16 @@ class FeetechServo:
         )
 
     def attach(self) -> None:
-        """Do nothing: without a load its shaft stays where it is too."""
+        """Do nothing: the shaft already stays where it is."""
 
     @property
     def servo_id(self) -> int:
-        """The id to which it answers now."""
+        """The id to which the servo answers now."""
         return self.memory[5]
 
     @property
     def baud(self) -> int:
-        """The rate at which it listens now, bits a second."""
+        """The rate at which the servo listens now, bits a second."""
         return BAUD_RATES[self.memory[6]]
 
     # -- power -----------------------------------------------------------------------------------------------------
@@ -115,7 +116,7 @@ class FeetechServo:
 
     @property
     def present(self) -> int:
-        """The position that it reports, steps."""
+        """The position that the servo reports, steps."""
         return (int(self.encoder) - self.get("homing_offset")) % STEPS
 
     @property
@@ -133,18 +134,18 @@ class FeetechServo:
 
     @property
     def torque_share(self) -> float:
-        """The largest duty cycle that its registers allow: reduced in an overload."""
+        """The largest duty cycle that the registers allow, 0 to 1; it is reduced in an overload."""
         share = self.get("torque_limit") / 1000
         return min(share, self.get("protective_torque") / 100) if self._alarms & _OVERLOAD else share
 
     @property
     def braking_share(self) -> float:
-        """The share of back-EMF that slows a shaft in damping: that of register 48."""
+        """The share of back-EMF that slows a shaft in damping, from register 48."""
         return self.torque_share
 
     @property
     def dead_zone(self) -> float:
-        """Error up to which the motor stays without current, steps."""
+        """Largest error at which the motor stays without current, steps."""
         return float(self.memory[26])
 
     @property
@@ -153,11 +154,11 @@ class FeetechServo:
         return abs(min(self.get("goal_speed") or MAX_STEP_RATE, MAX_STEP_RATE))
 
     def pass_time(self, seconds: float, loss_w: float = 0.0) -> None:
-        """Update temperature, alarms and measurements after some time.
+        """Let time pass: update temperature, alarms and measurements.
 
         Args:
-            seconds: how long.
-            loss_w: mean power that became heat, W.
+            seconds: the time to pass, seconds.
+            loss_w: mean power lost as heat, W.
         """
         self.temperature += loss_w * seconds * _HEAT_C_PER_J
         self.temperature += (_AMBIENT_C - self.temperature) * min(seconds / _COOLING_S, 1.0)
@@ -232,12 +233,12 @@ class FeetechServo:
         self._put(31, TABLE["homing_offset"].pack(max(min(offset, 2047), -2047)))
 
     def read(self, address: int, count: int) -> tuple[int, bytes]:
-        """Return the alarms and registers; beyond the memory there are zeros."""
+        """Return the alarms and the bytes of registers; bytes beyond the memory are 0."""
         self.measure()
         return self._alarms, bytes(self.memory[address : address + count]).ljust(count, b"\0")
 
     def write(self, address: int, data: bytes) -> int:
-        """Write registers; those that are read-only, or would leave their range, stay as they are."""
+        """Write registers, and return the alarms; read-only registers and values out of range are ignored."""
         at = 0
         while at < len(data):
             register = _OWNER.get(address + at)
@@ -271,6 +272,6 @@ class FeetechServo:
 
 
 def make_servo(row: ArmJoint, volts: float, settings: dict[str, int]) -> FeetechServo:
-    """Return the virtual servo of a joint, as `sim.servo_bus.arm.MakeServo` asks for."""
+    """Make the virtual servo of a joint (a `sim.servo_bus.arm.MakeServo`)."""
     gains = {name: value for name, value in row.register_values.items() if TABLE[name].kept}
     return FeetechServo(row.id, (3, 10), volts, phase=12, **gains, **settings)

@@ -1,4 +1,4 @@
-"""The serial line between a controller and virtual servos: times of bytes, order of answers, and faults."""
+"""Emulate the serial line between a controller and virtual servos: times of bytes, order of answers, and faults."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ __all__ = ["LineFaults", "Servo", "ServoLine", "VirtualPort"]
 _PING, _SYNC_READ, _SYNC_WRITE = feetech.PING, feetech.SYNC_READ, feetech.SYNC_WRITE  # the same in both protocols
 
 Arrivals = list[tuple[int, bytes]]
-"""The time at which bytes arrive, nanoseconds, and the bytes."""
+"""Pairs of an arrival time, nanoseconds, and the bytes that arrive."""
 
 _SLOT_S = 0.0004
 """The wait of a servo for the answer of the one before it in a grouped read, seconds; then it takes its turn."""
 
 
 class Servo(Protocol):
-    """A servo behind a serial line. It answers instructions that concern it alone; the line does the rest."""
+    """A servo on a serial line. It answers instructions to itself; the line handles broadcasts and grouped ones."""
 
     @property
     def servo_id(self) -> int:
-        """The id to which it answers now."""
+        """The id to which the servo answers now."""
         ...
 
     @property
     def baud(self) -> int:
-        """The rate at which it listens now, bits a second."""
+        """The rate at which the servo listens now, bits a second."""
         ...
 
     turnaround_s: float
@@ -54,7 +54,7 @@ class Servo(Protocol):
         ...
 
     def power_cycle(self) -> None:
-        """Lose everything that no EEPROM holds, as after a brown-out."""
+        """Lose all contents outside the EEPROM, as in a brown-out."""
         ...
 
 
@@ -63,17 +63,17 @@ class LineFaults:
     """Faults of a line. They may be changed at any time.
 
     Attributes:
-        lose: share of packets, requests and answers, that vanish.
-        corrupt: share of packets of which one byte changes.
+        lose: share of packets (requests and answers) that are lost.
+        corrupt: share of packets with one changed byte.
         double: share of answers that come twice.
         shorten: share of answers that lose their last bytes.
-        noise: share of answers before which random bytes come.
+        noise: share of answers that follow random bytes.
         delay: share of answers that come late.
-        delay_s: how late, seconds.
+        delay_s: delay of late answers, seconds.
         echo: whether the adapter returns every request, as some half-duplex ones do.
         silent: ids of servos that hang.
-        collide: whether servos answer a ping to all at the same time, instead of one after the other.
-        unplugged: whether the adapter is gone.
+        collide: whether servos answer a broadcast ping at the same time, instead of one after the other.
+        unplugged: whether the adapter is unplugged.
     """
 
     lose: float = 0.0
@@ -90,18 +90,18 @@ class LineFaults:
 
 
 class ServoLine:
-    """Hand bytes to servos and return their answers with the times at which these arrive.
+    """Pass bytes to servos, and return their answers with the times of their arrival.
 
     Args:
-        servos: on the line.
-        codec: of their protocol.
-        faults: of the line.
-        seed: draws the faults.
-        before_request: called with the time before each request acts, such as to move the physics up to it.
+        servos: the servos on the line.
+        codec: the codec of their protocol.
+        faults: the faults of the line.
+        seed: seed of the faults.
+        before_request: called with the time, nanoseconds, before each request acts, such as to advance the physics.
 
     Attributes:
-        faults: of the line, which may be changed.
-        requests: how many whole requests were received.
+        faults: the faults of the line, which may be changed.
+        requests: number of whole requests received.
     """
 
     def __init__(
@@ -121,15 +121,15 @@ class ServoLine:
         self._free_ns = 0  # when the line falls silent
 
     def receive(self, data: bytes, baud: int, at_ns: int) -> Arrivals:
-        """Take bytes from the controller.
+        """Receive bytes from the controller, and return the answers.
 
         Args:
             data: the bytes.
-            baud: the rate at which the controller sends. Servos at another rate neither understand nor answer.
-            at_ns: when it began to send, nanoseconds.
+            baud: the controller's bits a second. Servos at another rate neither understand nor answer.
+            at_ns: time at which the controller began to send, nanoseconds.
 
         Returns:
-            Answers: the time at which each has arrived, nanoseconds, and its bytes; in the order of the times.
+            The answers in the order of their arrival: arrival time, nanoseconds, and bytes of each.
         """
         byte_ns = round(1e10 / baud)
         arrivals: Arrivals = []
@@ -261,12 +261,12 @@ def _all(column: Iterable[int]) -> int:
 
 
 class VirtualPort:
-    """A `hal.drivers.bus.Port` to virtual servos in a time of its own: nothing waits, and every run is the same.
+    """A `hal.drivers.bus.Port` to virtual servos in virtual time: it never waits, and every run is the same.
 
     Args:
-        line: with the servos.
-        baud: the rate at which it sends, bits a second.
-        on_time: called with the new time whenever time passes, nanoseconds.
+        line: the line with the servos.
+        baud: bits a second.
+        on_time: called with the new time, nanoseconds, whenever time passes.
     """
 
     def __init__(self, line: ServoLine, baud: int = 1_000_000, on_time: Callable[[int], None] | None = None) -> None:
@@ -283,21 +283,21 @@ class VirtualPort:
         return self._baud
 
     def now_ns(self) -> int:
-        """Return the port's own time, nanoseconds."""
+        """Return the port's virtual time, nanoseconds."""
         return self._now_ns
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Let virtual time pass."""
         self.pass_to(self._now_ns + round(max(seconds, 0.0) * 1e9))
 
     def pass_to(self, now_ns: int) -> None:
-        """Let time pass up to a time, nanoseconds; none where that is over."""
+        """Let virtual time pass up to a time, nanoseconds; do nothing if it has already passed."""
         self._now_ns = max(now_ns, self._now_ns)
         if self._on_time is not None:
             self._on_time(self._now_ns)
 
     def discard(self) -> int:
-        """Drop what has arrived; return the number of bytes."""
+        """Drop all received bytes, and return their number."""
         self._check()
         dropped = 0
         while self._arriving and self._arriving[0][0] <= self._now_ns:
@@ -315,7 +315,7 @@ class VirtualPort:
             heapq.heappush(self._arriving, (at_ns, next(self._number), answer))
 
     def receive(self, timeout_s: float) -> bytes:
-        """Return the next bytes, or none after the time, which passes at once.
+        """Return the next bytes, or none after the timeout; virtual time passes at once.
 
         Raises:
             ConnectionLost: the line is unplugged, or the port was closed.
@@ -330,7 +330,7 @@ class VirtualPort:
         return data
 
     def exchange(self, request: bytes, least: int, timeout_s: float) -> tuple[int, bytes]:
-        """Drop what has arrived, send a request, and return the bytes dropped and received, as a `SerialPort` does.
+        """Drop received bytes, send a request, and return the number of bytes dropped and the bytes received.
 
         Raises:
             ConnectionLost: the line is unplugged, or the port was closed.

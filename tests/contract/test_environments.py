@@ -60,7 +60,7 @@ NOT_TRIED = {
     "privileged state can't be reached in inference",
     "masks have an element for each value, and masked actions are those that are refused",
     "a message reaches the other agents as its sender's action holds it",
-    "what a step takes beside the action is checked as the action is",
+    "the further inputs of a step are checked as the action is",
     "two instances do not influence each other, and equal seeds give equal episodes",
     "another process gives the same episode",
     "nothing is left behind after close",

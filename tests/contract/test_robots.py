@@ -52,7 +52,7 @@ NOT_TRIED = {
     "a reset moves no faster than the spec's limits",  # a simulation begins anywhere at once
     "a stopped robot comes to rest, and reading it moves nothing",  # it offers no read
     "applied follows commands that no sensor measures, too",
-    "a second instance is a robot of its own",
+    "a second instance is a separate robot",
     "streams are taken before the first reset",
     "samples of streams come in order, as described, and states name them",
 }

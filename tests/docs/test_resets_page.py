@@ -8,8 +8,8 @@ from pathlib import Path
 
 from hal import ResetRequest, ResetState
 from hal.reset.record import Outcome
+from rlenv_operate.teleop import keyboard
 from rlenv_robot.config.profile import RESET_SIGNALS
-from rlenv_robot.robot_env import keyboard
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "resets.md").read_text(encoding="utf-8")
 

@@ -26,7 +26,7 @@ from recorder.frame_layout import FrameLayout
 from recorder.log.labels import add_labels
 from recorder.log.writer import LogWriter
 from recorder.table.load import build
-from rlenv_robot.recording.controller_log import ControllerLog
+from rlenv_operate.controller_log import ControllerLog
 from rlenv_robot.robot_models import find_robot_model
 from sim.robot import SimRobot
 from tests.golden.describe_wire import counted

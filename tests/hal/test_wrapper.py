@@ -18,9 +18,9 @@ from hal.cameras.image_sensors import WithImageSensors
 from hal.wrapper import OPTIONAL_MEMBERS, RobotWrapper, inner_robots, pass_on, streams_of
 from real.client.cameras import RemoteCameras
 from rlenv_kit.robot_probe import BoundedRobot, MotionBounds
+from rlenv_operate.controller_log import LoggedRobot
 from rlenv_operate.teleop.latency.chain import StampedDriver
 from rlenv_robot.cli.demo.virtual_time import VirtualTime
-from rlenv_robot.recording.controller_log import LoggedRobot
 from rlenv_vision.tag_wrapper import WithCubeTags
 from rlenv_vision.tags import CubePose, TagDetector
 from sim.robot import SimRobot

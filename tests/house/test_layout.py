@@ -15,6 +15,7 @@ FEWEST_LINES_FOR_ONE_IMPORTER = 80
 SMALL_FOR_A_REASON: dict[str, str] = {
     "real.telemetry.clock_stream": "a stream of its own, which telemetry does not need",
     "recorder.table.comparison": "reads logs anew, which the table itself never does",
+    "rlenv_learn.shuffle": "needs no PyTorch, unlike the loader that uses it",
     "rlenv_formats.lerobot.so101": "facts of one robot's data sets, apart from the format",
     "rlenv_robot.config.import_check": "runs before anything else is imported",
     "rlenv_kit.contract": "the test classes that users subclass",

@@ -6,6 +6,7 @@ import ast
 import importlib
 import os
 import re
+import runpy
 import subprocess
 import sys
 from importlib.metadata import distributions
@@ -35,6 +36,22 @@ OPEN: dict[str, str] = {
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_on_packages_has_every_extra_once() -> None:
+    rows = re.findall(r"^\| (`[^|]*) \|", (ROOT / "docs" / "packages.md").read_text(encoding="utf-8"), re.MULTILINE)
+    named = re.findall(r"`([^`]+)`", " ".join(rows))
+    assert sorted(named) == sorted(PROJECT["project"]["optional-dependencies"])
+
+
+def test_the_modules_that_are_tried_with_each_extra_exist() -> None:
+    tried = " ".join(runpy.run_path(str(ROOT / "launch" / "check_package"))["IMPORTS"].values()).split()
+    ours = [name for name in tried if re.match(r"(hal|sim|real|recorder|rlenv_\w+)\.", name)]
+    assert ours
+    for name in ours:
+        path = name.replace(".", "/")
+        places = [place for end in (".py", "/__init__.py") for place in (path + end, f"plugins/*/{path}{end}")]
+        assert any(found for place in places for found in ROOT.glob(place)), name
 
 
 def test_the_changelog_has_this_version() -> None:

@@ -18,7 +18,7 @@ def test_a_world_without_a_member_is_refused_by_its_name() -> None:
 
         def reset(self, options: Any) -> None: ...
 
-    with pytest.raises(TypeError, match=r"'Half' is no World: it has no .*step.*episode_info"):
+    with pytest.raises(TypeError, match=r"'Half' is not a World: it has no .*step.*episode_info"):
         Environment(Half())  # type: ignore[arg-type]
 
 
@@ -66,7 +66,7 @@ def test_a_wrapper_passes_everything_on() -> None:
 
 
 def test_the_first_part_of_a_docstring_ends_at_its_first_section() -> None:
-    assert first_part(Go(3)).startswith("Two players in turn")
+    assert first_part(Go(3)).startswith("Play Go.")
     assert "Args:" not in first_part(Go(3))
 
 

@@ -58,7 +58,9 @@ def test_the_command_has_the_core_s_verbs_and_names_the_plug_in_of_another(core:
     assert "\n    serve " in told
     assert "\n    check " not in told
     absent = (
-        (["check"], "rlenv_kit"), (["console"], "rlenv_operate"), (["gap"], "rlenv_sim2real"),
+        (["check"], "rlenv_kit"), (["console"], "rlenv_operate"), (["sim2real", "gap"], "rlenv_sim2real"),
+        (["doctor"], "rlenv_operate"), (["robot", "twin"], "rlenv_arms"), (["data", "label"], "rlenv_curate"),
+        (["kaiwu"], "rlenv_kaiwu"), (["protocol"], "rlenv_kit"), (["gap"], "rlenv_sim2real"),
         (["data", "check"], "rlenv_curate"), (["data", "units"], "rlenv_formats"),
     )  # fmt: skip
     for words, plugin in absent:
@@ -81,11 +83,16 @@ try:
     rr.load_policy(".")
 except rr.RobotError as error:
     print(error)
+try:
+    rr.load_policy("p.onnx")
+except rr.RobotError as error:
+    print(error)
 """
     done = core("-c", code)
     assert done.stdout.splitlines() == [
         "rlenv_robot.check_environment is in the plug-in rlenv_kit, which is not installed here",
         ".: folders that LeRobot saved are loaded by the plug-in rlenv_learn, which is not installed here",
+        "p.onnx: ONNX files are loaded by the plug-in rlenv_learn, which is not installed here",
     ], done.stderr
 
 

@@ -17,9 +17,9 @@ import pytest
 from hal import RobotError
 from hal.drivers.calibration import nominal_calibration, save_calibration
 from real import RemoteRobot
+from rlenv_arms.servo_terminal import ServoTerminal
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.line import ServoLine
-from sim.servo_bus.terminal import ServoTerminal
 from tests.fakes import until
 
 PROFILE = """

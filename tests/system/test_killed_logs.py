@@ -30,7 +30,7 @@ import numpy as np
 from hal import Field, Guard, RobotSpec, RobotState, Spec
 from real import Server
 from rlenv_robot.env import Environment
-from rlenv_robot.recording.controller_log import ControllerLog, ServerWatch
+from rlenv_operate.controller_log import ControllerLog, ServerWatch
 from rlenv_robot.recording.observer import record_to
 from tests.fakes import Slider
 

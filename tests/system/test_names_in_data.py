@@ -91,14 +91,17 @@ def test_no_verb_imports_what_a_set_or_a_log_names(folder: Path) -> None:
     about = folder / "set" / "meta" / "info.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "robot_type": HOSTILE}))
     verbs = [
-        "gap {}", "gap {} --model twin", "identify {}", "offsets {}", "regress {} --out test_it.py", "data show {}",
-        "data check {}", "data export {} out-{} --to parquet", "replay {} --video it.mp4", "replay {}",
+        "sim2real gap {}", "sim2real gap {} --model twin", "sim2real identify {}", "sim2real offsets {}",
+        "sim2real regress {} --out test_it.py", "data show {}", "data check {}",
+        "data export {} out-{} --to parquet", "data replay {} --video it.mp4", "data replay {}",
     ]  # fmt: skip
     lines = [verb.format(*[name] * verb.count("{}")) for verb in verbs for name in ("set", f"logs/{log.name}")]
-    text = run_in(folder, VERBS, *(line.replace("out-logs/", "out-") for line in lines), f"gap runs/{run.name}")
+    text = run_in(
+        folder, VERBS, *(line.replace("out-logs/", "out-") for line in lines), f"sim2real gap runs/{run.name}"
+    )
     codes = dict(line.rsplit(": ", 1) for line in text.splitlines() if line.rsplit(": ", 1)[0] in lines)
     for name in ("set", f"logs/{log.name}"):
-        assert [codes[f"{verb} {name}"] for verb in ("gap", "identify")] == ["2", "2"], text
+        assert [codes[f"sim2real {verb} {name}"] for verb in ("gap", "identify")] == ["2", "2"], text
         assert codes[f"data show {name}"] == "0", text
 
 
@@ -211,7 +214,8 @@ def test_no_verb_imports_what_a_policy_names(folder: Path) -> None:
     )
     program = "import sys\nsys.path.insert(0, 'lerobot_fake')\n" + textwrap.dedent(VERBS)
     lines = [
-        "retrain runs --policy policy.npz --out out.npz --seconds 1", "manifest policy.npz", "manifest robot.npz",
+        "retrain runs --policy policy.npz --out out.npz --seconds 1",
+        "sim2real manifest policy.npz", "sim2real manifest robot.npz",
         "run so101-reach --policy robot.npz --episodes 1", "run so101-reach --policy lerobot --episodes 1",
     ]  # fmt: skip
     text = run_in(folder, program, *lines)

@@ -26,9 +26,9 @@ from hal.robots.so101_units import JointUnits
 from rlenv_arms import dynamixel
 from rlenv_arms.dynamixel_servo import DynamixelServo
 from rlenv_arms.dynamixel_x import TABLE
+from rlenv_arms.servo_terminal import ServoTerminal
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.line import ServoLine
-from sim.servo_bus.terminal import ServoTerminal
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""Arms of servos: their ports, their calibration, and two arms that are tables: a Koch v1.1 and a gimbal."""
+"""Find and calibrate servo arms, and describe two arms by tables: a Koch v1.1 and a gimbal."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _FOLDER = Path(__file__).parent
 
 
 def gimbal() -> RobotModel:
-    """Return the robot model of a pan and tilt head of two STS3215."""
+    """Return the robot model of a pan-tilt head with two STS3215 servos."""
     return _model("gimbal.arm.toml")
 
 
 def koch() -> RobotModel:
-    """Return the robot model of the follower arm Koch v1.1."""
+    """Return the robot model of the Koch v1.1 follower arm."""
     return _model("koch.arm.toml")
 
 

@@ -1,4 +1,4 @@
-"""Calibrate an arm at its bus: sweep joints by hand, write offsets and limits to the servos, and resume."""
+"""Calibrate an arm through its bus: sweep joints by hand, write offsets and limits to the servos, and resume."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from hal.drivers.so101_arm import SO101_ARM
 __all__ = ["SweepFile", "check_same_arm", "finish_calibration", "set_zero", "sweep_joint", "write_calibration"]
 
 _BEYOND_STEPS = 35
-"""A joint may stand beyond the ends of its sweep by 3 degrees: bends, and the play of its gears."""
+"""Steps by which a joint may be beyond the ends of its sweep: 3 degrees, for bending and the play of gears."""
 
 _ZERO_POSE_STEPS = 170
-"""An arm that somebody holds in its zero pose may be off by 15 degrees."""
+"""Steps by which an arm that a person holds in its zero pose may be off: 15 degrees."""
 
 _TRIES = 11
-"""Number of times that a register is read in a sweep before a servo counts as silent."""
+"""Number of attempts to read a register in a sweep before a servo counts as silent."""
 
 
 def sweep_joint(
     bus: ServoBus, joint: ArmJoint, servo: int, done: Callable[[int, int], bool], pause: Callable[[float], None]
 ) -> tuple[int, int]:
-    """Watch a joint while somebody moves it to both ends of its travel.
+    """Watch a joint while a person moves it to both ends of its travel, and return the encoder's readings there.
 
     Args:
         bus: the bus.
-        joint: its row in the arm's table.
-        servo: id; its torque is off.
-        done: called with the lowest and the highest reading so far; returns whether the sweep is over.
+        joint: the joint's row in the arm's table.
+        servo: id of the joint's servo, with its torque off.
+        done: called with the lowest and the highest reading so far, in steps; returns whether the sweep is over.
         pause: waits between two reads, seconds.
 
     Returns:
-        The readings of the encoder at the joint's lower and at its upper end, without homing offset and counted on over
-        a wrap, so that one may exceed the steps of a turn and one may be negative. Where the table says what the upper
-        end looks like, the joint is taken to stand there at last; otherwise its direction is the table's.
+        The encoder's readings in steps at the joint's lower and upper end, without homing offset and unwrapped, so that
+        they may be negative or exceed the steps of a turn. If the table describes the upper end, the joint is assumed
+        to be there at the end; otherwise its direction is the table's.
 
     Raises:
         DeadlineExceeded: the servo fell silent.
@@ -61,21 +61,21 @@ def sweep_joint(
 def set_zero(
     bus: ServoBus, joint: ArmJoint, servo: int, at_zero: Callable[[], None], turned: Callable[[], None]
 ) -> tuple[int, int]:
-    """Return the ends of a joint without stops, from its zero and the direction in which somebody turns it.
+    """Return the ends of a joint without stops, from its zero and the direction in which a person turns it.
 
     Args:
         bus: the bus.
-        joint: its row in the arm's table.
-        servo: id; its torque is off.
-        at_zero: returns when the joint stands at zero.
-        turned: returns when somebody has turned it towards its upper end, by more than 10 degrees and less than half a
-            turn; called only where the table says what that looks like.
+        joint: the joint's row in the arm's table.
+        servo: id of the joint's servo, with its torque off.
+        at_zero: called first; returns when the joint is at zero.
+        turned: returns when a person has turned the joint towards its upper end, by more than 10 degrees and less than
+            half a turn; called only if the table describes the upper end.
 
     Returns:
-        As `sweep_joint`.
+        The ends, as `sweep_joint` returns them.
 
     Raises:
-        CalibrationError: it was not turned far enough.
+        CalibrationError: the joint was not turned far enough.
         DeadlineExceeded: the servo fell silent.
     """
     family = joint.model.family
@@ -86,7 +86,7 @@ def set_zero(
         turned()
         way = (_encoder(bus, servo, family) - zero + family.steps // 2) % family.steps - family.steps // 2
         if abs(way) * joint.step_rad < math.radians(10):
-            raise CalibrationError(f"{joint.name}: it was turned by less than 10 degrees from zero; turn it farther")
+            raise CalibrationError(f"{joint.name}: it was turned less than 10 degrees from zero; turn it farther")
         is_reversed = way < 0
     sign = -1 if is_reversed else 1
     first, last = (zero + sign * round(angle / joint.step_rad) for angle in (joint.low, joint.high))
@@ -105,14 +105,15 @@ def _read(bus: ServoBus, servo: int, name: str, family: ServoFamily) -> int:
 
 
 def write_calibration(bus: ServoBus, calibration: Calibration) -> int:
-    """Write offsets and limits to the servos, each only where it differs. The torque must be off.
+    """Write offsets and limits to the servos where they differ. The torque must be off.
 
     Returns:
-        How many registers were written.
+        The number of registers written.
 
     Raises:
-        CalibrationError: a servo has its torque on; the change would move it.
-        DeadlineExceeded, ServoRefused: a servo does not take it.
+        CalibrationError: a servo has its torque on, so that the change would move it.
+        DeadlineExceeded: a servo does not answer.
+        ServoRefused: a servo refuses a value.
     """
     family, written = calibration.arm.family, 0
     for name, joint in calibration.joints.items():
@@ -137,17 +138,17 @@ def finish_calibration(
     tolerance_deg: float = 3.0,
     arm: ArmTable = SO101_ARM,
 ) -> Calibration:
-    """Return the calibration that sweeps of all joints give, with what the servos are.
+    """Return the calibration from sweeps of all joints, with the servos' models and firmware.
 
     Args:
         bus: the bus.
         sweeps: joint -> readings at its lower and its upper end, as `sweep_joint` returns them.
         ids: joint -> id of its servo.
-        tolerance_deg: most difference of a travel from the model's.
-        arm: its table of joints.
+        tolerance_deg: largest difference between a joint's travel and the model's, degrees.
+        arm: the arm's table of joints.
 
     Raises:
-        CalibrationError: a travel differs by more, or a servo is silent.
+        CalibrationError: a joint's travel differs by more, or a servo is silent.
     """
     joints = {name: calibration_from_sweep(name, ids[name], *sweeps[name], tolerance_deg, arm) for name in arm.names}
     servos: dict[str, dict[str, object]] = {}
@@ -166,20 +167,20 @@ def check_same_arm(
     in_zero_pose: bool,
     arm: ArmTable = SO101_ARM,
 ) -> None:
-    """Check that sweeps of an interrupted calibration are of the arm at the bus: its encoders read within them.
+    """Check that an interrupted calibration's sweeps belong to the arm at the bus: its encoders must read within them.
 
-    Servos have no serial numbers. Encoders of two arms agree in a joint by chance about as often as its travel is a
-    part of a turn, and in the zero pose once in twelve times.
+    Servos have no serial numbers. The encoders of two arms agree in a joint by chance with a probability of about the
+    joint's travel divided by a turn, and of 1/12 in the zero pose.
 
     Args:
         bus: the bus.
         sweeps: joint -> readings at its lower and its upper end, as `sweep_joint` returns them.
         ids: joint -> id of its servo.
-        in_zero_pose: whether somebody holds the arm in its zero pose.
-        arm: its table of joints.
+        in_zero_pose: whether a person holds the arm in its zero pose.
+        arm: the arm's table of joints.
 
     Raises:
-        CalibrationError: a joint stands outside its sweep, or elsewhere than in its zero pose.
+        CalibrationError: a joint is outside its sweep, or not in the zero pose.
         DeadlineExceeded: a servo is silent.
     """
     family = arm.family
@@ -202,19 +203,19 @@ def check_same_arm(
 
 
 class SweepFile:
-    """The sweeps of a calibration under way, so that an interrupted one goes on where it was.
+    """The file with the sweeps of an unfinished calibration, from which an interrupted calibration resumes.
 
     Args:
-        path: of the calibration; the sweeps lie beside it until it is finished.
-        port: name of the arm's adapter; sweeps at another one are not taken up.
-        arm: its table of joints.
+        path: path of the calibration; the sweeps are stored beside it until it is finished.
+        port: name of the arm's adapter; sweeps from another adapter are ignored.
+        arm: the arm's table of joints.
     """
 
     def __init__(self, path: str | Path, port: str, arm: ArmTable = SO101_ARM) -> None:
         self._path, self._port, self._arm = Path(f"{Path(path).expanduser()}.sweeps"), port, arm
 
     def load(self) -> dict[str, tuple[int, int]]:
-        """Return the sweeps that are done; none where there is no file, one that is torn, or one of another port."""
+        """Return the finished sweeps; empty if the file is missing, incomplete or of another port."""
         try:
             plain = json.loads(self._path.read_text(encoding="utf-8"))
             if plain["port"] != self._port:
@@ -226,11 +227,11 @@ class SweepFile:
             return {}
 
     def save(self, sweeps: Mapping[str, tuple[int, int]]) -> None:
-        """Keep the sweeps."""
+        """Write the sweeps to the file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         plain = {"port": self._port, "sweeps": {name: list(ends) for name, ends in sweeps.items()}}
         self._path.write_text(json.dumps(plain), encoding="utf-8")
 
     def remove(self) -> None:
-        """Forget them: the calibration is finished."""
+        """Delete the file after the calibration is finished."""
         self._path.unlink(missing_ok=True)

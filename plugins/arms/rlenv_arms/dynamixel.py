@@ -1,8 +1,8 @@
-"""Dynamixel's Protocol 2.0 as pure functions between bytes and packets.
+"""Encode and decode packets of Dynamixel's Protocol 2.0, as pure functions.
 
 A packet is ``FF FF FD 00 ID LENGTH(2) INSTRUCTION PARAMS CRC(2)``, little-endian. Where ``FF FF FD`` would occur from
-the instruction on, an ``FD`` is stuffed in after it, so a header never lies inside a packet. Source: ROBOTIS e-Manual,
-"DYNAMIXEL Protocol 2.0", whose byte vectors are tested.
+the instruction on, an ``FD`` is inserted after it, so that no packet contains a header. Source: ROBOTIS e-Manual,
+"DYNAMIXEL Protocol 2.0"; the tests use its example packets.
 """
 
 from __future__ import annotations
@@ -75,32 +75,32 @@ def _packet(servo: int, body: bytes) -> bytes:
 
 
 def request(servo: int, instruction: int, params: bytes = b"") -> bytes:
-    """Return the bytes of a request.
+    """Return the bytes of a request to a servo.
 
     Raises:
-        ValueError: the id is not 0 to 252 or 254, or the params do not fit into a packet.
+        ValueError: the id is not 0 to 252 or 254, or ``params`` do not fit into a packet.
     """
     return _packet(servo, bytes((instruction,)) + params)
 
 
 def status(servo: int, error: int, data: bytes = b"") -> bytes:
-    """Return the bytes of a servo's answer."""
+    """Return the bytes of a servo's status packet."""
     return _packet(servo, bytes((STATUS, error)) + data)
 
 
 def status_size(count: int) -> int:
-    """Return the length of an answer with so many bytes of data, without stuffing."""
+    """Return the length of a status packet with this many bytes of data, without stuffing."""
     return _OVERHEAD + 1 + count
 
 
 def refusal(error: int) -> str | None:
-    """Return why a servo did not carry out an instruction; None where it did, with or without an alert."""
+    """Return why a servo did not carry out an instruction, or None if it did, with or without an alert."""
     number = error & ~ALERT
     return ERRORS.get(number, f"error {number}") if number else None
 
 
 def ping(servo: int) -> bytes:
-    """Return the request that a servo answers with its model and firmware."""
+    """Return a request that a servo answers with its model and firmware."""
     return request(servo, PING)
 
 
@@ -119,7 +119,7 @@ def write(servo: int, address: int, data: bytes) -> bytes:
 
 
 def sync_read(address: int, count: int, servos: Iterable[int]) -> bytes:
-    """Return a request for the same registers of several servos, which answer in the order of their ids here."""
+    """Return a request for the same registers of several servos, which answer in the order of ``servos``."""
     return request(BROADCAST, SYNC_READ, _pair(address, count) + bytes(servos))
 
 
@@ -135,9 +135,9 @@ def sync_write(address: int, data: Mapping[int, bytes]) -> bytes:
 
 
 def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = False) -> Scan:
-    """Find the packets in received bytes, as `hal.drivers.packets.Codec.scan`.
+    """Find the packets in received bytes, as `hal.drivers.packets.Codec.scan` specifies.
 
-    An adapter's echo of a request is no answer, since its instruction is not `STATUS`.
+    An adapter's echo of a request is not taken for an answer, since its instruction is not `STATUS`.
     """
     packets: list[tuple[int, int, bytes]] = []
     at = rejected = inside = 0
@@ -173,9 +173,9 @@ def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = F
 
 
 def answers(data: bytes, servos: Sequence[int], count: int) -> list[tuple[int, int, bytes]] | None:
-    """Return the answers in bytes that hold nothing else, as `hal.drivers.packets.Codec.answers`.
+    """Return the answers in bytes that hold only answers, as `hal.drivers.packets.Codec.answers` specifies.
 
-    Where a byte was stuffed, the lengths differ, and `scan` finds the answers.
+    If a byte was stuffed, the lengths differ; the result is None, and `scan` finds the answers.
     """
     size = status_size(count)
     if len(data) != size * len(servos):

@@ -1,7 +1,7 @@
-"""A Dynamixel XL330 or XL430-W250 as seen from its serial line: memory, access rights, ranges, watchdog and motor.
+"""Simulate a Dynamixel XL330 or XL430-W250 behind its serial line: memory, access rights, ranges, watchdog and motor.
 
-Source: ROBOTIS e-Manual, control tables of the models. Where it says nothing, this is assumed: a servo that was stopped
-by its watchdog goes on to its goal once that is cleared; a goal PWM of 0 shorts the winding.
+Source: ROBOTIS e-Manual, control tables of the models. Two assumptions go beyond it: a servo that its watchdog stopped
+continues to its goal once the watchdog is cleared, and a goal PWM of 0 shorts the winding.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _STEPS = 4096
 _SPEED_UNIT = 0.229 / 60 * _STEPS
 
 _AMBIENT_C, _HEAT_C_PER_J, _COOLING_S = 25.0, 0.03, 600.0
-"""Case temperature: rise for each joule of loss, and time constant of cooling. A guess for a case of 18 g."""
+"""Ambient temperature, rise of the case's temperature per joule of loss, and time constant of cooling in seconds. A
+guess for a case of 18 g."""
 
 _XL330_M288 = ServoMotor(
     torque_constant=0.3867, resistance=4.017, armature=0.00181, friction=0.0128, viscous=0.00366, volts=5.0
@@ -43,8 +44,8 @@ _GEARS = 77.5 / 288.4
 """Ratio of the gears of the XL330-M077 to those of the M288, around the same motor (ROBOTIS e-Manual)."""
 
 _XL430_W250 = ServoMotor(torque_constant=1.88, resistance=15.0, armature=0.006, friction=0.03, viscous=0.02, volts=12.0)
-"""Torque constant and resistance follow from speed without load and stall torque at 12 V (ROBOTIS e-Manual: 61 rev/min,
-1.5 N m). Armature and friction are estimates between those of the XL330 and the STS3215: nobody has measured them."""
+"""Torque constant and resistance follow from no-load speed and stall torque at 12 V (ROBOTIS e-Manual: 61 rev/min, 1.5
+N m). Armature and friction are estimates between those of the XL330 and the STS3215, without measurements."""
 
 XL330_M288 = PositionLaw(_XL330_M288, 4096 / 6.283185 / 256 / 885, 1.0)
 XL330_M077 = PositionLaw(at_joint(_XL330_M288, _GEARS), 4096 / 6.283185 / 256 / 885, 1.0)
@@ -52,28 +53,28 @@ XL430_W250 = PositionLaw(_XL430_W250, 4096 / 6.283185 / 128 / 885, 1.0)
 """A Dynamixel's duty is P / 128 for each step of error, in units of 1/885 (e-Manual); BAM found 256 on the XL330."""
 
 _LAWS = {1200: XL330_M288, 1190: XL330_M077, 1060: XL430_W250}
-"""Content of the register ``model`` -> motor and law."""
+"""Content of the register ``model`` -> motor and position law."""
 
 
 class DynamixelServo:
-    """A virtual Dynamixel. Alone, its shaft has no load and is at its goal at once.
+    """A virtual Dynamixel servo. Without a simulated arm its shaft has no load and reaches its goal at once.
 
     Args:
-        servo_id: its id.
+        servo_id: the servo's id.
         model: 1200 (XL330-M288), 1190 (XL330-M077) or 1060 (XL430-W250).
-        volts: of its supply, V; by default its nominal one.
-        settings: contents of EEPROM registers by name, as somebody left them.
+        volts: supply voltage, V; by default the nominal voltage.
+        settings: initial contents of EEPROM registers, by name.
 
     Attributes:
-        memory: its registers, byte by byte.
+        memory: the registers, byte by byte.
         encoder: the shaft's position within a turn, steps 0 to 4095.
-        speed: of the shaft, steps a second.
-        duty: of the motor, -1 to 1.
-        current: A, of the supply; reported by an XL330 alone.
-        volts: of its supply, V.
-        temperature: degrees Celsius.
+        speed: speed of the shaft, steps per second.
+        duty: duty cycle of the motor, -1 to 1.
+        current: supply current, A; only an XL330 reports it.
+        volts: supply voltage, V.
+        temperature: temperature of the case, degrees Celsius.
         has_load: whether something moves the shaft (`sim.servo_bus.arm.ServoArm`).
-        turnaround_s: time between request and answer, seconds; its return delay is left out.
+        turnaround_s: time between request and answer, seconds, without the return delay.
     """
 
     def __init__(self, servo_id: int, model: int = 1200, volts: float | None = None, **settings: int) -> None:
@@ -105,23 +106,23 @@ class DynamixelServo:
         return register.unpack(bytes(self.memory[register.address : register.address + register.size]))
 
     def set(self, name: str, value: int) -> None:
-        """Put a number into a register, whatever its rights and range."""
+        """Set the number in a register, regardless of access rights and range."""
         register = TABLE[name]
         self.memory[register.address : register.address + register.size] = register.pack(value)
 
     def attach(self) -> None:
-        """Take a shaft that something else moves from where it is: the goal is there, and turns count from there."""
+        """Let something else move the shaft, with goal and turns starting from its current position."""
         self.has_load = True
         self.power_cycle()
 
     @property
     def servo_id(self) -> int:
-        """The id to which it answers now."""
+        """The id to which the servo currently answers."""
         return self.memory[7]
 
     @property
     def baud(self) -> int:
-        """The rate at which it listens now, bits a second."""
+        """The servo's current baud rate, bits per second."""
         return BAUD_RATES[self.memory[8]]
 
     @property
@@ -131,7 +132,7 @@ class DynamixelServo:
     # -- power and motor -------------------------------------------------------------------------------------------
 
     def power_cycle(self) -> None:
-        """Keep EEPROM (registers 0 to 63) alone, and count turns anew."""
+        """Reset everything except EEPROM (registers 0 to 63), and restart the count of turns."""
         self.memory[:] = self.memory[:_RAM] + self._kept[_RAM:]
         self.set("torque_limit", self.get("max_torque"))
         self._pending, self._silent_s = None, 0.0
@@ -143,7 +144,7 @@ class DynamixelServo:
 
     @property
     def present(self) -> int:
-        """The position that it reports, steps."""
+        """The position that the servo reports, steps."""
         return self._turned + self.get("homing_offset")
 
     @property
@@ -157,7 +158,7 @@ class DynamixelServo:
     def goal(self) -> float:
         """The goal, steps; within the limits of registers 52 and 48 unless the servo counts turns.
 
-        After the watchdog has acted it is where that happened.
+        After the watchdog has acted, the goal is the position at that time.
         """
         if self.memory[_WATCHDOG] == 255:
             return self._halted_at
@@ -168,30 +169,30 @@ class DynamixelServo:
 
     @property
     def torque_share(self) -> float:
-        """The largest duty cycle that its registers allow."""
+        """The largest duty cycle that the registers allow, 0 to 1."""
         return abs(self.get("torque_limit")) / FULL_DUTY
 
     @property
     def braking_share(self) -> float:
-        """The share of back-EMF that slows a shaft in damping."""
+        """The share of back-EMF that slows the shaft during damping."""
         return 1.0
 
     @property
     def dead_zone(self) -> float:
-        """Error up to which the motor stays without current, steps."""
+        """Position error up to which the motor has no current, steps."""
         return 0.0
 
     @property
     def goal_rate(self) -> float:
-        """Fastest change of the goal inside the servo, steps a second."""
+        """Largest rate of the servo's internal goal, steps per second."""
         return self.get("goal_speed") * _SPEED_UNIT or float("inf")
 
     def pass_time(self, seconds: float, loss_w: float = 0.0) -> None:
-        """Update temperature, alarms, measurements and the watchdog after some time.
+        """Update temperature, alarms, measurements and the watchdog for elapsed time.
 
         Args:
-            seconds: how long.
-            loss_w: mean power that became heat, W.
+            seconds: elapsed time, seconds.
+            loss_w: mean power lost as heat, W.
         """
         self.temperature += loss_w * seconds * _HEAT_C_PER_J
         self.temperature += (_AMBIENT_C - self.temperature) * min(seconds / _COOLING_S, 1.0)
@@ -221,7 +222,7 @@ class DynamixelServo:
         self.set("present_current", max(min(round(reported), 32767), -32768))
 
     def expire_watchdog(self) -> None:
-        """Let the bus watchdog act, if it is armed: it reads -1, and goals can't be written until 0 clears it."""
+        """Let an armed bus watchdog act: its register reads -1, and goals can't be written until a 0 clears it."""
         if self.memory[_WATCHDOG] not in (0, 255):
             self.memory[_WATCHDOG] = 255
             self._halted_at = self.present
@@ -229,7 +230,7 @@ class DynamixelServo:
     # -- instructions ----------------------------------------------------------------------------------------------
 
     def instruct(self, instruction: int, params: bytes) -> tuple[int, bytes] | None:
-        """Carry out an instruction; return error byte and data of the answer, or None for silence."""
+        """Carry out an instruction, and return the answer's error byte and data, or None for no answer."""
         self._silent_s = 0.0
         address = int.from_bytes(params[:2], "little")
         match instruction:
@@ -254,7 +255,7 @@ class DynamixelServo:
         return (error, b"") if self.memory[68] == 2 else None
 
     def read(self, address: int, count: int) -> tuple[int, bytes]:
-        """Return the alert bit and registers, or the error of a range beyond the memory."""
+        """Return the alert bit and the registers' bytes, or an error if the range exceeds the memory."""
         self._silent_s = 0.0
         if address + count > _SIZE:
             return _RANGE | self._alert, b""
@@ -262,7 +263,7 @@ class DynamixelServo:
         return self._alert, bytes(self.memory[address : address + count])
 
     def write(self, address: int, data: bytes) -> int:
-        """Write registers, and return the error byte: EEPROM needs torque 0, goals a watchdog that has not acted."""
+        """Write registers, and return the error byte. EEPROM needs torque off, goals a watchdog that has not acted."""
         self._silent_s = 0.0
         end = address + len(data)
         if not data or end > _SIZE:
@@ -281,5 +282,5 @@ class DynamixelServo:
 
 
 def make_servo(row: ArmJoint, volts: float, settings: dict[str, int]) -> DynamixelServo:
-    """Return the virtual servo of a joint, as `sim.servo_bus.arm.MakeServo` asks for."""
+    """Return the virtual servo of a joint; a `sim.servo_bus.arm.MakeServo`."""
     return DynamixelServo(row.id, row.model.number, volts, **settings)

@@ -1,7 +1,7 @@
-"""The control table of Dynamixel's X series with Protocol 2.0, as far as an arm needs it: XL330 and XL430.
+"""The part of the control table of Dynamixel's X series (XL330 and XL430, Protocol 2.0) that an arm needs.
 
-Source: ROBOTIS e-Manual, XL330-M288, XL330-M077 and XL430-W250. Numbers are little-endian, two's complement.
-Nothing here was tried on metal; `rlenv_arms.dynamixel_servo` and the makers' SDK stand in.
+Source: ROBOTIS e-Manual, XL330-M288, XL330-M077 and XL430-W250. Numbers are little-endian, two's complement. This
+module was not tested on real servos, only with `rlenv_arms.dynamixel_servo` and the maker's SDK.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ __all__ = [
 ]  # fmt: skip
 
 STEPS = 4096
-"""Steps of the encoder in a turn."""
+"""Encoder steps per turn."""
 
 BAUD_RATES = (9600, 57_600, 115_200, 1_000_000, 2_000_000, 3_000_000, 4_000_000)
-"""Rate by the content of register 8."""
+"""Baud rates, indexed by the content of register 8."""
 
 ALARMS = {0: "voltage", 2: "temperature", 3: "encoder", 4: "electrical shock", 5: "overload"}
 """Bit of register 70, Hardware Error Status -> its meaning."""
 
 EXTENDED_POSITION = 4
-"""Content of register 11, Operating Mode, in which homing offsets may have any size and goals count over turns."""
+"""Content of register 11, Operating Mode, that allows homing offsets of any size and goals over several turns."""
 
 FULL_DUTY = 885
-"""Content of registers 36, 100 and 124 for the full duty cycle: the unit is 0.113 %."""
+"""Content of registers 36, 100 and 124 for the full duty cycle, in units of 0.113 %."""
 
 _STEPS_PER_S = 0.229 / 60 * STEPS
-"""Unit of registers 44 and 128: 0.229 revolutions a minute, in steps a second."""
+"""Unit of registers 44 and 128, steps per second: 0.229 revolutions per minute."""
 
 WATCHDOG_S = 0.02 * 25
 """Silence on the bus after which a servo stops by itself, seconds (register 98, unit 20 ms)."""
@@ -94,23 +94,23 @@ TABLE = {
     "present_voltage": Register(144, 2, high=65535, read_only=True),
     "present_temperature": _measured(146),
 }
-"""The registers by the names that all families share.
+"""Name of a register, common to all families -> the register.
 
 ``torque_limit`` is Goal PWM, ``max_torque`` PWM Limit, ``status`` Hardware Error Status, ``watchdog`` Bus Watchdog,
-``present_load`` Present PWM; ``acceleration`` and ``goal_speed`` belong to the profile, where 0 means none. Present
-position = encoder + homing offset. 126 is a current on the XL330 and a load on the XL430.
+``present_load`` Present PWM; ``acceleration`` and ``goal_speed`` belong to the motion profile, where 0 means no limit.
+Present position = encoder + homing offset. Register 126 is a current on the XL330 and a load on the XL430.
 """
 
 _STATE = (64, 83)
 
 
 class DynamixelX(ServoFamily):
-    """The servos of the X series.
+    """The servos of Dynamixel's X series.
 
-    They hold goals in extended position mode, as LeRobot sets them: a homing offset may have any size there, and the
-    servo ignores its own limits, so the driver alone keeps goals within the calibrated range.
+    They work in extended position mode, as LeRobot sets them. In this mode a homing offset may have any size, and the
+    servo ignores its own limits, so only the driver keeps goals within the calibrated range.
 
-    A goal PWM of 0 shorts the winding while torque is on, so the motor brakes the shaft and drives it nowhere.
+    A goal PWM of 0 with torque on shorts the winding, so the motor brakes the shaft without driving it.
     """
 
     name = "Dynamixel X"
@@ -129,7 +129,7 @@ class DynamixelX(ServoFamily):
     braking = ("torque_limit", 0)
 
     def feedback(self, state: bytes) -> Feedback:
-        """Return the measurements in the bytes of `state`. Some have a load in register 126, so it is no current."""
+        """Return the measurements in the bytes of `state`, without current: register 126 is a load on some models."""
         registers = self.registers(state, _STATE[0])
         return Feedback(
             position=registers["present_position"],
@@ -143,7 +143,7 @@ class DynamixelX(ServoFamily):
         )
 
     def firmware(self, registers: Mapping[str, int]) -> str:
-        """Return the version number."""
+        """Return the firmware's version number."""
         return str(registers["firmware"])
 
     def alarm_names(self, alarms: int) -> list[str]:
@@ -151,15 +151,15 @@ class DynamixelX(ServoFamily):
         return [ALARMS.get(bit, f"bit {bit}") for bit in range(8) if alarms >> bit & 1]
 
     def encoder(self, position: int, offset: int) -> int:
-        """Return the encoder's own reading: present position = encoder + offset."""
+        """Return the encoder's reading without the homing offset: position minus offset, steps."""
         return position - offset
 
     def offset_for(self, encoder: float, position: int) -> int:
-        """Return the homing offset with which the servo reports a position."""
+        """Return the homing offset with which the servo reports ``position`` at an encoder reading, steps."""
         return (position - round(encoder) + STEPS // 2) % STEPS - STEPS // 2
 
     def misfits(self, registers: Mapping[str, int]) -> Iterator[RegisterMisfit]:
-        """Yield each setting with which the servo would not go where its goals say."""
+        """Yield each setting that would keep the servo from following its goals."""
         wizard = "Set it with Dynamixel Wizard, or calibrate again: rlenv-robot robot calibrate writes it"
         if registers["mode"] != EXTENDED_POSITION:
             problem = f"operating mode (11) is {registers['mode']}, wanted is {EXTENDED_POSITION}, extended position"
@@ -174,9 +174,10 @@ class DynamixelX(ServoFamily):
             yield RegisterMisfit("weak", problem, wizard)
 
     def release_watchdog(self, bus: ServoBus, servos: Sequence[int]) -> Sequence[int]:
-        """Clear the watchdog of servos that it has stopped, and arm it again.
+        """Clear and re-arm the watchdog of servos that it has stopped, and return those servos.
 
-        The manual does not say whether such a servo would go on to its old goal, so its goal becomes where it is.
+        The manual does not say whether such a servo continues to its old goal, so its goal is set to its present
+        position.
         """
         watchdog, present, goal = (TABLE[name] for name in ("watchdog", "present_position", "goal_position"))
         replies = bus.sync_read(watchdog.address, watchdog.size, servos)
@@ -189,11 +190,11 @@ class DynamixelX(ServoFamily):
         return list(positions)
 
     def disarm_watchdog(self, bus: ServoBus, servos: Sequence[int]) -> None:
-        """Switch the watchdog off, so that another program finds servos that take its goals."""
+        """Disarm the watchdog, so that the servos accept the goals of another program."""
         bus.sync_write(TABLE["watchdog"].address, dict.fromkeys(servos, b"\x00"))
 
     def write_kept(self, bus: ServoBus, servo: int, contents: Mapping[str, int]) -> None:
-        """Write registers of EEPROM; the servo refuses them while its torque is on."""
+        """Write EEPROM registers, which the servo refuses while its torque is on."""
         for name, content in contents.items():
             bus.write(servo, TABLE[name].address, TABLE[name].pack(content))
 
@@ -218,7 +219,7 @@ XL330_M288 = ServoModel(
     law="rlenv_arms.dynamixel_servo:XL330_M288", virtual=_VIRTUAL,
 )  # fmt: skip
 """Torque constant, resistance and the divisor 256 of P: Rhoban's BAM, XL330, model m1; the e-Manual says 128. The rate
-is the speed without load at 6 V."""
+is the no-load speed at 6 V."""
 
 XL330_M077 = ServoModel(
     "xl330-m077", DYNAMIXEL_X, 1190, {"p": 400, "i": 0, "d": 0}, stiffness=None,
@@ -230,5 +231,5 @@ XL430_W250 = ServoModel(
     stiffness=_stiffness(1.88, 15.0, 128), max_rate=_rate(61), volts=(6.0, 14.0),
     law="rlenv_arms.dynamixel_servo:XL430_W250", virtual=_VIRTUAL,
 )  # fmt: skip
-"""Torque constant and resistance follow from the e-Manual's speed without load (61 rev/min) and stall torque (1.5 N m),
-both at 12 V; the divisor 128 of P is the e-Manual's. Nobody has measured this servo's law."""
+"""Torque constant and resistance follow from the e-Manual's no-load speed (61 rev/min) and stall torque (1.5 N m), both
+at 12 V; the divisor 128 of P is the e-Manual's. This servo's position law has not been measured."""

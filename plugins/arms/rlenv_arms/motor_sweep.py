@@ -1,8 +1,8 @@
-"""Sweep the joints of an arm by its own motors, at a low torque, to the ends of their travel.
+"""Sweep an arm's joints to the ends of their travel with the arm's motors, at a low torque.
 
-The arm begins in the model's zero pose, as exactly as a person can put it. Its servos count from there, so no joint
-passes the end of the encoder's count, where a servo would turn the long way round. The order of the joints, and what
-others do meanwhile, is the arm's `SweepPlan`.
+The arm begins in the model's zero pose, as exactly as a person can place it. Its servos count from there, so that no
+joint passes the encoder's wrap, where a servo would turn the long way round. The arm's `SweepPlan` gives the order of
+the joints and the poses of the others.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _TICK_S = 0.02
 
 
 def sweep_plan(arm: ArmTable) -> SweepPlan:
-    """Return how an arm sweeps its joints by its own motors.
+    """Return the plan by which an arm sweeps its joints with its motors.
 
     Raises:
-        CalibrationError: the arm's table has no plan for it, or a joint whose angle falls as its steps rise.
+        CalibrationError: the arm's table has no plan, or the angle of a joint falls as its steps rise.
     """
     if arm.sweep is None or any(joint.reversed for joint in arm.joints):
         raise CalibrationError(f"{arm.name} has no plan for a sweep by its motors; sweep it by hand, without --motor")
@@ -42,16 +42,16 @@ def sweep_plan(arm: ArmTable) -> SweepPlan:
 
 @dataclass(frozen=True, slots=True)
 class SweepSettings:
-    """The speed of a sweep, and when an end counts as reached.
+    """The speed of a sweep, and the conditions for its end.
 
     Attributes:
-        speed: rad/s.
-        lead: farthest that a goal goes ahead of its joint, rad; with P = 16 a servo's duty is 2.7 for each rad.
-        push: how far the goal lies beyond an end while the end is measured, rad.
-        still_s: how long a joint must stand at an end, seconds.
-        longest_s: for one way, seconds.
-        max_temperature: degrees Celsius at which a sweep is given up.
-        beyond_deg: most by which a joint may travel farther than the model's range, degrees.
+        speed: speed of the goal, rad/s.
+        lead: largest lead of a goal over its joint, rad; with P = 16 a servo's duty cycle is 2.7 per rad.
+        push: distance of the goal beyond an end while the end is measured, rad.
+        still_s: time for which a joint must be still at an end, seconds.
+        longest_s: longest time for a sweep to one end, seconds.
+        max_temperature: temperature at which a sweep is aborted, degrees Celsius.
+        beyond_deg: largest travel of a joint beyond the model's range, degrees.
     """
 
     speed: float = 0.8
@@ -64,14 +64,14 @@ class SweepSettings:
 
 
 class MotorSweep:
-    """Drive one joint after the other to both ends of its travel. The others hold still.
+    """Drive one joint after another to both ends of its travel while the others hold still.
 
     Args:
         bus: the bus.
         ids: joint -> id of its servo, for all joints.
         sleep: waits, seconds.
         settings: speed and limits.
-        arm: its table of joints, with a `SweepPlan`.
+        arm: the arm's table of joints, with a `SweepPlan`.
 
     Attributes:
         eeprom_writes: registers written to EEPROM so far.
@@ -95,11 +95,13 @@ class MotorSweep:
         self.eeprom_writes = 0
 
     def begin(self) -> None:
-        """Check the servos, count from the present pose, and hold it.
+        """Check the servos, let them count from the present pose, and hold this pose.
 
         Raises:
-            UnfitArm: a servo is missing or not fit.
-            ConnectionLost, DeadlineExceeded, ServoRefused: the line is gone, or a servo does not take its settings.
+            UnfitArm: a servo is missing or not fit for use.
+            ConnectionLost: the line is gone.
+            DeadlineExceeded: a servo does not answer.
+            ServoRefused: a servo refuses its settings.
         """
         facts, misfits = check_servos(self._bus, self._ids, self._arm)
         if misfits:
@@ -139,14 +141,14 @@ class MotorSweep:
             self._bus.write(servo, family.table[key].address, family.table[key].pack(value))
 
     def sweep(self, name: str) -> tuple[int, int]:
-        """Drive a joint to both ends, and back to where it began.
+        """Drive a joint to both ends, and back to where it started.
 
         Returns:
-            The encoder's readings at the two ends, without homing offset and counted on over a wrap: the lower one
-            first, which may be negative, or the higher one above 4095.
+            The encoder's readings in steps at the lower and the upper end, without homing offset and unwrapped, so that
+            they may be negative or above 4095.
 
         Raises:
-            CalibrationError: an end was not found, or something got hot or raised an alarm. The arm is let down.
+            CalibrationError: an end was not found, or a servo became too hot or raised an alarm. The arm is lowered.
             ConnectionLost: the line is gone; the servos hold the goals that they have.
         """
         try:
@@ -159,7 +161,7 @@ class MotorSweep:
         return self._family.encoder(round(low), offset), self._family.encoder(round(high), offset)
 
     def fold(self) -> bool:
-        """Fold the arm, then let it down as `end` does."""
+        """Fold the arm, then lower it as `end` does."""
         begin = self._goals.copy()
         folded = np.array([self._plan.folded.get(name, 0.0) for name in self._names])
         ticks = round(float(np.abs(folded - begin).max()) / self._settings.speed / _TICK_S)
@@ -169,7 +171,7 @@ class MotorSweep:
         return self.end()
 
     def end(self) -> bool:
-        """Let the arm down by damping; return whether its torque is off, which it is once nothing moves."""
+        """Lower the arm by damping, and return whether its torque is off, which is so once nothing moves."""
         return let_down(self._bus, tuple(self._ids.values()), self._family, self._sleep, self._settings.longest_s)
 
     # -- one way ---------------------------------------------------------------------------------------------------
@@ -218,7 +220,7 @@ class MotorSweep:
             self._move(name, float(self._goals[index]) + max(min(left, stride), -stride))
             if left == 0.0 and abs(self._angle(name) - angle) < 0.3:
                 return
-        raise CalibrationError(f"{name}: it does not come back to where it began; look what is in its way")
+        raise CalibrationError(f"{name}: it does not return to where it started; check what blocks it")
 
     def _move(self, name: str, goal: float) -> None:
         for joint, value in {name: goal, **self._plan.followers(name, goal)}.items():
@@ -242,7 +244,7 @@ class MotorSweep:
             if measured.temperature >= self._settings.max_temperature or measured.alarms:
                 alarms = ", ".join(self._family.alarm_names(measured.alarms)) or "none"
                 raise CalibrationError(
-                    f"{joint}: {measured.temperature} degrees, alarms: {alarms}; let it cool, and look what loads it"
+                    f"{joint}: {measured.temperature} degrees, alarms: {alarms}; let it cool, and check what loads it"
                 )
 
     # -- measurements ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The servos behind serial ports, and the port whose arm somebody moves."""
+"""Find the servos behind serial ports, and the port of an arm that a person moves."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _WIGGLE_STEPS = 114  # 10 degrees, more than an arm that holds itself gives way
 
 
 def scan_servos(path: str | Path, baud: int = 1_000_000, highest: int = 20) -> list[tuple[int, str]]:
-    """Return the servos that answer at a port, Feetech's or Dynamixels, as (id, what it is).
+    """Return the Feetech or Dynamixel servos that answer at a port, as (id, description).
 
     Args:
-        path: of the port.
-        baud: bits a second.
-        highest: the highest id to ask.
+        path: device path of the port.
+        baud: baud rate, bits per second.
+        highest: highest id to query.
 
     Raises:
         ConnectionLost: the port can't be opened.
@@ -63,12 +63,12 @@ def _described(bus: ServoBus, servo: int, family: ServoFamily) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wiggle:
-    """The joint that somebody moved.
+    """A joint that a person moved.
 
     Attributes:
-        port: as it was given.
+        port: the port, as passed to `find_wiggle`.
         servo: the servo's id.
-        degrees: how far it moved.
+        degrees: the joint's motion, degrees.
     """
 
     port: str
@@ -110,19 +110,19 @@ def find_wiggle(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Wiggle | None:
-    """Watch several ports until somebody moves a joint by hand; nothing is written to the servos.
+    """Watch several ports until a person moves a joint by hand. Nothing is written to the servos.
 
     Args:
-        paths: of the ports.
-        baud: bits a second.
-        highest: the highest id to ask.
-        longest_s: time to wait, seconds.
+        paths: device paths of the ports.
+        baud: baud rate, bits per second.
+        highest: highest id to query.
+        longest_s: longest time to wait, seconds.
         ready: called when all ports are watched, with the number of servos at each port.
         now: the clock, seconds.
         sleep: waits on that clock, seconds.
 
     Returns:
-        The joint that moved first by 10 degrees; None where none did.
+        The first joint that moved by 10 degrees, or None if no joint did.
 
     Raises:
         ConnectionLost: a port can't be opened, or is lost.

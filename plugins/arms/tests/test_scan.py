@@ -6,9 +6,9 @@ import pytest
 
 from hal.errors import ConnectionLost
 from rlenv_arms.scan import find_wiggle, scan_servos
+from rlenv_arms.servo_terminal import ServoTerminal
 from sim.servo_bus.feetech_servo import FeetechServo
 from sim.servo_bus.line import ServoLine
-from sim.servo_bus.terminal import ServoTerminal
 
 
 def test_the_servos_behind_a_port_are_named() -> None:

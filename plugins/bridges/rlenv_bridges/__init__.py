@@ -1,1 +1,1 @@
-"""Exchange environments and data with libraries of learning, FMUs, tables of numbers and other languages."""
+"""Exchange environments and data with learning libraries, FMUs, numeric tables and other languages."""

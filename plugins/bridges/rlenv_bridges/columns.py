@@ -1,4 +1,4 @@
-"""Join recorded fields for other libraries: one array for the observation, one for the action."""
+"""Join recorded fields for other libraries: one array for observations, one for actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def runs_for(source: SourceData | Table, what: str) -> tuple[Table, list[Run]]:
     """Return the table and its unbroken runs.
 
     Raises:
-        SourceError: there is no step, several agents are rewarded one by one, or a reward is NaN or infinite.
+        SourceError: there is no step, agents have separate rewards, or a reward is NaN or infinite.
     """
     table = source.table if isinstance(source, SourceData) else source
     single_reward(table, what)
@@ -36,7 +36,7 @@ def runs_for(source: SourceData | Table, what: str) -> tuple[Table, list[Run]]:
 
 
 def joined(values: Mapping[str, np.ndarray], count: int, dtype: DTypeLike = np.float32) -> np.ndarray:
-    """Return a single field as it is, or several fields side by side: (count, sum of their sizes)."""
+    """Return a single field unchanged, or several fields side by side, (count, sum of their sizes)."""
     if len(values) == 1:
         return next(iter(values.values()))
     return flat(values, count, dtype)

@@ -16,20 +16,20 @@ __all__ = ["to_mdp_dataset"]
 
 
 def to_mdp_dataset(source: SourceData | Table, *, truncated: str = "append", **options: object) -> MDPDataset:
-    """Convert all episodes; several fields become one float32 vector.
+    """Convert all episodes to an `MDPDataset`. Several fields become one float32 vector.
 
-    d3rlpy has T observations for T actions. Of a truncated episode it so never uses the last transition: where it led
-    to is not there.
+    d3rlpy has T observations for T actions. It therefore never uses the last transition of a truncated episode, whose
+    next observation is missing.
 
     Args:
         source: recorded data.
-        truncated: ``append`` adds the last observation of such an episode as one more frame, with reward 0 and the
-            action before repeated, so that all T transitions are used; algorithms that read the next action (SARSA)
-            see the repeated one there. ``drop`` leaves d3rlpy to lose the last transition.
-        options: of `MDPDataset`, such as ``action_space``.
+        truncated: ``append`` adds the last observation of such an episode as one more frame, with reward 0 and a
+            repeated action, so that all T transitions are used; algorithms that read the next action (SARSA) see the
+            repeated one. ``drop`` lets d3rlpy lose the last transition.
+        options: options of `MDPDataset`, such as ``action_space``.
 
     Raises:
-        SourceError: there is no step, several agents are rewarded, or ``truncated`` is something else.
+        SourceError: there is no step, several agents are rewarded, or ``truncated`` has another value.
     """
     if truncated not in ("append", "drop"):
         raise SourceError(f"truncated is {truncated!r}, allowed are 'append' and 'drop'")

@@ -1,4 +1,4 @@
-"""Put a model of the Functional Mock-up Interface (FMI 2.0, co-simulation) under the standard's contract (R6.5)."""
+"""Adapt a Functional Mock-up Unit (FMI 2.0, co-simulation) to the standard's contract (R6.5)."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _REWARD = Field("reward", (), "float64", meaning="as the reward function gives i
 
 
 class FmuWorld(World):
-    """A world around an FMU: its inputs are the action, its outputs the observation.
+    """A world around an FMU, with the FMU's inputs as the action and its outputs as the observation.
 
-    Name, unit, smallest and largest value come from the model's description; a variable without a range takes any
-    finite number. Values that a model gives beyond its own range raise RobotError, as a status other than OK does.
+    Names, units and ranges come from the model's description; a variable without a range may have any finite value. An
+    output beyond its range raises RobotError, as does a status other than OK.
 
     Args:
         path: the ``.fmu`` file.
-        reward: the reward of a step: takes observation and action by field.
-        step_s: length of a step in seconds of the model.
-        steps: an episode is truncated after so many.
-        terminated: whether an observation ends the episode; None ends none.
+        reward: function from observation and action by field to the step's reward.
+        step_s: length of a step in model time, seconds.
+        steps: number of steps after which an episode is truncated.
+        terminated: function of the same values that returns whether the episode ends; None never terminates.
 
     Raises:
-        SourceError: the file is no FMU of FMI 2.0 for co-simulation, has no real inputs or outputs, or one of another
-            type.
+        SourceError: the file is not an FMU of FMI 2.0 for co-simulation, has no real inputs or outputs, or has inputs
+            or outputs of another type.
     """
 
     name: str = ""
@@ -91,7 +91,7 @@ class FmuWorld(World):
         """Reset the model, set the values of ``start``, and initialise it.
 
         Raises:
-            ValueError: an unknown option, or an unknown name in ``start``.
+            ValueError: an option, or a name in ``start``, is unknown.
         """
         check_options(options, "reset", '{"seed": 7}', _OPTIONS)
         start = options.get("start") or {}
@@ -111,7 +111,7 @@ class FmuWorld(World):
         return self._timestep({}, 0.0)
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
-        """Set the inputs and let the model go on for one step."""
+        """Set the inputs, and advance the model by one step."""
         done = {name: float(action[name]) for name in self.action.names}
         self._fmu.setReal(self._input_references, list(done.values()))
         self._fmu.doStep(self._step_no * self._step_s, self._step_s)
@@ -176,7 +176,7 @@ def from_fmu(
     terminated: Judge | None = None,
     env_id: str | None = None,
 ) -> Environment:
-    """Put an FMU under the standard's contract; the arguments are those of `FmuWorld`, and the environment's name.
+    """Adapt an FMU to the standard's contract; see `FmuWorld`. ``env_id`` is the environment's id.
 
     Raises:
         SourceError: as for `FmuWorld`.

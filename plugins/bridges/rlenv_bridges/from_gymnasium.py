@@ -1,4 +1,4 @@
-"""Put environments of Gymnasium under the standard's contract; base of the same for PettingZoo."""
+"""Adapt Gymnasium environments to the standard's contract, and share a base class with PettingZoo's adapter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 ]  # fmt: skip
 
 Foreign: TypeAlias = Any
-"""An environment of another project, or a value that it gave, before it is checked."""
+"""An environment of another project, or a value that it returned, before it is checked."""
 
 _OPTIONS = {
     "seed": "whole number from 0: given to the environment's reset",
@@ -31,20 +31,20 @@ _REWARD = Field("reward", (), "float64", meaning="as the environment gives it")
 
 
 def field_name(name: str) -> str:
-    """Return a field's name for a key of theirs."""
+    """Return a field's name for a key of a Gymnasium space."""
     plain = re.sub(r"[^a-z0-9]+", "_", str(name).lower()).strip("_") or "value"
     return plain if plain[0].isalpha() else f"n{plain}"
 
 
 class SpaceFields:
-    """Convert between a space of theirs and named fields.
+    """Convert between values of a Gymnasium space and named fields.
 
     Args:
-        space: Box, Discrete, MultiDiscrete, MultiBinary, Text, or a Dict or Tuple of such.
-        name: of the only field, or before the names of several.
+        space: a Box, Discrete, MultiDiscrete, MultiBinary or Text space, or a Dict or Tuple of such spaces.
+        name: name of a single field, or prefix of the names of several.
 
     Raises:
-        ValueError: a space of another kind, such as a graph.
+        ValueError: the space is of another kind, such as a graph.
     """
 
     def __init__(self, space: spaces.Space, name: str) -> None:
@@ -59,7 +59,7 @@ class SpaceFields:
             self.fields = (_field(space, name),)
 
     def to_fields(self, value: Foreign, where: str) -> dict[str, np.ndarray]:
-        """Return a value of the space by field.
+        """Convert a value of the space to fields.
 
         Raises:
             TypeError: the value is not in the space.
@@ -86,7 +86,7 @@ class SpaceFields:
         return {self.fields[0].name: array}
 
     def to_value(self, named: Mapping[str, np.ndarray]) -> Foreign:
-        """Return the value of the space for validated fields."""
+        """Convert validated fields to a value of the space."""
         if self._parts:
             values = {key: part.to_value(named) for key, part in self._parts.items()}
             return tuple(values.values()) if isinstance(self.space, spaces.Tuple) else values
@@ -131,11 +131,11 @@ class ForeignWorld(World):
 
     @cached_property
     def remarks(self) -> dict[str, None]:
-        """Sentences on what the environment does that its own project's checkers warn of, and that works here."""
+        """Sentences about harmless deviations of the environment that its project's own checkers would report."""
         return {}
 
     def remark_on_types(self, numbers: Mapping[str, Foreign], flags: Mapping[str, Foreign]) -> None:
-        """Remark on NumPy's scalars in place of Python's numbers and flags."""
+        """Add remarks about NumPy scalars in place of Python numbers and flags."""
         for values, plain, wanted in ((numbers, int | float, "Python's numbers"), (flags, bool, "True and False")):
             for name, value in values.items():
                 if not isinstance(value, plain):
@@ -143,22 +143,22 @@ class ForeignWorld(World):
 
     @property
     def name(self) -> str:
-        """The environment's id where it is registered, else the name of its class."""
+        """The environment's id if it is registered, otherwise the name of its class."""
         spec = getattr(self._env, "spec", None)
         return getattr(spec, "id", None) or type(getattr(self._env, "unwrapped", self._env)).__name__
 
     @property
     def description(self) -> EnvDescription:
-        """The name, and the options of a reset: their interface tells little beyond the spaces."""
+        """The name, and the options of a reset."""
         about = f"An environment of {type(self._env).__module__.split('.')[0]}: {self.name}."
         return EnvDescription(about, _REWARD, _OPTIONS, extra_info={"info": "the environment's own"})
 
     def image(self, options: Options) -> np.ndarray:
-        """Return what their ``render`` gives.
+        """Return the image from the environment's ``render``.
 
         Raises:
             RobotError: the environment was not made with ``render_mode="rgb_array"``.
-            TypeError: their render gives something else than an image.
+            TypeError: ``render`` does not return an image.
         """
         if getattr(self._env, "render_mode", None) != "rgb_array":
             raise RobotError('no image: the environment was not made with render_mode="rgb_array"')
@@ -168,7 +168,7 @@ class ForeignWorld(World):
         return image
 
     def close(self) -> None:
-        """Close the environment."""
+        """Close the adapted environment."""
         self._env.close()
 
     def _request(self, options: Options) -> dict[str, Foreign]:
@@ -178,10 +178,10 @@ class ForeignWorld(World):
 
 
 class GymnasiumWorld(ForeignWorld):
-    """A `World` around an environment of Gymnasium; what breaks Gymnasium's interface raises TypeError.
+    """A `World` around a Gymnasium environment. Values that break Gymnasium's interface raise TypeError.
 
     Args:
-        env: a ``gymnasium.Env``; owned from now on.
+        env: a ``gymnasium.Env``, which is closed with the adapter.
 
     Raises:
         ValueError: a space has no fields of a fixed size.
@@ -195,21 +195,21 @@ class GymnasiumWorld(ForeignWorld):
         self.action = Spec("action", self._acting.fields)
 
     def reset(self, options: Options) -> TimeStep:
-        """Reset their environment.
+        """Reset the Gymnasium environment.
 
         Raises:
-            ValueError: an unknown option.
-            TypeError: the answer is not an observation and a dictionary.
+            ValueError: an option is unknown.
+            TypeError: the result is not an observation and a dictionary.
         """
         answer = self._env.reset(**self._request(options))
         observation, info = answer_parts(answer, 2, "reset", "an observation and info")
         return self._timestep(observation, 0.0, False, False, info)
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
-        """Step their environment.
+        """Step the Gymnasium environment.
 
         Raises:
-            TypeError: the answer is not as Gymnasium's interface says.
+            TypeError: the result does not conform to Gymnasium's interface.
         """
         answer = self._env.step(self._acting.to_value(action))
         expected = "observation, reward, terminated, truncated and info"
@@ -228,17 +228,17 @@ class GymnasiumWorld(ForeignWorld):
 
 
 def answer_parts(answer: Foreign, count: int, call: str, expected: str) -> tuple[Foreign, ...]:
-    """Return the parts of what their reset or step gave, if they are as many as the interface says."""
+    """Return the parts of the result of a reset or step, after checking their number."""
     if not isinstance(answer, tuple) or len(answer) != count:
         raise TypeError(f"{call} gave {answer!r:.80}, expected {expected}")
     return answer
 
 
 def plain_number(value: Foreign, name: str) -> float:
-    """Return a number of theirs.
+    """Check that a value is a number, and return it as a float.
 
     Raises:
-        TypeError: it is none.
+        TypeError: the value has another type.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{name} is {value!r:.80} ({type(value).__name__}), expected a number")
@@ -246,10 +246,10 @@ def plain_number(value: Foreign, name: str) -> float:
 
 
 def plain_mapping(value: Foreign, name: str) -> dict[Foreign, Foreign]:
-    """Return a dictionary of theirs.
+    """Check that a value is a dictionary, and return it.
 
     Raises:
-        TypeError: it is none.
+        TypeError: the value has another type.
     """
     if not isinstance(value, dict):
         raise TypeError(f"{name} is a {type(value).__name__}, expected a dictionary")
@@ -257,10 +257,10 @@ def plain_mapping(value: Foreign, name: str) -> dict[Foreign, Foreign]:
 
 
 def check_flags(**flags: Foreign) -> None:
-    """Refuse flags that are neither True nor False.
+    """Check that flags are True or False.
 
     Raises:
-        TypeError: naming the first of them.
+        TypeError: a flag is something else; the message names the first such flag.
     """
     for name, flag in flags.items():
         if not isinstance(flag, bool | np.bool_):
@@ -268,17 +268,17 @@ def check_flags(**flags: Foreign) -> None:
 
 
 def copied_info(value: Foreign) -> Foreign:
-    """Return a copy of an ``info``, down to its arrays."""
+    """Return a deep copy of an ``info``, including its arrays."""
     if isinstance(value, np.ndarray):
         return value.copy()
     return {key: copied_info(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def from_gymnasium(env: Foreign, env_id: str | None = None) -> Environment:
-    """Put an environment of Gymnasium under the standard's contract.
+    """Adapt a Gymnasium environment to the standard's contract.
 
     Args:
-        env: a ``gymnasium.Env``; owned from now on.
+        env: a ``gymnasium.Env``, which is closed with the adapter.
         env_id: 1 to 36 characters; by default a new one.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Put environments of PettingZoo, whose agents act at once or in turn, under the standard's contract."""
+"""Adapt PettingZoo environments, parallel or turn-based (AEC), to the standard's contract."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _CODES = {"rule": "the action mask forbids the action"}
 
 
 class PettingZooWorld(ForeignWorld):
-    """A `World` around a parallel environment of PettingZoo; what breaks its interface raises TypeError.
+    """A `World` around a parallel PettingZoo environment. Values that break PettingZoo's interface raise TypeError.
 
-    An agent that has left the episode observes zeros, or what is nearest in its range, and earns 0; its actions are
-    left out. The episode ends with its last agent.
+    An agent that has left the episode observes zeros, or the nearest values in range, and gets reward 0; its actions
+    are ignored. The episode ends with its last agent.
 
     Args:
-        env: a ``pettingzoo.ParallelEnv``; owned from now on.
+        env: a ``pettingzoo.ParallelEnv``, which is closed with the world.
 
     Raises:
         ValueError: a space has no fields of a fixed size, or there are no agents.
@@ -71,11 +71,11 @@ class PettingZooWorld(ForeignWorld):
         return FrameLayout(self.observation, self.action, tuple(self._names))
 
     def reset(self, options: Options) -> TimeStep:
-        """Reset their environment.
+        """Reset the PettingZoo environment.
 
         Raises:
-            ValueError: an unknown option.
-            TypeError: the answer is not observations and infos by agent.
+            ValueError: an option is unknown.
+            TypeError: the result is not observations and infos by agent.
         """
         answer = answer_parts(self._env.reset(**self._request(options)), 2, "reset", "observations and infos")
         self._check_agents()
@@ -84,10 +84,10 @@ class PettingZooWorld(ForeignWorld):
         return self._timestep(observations, dict.fromkeys(live, 0.0), False, False, infos)
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
-        """Step all their agents that are in the episode.
+        """Step all agents that are in the episode.
 
         Raises:
-            TypeError: the answer is not as PettingZoo's interface says.
+            TypeError: the result does not conform to PettingZoo's interface.
         """
         live = list(self._env.agents)
         answer = self._env.step({agent: self._acting[agent].to_value(action) for agent in live})
@@ -116,7 +116,7 @@ class PettingZooWorld(ForeignWorld):
         for agent in self._env.agents:
             for name, leaves in (("observation_space", self._observed[agent]), ("action_space", self._acting[agent])):
                 if getattr(self._env, name)(agent) is not leaves.space:
-                    raise TypeError(f"{name}({agent!r}) is another object at each call, expected one and the same")
+                    raise TypeError(f"{name}({agent!r}) returns another object at each call, expected the same")
 
     def _timestep(
         self, observations: Mapping[str, Foreign], rewards: Mapping[str, float], terminated: bool, truncated: bool,
@@ -135,15 +135,15 @@ class PettingZooWorld(ForeignWorld):
 
 
 class TurnsWorld(ForeignWorld):
-    """A `rlenv_robot.world.TurnBasedWorld` around an AEC environment; what breaks its interface raises TypeError.
+    """A `rlenv_robot.world.TurnBasedWorld` around an AEC environment. Values that break its interface raise TypeError.
 
-    ``extra_info["agent"]`` says whose turn it is. Agents with equal spaces share one spec; otherwise the fields of each
-    bear its name, and those of the others hold zeros, or what is nearest in their range. Rewards are by agent, and are
-    those of one step. Agents that left the episode have no turns; it ends with its last agent. An action that the
-    ``action_mask`` of observation or info forbids is refused.
+    ``extra_info["agent"]`` says whose turn it is. Agents with equal spaces share one spec. Otherwise each agent's
+    fields bear its name, and the fields of the other agents hold zeros, or the nearest values in range. Rewards are by
+    agent, for one step. Agents that left the episode have no turns; the episode ends with its last agent. An action
+    that the ``action_mask`` of observation or info forbids is refused.
 
     Args:
-        env: a ``pettingzoo.AECEnv``; owned from now on.
+        env: a ``pettingzoo.AECEnv``, which is closed with the world.
 
     Raises:
         ValueError: a space has no fields of a fixed size, or there are no possible_agents.
@@ -176,11 +176,11 @@ class TurnsWorld(ForeignWorld):
         return FrameLayout(self.observation, self.action, self.players, turns=True)
 
     def reset(self, options: Options) -> TimeStep:
-        """Reset their environment.
+        """Reset the PettingZoo environment.
 
         Raises:
-            ValueError: an unknown option.
-            TypeError: the environment is not as PettingZoo's interface says.
+            ValueError: an option is unknown.
+            TypeError: the environment does not conform to PettingZoo's interface.
         """
         answer = self._env.reset(**self._request(options))
         if answer is not None:
@@ -196,7 +196,7 @@ class TurnsWorld(ForeignWorld):
 
         Raises:
             IllegalAction: the action mask forbids the action; nothing changed.
-            TypeError: the environment is not as PettingZoo's interface says.
+            TypeError: the environment does not conform to PettingZoo's interface.
         """
         agent = self._env.agent_selection
         fields = self._acting[agent]
@@ -218,7 +218,7 @@ class TurnsWorld(ForeignWorld):
         if answer is not None:
             raise TypeError(f"step gave {answer!r:.80}, expected nothing: observations come from observe and last")
         if action is None and mover in self._env.agents:
-            raise TypeError(f"agent {mover!r} is over and still in agents after its last step")
+            raise TypeError(f"agent {mover!r} has ended but is still in agents after its last step")
         if set(self._env.agents) - set(live):
             raise TypeError(f"agents has {sorted(set(self._env.agents) - set(live))}, which were not in the episode")
         self._check_parts()
@@ -238,7 +238,7 @@ class TurnsWorld(ForeignWorld):
             raise TypeError(f"agents has {agent!r}, possible_agents has {', '.join(map(str, self.players))}")
         for name, parts in (("observation_space", self._observed), ("action_space", self._acting)):
             if getattr(self._env, name)(agent) is not parts[agent].space:
-                raise TypeError(f"{name}({agent!r}) is another object at each call, expected one and the same")
+                raise TypeError(f"{name}({agent!r}) returns another object at each call, expected the same")
 
     def _check_parts(self) -> None:
         live = list(self._env.agents)
@@ -281,7 +281,7 @@ class TurnsWorld(ForeignWorld):
         return TimeStep(named, rewards, over and not self._was_cut, over and self._was_cut, extra)
 
     def seen_by(self, player: str) -> Mapping[str, np.ndarray] | None:
-        """Return a player's own observation by the names of the spec.
+        """Return a player's own observation by field.
 
         Raises:
             KeyError: there is no such player.
@@ -289,7 +289,7 @@ class TurnsWorld(ForeignWorld):
         return self._observed[player].to_fields(self._env.observe(player), f"observe({player!r})")
 
     def legal(self) -> Mapping[str, np.ndarray] | None:
-        """Return which actions the mask of observation or info allows; None where there is no mask."""
+        """Return the mask of legal actions from the observation or the info, or None if there is no mask."""
         if not self._env.agents:
             return None
         agent = self._env.agent_selection
@@ -334,10 +334,11 @@ def _spec(name: str, parts: Mapping[str, SpaceFields]) -> Spec:
 
 
 def from_pettingzoo(env: Foreign, env_id: str | None = None) -> Environment:
-    """Put an environment of PettingZoo under the standard's contract.
+    """Adapt a PettingZoo environment to the standard's contract.
 
     Args:
-        env: a ``ParallelEnv``, whose agents act at once, or an ``AECEnv``, whose agents act in turn; owned from now on.
+        env: a ``ParallelEnv`` (agents act at once) or an ``AECEnv`` (agents act in turn), which is closed with the
+            result.
         env_id: 1 to 36 characters; by default a new one.
 
     Raises:

@@ -68,17 +68,17 @@ def _before_reset(env: Environment) -> ObservationTable:
 
 
 class JointEnv(ParallelEnv[str, dict[str, np.ndarray], object]):
-    """All agents act at once: PettingZoo's parallel interface.
+    """An environment with PettingZoo's parallel interface, in which all agents act at once.
 
-    Each agent sees its own observation, a `Dict` of fields by its own names, and acts in a `Box` in [-1, 1] where its
-    action is one field (``normalise``), else in a `Dict` of fields in their own ranges. What another agent told it is
-    in its ``info["messages"]``, sender -> message. An illegal action is answered as the standard says: nobody moves,
-    rewards are 0, and ``info["error"]`` says why. `state` is the task's privileged state as one vector; opened for
-    inference, there is none.
+    Each agent gets its own observation, a `Dict` of fields under its own names. With ``normalise`` an action of one
+    field is a `Box` in [-1, 1]; otherwise it is a `Dict` of fields in their ranges. Messages from other agents are in
+    ``info["messages"]``, sender -> message. After an illegal action no agent moves, rewards are 0, and
+    ``info["error"]`` gives the reason, as the standard says. `state` is the task's privileged state as one vector,
+    which does not exist in inference.
 
     Args:
-        env: of a world with agents; owned from now on.
-        normalise: scale actions to [-1, 1].
+        env: an environment with several agents, which is closed with this one.
+        normalise: whether to scale actions to [-1, 1].
         render_mode: None or ``rgb_array``.
 
     Raises:
@@ -99,15 +99,15 @@ class JointEnv(ParallelEnv[str, dict[str, np.ndarray], object]):
         self._table = _before_reset(env)
 
     def observation_space(self, agent: str) -> FieldSpace:
-        """Return the space of one agent."""
+        """Return this space of one agent."""
         return self._seen[agent]
 
     def action_space(self, agent: str) -> FieldSpace:
-        """Return the space of one agent."""
+        """Return this space of one agent."""
         return self._acting[agent].space
 
     def reset(self, seed: int | None = None, options: Options | None = None) -> tuple[ByAgent, dict[str, ExtraInfo]]:
-        """Reset by PettingZoo's interface; options that the environment lacks are named in ``ignored_options``."""
+        """Reset by PettingZoo's interface; unknown options are named in ``ignored_options``."""
         self._table = _begin(self.env, seed, options)
         self.agents = list(self.possible_agents)
         return self._observations(), self._infos()
@@ -146,10 +146,10 @@ class JointEnv(ParallelEnv[str, dict[str, np.ndarray], object]):
         }
 
     def state(self) -> np.ndarray:
-        """Return the task's privileged state, its fields joined; float32, shape (n,).
+        """Return the task's privileged state as one vector of its fields, float32 (n,).
 
         Raises:
-            ValueError: there is none, as in inference.
+            ValueError: there is no privileged state, as in inference.
         """
         state = self._table["extra_info"].get("state")
         if not state:
@@ -157,7 +157,7 @@ class JointEnv(ParallelEnv[str, dict[str, np.ndarray], object]):
         return np.concatenate([np.ravel(value) for value in state.values()]).astype(np.float32)
 
     def render(self) -> np.ndarray | None:
-        """Return an image of the present state, if made with ``render_mode="rgb_array"``."""
+        """Return an image of the current state with ``render_mode="rgb_array"``, otherwise None."""
         return self.env.world.image({}) if self.render_mode else None
 
     def close(self) -> None:
@@ -166,16 +166,15 @@ class JointEnv(ParallelEnv[str, dict[str, np.ndarray], object]):
 
 
 class TurnsEnv(AECEnv[str, dict[str, np.ndarray], object]):
-    """Agents act in turn: PettingZoo's AEC interface.
+    """An environment with PettingZoo's AEC interface, in which agents act in turn.
 
-    For a `rlenv_robot.world.TurnBasedWorld`: Go, and `rlenv_bridges.turn_based.OneAtATime`. Where the world
-    knows which moves its rules allow (``legal``), the ``info`` of the agent whose turn it is has an ``action_mask``.
-    An illegal action is answered as the standard says: it is the same agent's turn again, and ``info["error"]`` says
-    why.
+    It adapts a `rlenv_robot.world.TurnBasedWorld`, such as Go or `rlenv_bridges.turn_based.OneAtATime`. If the world
+    knows the legal moves (``legal``), the ``info`` of the agent to move has an ``action_mask``. After an illegal action
+    it is the same agent's turn again, and ``info["error"]`` gives the reason, as the standard says.
 
     Args:
-        env: of such a world; owned from now on.
-        normalise: scale actions to [-1, 1].
+        env: an environment of such a world, which is closed with this one.
+        normalise: whether to scale actions to [-1, 1].
         render_mode: None or ``rgb_array``.
 
     Raises:
@@ -199,15 +198,15 @@ class TurnsEnv(AECEnv[str, dict[str, np.ndarray], object]):
         self._table = _before_reset(env)
 
     def observation_space(self, agent: str) -> FieldSpace:
-        """Return the space of one agent."""
+        """Return this space of one agent."""
         return self._space[agent]
 
     def action_space(self, agent: str) -> FieldSpace:
-        """Return the space of one agent."""
+        """Return this space of one agent."""
         return self._acting[agent].space
 
     def reset(self, seed: int | None = None, options: Options | None = None) -> None:
-        """Reset by PettingZoo's interface; options that the environment lacks are named in ``ignored_options``."""
+        """Reset by PettingZoo's interface; unknown options are named in ``ignored_options``."""
         self._table = _begin(self.env, seed, options)
         self.agents = list(self.possible_agents)
         self.rewards = dict.fromkeys(self.agents, 0.0)
@@ -258,12 +257,12 @@ class TurnsEnv(AECEnv[str, dict[str, np.ndarray], object]):
             mine["action_mask"] = next(iter(masks.values())) if discrete else masks
 
     def observe(self, agent: str) -> dict[str, np.ndarray]:
-        """Return an agent's present observation."""
+        """Return an agent's current observation."""
         observation = self._world.seen_by(agent)
         return dict(self._table["observation"] if observation is None else observation)
 
     def render(self) -> np.ndarray | None:
-        """Return an image of the present state, if made with ``render_mode="rgb_array"``."""
+        """Return an image of the current state with ``render_mode="rgb_array"``, otherwise None."""
         return self.env.world.image({}) if self.render_mode else None
 
     def close(self) -> None:
@@ -279,8 +278,8 @@ def to_pettingzoo(env: Environment, *, normalise: bool = True, render_mode: str 
 def to_pettingzoo_aec(env: Environment, *, normalise: bool = True, render_mode: str | None = None) -> AECEnv:
     """Adapt an environment to PettingZoo's turn-based (AEC) interface.
 
-    Players in turn get a `TurnsEnv`; agents that act at once get PettingZoo's own conversion of a `JointEnv`, which
-    collects the actions of all, as `rlenv_bridges.turn_based.OneAtATime` does.
+    Players that act in turn get a `TurnsEnv`. Agents that act at once get PettingZoo's conversion of a `JointEnv`,
+    which collects all actions, as `rlenv_bridges.turn_based.OneAtATime` does.
     """
     if isinstance(env.world, TurnBasedWorld):
         return TurnsEnv(env, normalise, render_mode)

@@ -1,4 +1,4 @@
-"""Adapt a native batch to Stable-Baselines3's `VecEnv`: one call steps all of it."""
+"""Adapt a native batch to Stable-Baselines3's `VecEnv`, so that one call steps all environments."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ Indices = int | Iterable[int] | None
 
 
 class StableBaselinesVecEnv(VecEnv):
-    """Stable-Baselines3's interface. Episodes that end begin anew within the step, as it wants.
+    """A batch with Stable-Baselines3's interface. An environment that ends begins a new episode within the step.
 
-    ``infos`` at an end: ``terminal_observation`` (what was seen last), ``TimeLimit.truncated``, ``is_success``,
-    and ``episode`` with return ``r`` and length ``l``, as its `Monitor` gives them; ``illegal_share``, the share of the
-    episode's actions that were out of range, if there was any in the batch.
+    At an episode's end ``infos`` has ``terminal_observation``, ``TimeLimit.truncated``, ``is_success``, and ``episode``
+    with return ``r`` and length ``l``, as from `Monitor`. If any action in the batch was out of range, it has
+    ``illegal_share``, the share of such actions in the episode.
 
-    Actions beyond -1 and 1 are refused (`GymnasiumVectorEnv`); Stable-Baselines3's own algorithms choose none, since
-    they cut off at the ends of the action space, or squash. ``infos`` name each in ``error``.
+    Actions beyond -1 and 1 are refused (`GymnasiumVectorEnv`) and reported as ``error`` in ``infos``.
+    Stable-Baselines3's own algorithms choose none, since they clip to the action space or squash.
 
     Args:
-        envs: a batch with ``autoreset="same_step"``; owned from now on.
-        flat: what its vectors are.
-        out_of_range: as `rlenv_robot.adapters.gymnasium.GymnasiumEnv`'s.
+        envs: a batch with ``autoreset="same_step"``, which is closed with this object.
+        flat: the vectors of observations and actions.
+        out_of_range: as for `rlenv_robot.adapters.gymnasium.GymnasiumEnv`.
 
     Raises:
-        ValueError: the batch resets otherwise.
+        ValueError: the batch has another ``autoreset``.
     """
 
     def __init__(self, envs: VectorEnvironment, flat: FlattenObservation, out_of_range: OutOfRange = "refuse") -> None:
         if envs.autoreset != "same_step":
-            raise ValueError(f"autoreset is {envs.autoreset!r}: Stable-Baselines3 wants 'same_step'")
+            raise ValueError(f"autoreset is {envs.autoreset!r}: Stable-Baselines3 needs 'same_step'")
         self.envs = GymnasiumVectorEnv(envs, flat, out_of_range=out_of_range)
         self.render_mode = None
         super().__init__(envs.num_envs, self.envs.single_observation_space, self.envs.single_action_space)
@@ -48,11 +48,11 @@ class StableBaselinesVecEnv(VecEnv):
 
     @property
     def illegal_share(self) -> float:
-        """The share of all actions since it was made that were out of range."""
+        """The share of out-of-range actions among all actions so far."""
         return self.envs.illegal_share
 
     def reset(self) -> np.ndarray:
-        """Begin an episode in all environments, with the seed given to ``seed`` before, if any."""
+        """Begin an episode in all environments, with the seed from an earlier call of ``seed``, if any."""
         observation, _ = self.envs.reset(seed=self._seeds[0])
         self._reset_seeds()
         self._reset_options()
@@ -65,7 +65,7 @@ class StableBaselinesVecEnv(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[ExtraInfo]]:
-        """Step all environments; return observations (N, D), rewards (float32), ends (bool) and infos."""
+        """Step all environments, and return observations (N, D), rewards, float32 (N,), ends, bool (N,), and infos."""
         observation, rewards, terminated, truncated, info = self.envs.step(self._actions)
         assert isinstance(observation, np.ndarray)  # since flat makes vectors
         assert isinstance(rewards, np.ndarray)  # of a single agent
@@ -88,7 +88,7 @@ class StableBaselinesVecEnv(VecEnv):
         return observation, rewards.astype(np.float32), done, infos
 
     def close(self) -> None:
-        """Close the batch."""
+        """Close the batch of environments."""
         self.envs.close()
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[object]:
@@ -96,7 +96,7 @@ class StableBaselinesVecEnv(VecEnv):
         return [getattr(self.envs, attr_name)] * self._count(indices)
 
     def set_attr(self, attr_name: str, value: object, indices: Indices = None) -> None:
-        """Refuse: a row of a batch is no environment of its own.
+        """Refuse the call, since the environments of a batch have no separate attributes.
 
         Raises:
             AttributeError: always.
@@ -106,7 +106,7 @@ class StableBaselinesVecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: object, indices: Indices = None, **method_kwargs: object
     ) -> list[object]:
-        """Refuse, as `set_attr` does.
+        """Refuse the call, as `set_attr` does.
 
         Raises:
             AttributeError: always.
@@ -114,11 +114,11 @@ class StableBaselinesVecEnv(VecEnv):
         raise AttributeError(f"{method_name!r} can't be called: the batch has no single environments")
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
-        """Return whether the batch does the work of a wrapper: it keeps the records of `Monitor`."""
+        """Return whether the batch does the work of a wrapper, which is so for `Monitor`."""
         return [wrapper_class.__name__ == "Monitor"] * self._count(indices)
 
     def get_images(self) -> Sequence[np.ndarray | None]:
-        """Return no images: render one `Environment`, or replay a log."""
+        """Return no images. To see the robot, render a single `Environment`, or replay a log."""
         return [None] * self.num_envs
 
     def _count(self, indices: Indices) -> int:
@@ -128,5 +128,5 @@ class StableBaselinesVecEnv(VecEnv):
 def to_stable_baselines3(
     envs: VectorEnvironment, flat: FlattenObservation, out_of_range: OutOfRange = "refuse"
 ) -> StableBaselinesVecEnv:
-    """Adapt a batch; the arguments are those of `StableBaselinesVecEnv`."""
+    """Adapt a batch to Stable-Baselines3; see `StableBaselinesVecEnv`."""
     return StableBaselinesVecEnv(envs, flat, out_of_range)

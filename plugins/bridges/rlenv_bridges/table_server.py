@@ -1,7 +1,7 @@
-"""Serve an environment's tables as JSON over a process border, so that an agent in another language can act (R4.1).
+"""Serve an environment's tables as JSON to another process, so that an agent in another language can act (R4.1).
 
-The messages are on the environment's protocol page (``rlenv-robot dev protocol NAME``), and as JSON Schema on it
-(``--format json``).
+The environment's protocol page describes the messages (``rlenv-robot protocol NAME``; ``--format json`` for JSON
+Schema).
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from rlenv_robot.env import Environment
 __all__ = ["CALLS", "LARGEST_REQUEST", "TableServer"]
 
 LARGEST_REQUEST = 1 << 20
-"""Largest request in bytes; a longer one ends its connection before it takes memory."""
+"""Largest request, bytes; a longer one ends its connection before it takes memory."""
 
 CALLS: Mapping[str, tuple[str, ...]] = {
     "describe": (), "reset": ("options",), "step": ("action", "extra_info"), "end": ("reason",), "close": (),
 }  # fmt: skip
-"""Calls of a request, and the further keys that each may have."""
+"""Call in a request -> the further keys that the request may have."""
 
 _POLL_MS = 200
 
 
 class TableServer:
-    """Answer one request after another: a JSON text over ZeroMQ's REQ and REP.
+    """Answer requests one at a time, as JSON over ZeroMQ's REQ and REP.
 
-    Any process of this machine may connect, and there are no keys: the socket listens on the loopback alone. A robot
-    on the network has the wire of its own (docs/wire.md).
+    Any process on this machine may connect without keys, since the socket listens only on the loopback. A robot on the
+    network has its own wire protocol (docs/wire.md).
 
     Args:
-        env: owned from now on.
-        endpoint: such as ``tcp://127.0.0.1:5650``; port ``*`` takes any free one. Also ``ipc://`` and a path.
+        env: the environment, which `close` closes.
+        endpoint: an address such as ``tcp://127.0.0.1:5650`` (port ``*`` takes a free one), or ``ipc://`` and a path.
 
     Raises:
         ValueError: the endpoint is not on this machine.
-        zmq.ZMQError: it is taken.
+        zmq.ZMQError: the endpoint is taken.
     """
 
     def __init__(self, env: Environment, endpoint: str = "tcp://127.0.0.1:5650") -> None:
@@ -68,7 +68,7 @@ class TableServer:
             self.close()
 
     def answer(self, request: bytes) -> bytes:
-        """Return the answer to a request, both as JSON. A request that can't be carried out is answered with why."""
+        """Return the answer to a request, both as JSON. The answer to an impossible request gives the reason."""
         try:
             result = self._carry_out(_read(request))
         except Exception as error:  # whatever a caller in another language sends, it gets an answer

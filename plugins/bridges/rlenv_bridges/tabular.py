@@ -1,4 +1,4 @@
-"""Read a table of measurements (CSV or Parquet), one row a step, as source data (R3.1, R6.5)."""
+"""Read a table of measurements (CSV or Parquet), with one row per step, as source data (R3.1, R6.5)."""
 
 from __future__ import annotations
 
@@ -31,25 +31,24 @@ def open_table(
     units: Mapping[str, str] | None = None,
     **options: Any,
 ) -> SourceData:
-    """Open a table whose rows are steps in order of time: what was seen, what was then done, and what it earned.
+    """Open a table with one row per step, in order of time: observation, the action chosen there, and its reward.
 
-    The observation that a row's action led to is in the next row of the same episode, so the last row of an episode
-    gives the last observation alone.
+    The next observation of a row's action is in the next row of the same episode, so only the observation of an
+    episode's last row is used.
 
     Args:
-        path: ``.csv`` with a head line, or ``.parquet`` (extra ``parquet``).
+        path: a ``.csv`` file with a header line, or a ``.parquet`` file (extra ``parquet``).
         observation: field -> columns.
         action: field -> columns.
-        reward: the column of what a row's action earned; None leaves rewards out, for a task to fill in.
-        episode: the column that says to which episode a row belongs; None makes all rows one episode.
-        terminated: the column that is not 0 in an episode's last row where the process itself ended it; without it,
-            or where it is 0, the record ended.
-        units: field -> SI symbol.
-        options: of `rlenv_robot.SourceData`.
+        reward: the column with the reward of a row's action; None leaves rewards out, for a task to compute.
+        episode: the column that identifies a row's episode; None makes all rows one episode.
+        terminated: the column that is not 0 in an episode's last row if the process terminated there; without it, or if
+            it is 0, the episode is truncated.
+        units: field -> SI symbol of its unit.
+        options: options of `rlenv_robot.SourceData`.
 
     Raises:
-        SourceError: the file can't be read, lacks a column, holds no number where one is needed, or no episode has two
-            rows.
+        SourceError: the file can't be read, lacks a column or a required number, or no episode has two rows.
     """
     columns = _Columns(Path(path))
     units = units or {}
@@ -146,5 +145,5 @@ def _parquet(path: Path) -> dict[str, np.ndarray]:
     try:
         table = parquet.read_table(path)
     except ArrowException as error:
-        raise SourceError(f"{path} is no Parquet: {error}") from error
+        raise SourceError(f"{path} is not a Parquet file: {error}") from error
     return {name: table[name].to_numpy() for name in table.column_names}

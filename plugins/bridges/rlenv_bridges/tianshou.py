@@ -32,28 +32,29 @@ def to_replay_buffer(
     seed: int = 42,
     stack: int = 1,
 ) -> ReplayBuffer:
-    """Convert all transitions, episode after episode, with their true next observations.
+    """Convert all transitions to a `ReplayBuffer`, episode after episode, with their true next observations.
 
     Args:
         source: recorded data.
-        vector: several observation fields become one float32 vector, as networks want; False keeps them as a
-            `Batch` of fields. Several action fields always become a vector.
-        flat: observations and actions as its vectors, as `to_tianshou` gives them to those who train online.
-        best: only this share of the episodes, at least one: those of the highest return.
-        alpha: makes a `PrioritizedReplayBuffer` with this exponent; all priorities start alike.
-        beta: its importance exponent.
-        seed: of what the buffer draws; by default Tianshou's own, the same for every buffer.
-        stack: observations that a sample holds, the newest last; an episode's first one stands for those before it.
+        vector: whether several observation fields become one float32 vector for networks; otherwise they stay a `Batch`
+            of fields. Several action fields always become a vector.
+        flat: vectors for observations and actions, as `to_tianshou` uses for online training.
+        best: share of the episodes to use, those with the highest returns, at least one episode.
+        alpha: exponent of a `PrioritizedReplayBuffer` with equal initial priorities; None makes a `ReplayBuffer`.
+        beta: importance-sampling exponent of a `PrioritizedReplayBuffer`.
+        seed: seed of the buffer's draws; by default Tianshou's own seed, the same for every buffer.
+        stack: number of observations in a sample, the newest last; an episode's first observation is repeated for those
+            before it.
 
     Returns:
         A full buffer. ``info`` has the ``episode`` and the ``frame_no`` of every transition, the ``log_probability`` of
         its action (NaN where unknown), and whether it was an ``intervention`` of a person. ``terminated`` and
-        ``truncated`` are apart, so a truncated end is bootstrapped; the last index is set, which
-        ``ReplayBuffer.from_data`` leaves at 0, so that ``prev``, ``next`` and n-step returns stop at the ends of
-        episodes.
+        ``truncated`` are separate, so that truncated episodes are bootstrapped. The last index, which
+        ``ReplayBuffer.from_data`` leaves at 0, is set, so that ``prev``, ``next`` and n-step returns stop at the ends
+        of episodes.
 
     Raises:
-        SourceError: there is no step, or several agents are rewarded one by one.
+        SourceError: there is no step, or agents have separate rewards.
         ValueError: ``best`` is not above 0 and at most 1.
     """
     if not 0 < best <= 1:
@@ -123,22 +124,22 @@ def _observation(
 
 
 Ids = int | Sequence[int] | np.ndarray | None
-"""Numbers of environments; None is all."""
+"""Numbers of environments; None for all."""
 
 
 class TianshouVectorEnv(BaseVectorEnv):
-    """Tianshou's interface without its workers, for `Collector` and the vector buffers.
+    """A batch with Tianshou's interface, without workers, for `Collector` and the vector buffers.
 
-    The end of an episode is Tianshou's to handle: it resets whom it wants to. A step of some leaves the others where
-    they are. The observation is one float32 vector of shape (D,), the action one in [-1, 1] of shape (A,).
-    ``info`` has ``env_id``, and at the end of an episode ``success``, the task's figures, and ``illegal_share``, the
-    share of its actions that were out of range, if there was any in the batch. Such actions are refused
-    (`GymnasiumVectorEnv`); a policy of Tianshou chooses none with ``action_bound_method`` ``clip`` or ``tanh``.
+    Tianshou handles the end of an episode and resets the environments that it chooses. A step of some environments does
+    not affect the others. The observation is a float32 vector (D,), the action a vector (A,) in [-1, 1]. ``info`` has
+    ``env_id``, and at the end of an episode ``success``, the task's metrics and, if any action in the batch was out of
+    range, ``illegal_share``, the share of such actions in the episode. Such actions are refused (`GymnasiumVectorEnv`);
+    a Tianshou policy chooses none with ``action_bound_method`` ``clip`` or ``tanh``.
 
     Args:
-        envs: a batch with ``autoreset="disabled"``; owned from now on.
-        flat: what its vectors are.
-        out_of_range: as `rlenv_robot.adapters.gymnasium.GymnasiumEnv`'s.
+        envs: a batch with ``autoreset="disabled"``, which is closed with this object.
+        flat: the vectors of observations and actions.
+        out_of_range: as for `rlenv_robot.adapters.gymnasium.GymnasiumEnv`.
 
     Raises:
         ValueError: the batch resets itself.
@@ -156,10 +157,10 @@ class TianshouVectorEnv(BaseVectorEnv):
         self._seed: int | None = None
 
     def get_env_attr(self, key: str, id: Ids = None) -> list[object]:
-        """Return the spaces, one for each requested environment.
+        """Return a space, once for each requested environment.
 
         Raises:
-            AttributeError: anything else.
+            AttributeError: the key is not a space.
         """
         attributes: dict[str, object] = {
             "observation_space": self.envs.single_observation_space,
@@ -172,7 +173,7 @@ class TianshouVectorEnv(BaseVectorEnv):
         return [attributes[key]] * len(self._wrap_id(id))
 
     def set_env_attr(self, key: str, value: object, id: Ids = None) -> None:
-        """Refuse: a row of a batch is no environment of its own.
+        """Refuse the call, since the environments of a batch have no separate attributes.
 
         Raises:
             AttributeError: always.
@@ -181,11 +182,11 @@ class TianshouVectorEnv(BaseVectorEnv):
 
     @property
     def illegal_share(self) -> float:
-        """The share of all actions since it was made that were out of range."""
+        """The share of out-of-range actions among all actions so far."""
         return self.envs.illegal_share
 
     def reset(self, env_id: Ids = None, **kwargs: int | None) -> tuple[np.ndarray, np.ndarray]:
-        """Begin an episode in all or some environments; return first observations (K, D) and infos (K,)."""
+        """Begin an episode in all or some environments, and return first observations (K, D) and infos (K,)."""
         self._assert_is_not_closed()
         seed, self._seed = kwargs.pop("seed", self._seed), None
         if kwargs:
@@ -201,7 +202,7 @@ class TianshouVectorEnv(BaseVectorEnv):
         return observation[ids], np.array([{} for _ in ids])
 
     def step(self, action: np.ndarray, id: Ids = None) -> tuple[np.ndarray, ...]:
-        """Step all or some environments; return (K, D), rewards, terminated, truncated and infos (K,)."""
+        """Step all or some environments; return observations (K, D), rewards, terminated, truncated and infos (K,)."""
         self._assert_is_not_closed()
         ids = np.asarray(self._wrap_id(id))
         everyone = len(ids) == self.env_num
@@ -225,14 +226,14 @@ class TianshouVectorEnv(BaseVectorEnv):
             infos[place] |= {name: float(values[env]) for name, values in facts["metrics"].items()}
 
     def seed(self, seed: int | list[int] | None = None) -> list[list[int] | None]:
-        """Set the seed of the next reset of all environments; one number."""
+        """Set one seed for the next reset of all environments."""
         if isinstance(seed, list):
             raise ValueError("give one number: environment i draws from (seed, i, episode)")
         self._seed = seed
         return [None if seed is None else [seed]] * self.env_num
 
     def render(self, **kwargs: object) -> list[object]:
-        """Refuse: render one `Environment`, or replay a recorded run.
+        """Refuse the call. To see the robot, render a single `Environment`, or replay a recorded run.
 
         Raises:
             NotImplementedError: always.
@@ -249,5 +250,5 @@ class TianshouVectorEnv(BaseVectorEnv):
 def to_tianshou(
     envs: VectorEnvironment, flat: FlattenObservation, out_of_range: OutOfRange = "refuse"
 ) -> TianshouVectorEnv:
-    """Adapt a batch; the arguments are those of `TianshouVectorEnv`."""
+    """Adapt a batch to Tianshou; see `TianshouVectorEnv`."""
     return TianshouVectorEnv(envs, flat, out_of_range)

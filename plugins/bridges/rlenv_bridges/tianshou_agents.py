@@ -1,4 +1,4 @@
-"""Adapt environments of several agents to Tianshou's multi-agent policy manager; needs PettingZoo and Tianshou."""
+"""Adapt environments of several agents to Tianshou's multi-agent policy manager. Needs PettingZoo and Tianshou."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["VectorAgents", "to_tianshou_agents"]
 
 
 class VectorAgents(BaseWrapper[str, object, object]):
-    """Agents of PettingZoo's turn-based interface, with one vector as observation and one as action.
+    """A PettingZoo turn-based environment with one vector as observation and one as action of each agent.
 
-    An observation is every field of the agent's own, in C order, divided by half its range where both sides are finite.
-    An action of several fields is one vector in [-1, 1]; a whole number stays one, and the rules' ``action_mask`` comes
-    with the observation, as Tianshou's manager wants it. It wraps an environment that
-    `rlenv_bridges.pettingzoo.to_pettingzoo_aec` returned.
+    An observation holds all fields of the agent in C order, each divided by half its range if both bounds are finite.
+    An action of several fields is one vector in [-1, 1]. A whole-number action is unchanged, and its ``action_mask``
+    comes with the observation, as Tianshou's manager requires. The class wraps an environment from
+    `rlenv_bridges.pettingzoo.to_pettingzoo_aec`.
     """
 
     def observation_space(self, agent: str) -> spaces.Space:
-        """Return the space of one agent's vector, with its mask where its action is a whole number."""
+        """Return the space of one agent's vector, with a mask if its action is a whole number."""
         vector = spaces.Box(-np.inf, np.inf, (sum(map(_size, self._fields(agent).values())),), np.float32)
         action = self.env.action_space(agent)
         if not isinstance(action, spaces.Discrete):
@@ -70,7 +70,7 @@ class VectorAgents(BaseWrapper[str, object, object]):
         self.env.step(fields)
 
     def last(self, observe: bool = True) -> tuple[object, float, bool, bool, dict[str, object]]:
-        """Return what the agent whose turn it is sees and got."""
+        """Return observation, reward, terminated, truncated and info of the agent whose turn it is."""
         agent = self.env.agent_selection
         _, reward, terminated, truncated, info = self.env.last(observe=False)
         return self.observe(agent), reward, terminated, truncated, info
@@ -88,9 +88,9 @@ def _bare(action: object, space: FieldSpace) -> object:
 
 
 def to_tianshou_agents(env: Environment) -> PettingZooEnv:
-    """Adapt an environment of several agents, in turn or at once, to Tianshou's multi-agent algorithms.
+    """Adapt an environment of several agents to Tianshou's multi-agent algorithms.
 
     Args:
-        env: owned from now on. Its agents must have equal spaces.
+        env: an environment with agents of equal spaces that act in turn or at once; it is closed with the result.
     """
     return PettingZooEnv(VectorAgents(to_pettingzoo_aec(env)))

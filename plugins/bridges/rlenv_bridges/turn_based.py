@@ -1,4 +1,4 @@
-"""Agents that act one at a time: a world of joint actions as one of sequential decisions (R6.3)."""
+"""Let agents act one at a time: turn a world of joint actions into one of sequential decisions (R6.3)."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ __all__ = ["OneAtATime", "one_at_a_time"]
 
 
 class OneAtATime(WorldWrapper, TurnBasedWorld):
-    """A world of several agents, one of which sees its own observation and chooses its own action in each frame.
+    """A world of several agents, in which one agent per frame gets its own observation and chooses its own action.
 
-    ``extra_info["agent"]`` says whose turn it is. The choices are kept until the last agent has chosen; then they
-    are carried out together as one joint action, so a robot takes as long as before. Rewards are by agent: 0 until
-    then, and the joint action's in the frame that carried it out.
+    ``extra_info["agent"]`` says whose turn it is. The choices are kept until the last agent has chosen, and are then
+    carried out together as one joint action, so that a robot takes as long as before. Rewards are by agent: 0 until
+    then, and those of the joint action in the frame that carries it out.
 
-    Agents that are unlike share one spec too, as an environment has one of each kind: the fields of all of them. A
-    field that several agents describe alike is there once; a field of another meaning under the same name is there as
-    ``<agent>_<name>``. ``extra_info["fields"]`` = {observation, action} lists the names that count in this turn. The
-    others hold zero, or the value next to zero in their range; in an action they are checked, and not carried out.
+    An environment has one spec for observations and one for actions, so agents with different fields share a spec with
+    the fields of all. A field that several agents describe equally occurs once; a field of another meaning under the
+    same name becomes ``<agent>_<name>``. ``extra_info["fields"]``, {observation, action}, lists the names that count in
+    this turn. The other fields hold zero, or the value nearest to zero in range; in an action they are checked but not
+    carried out.
 
-    The ``extra_info`` of the last agent's turn reaches the whole world with the joint action; the record holds that of
+    The inner world gets the ``extra_info`` of the last agent's turn with the joint action; a recording holds that of
     every turn.
 
     Args:
-        world: of several agents; owned from now on.
+        world: a world of several agents, which is closed with this one.
 
     Raises:
         ValueError: there are no agents.
@@ -74,7 +75,7 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
 
     @property
     def masks(self) -> Spec:
-        """No masks: those of a joint action are no single agent's."""
+        """An empty spec: the masks of a joint action do not apply to a single agent."""
         return Spec("masks")
 
     @property
@@ -135,7 +136,7 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
         return {name: named.get(name, nothing) for name, nothing in self._padding.items()}
 
     def seen_by(self, player: str) -> dict[str, np.ndarray]:
-        """Return what any agent sees now, by the names of `observation`.
+        """Return an agent's current observation by the names of `observation`.
 
         Raises:
             KeyError: there is no such agent.
@@ -173,12 +174,13 @@ def one_at_a_time(env: Environment, record: str | Path | None = None, info: Json
     """Turn an environment of several agents into one in which they act in turn; see `OneAtATime`.
 
     Args:
-        env: owned from now on; it must not record, as its frames are not the ones that are then seen.
+        env: the environment, which is closed with the result. It must not record, since its frames differ from the
+            agents' frames.
         record: a folder; every episode is recorded into a new run inside it, a frame for each agent's turn.
         info: metadata of every recorded episode, such as ``{"policy": "v3"}``.
 
     Raises:
-        ValueError: there are no agents, or the environment records by itself.
+        ValueError: there are no agents, or the environment records.
     """
     if env.is_recorded:
         raise ValueError(

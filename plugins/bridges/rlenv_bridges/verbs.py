@@ -1,4 +1,4 @@
-"""The verbs of this plug-in: declared here, imported when they are asked for."""
+"""Declare the verbs of the bridges plug-in, each of which is imported on use."""
 
 from rlenv_robot.cli.verbs import Verb
 

@@ -42,7 +42,7 @@ def test_its_numbers_are_the_batches_and_its_books_add_up() -> None:
 
 
 def test_what_it_can_not_do_it_says() -> None:
-    with pytest.raises(ValueError, match="wants 'same_step'"):
+    with pytest.raises(ValueError, match="needs 'same_step'"):
         to_stable_baselines3(rlenv_robot.make_vector("so101-reach", 2, autoreset="disabled"), FLAT)
     envs = to_stable_baselines3(rlenv_robot.make_vector("so101-reach", 2), FLAT)
     assert envs.get_attr("num_envs") == [2, 2]

@@ -224,7 +224,7 @@ def test_a_log_of_turns_is_listed_checked_cut_and_plotted(tmp_path: Path, capsys
     kinds = {finding.kind for finding in check_table(load_runs(run))}
     assert kinds <= {"frozen", "clipped"}, "a bar that lies still, joints at their limits; nothing of turns"
     assert main(["data", "cut", str(folder), str(tmp_path / "part"), "--episodes", "1"]) == 0
-    assert main(["replay", str(run), "--plot", str(tmp_path / "turns.svg")]) == 0
+    assert main(["data", "replay", str(run), "--plot", str(tmp_path / "turns.svg")]) == 0
     assert load_runs(tmp_path / "part").layout.turns
     lines = pick_lines(load_runs(run).layout, load_runs(run).rows)
     assert lines.field.name.startswith("sensor_"), "not what one agent after the other saw"

@@ -1,1 +1,1 @@
-"""Check, edit and evaluate recorded data."""
+"""Check, edit and evaluate recorded data sets."""

@@ -1,4 +1,4 @@
-"""Put two logs on one clock: a client's, and that of the robot's controller, with a bound on the error."""
+"""Put the logs of a client and of the robot's controller on one clock, with a bound on the error."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class _Segment(NamedTuple):
 class Clocks:
     """The offset between a controller's monotonic clock and a client's, at any time of a run.
 
-    Each sample bounds the offset at its time. The bound widens by `MOST_PPM` with the distance from the sample, before
-    and after it, and the offset lies within the bounds of all samples (`hal.clock` has only the earlier ones).
-    Where samples contradict each other a clock has jumped, and the later samples form a segment of their own.
+    Each sample bounds the offset at its time. The bound widens by `MOST_PPM` with the time to the sample, before and
+    after it, and the offset lies within the bounds of all samples (`hal.clock` has only the earlier ones). If samples
+    contradict each other, a clock has jumped, and the later samples form a new segment.
 
     Args:
-        at_ns: times of the samples on the client's monotonic clock, rising, shape (N,), N at least 1.
-        offset_ns: the controller's clock minus the client's, shape (N,).
-        error_ns: the largest distance of the true offset from that, shape (N,).
+        at_ns: times of the samples on the client's monotonic clock, increasing, (N,), N at least 1.
+        offset_ns: the controller's clock minus the client's, (N,).
+        error_ns: largest error of ``offset_ns``, (N,).
 
     Attributes:
-        jumps: how often a clock has jumped.
+        jumps: number of times that a clock jumped.
         first_ns: time of the first sample, on the client's clock.
         last_ns: time of the last sample, on the client's clock.
     """
@@ -78,13 +78,14 @@ class Clocks:
 
 
 class MatchedFrames(NamedTuple):
-    """The frames of a client that are found in a controller's log.
+    """The frames of a client that were found in a controller's log.
 
     Attributes:
         frames: number of frames of the client.
-        rows: numbers of the frames that answered an order of this controller, shape (M,).
-        command_s: from sending a command to its arrival, by the client's estimate of the clocks then, seconds, (M,).
-        reading_s: from the arrival of a command to the capture of the reading that answers it, on the controller's
+        rows: numbers of the client's frames that match a command in the controller's log, (M,).
+        command_s: time from sending a command to its arrival, by the client's clock estimate at that time, seconds,
+            (M,).
+        reading_s: time from the arrival of a command to the capture of the reading that answers it, on the controller's
             clock, seconds, (M,).
     """
 
@@ -95,10 +96,10 @@ class MatchedFrames(NamedTuple):
 
 
 def clocks_of(client: Path | str) -> Clocks:
-    """Read the clocks of a recorded run: from its stream ``clock``, or else from both ends of its episodes.
+    """Read the clocks of a recorded run from its stream ``clock``, or else from the ends of its episodes.
 
     Raises:
-        LogError: the run has no other clock, because its robot was not on the network.
+        LogError: the run has no second clock, because its robot was not on the network.
     """
     reader = LogReader(client)
     if "clock" in reader.streams and "error_ns" in reader.streams["clock"].spec:
@@ -121,14 +122,14 @@ def _samples_of_episodes(reader: LogReader) -> Iterable[tuple[int, int, int]]:
 
 
 def match_frames(client: Path | str, controller: Path | str) -> MatchedFrames:
-    """Find the frames of a client in its controller's log. Both logs hold the time stamp of each frame's reading.
+    """Find the frames of a client in its controller's log, by the time stamp of each frame's reading.
 
     Raises:
-        LogError: one of the two is not a log, or the second is not a controller's.
+        LogError: a path is not a log, or the second log is not a controller's.
     """
     controller_log = LogReader(controller)
     if "order" not in controller_log.streams:
-        raise LogError(f"{controller} is no controller's own log (rlenv-robot serve --record): no stream 'order'")
+        raise LogError(f"{controller} is not a controller's log (rlenv-robot serve --record): no stream 'order'")
     stamps, orders = LogReader(client).frames()["stamp_ns"], controller_log.samples("order")
     orders = orders[(orders["reading_ns"] > 0) & (orders["sent_ns"] > 0)]
     _, rows, matches = np.intersect1d(stamps, orders["reading_ns"], return_indices=True)

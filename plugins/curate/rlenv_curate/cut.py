@@ -1,4 +1,4 @@
-"""Copy episodes of one or more runs into a new run; the old runs are only read."""
+"""Copy episodes of one or more runs into a new run. The old runs are only read."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from recorder.read.reader import LogReader
 __all__ = ["Copied", "CopiedStreams", "Part", "copy_parts"]
 
 _OURS = ("format", "layout", "digest", "versions")
-"""Keys of the metadata that every log writes by itself."""
+"""Metadata keys that every log writes itself."""
 _TICK = 500
-"""Messages between two reports of progress."""
+"""Number of messages between two reports of progress."""
 
 Report = Callable[[int, int], None]
-"""Called with the number of rows that are done, and the number of all rows."""
+"""Called with the number of rows done, and the total number of rows."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Part:
         run: the run's folder.
         episodes: numbers of the episodes to copy; None copies all.
         begin_s: begin of the period to copy, in seconds since the run's first frame.
-        end_s: end of the period.
+        end_s: end of the period, in seconds since the run's first frame.
     """
 
     run: Path
@@ -67,7 +67,7 @@ class Copied:
         episodes: number of episodes.
         rows: number of rows.
         images: number of images.
-        notes: what could not be copied, a sentence each.
+        notes: a sentence about each thing that could not be copied.
     """
 
     episodes: int = 0
@@ -77,19 +77,19 @@ class Copied:
 
 
 def copy_parts(parts: Sequence[Part], target: Path | str, report: Report = lambda done, total: None) -> Copied:
-    """Write a new run. Its folder appears complete, or not at all.
+    """Copy parts of runs into a new run, whose folder appears complete or not at all.
 
-    Episodes are numbered anew, in order; ``copied_from`` in an episode's info names the old run. Rows, images and
-    events keep their bytes and times. An episode whose beginning is cut off begins like any episode: frame 0, no
-    action, no reward. An episode whose end is cut off has the end ``cut``. Labels become part of the infos.
+    Episodes are renumbered in order; ``copied_from`` in an episode's info names the old run. Rows, images and events
+    keep their bytes and times. An episode that lost its beginning starts like any other: frame 0, no action, no reward.
+    An episode that lost its end has the end ``cut``. Labels become part of the infos.
 
     Args:
-        parts: at least one; all runs must have the same layout.
-        target: the new run's folder; must not exist, or be empty.
-        report: called with the progress.
+        parts: the parts to copy, at least one; all runs must have the same layout.
+        target: the new run's folder, which must be empty or not exist.
+        report: called with the progress, in rows.
 
     Raises:
-        LogError: a log can't be read, an episode is not in it, nothing is left, or the target can't be written.
+        LogError: a log can't be read, an episode is not in its log, no episode is left, or the target can't be written.
         SpecMismatch: the runs hold different rows; the error lists the differences.
     """
     target = Path(target)
@@ -295,7 +295,7 @@ class _Copier:
 
 
 class CopiedStreams:
-    """Copies the streams of runs one after another; samples are numbered on from run to run.
+    """Copy the streams of one run after another, numbering samples consecutively across runs.
 
     Args:
         sink: the new log.
@@ -313,7 +313,7 @@ class CopiedStreams:
         """Continue with the streams of another run.
 
         Raises:
-            SpecMismatch: a stream of the same name has other samples in an earlier run.
+            SpecMismatch: a stream of the same name in an earlier run has other fields.
         """
         for name, stream in reader.streams.items():
             described = self._described.setdefault(name, stream)
@@ -328,11 +328,11 @@ class CopiedStreams:
         return self
 
     def has(self, topic: str) -> bool:
-        """Return whether a topic is one of the present run's streams."""
+        """Return whether a topic is a stream of the current run."""
         return topic in self._topics
 
     def take(self, message: Message) -> None:
-        """Write a sample of the present run; a sample of wrong length is left out, as readers do."""
+        """Write a sample of the current run. A sample of the wrong length is left out, as by readers."""
         stream = self._topics[message.topic]
         data = bytearray(message.data[len(HEADER) :])
         if len(data) != stream.row.row_dtype.itemsize:
@@ -343,7 +343,7 @@ class CopiedStreams:
         self._sink.sample(stream.name, bytes(data), message.time_ns)
 
     def renumber(self, row: np.ndarray) -> None:
-        """Change the numbers of the samples that a frame row used to the new numbers, in place."""
+        """Replace the sample numbers in a frame row by the new numbers, in place."""
         for name in self._used:
             used = row[used_field(name)]
             used[used >= 0] += self._base[name]

@@ -1,4 +1,4 @@
-"""Measure how well a model of the dynamics predicts recorded episodes, and what a policy earns in it (R6.2)."""
+"""Measure how well a dynamics model predicts recorded episodes, and a policy's return inside the model (R6.2)."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ __all__ = ["Model", "model_error", "model_return"]
 
 Named = Mapping[str, np.ndarray]
 Model = Callable[[Named, Named], FieldValues]
-"""The next observation from observation and action; all fields with a leading axis (B,)."""
+"""Function from observation and action to the next observation; all fields have a leading axis (B,)."""
 
 
 def model_error(transitions: Transitions, part: np.ndarray, model: Model, horizon: int) -> JsonDict:
     """Return the root mean square prediction error of each field, open loop over ``horizon`` steps.
 
-    The model starts at a recorded observation and is given the recorded actions; after the first step it
-    works on its own predictions. Give it held-out episodes (``episodes``), or the figure says only how well it
-    remembers.
+    The model starts at a recorded observation and receives the recorded actions; after the first step its inputs are
+    its own predictions. Use held-out episodes (``episodes``): on training episodes the error only measures
+    memorisation.
 
     Args:
-        transitions: all of them.
-        part: (M,) positions from which it starts; those nearer to an end than the horizon are left out.
+        transitions: the transitions of all episodes.
+        part: positions at which predictions start, (M,); positions closer to an episode's end than the horizon are left
+            out.
         model: see `Model`.
         horizon: number of steps, from 1.
 
     Returns:
-        ``rms``: field -> list over the steps 1 to horizon; ``unchanged``: the same for the prediction that
-        nothing changes, which a useful model must beat; ``starts``: from how many positions.
+        ``rms``: field -> list over the steps 1 to horizon; ``unchanged``: the same for the prediction that nothing
+            changes, which a useful model must beat; ``starts``: number of starting positions.
 
     Raises:
-        SourceError: no run of transitions is that long, or the model does not return every field in its shape.
+        SourceError: no run of transitions is as long as the horizon, or the model does not return every field in its
+            shape.
     """
     starts = part[part + horizon <= transitions.facts["stop"][part]]
     if not len(starts):
@@ -69,22 +71,22 @@ def model_return(
     horizon: int,
     discount: float,
 ) -> JsonDict:
-    """Return what a policy earns inside the model, starting from the first observations of the episodes.
+    """Return a policy's returns inside the model, starting from the first observations of the episodes.
 
     Args:
-        transitions: of all episodes.
-        part: positions in ``transitions``; the episodes that they belong to give the starts.
+        transitions: the transitions of all episodes.
+        part: positions in ``transitions``, (M,); their episodes give the starts.
         model: see `Model`.
-        agent: the policy: action from observation.
-        reward: (B,) from observation, action and next observation.
+        agent: the policy, a function from observation to action.
+        reward: function from observation, action and next observation to rewards (B,).
         horizon: number of steps, from 1.
-        discount: of one step.
+        discount: discount factor per step.
 
     Returns:
-        ``returns``, one a start, with ``mean`` and ``std``; ``horizon``, ``discount``.
+        ``returns``, one for each start, with ``mean`` and ``std``; ``horizon`` and ``discount``.
 
     Raises:
-        SourceError: a function does not return what it must.
+        SourceError: a function returns values of a wrong shape or kind.
     """
     layout = transitions.table.layout
     starts = transitions.first[np.unique(transitions.facts["episode"][part])]
@@ -95,7 +97,7 @@ def model_return(
         following = _checked(model(state, action), state, "model")
         earned = np.asarray(reward(state, action, following), float)
         if earned.shape != total.shape:
-            raise SourceError(f"reward returned shape {earned.shape}, expected {total.shape}, one a start")
+            raise SourceError(f"reward returned shape {earned.shape}, expected {total.shape}, one per start")
         total += discount**k * earned
         state = following
     return {

@@ -1,4 +1,4 @@
-"""Draw what a data set holds as histograms: returns, lengths and timing of its episodes, and its actions."""
+"""Draw histograms of a data set: returns, lengths and timing of its episodes, and its actions."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from recorder.table.table import Table
 __all__ = ["plot_histograms"]
 
 _ALIKE = 1e-4
-"""Spread of values that are drawn as one, in relation to their size."""
+"""Relative spread below which values are drawn as one."""
 _BINS, _COLUMNS, _MOST_ACTIONS, _MOST_ROWS = 40, 3, 12, 1_000_000
 
 
 def plot_histograms(table: Table, path: Path | str) -> Path:
     """Draw the returns and lengths of the episodes, the periods between frames, and each element of the actions.
 
-    Of more than a million rows every k-th is counted. A red line marks the limit of a range; what lies at a limit is
-    what `rlenv_curate.checks.table` calls clipped.
+    With more than a million rows, only every k-th is counted. A red line marks the limit of a range;
+    `rlenv_curate.checks.table` calls actions at a limit clipped.
 
     Args:
-        table: with at least one episode.
-        path: of the image, ending in ``.png``, ``.svg`` or ``.pdf``.
+        table: a table with at least one episode.
+        path: path of the image, ending in ``.png``, ``.svg`` or ``.pdf``.
 
     Returns:
         The path.
 
     Raises:
         SourceError: the table has no episode.
-        LogError: matplotlib is missing, or the image can't be written.
+        LogError: matplotlib is not installed, or the image can't be written.
     """
     if not len(table.starts):
         raise SourceError(f"{table.origin} has no episode to draw")

@@ -1,4 +1,4 @@
-"""Evaluate another policy from recorded episodes by importance sampling or fitted Q (off-policy evaluation)."""
+"""Evaluate a policy on another policy's recorded episodes by importance sampling or fitted Q evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from rlenv_robot.tables import FieldValues
 __all__ = ["Agent", "Features", "LinearQ", "LogProbability", "fit_q", "fitted_q", "off_policy"]
 
 LogProbability = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], ArrayLike]
-"""Log probability (density) of actions in observations, both with a leading axis (B,); returns (B,)."""
+"""Function from observations and actions, both with a leading axis (B,), to the actions' log probability (density),
+(B,)."""
 
 
 def off_policy(
@@ -31,27 +32,27 @@ def off_policy(
 
     * per-decision: ``sum_t discount**t * mean_e(rho[e, t] * r[e, t])``, unbiased, of high variance;
     * self-normalised: ``sum_t discount**t * sum_e(rho[e, t] * r[e, t]) / sum_e rho[e, t]``, biased towards the
-      recorded policy, of low variance. A finished episode counts on with its last ratio and reward 0;
-    * doubly robust (Jiang and Li 2016; Thomas and Brunskill 2016, equation 10), with a model of the values:
-      ``mean_e sum_t discount**t * (rho[e, t] * (r[e, t] - Q[e, t]) + rho[e, t-1] * V[e, t])``; as unbiased as the
-      first whatever the model is, and of lower variance the better it is.
+      recorded policy, of low variance. A finished episode continues with its last ratio and reward 0;
+    * doubly robust (Jiang and Li 2016; Thomas and Brunskill 2016, equation 10), with a model of the policy's values:
+      ``mean_e sum_t discount**t * (rho[e, t] * (r[e, t] - Q[e, t]) + rho[e, t-1] * V[e, t])``; unbiased for any
+      model, and of lower variance the better the model is.
 
     Args:
-        transitions: all of them.
-        part: (M,) positions; their episodes are used, whole.
-        policy: log probabilities under the policy to be judged.
-        discount: of one step.
+        transitions: the transitions of all episodes.
+        part: positions in ``transitions``, (M,); their whole episodes are used.
+        policy: log probabilities under the evaluated policy.
+        discount: discount factor per step.
         model: the policy's values; None leaves ``doubly_robust`` out.
 
     Returns:
-        ``per_decision`` with ``standard_error``, ``doubly_robust`` with ``doubly_robust_error``,
-        ``self_normalised``, ``behaviour`` (the mean discounted return as recorded), ``effective_sample_size`` =
-        ``sum(w)**2 / sum(w**2)`` of the whole episodes' ratios, and ``episodes``. An effective size near 1 says
-        that one episode decides, and the estimate is worth little.
+        ``per_decision`` with ``standard_error``, ``doubly_robust`` with ``doubly_robust_error``, ``self_normalised``,
+        ``behaviour`` (the mean discounted return as recorded), ``effective_sample_size`` = ``sum(w)**2 / sum(w**2)`` of
+        the whole episodes' ratios, and ``episodes``. An effective sample size near 1 means that one episode dominates,
+        and the estimate is worth little.
 
     Raises:
-        SourceError: rewards or log probabilities were not recorded, an episode has lost frames, or the policy
-            answers with something else than (M,) numbers.
+        SourceError: rewards or log probabilities were not recorded, an episode has lost frames, or the policy does not
+            return (M,) numbers.
     """
     need_rewards(transitions, "off-policy evaluation", Selection.of(part))
     numbers = np.unique(transitions.facts["episode"][part])
@@ -130,7 +131,7 @@ def _log_probabilities(transitions: Transitions, positions: np.ndarray, policy: 
     if answer.shape != positions.shape or np.isnan(answer).any() or (answer == np.inf).any():
         raise SourceError(
             f"log_probability of the policy returned shape {answer.shape} with {np.isnan(answer).sum()} NaN, "
-            f"expected {positions.shape} numbers below infinity, one a step"
+            f"expected {positions.shape} numbers below infinity, one per step"
         )
     return answer
 
@@ -171,10 +172,11 @@ def _effective_sample_size(logarithm: np.ndarray) -> float:
 
 Named = Mapping[str, np.ndarray]
 Agent = Callable[[Named], FieldValues]
-"""The policy to be judged: actions (B, ...) from observations (B, ...), drawn if it is a random one."""
+"""The evaluated policy: a function from observations (B, ...) to actions (B, ...), drawn if the policy is
+stochastic."""
 
 Features = Callable[[Named, Named], ArrayLike]
-"""(B, D) numbers that describe observation and action."""
+"""Function from observation and action to their features, (B, D)."""
 
 _RIDGE = 1e-6
 _CONVERGED = 1e-6
@@ -182,15 +184,15 @@ _CONVERGED = 1e-6
 
 @dataclass(frozen=True)
 class LinearQ:
-    """``Q(s, a) = features(s, a) @ weights``.
+    """A linear action-value function, ``Q(s, a) = features(s, a) @ weights``.
 
     Attributes:
         features: see `Features`.
-        weights: (D,).
-        agent: the policy that is valued.
-        action: the spec of its actions.
-        residual: largest change of a value in the last iteration, over the largest value.
-        iterations: how many were needed.
+        weights: the weights, (D,).
+        agent: the evaluated policy.
+        action: the spec of the policy's actions.
+        residual: largest change of a value in the last iteration, divided by the largest value.
+        iterations: number of iterations made.
     """
 
     features: Features
@@ -205,7 +207,7 @@ class LinearQ:
         return np.asarray(_checked_features(self.features, observation, action) @ self.weights)
 
     def value_of_policy(self, observation: Named) -> np.ndarray:
-        """Return the values of the actions that the policy takes, (B,)."""
+        """Return the values of the policy's own actions, (B,)."""
         return self.value(observation, _policy_actions(self.agent, observation, self.action))
 
 
@@ -220,12 +222,12 @@ def fitted_q(
     """Estimate the policy's mean value at the first observations of the episodes, by `fit_q`.
 
     Returns:
-        ``value``; ``standard_error`` over the starts (not of the fit); ``residual``, ``iterations``;
-        ``bellman_rms``, the root mean square of the Bellman error on the data: a large one says that the
-        features can't hold this value function.
+        ``value``; ``standard_error`` over the starts (not of the fit); ``residual``, ``iterations``; ``bellman_rms``,
+        the root mean square Bellman error on the data. A large one means that the features can't represent the value
+        function.
 
     Raises:
-        SourceError: as `fit_q`.
+        SourceError: as for `fit_q`.
     """
     fit = fit_q(transitions, part, agent, discount, features, iterations)
     layout = transitions.table.layout
@@ -262,17 +264,17 @@ def fit_q(
     Each iteration is a ridge regression.
 
     Args:
-        transitions: all of them.
-        part: (M,) positions to learn from.
-        agent: see `Agent`; asked once about all next observations.
-        discount: of one step.
-        features: see `Features`; by default 1, every standardised element of observation and action, and all
-            products of two.
-        iterations: at most; fewer once values change by less than a millionth.
+        transitions: the transitions of all episodes.
+        part: positions to learn from, (M,).
+        agent: see `Agent`; called once with all next observations.
+        discount: discount factor per step.
+        features: see `Features`; by default 1, every standardised element of observation and action, and all products
+            of two elements.
+        iterations: largest number of iterations; they end once values change by less than a millionth.
 
     Raises:
-        SourceError: rewards are unknown, a function answers in a wrong shape, or the iteration diverges, which
-            it may where the policy goes where the data did not.
+        SourceError: rewards are unknown, a function returns a wrong shape, or the iteration diverges, as it may for a
+            policy that leaves the region of the data.
     """
     need_rewards(transitions, "fitted-Q evaluation", Selection.of(part))
     layout = transitions.table.layout

@@ -1,4 +1,4 @@
-"""Use the simulator as a model of the dynamics, to see how far it is from recorded reality (R3.6)."""
+"""Use the simulator as a dynamics model, to measure how far it is from recorded reality (R3.6)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _STATE = ("qpos", "qvel", "ctrl")
 class SimulatedDynamics:
     """Predict the next observation by simulation; a `rlenv_curate.dynamics.Model`.
 
-    The simulation is put where the observation says, the action is limited as the robot's guard would, and one control
-    period is simulated for all observations at once. Fields of the observation that no sensor of the robot gives, as a
-    goal, stay as they are.
+    The simulation is set to the observed state, the action is limited as by the robot's guard, and one control period
+    is simulated for all observations at once. Observation fields that are not sensors of the robot, such as a goal,
+    keep their values.
 
     Args:
-        sim_model: the simulation.
-        task: turns actions into commands; None where they are the robot's commands.
-        threads: native threads; 0 for one a processor.
+        sim_model: the simulated robot.
+        task: converts actions to commands; None if the actions are the robot's commands.
+        threads: number of native threads; 0 for one per processor.
 
     Raises:
-        SourceError: called with an observation that does not tell all joint positions and velocities.
+        SourceError: the observation of a call lacks joint positions or velocities.
     """
 
     def __init__(self, sim_model: SimModel, task: Task | None = None, threads: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Further kinds of `SourceData.statistics`: coverage, off-policy evaluation, and models of the dynamics."""
+"""Further kinds of `SourceData.statistics`: fields, actions, advantages, coverage, policies, models of dynamics."""
 
 from __future__ import annotations
 
@@ -6,37 +6,107 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hal import Field
+from hal import Field, SourceError
 from recorder.json_data import JsonDict
+from recorder.table.sampler import advantages
+from recorder.table.selection import Selection
 from recorder.table.transitions import Transitions
 from rlenv_curate.dynamics import model_error, model_return
 from rlenv_curate.off_policy import Agent, Features, fit_q, fitted_q, off_policy
+from rlenv_robot.data.filters import need_rewards
 from rlenv_robot.data.options import call, whole
-from rlenv_robot.data.statistics import StatisticsKind, StatisticsRequest
+from rlenv_robot.data.statistics import StatisticsKind, StatisticsRequest, moments
 
-__all__ = ["COVERAGE", "FITTED_Q", "MODEL_ERROR", "MODEL_RETURN", "OFF_POLICY", "coverage"]
+__all__ = [
+    "ADVANTAGE", "COVERAGE", "FITTED_Q", "HISTOGRAM", "MODEL_ERROR", "MODEL_RETURN", "OFF_POLICY", "advantage",
+    "coverage", "histogram",
+]  # fmt: skip
+
+
+# -- histograms and advantages ----------------------------------------------------------------------------------
+
+
+def histogram(transitions: Transitions, part: np.ndarray, field: str, bins: int) -> JsonDict:
+    """Count the values of a field (``observation.state``, ``action.joint_target``, ``reward``) in bins.
+
+    Returns:
+        ``edges`` (elements, bins + 1) and ``counts`` (elements, bins), one row an element in C order.
+
+    Raises:
+        SourceError: there is no such field, or its values are unknown.
+    """
+    values, elements, unit = _column(transitions, part, field)
+    flat = values.reshape(len(values), -1).astype(float)
+    if not np.isfinite(flat).all():
+        raise SourceError(f"histogram: {field} has values that are not finite; it can't be counted into bins")
+    pairs = [np.histogram(column, bins) for column in flat.T]
+    return {
+        "kind": "histogram",
+        "field": field,
+        "unit": unit,
+        "elements": elements,
+        "counts": [counts.tolist() for counts, _ in pairs],
+        "edges": [edges.tolist() for _, edges in pairs],
+    }
+
+
+def _column(transitions: Transitions, part: np.ndarray, field: str) -> tuple[np.ndarray, list[str], str]:
+    layout = transitions.table.layout
+    columns: dict[str, tuple[Field, str]] = {
+        f"{prefix}.{one.name}": (one, f"{prefix}_{one.name}")
+        for prefix, spec in (("observation", layout.observation), ("action", layout.action))
+        for one in spec
+    }
+    if field == "reward":
+        return transitions.facts["reward"][part], [], "1"
+    if field not in columns:
+        raise SourceError(f"histogram: field {field!r} is unknown, allowed are {', '.join([*columns, 'reward'])}")
+    one, column = columns[field]
+    if one.is_text:
+        raise SourceError(f"histogram: {field} holds texts, which can't be counted into bins")
+    rows = transitions.next_rows(part) if column.startswith("action_") else transitions.rows(part)
+    return rows[column], list(one.elements), one.unit
+
+
+def advantage(transitions: Transitions, part: np.ndarray, discount: float) -> JsonDict:
+    """Describe the distribution of the Monte-Carlo advantage (`recorder.table.sampler.advantages`).
+
+    Raises:
+        SourceError: a reward is unknown.
+    """
+    need_rewards(transitions, "statistics of advantages", Selection.of(part))
+    return {
+        "kind": "advantage",
+        "baseline": "mean return to go of all episodes at the same step",
+        "discount": discount,
+        **moments(advantages(transitions, discount)[part]),
+    }
+
+
+def _is_word(value: object) -> str | None:
+    return None if isinstance(value, str) else "a word"
 
 
 # -- coverage of the actions -----------------------------------------------------------------------------------
 
 
 _AT_LIMIT = 1e-3
-"""An action this near to a limit, in parts of the range, is at it."""
+"""Share of the range within which an action counts as at a limit."""
 
 
 def coverage(transitions: Transitions, part: np.ndarray, bins: int) -> JsonDict:
-    """Describe which part of the legal range the actions cover, element by element.
+    """Measure how much of the legal range the actions cover, element by element.
 
     Args:
-        transitions: all of them.
-        part: positions of those that count.
-        bins: of equal width, into which the range is cut.
+        transitions: the transitions of all episodes.
+        part: positions of the transitions that count.
+        bins: number of bins of equal width that divide the range.
 
     Returns:
-        ``actions``: field -> lists, one number an element in C order: ``low`` and ``high`` of the range (that of the
-        data where the field's own is open), ``covered``, the share of bins with an action in them; ``entropy`` of
-        the bins over that of an even spread, 0 to 1; ``at_limit``, the share of actions at either end of a closed
-        range (NaN for open ones). ``distinct``: how many different actions there are.
+        ``actions``: field -> lists with one number per element, in C order: ``low`` and ``high`` of the range (of the
+            data, if the field's range is open); ``covered``, the share of bins with an action; ``entropy`` of the bins
+            divided by that of a uniform distribution, 0 to 1; ``at_limit``, the share of actions at either end of a
+            closed range (NaN for an open one). ``distinct``: number of different actions.
     """
     rows, spec = transitions.next_rows(part), transitions.table.layout.action
     packed = spec.rows(len(rows))
@@ -131,4 +201,11 @@ MODEL_RETURN = StatisticsKind(
 )
 OFF_POLICY = StatisticsKind(
     _off_policy, {"log_probability": call("observation and action"), **_FIT}, ("log_probability",)
+)
+
+ADVANTAGE = StatisticsKind(lambda r: advantage(r.transitions, r.part, r.discount), {})
+HISTOGRAM = StatisticsKind(
+    lambda r: histogram(r.transitions, r.part, r.options["field"], r.options.get("bins", 20)),
+    {"field": _is_word, "bins": whole(1)},
+    ("field",),
 )

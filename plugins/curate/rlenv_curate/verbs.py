@@ -1,8 +1,8 @@
-"""The verbs of this plug-in: declared here, imported when they are asked for."""
+"""Declare the verbs of the curate plug-in, each of which is imported on use."""
 
 from rlenv_robot.cli.verbs import Verb
 
-__all__ = ["check", "cut", "merge", "plot", "timeline"]
+__all__ = ["check", "cut", "label", "merge", "plot", "recover", "timeline", "verify"]
 
 check = Verb("rlenv_curate.cli.check", "find gaps, frozen sensors, clipped actions, ...", example="runs")
 cut = Verb("rlenv_curate.cli.edit:add_cut", "copy some episodes, or a span of time, into a new run")
@@ -13,3 +13,6 @@ plot = Verb("rlenv_curate.cli.plot", "plot episodes", example="runs --out return
 timeline = Verb(
     "rlenv_curate.cli.timeline", "put a client's run and its controller's on one clock", example="runs controller-runs"
 )
+verify = Verb("rlenv_curate.cli.verify", "show that runs are as they were recorded, and sign them")
+label = Verb("rlenv_curate.cli.label:add_label", "add verdicts and remarks to recorded episodes")
+recover = Verb("rlenv_curate.cli.label:add_recover", "repair a torn log, and report what was lost", example="runs")

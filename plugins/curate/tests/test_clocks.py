@@ -17,8 +17,8 @@ from hal.clock import OffsetEstimator
 from real import Server
 from recorder.read.reader import LogReader
 from rlenv_curate.clocks import Clocks, clocks_of, match_frames
+from rlenv_operate.controller_log import ControllerLog, ServerWatch
 from rlenv_robot.cli.main import main
-from rlenv_robot.recording.controller_log import ControllerLog, ServerWatch
 from rlenv_robot.robot_models import find_robot_model
 
 SECOND = 1_000_000_000
@@ -97,7 +97,7 @@ def test_two_processes_with_different_clocks(tmp_path: Path, capsys: pytest.Capt
     # a busy machine leaves gaps
     assert main(["data", "check", str(client), "--ignore", "gap,rate"]) == 0
     assert main(["data", "timeline", str(client), str(client)]) != 0
-    assert "is no controller's own log" in capsys.readouterr().err
+    assert "is not a controller's log" in capsys.readouterr().err
 
 
 def estimated(drift_ppm: float, rng: np.random.Generator, seconds: int = 300) -> tuple[np.ndarray, ...]:

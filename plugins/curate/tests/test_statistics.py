@@ -143,3 +143,40 @@ def test_off_policy_evaluation_refuses_what_it_cannot_know() -> None:
 def test_an_evaluation_without_its_options_says_why(extra_info: dict[str, Any], message: str) -> None:
     with pytest.raises(SourceError, match=message):
         SourceData(two_walks()).statistics(extra_info)
+
+
+# -- histograms and advantages -------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R3.6")
+def test_a_histogram_counts_every_element() -> None:
+    table = two_walks()
+    found = figures(SourceData(table), {"kind": "histogram", "field": "action.u", "bins": 5})
+    acted = table.rows["action_u"][table.rows["acted"] == 1]
+    for element in range(2):
+        counts, edges = np.histogram(acted[:, element], 5)
+        assert found["counts"][element] == counts.tolist()
+        np.testing.assert_allclose(found["edges"][element], edges)
+    assert sum(figures(SourceData(table), {"kind": "histogram", "field": "reward"})["counts"][0]) == 10
+
+
+@pytest.mark.requirement("R6.2")
+def test_advantages_and_their_baseline() -> None:
+    found = figures(SourceData(two_walks(), discount=1.0), {"kind": "advantage"})
+    # Returns to go 4 3 2 1 and 12 10 8 6 4 2; only the first four steps have two episodes.
+    each = [-4, -3.5, -3, -2.5, 4, 3.5, 3, 2.5, 0, 0]
+    assert found["mean"] == pytest.approx(np.mean(each))
+    assert found["std"] == pytest.approx(np.std(each))
+    assert "same step" in found["baseline"]
+
+
+@pytest.mark.parametrize(
+    ("extra_info", "message"),
+    [
+        ({"kind": "histogram"}, "option 'field' is missing"),
+        ({"kind": "histogram", "field": "action.v"}, "allowed are observation.x, action.u, reward"),
+    ],
+)
+def test_a_histogram_that_cannot_be_made_says_why(extra_info: dict[str, Any], message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        SourceData(two_walks()).statistics(extra_info)

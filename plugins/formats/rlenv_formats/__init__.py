@@ -1,1 +1,1 @@
-"""Read and write other projects' recorded data, and data at an address."""
+"""Read and write other projects' data sets, local or at an address."""

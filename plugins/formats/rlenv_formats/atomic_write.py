@@ -1,4 +1,4 @@
-"""Write a file or folder that appears complete or not at all, and never replaces another."""
+"""Write a file or folder atomically, without replacing an existing one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def atomic_write(path: Path | str, folder: bool) -> Iterator[Path]:
     """Provide a temporary path, which is renamed to ``path`` once the block ends without an error.
 
     Args:
-        path: the final path; folders above it are made.
-        folder: whether to write a folder (an empty one is made) or a file.
+        path: the final path; missing parent folders are created.
+        folder: whether to write a folder, which is created empty, or a file.
 
     Raises:
         SourceError: the path exists already, or nothing can be written there.

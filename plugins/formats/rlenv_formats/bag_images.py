@@ -20,17 +20,18 @@ __all__ = ["TYPES", "BagImages", "OpenBag", "pixels_of_message"]
 
 TYPES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 _OPEN_BAGS = 8
-"""Bags that stay open."""
+"""Largest number of open bags."""
 
 _ORDER = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "rgba": (0, 1, 2), "bgra": (2, 1, 0), "mono": (0, 0, 0)}
 _PLAIN = {
     **{f"{name}8": (order, 4 if name.endswith("a") else 3) for name, order in _ORDER.items() if name != "mono"},
     "mono8": (_ORDER["mono"], 1), "8UC1": (_ORDER["mono"], 1), "8UC3": (_ORDER["bgr"], 3), "8UC4": (_ORDER["bgra"], 4),
 }  # fmt: skip
-"""Encoding -> the places of red, green and blue among the bytes of a pixel, and their number: sensor_msgs'
-image_encodings.hpp. OpenCV's own types (8UC3) hold blue first, as cv_bridge takes them."""
+"""Encoding -> the positions of red, green and blue in a pixel's bytes, and the number of bytes (image_encodings.hpp of
+sensor_msgs). OpenCV's types such as 8UC3 count as BGR, as in cv_bridge."""
 _BAYER = {"bayer_rggb8": "BayerBG", "bayer_bggr8": "BayerRG", "bayer_gbrg8": "BayerGR", "bayer_grbg8": "BayerGB"}
-"""Encoding -> OpenCV's name of it, which counts from the second row and column; cv_bridge uses the same pairs."""
+"""Encoding -> OpenCV's name for the pattern, which begins at the second row and column; cv_bridge uses the same
+pairs."""
 _YUV = {"uyvy": "UYVY", "yuv422": "UYVY", "yuyv": "YUYV", "yuv422_yuy2": "YUYV"}
 
 
@@ -39,7 +40,7 @@ class OpenBag(NamedTuple):
 
     Attributes:
         reader: rosbags' ``AnyReader``.
-        header: whether the stamp in a message counts, instead of the time of recording.
+        header: whether to use the stamp in a message's header instead of the time of recording.
     """
 
     reader: Any
@@ -55,16 +56,16 @@ class _Message(NamedTuple):
 
 
 class BagImages(ImageSource):
-    """The images of the cameras in bags. An image belongs to a row by its stamp.
+    """The cameras' images in bags. Stamps relate images to rows.
 
     Args:
         origin: the bags, for messages.
-        openers: opens each of the bags.
-        bag_of: (E,), the bag of each episode.
+        openers: a function for each bag that opens it.
+        bag_of: index of each episode's bag, (E,).
         topics: camera -> topic.
 
     Raises:
-        SourceError: a topic is missing, or its messages are no images.
+        SourceError: a topic is missing, or its messages are not images.
     """
 
     def __init__(
@@ -169,19 +170,19 @@ def pixels_of_message(message: Any, rgb: bool, where: str) -> np.ndarray:
     """Return the pixels of an image message: uint8 (height, width, 3), RGB or BGR.
 
     Args:
-        message: a ``CompressedImage`` with JPEG or PNG, or an ``Image`` in grey, colour, Bayer or YUV 4:2:2, of 8 bits,
-            or in grey of 16, of which the upper 8 are returned.
-        rgb: the order of the colours.
-        where: for messages.
+        message: a ``CompressedImage`` with JPEG or PNG, or an ``Image``: grey, colour, Bayer or YUV 4:2:2 of 8 bits, or
+            grey of 16 bits, of which the upper 8 are returned.
+        rgb: whether to return RGB; otherwise BGR.
+        where: place of the message, for errors.
 
     Raises:
-        SourceError: the message is damaged, or in another encoding (such as of depth).
-        LogError: OpenCV is needed and missing.
+        SourceError: the message is damaged, or has another encoding, such as one for depth.
+        LogError: the encoding needs OpenCV, which is not installed.
     """
     if hasattr(message, "format"):
         pixels = None if "compressedDepth" in message.format else decode_bytes(memoryview(message.data), rgb)
         if pixels is None:
-            raise SourceError(f"{where}: {len(message.data)} bytes of {message.format!r:.60} are no JPEG or PNG")
+            raise SourceError(f"{where}: {len(message.data)} bytes of {message.format!r:.60} are not a JPEG or PNG")
         return pixels
     return _raw_pixels(message, rgb, where)
 
@@ -206,7 +207,7 @@ def _raw_pixels(message: Any, rgb: bool, where: str) -> np.ndarray:
         pairs = np.ascontiguousarray(_grid(message, 2, where).reshape(height, width, 2))
         return np.asarray(cv2.cvtColor(pairs, getattr(cv2, f"COLOR_YUV2{to}_{_YUV[encoding]}")))
     allowed = ", ".join((*_PLAIN, "mono16", *_BAYER, *_YUV))
-    raise SourceError(f"{where} is encoded as {encoding!r:.40}, which is no image of 8 bits; allowed are {allowed}")
+    raise SourceError(f"{where} is encoded as {encoding!r:.40}, which is not an image of 8 bits; allowed are {allowed}")
 
 
 def _grid(message: Any, size: int, where: str) -> np.ndarray:

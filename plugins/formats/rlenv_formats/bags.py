@@ -1,8 +1,8 @@
 """Read ROS 2 bags (MCAP or SQLite). A TOML file beside them maps topics to fields and cameras.
 
-A row is made every period. Row k holds the latest value of each observation at its time, and the latest value of each
-action before its time, which was in force until then. If a value is too old, the episode is split; no value is
-invented. Without actions the rows hold observations alone. `rosbags` is imported on use.
+There is one row for each period. Row k holds the latest value of each observation at its time, and the latest value of
+each action before its time, which was in force until then. A value that is too old splits the episode; no value is
+invented. Without actions the rows hold only observations. `rosbags` is imported on use.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Source:
     Attributes:
         field: the field.
         topic: the topic of the messages.
-        paths: dotted paths of the numbers in a message.
-        names: path of the names of the numbers; empty if ``select`` is.
+        paths: dotted paths to the numbers in a message.
+        names: path to the names of the numbers; empty if ``select`` is empty.
         select: names of the numbers to take, in this order; empty for all.
         max_age_ns: the largest age of a value when a row is made.
     """
@@ -87,10 +87,10 @@ class BagMapping:
 
     Attributes:
         period_ns: time between two rows.
-        header: whether the stamp in a message's header counts, instead of the time of recording.
-        typestore: the message definitions for bags that bring none (``ros2_humble``).
-        observation: the sources of its fields, in order.
-        action: the sources of its fields, in order.
+        header: whether to use the stamp in a message's header instead of the time of recording.
+        typestore: the message definitions for bags that contain none, such as ``ros2_humble``.
+        observation: the sources of the observation's fields, in order.
+        action: the sources of the action's fields, in order.
         reward: the reward's source; None if there is none.
         images: camera -> topic of its images.
     """
@@ -119,7 +119,7 @@ def read_mapping(path: Path) -> BagMapping:
     """Read the mapping from a file.
 
     Raises:
-        SourceError: the file is missing or no TOML, or a key is missing, unknown or wrong.
+        SourceError: the file is missing or not TOML, or a key is missing, unknown or wrong.
     """
     try:
         text = tomllib.loads(path.read_text())
@@ -157,7 +157,7 @@ def _cameras(section: Any, where: str) -> dict[str, str]:
         raise SourceError(f"{where}: images is {section!r:.60}, expected [images.<camera>] with a topic")
     for camera, about in section.items():
         if not isinstance(about, dict) or list(about) != ["topic"] or not isinstance(about["topic"], str):
-            raise SourceError(f"{where}: images.{camera} is {about!r:.60}, expected a topic alone")
+            raise SourceError(f"{where}: images.{camera} is {about!r:.60}, expected only a topic")
         if camera != field_name(camera):
             raise SourceError(
                 f"{where}: images.{camera}: name the camera in small letters, such as {field_name(camera)}"
@@ -208,14 +208,14 @@ def _number(section: JsonObject, key: str, default: float | None, where: str) ->
 
 @dataclass(frozen=True)
 class Stream:
-    """All values of one field: ``stamps`` (N,) int64, nanoseconds, rising; ``values`` (N, ...)."""
+    """All values of one field: increasing ``stamps``, int64 nanoseconds (N,), and ``values`` (N, ...)."""
 
     stamps: np.ndarray
     values: np.ndarray
 
 
 def is_bag(path: Path) -> bool:
-    """Return whether a folder is a ROS 2 bag, or a file looks like one of a bag; a log of ours does not."""
+    """Return whether a path is a ROS 2 bag or a file of one. A log of this project is not a bag."""
     if path.is_file():
         return path.suffix in _FILES and not (path.parent / LOG_NAME).is_file()
     about = path / "metadata.yaml"
@@ -248,7 +248,7 @@ def _open_bag(path: Path, typestore: str, header: bool) -> OpenBag:
 
 
 def topics_of(path: Path, typestore: str = "ros2_humble") -> dict[str, str]:
-    """Return topic -> type of its messages.
+    """Return the message type of each topic, topic -> type.
 
     Raises:
         SourceError: the bag can't be read, or rosbags is missing.
@@ -349,7 +349,7 @@ def _places(message: Any, source: Source) -> list[int]:
 
 
 FIELDS = "fields.toml"
-"""The mapping's file in the folder that is opened."""
+"""Name of the mapping's file in the opened folder."""
 
 
 def is_bags(path: Path | str) -> bool:
@@ -373,15 +373,15 @@ def _mapping_file(root: Path) -> Path:
 
 
 def load_bags(path: Path | str, mapping: Path | str | None = None) -> Table:
-    """Read bags; each becomes an episode, or several where values are too old.
+    """Read bags. Each bag becomes one episode, or several where values are too old.
 
     Args:
-        path: a bag, one ``.mcap`` or ``.db3`` file, or a folder with bags in it.
-        mapping: the file that maps the topics to fields (see `rlenv_formats.bags.EXAMPLE`); by default
-            ``fields.toml`` in ``path``, or beside a single file, where it may have that file's name, too.
+        path: a bag, one ``.mcap`` or ``.db3`` file, or a folder of bags.
+        mapping: the file that maps the topics to fields (see `rlenv_formats.bags.EXAMPLE`); by default ``fields.toml``
+            in ``path`` or beside a single file, or a ``.toml`` file with that file's name.
 
     Raises:
-        SourceError: there is no bag or no mapping, they don't fit, no row can be made, or rosbags is missing.
+        SourceError: there is no bag or no mapping, the two do not match, no row results, or rosbags is not installed.
     """
     root = Path(path)
     bags = _bags(root)

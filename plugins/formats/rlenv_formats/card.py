@@ -17,11 +17,11 @@ NAME = "README.md"
 """The card's file in the folder of a data set."""
 _SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"),
           (10**8, "10M<n<100M"), (10**9, "100M<n<1B"))  # fmt: skip
-"""Bounds of the Hub's words for the number of rows."""
+"""Upper bound of the number of rows -> the Hub's size category."""
 _GROUPS = ("observation", "action", "applied", "sensors")
 _MOST_TASKS = 20
 _RATED = 100
-"""Episodes whose stamps give the rate."""
+"""Number of episodes from which the rate is computed."""
 
 
 def card_text(
@@ -33,15 +33,15 @@ def card_text(
     data_files: str = "",
     features: str = "",
 ) -> str:
-    """Return a data set card; the licence is for the owner of the data to add.
+    """Return the text of a data set card, to which the owner of the data adds the licence.
 
     Args:
         table: the exported episodes.
-        kind: the format's name and version, for people.
+        kind: the format's name and version, for readers.
         load: lines of Python that load the data set.
-        lost: what the format has no place for, a sentence each.
-        tags: the Hub's words for the format.
-        data_files: pattern of the Parquet files that the Hub shows as a table; empty without any.
+        lost: a sentence about each thing that the format can't hold.
+        tags: the Hub's tags for the format.
+        data_files: pattern of the Parquet files that the Hub shows as a table; empty for none.
         features: further columns of the data set, as a table in Markdown.
     """
     lengths = table.stops - table.starts
@@ -64,10 +64,10 @@ def card_text(
 
 
 def write_card_beside(path: Path, text: str) -> list[str]:
-    """Write the card of a data set that is one file, beside it with the ending ``.md``.
+    """Write the card of a single-file data set beside the file, with the suffix ``.md``.
 
     Returns:
-        A note if another file of that name is there; it is not overwritten.
+        A note if a file of that name exists, which is not overwritten.
     """
     card = path.with_suffix(".md")
     try:
@@ -79,7 +79,7 @@ def write_card_beside(path: Path, text: str) -> list[str]:
 
 
 def feature_table(features: JsonObject) -> str:
-    """Return the table of a data set's columns: name -> a mapping with ``dtype`` and ``shape``."""
+    """Return a Markdown table of a data set's columns: name -> a mapping with ``dtype`` and ``shape``."""
     rows = "\n".join(f"| `{_plain(name)}` | {about['dtype']} | {about['shape']} |" for name, about in features.items())
     return f"| feature | type | shape |\n|---|---|---|\n{rows}"
 

@@ -1,7 +1,7 @@
 """Read the descriptions of other projects' data sets, which may be damaged, incomplete or hostile.
 
-A description is a few kilobytes of text that says how large everything else is and where it lies. So each size is
-checked against the bytes that are really there before memory is taken, and each path must stay inside the data set.
+A description is a few kilobytes of text with the size and place of everything else. Each size is therefore checked
+against the bytes on disk before memory is allocated, and each path must stay inside the data set.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ __all__ = [
 ]  # fmt: skip
 
 MOST_ELEMENTS = 1 << 24
-"""Numbers that one field of one frame may have: four times an image of 1280 x 960 in colour."""
+"""Most elements in one field of one frame: four times a colour image of 1280 x 960."""
 _TEXT_BYTES = 16 << 20
-"""Largest description that is read at once; Minari's, with a bound for each pixel, is the largest usual one."""
+"""Largest description that is read. Minari's, with a bound for each pixel, is the largest in common use."""
 _FREE_BYTES = 256 << 20
-"""Decoded bytes of one file that are allowed whatever the file's size."""
+"""Decoded bytes of one file that are always allowed."""
 _RATIO = 256
 """Beyond `_FREE_BYTES`: decoded bytes allowed for each byte on disk. Real numbers compress less than 20 times."""
 _FILLED = re.compile(r"0?\d{0,2}d?")
 
 
 def check_file(path: Path) -> Path:
-    """Return the path of a file that is there and is no Git LFS pointer; a remote one is fetched.
+    """Return the path of a file after checking that it exists and is not a Git LFS pointer. A remote file is fetched.
 
     Raises:
-        SourceError: the file is missing, can't be read or fetched, or is a pointer.
+        SourceError: the file is missing, can't be read or fetched, or is a Git LFS pointer.
     """
     fetched(path)
     if not path.is_file():
@@ -56,7 +56,7 @@ def read_text(path: Path, most: int = _TEXT_BYTES) -> str:
     """Return the text of a file.
 
     Raises:
-        SourceError: as `check_file`; or it is larger than ``most`` bytes, or not UTF-8.
+        SourceError: as for `check_file`; or the file is larger than ``most`` bytes, or not UTF-8.
     """
     size = check_file(path).stat().st_size
     if size > most:
@@ -64,14 +64,14 @@ def read_text(path: Path, most: int = _TEXT_BYTES) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"{path} is no text ({error}); fetch it again") from error
+        raise SourceError(f"{path} is not text ({error}); fetch it again") from error
 
 
 def read_mapping(path: Path, text: str | None = None) -> JsonDict:
-    """Return the mapping in a JSON file, or in a text of it.
+    """Return the mapping in a JSON file, or in ``text`` if given.
 
     Raises:
-        SourceError: as `read_text`; or it is not JSON, or no mapping.
+        SourceError: as for `read_text`; or the text is not a JSON mapping.
     """
     try:
         value = json.loads(read_text(path) if text is None else text)
@@ -85,10 +85,10 @@ def read_mapping(path: Path, text: str | None = None) -> JsonDict:
 
 
 def whole_number(value: object, what: str, low: int = 0, high: int = 2**31 - 1) -> int:
-    """Return a whole number from a description.
+    """Check that a description's value is a whole number, and return it.
 
     Raises:
-        SourceError: it is none, or out of range.
+        SourceError: the value is not a whole number, or is out of range.
     """
     number = int(value) if isinstance(value, int) or (isinstance(value, float) and value.is_integer()) else None
     if number is None or isinstance(value, bool) or not low <= number <= high:
@@ -100,7 +100,7 @@ def shape_of(value: object, what: str) -> tuple[int, ...]:
     """Return the shape of one frame's value from a description.
 
     Raises:
-        SourceError: it is no list of numbers from 1, or has more than `MOST_ELEMENTS` elements.
+        SourceError: the value is not a list of numbers from 1, or has more than `MOST_ELEMENTS` elements.
     """
     if not isinstance(value, list | tuple) or len(value) > 8:
         raise SourceError(f"{what} has shape {value!r:.60}, expected a list of at most 8 whole numbers")
@@ -113,15 +113,15 @@ def shape_of(value: object, what: str) -> tuple[int, ...]:
 
 
 def check_memory(path: Path | str, decoded: int, stored: int) -> None:
-    """Refuse content that would take far more memory than its bytes on disk can mean.
+    """Check that content does not take implausibly more memory than it takes on disk.
 
     Args:
-        path: the file, and the part of it, for the message.
+        path: the file and its part, for errors.
         decoded: bytes in memory.
         stored: bytes on disk.
 
     Raises:
-        SourceError: the decoded content is larger than 256 MiB and than 256 times its bytes on disk.
+        SourceError: the decoded content is larger than both 256 MiB and 256 times its bytes on disk.
     """
     if decoded > max(_FREE_BYTES, _RATIO * stored):
         raise SourceError(
@@ -130,10 +130,10 @@ def check_memory(path: Path | str, decoded: int, stored: int) -> None:
 
 
 def inside(root: Path, name: object, where: str) -> Path:
-    """Return the path of a file that a description names, below its data set.
+    """Return the path, inside the data set, of a file that a description names.
 
     Raises:
-        SourceError: the name is no relative path, or leads out of the data set.
+        SourceError: the name is not a relative path, or leads out of the data set.
     """
     if not isinstance(name, str) or not name or len(name) > 1000 or "\0" in name:
         raise SourceError(f"{where} names the file {name!r:.60}, expected a relative path")
@@ -144,10 +144,10 @@ def inside(root: Path, name: object, where: str) -> Path:
 
 
 def fill_pattern(root: Path, pattern: object, where: str, values: JsonObject) -> Path:
-    """Return the path that a pattern such as ``data/chunk-{chunk_index:03d}`` makes of values, below its data set.
+    """Fill values into a pattern such as ``data/chunk-{chunk_index:03d}``, and return the path inside the data set.
 
     Raises:
-        SourceError: the pattern has other names or formats, or its path leads out of the data set.
+        SourceError: the pattern has other names or formats, or the path leads out of the data set.
     """
     if not isinstance(pattern, str):
         raise SourceError(f"{where} is {pattern!r:.80}, expected a text")
@@ -170,6 +170,6 @@ def fill_pattern(root: Path, pattern: object, where: str, values: JsonObject) ->
 
 
 def listed(items: Iterable[object], most: int = 5) -> str:
-    """Return the first items of a list as a text, with dots for the others."""
+    """Return the first items of a list as text, with dots for the rest."""
     words = [str(item) for item in items]
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")

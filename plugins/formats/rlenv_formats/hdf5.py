@@ -38,7 +38,7 @@ __all__ = [
 
 
 Hdf5Group = Any
-"""A group or a file of h5py, which has no types."""
+"""An h5py group or file; h5py has no type hints."""
 
 
 def h5py_for(what: Path | str) -> ModuleType:
@@ -60,7 +60,7 @@ def open_hdf5(path: Path) -> Iterator[Hdf5Group]:
     """Open a file for reading.
 
     Raises:
-        SourceError: the file is missing, no HDF5, or damaged; or h5py is missing.
+        SourceError: the file is missing, damaged or not HDF5, or h5py is not installed.
     """
     h5py = h5py_for(path)
     source = opened(path)
@@ -79,7 +79,7 @@ def member(group: Hdf5Group, name: str) -> Hdf5Group:
     """Return a group or data set by its path in a group, or None if there is none.
 
     Raises:
-        SourceError: it lies in another file.
+        SourceError: a link leads to another file.
     """
     import h5py
 
@@ -121,10 +121,10 @@ def read_numbers(group: Hdf5Group, name: str, shape: tuple[int, ...] | None = No
 
 
 def own_member(group: Hdf5Group, name: str) -> Hdf5Group:
-    """Return a data set by its path in a group.
+    """Return an existing data set by its path in a group.
 
     Raises:
-        SourceError: it is missing, or lies in another file.
+        SourceError: the data set is missing, or a link leads to another file.
     """
     data = member(group, name)
     where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
@@ -146,7 +146,7 @@ def _checked(data: Hdf5Group, where: str) -> Hdf5Group:
 
 
 def read_strings(group: Hdf5Group, name: str) -> list[str]:
-    """Read a data set of texts.
+    """Read a data set of strings.
 
     Raises:
         SourceError: the data set is missing, damaged, or holds something else.
@@ -154,20 +154,20 @@ def read_strings(group: Hdf5Group, name: str) -> list[str]:
     where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
     data = member(group, name)
     if data is None or not hasattr(data, "dtype") or data.dtype.kind not in "SO" or data.ndim != 1:
-        raise SourceError(f"{where} is no list of texts")
+        raise SourceError(f"{where} is not a list of strings")
     if data.dtype.kind == "O":
         texts = _in_a_child(data, None, where)
         if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
-            raise SourceError(f"{where} is no list of texts")
+            raise SourceError(f"{where} is not a list of strings")
         return texts
     values = _checked(data, where)[()].tolist()
     if not all(isinstance(one, bytes) for one in values):
-        raise SourceError(f"{where} is no list of texts")
+        raise SourceError(f"{where} is not a list of strings")
     return [one.decode(errors="replace") for one in values]
 
 
 def read_attribute(group: Hdf5Group, name: str) -> str | None:
-    """Read an attribute that is a text; return None if there is none.
+    """Return the string in an attribute, or None without the attribute.
 
     Raises:
         SourceError: the attribute is damaged, or holds something else.
@@ -232,7 +232,7 @@ def _in_a_child(group: Hdf5Group, attribute: str | None, where: str) -> object:
 
 
 def write_arrays(group: Hdf5Group, values: Mapping[str, np.ndarray]) -> None:
-    """Write arrays, name by name."""
+    """Write each array as a data set of its name."""
     for name, value in values.items():
         group.create_dataset(name, data=value)
 
@@ -240,14 +240,14 @@ def write_arrays(group: Hdf5Group, values: Mapping[str, np.ndarray]) -> None:
 def write_images(
     group: Hdf5Group, name: str, images: Iterable[np.ndarray], count: int, shape: tuple[int, int, int]
 ) -> None:
-    """Write images, each as a chunk of its own, so that any image can be read alone.
+    """Write images, each as one chunk, so that it can be read alone.
 
     Args:
         group: the HDF5 group.
         name: the images' path in the group.
-        images: blocks of images, uint8, (n, height, width, 3); those beyond ``count`` are left out.
+        images: blocks of images, uint8 (n, height, width, 3); images beyond ``count`` are left out.
         count: the number of images.
-        shape: the shape of one image.
+        shape: (height, width, 3) of one image.
     """
     written = group.create_dataset(name, (count, *shape), "u1", chunks=(1, *shape))
     first = 0
@@ -258,18 +258,19 @@ def write_images(
 
 
 def write_json(group: Hdf5Group, name: str, text: str) -> None:
-    """Write a text as a data set of bytes, since attributes are limited to 64 kB.
+    """Write JSON text as a data set of bytes, since attributes are limited to 64 kB.
 
-    A text of variable length would lie in a heap, in which the HDF5 library runs for ever if a byte of it is damaged.
+    A string of variable length would be stored in a heap, and a damaged byte in a heap can make the HDF5 library loop
+    forever.
     """
     group.create_dataset(name, data=np.frombuffer(text.encode(), np.uint8))
 
 
 def read_json(group: Hdf5Group, name: str) -> JsonDict | None:
-    """Read what `write_json` wrote; return None if there is none.
+    """Read the mapping that `write_json` wrote, or return None without the data set.
 
     Raises:
-        SourceError: the text is no mapping in JSON.
+        SourceError: the text is not a JSON mapping.
     """
     data = member(group, name)
     if data is None:
@@ -281,11 +282,11 @@ def read_json(group: Hdf5Group, name: str) -> JsonDict | None:
     except SourceError:
         raise
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise SourceError(f"{where} is no mapping in JSON: {error}") from error
+        raise SourceError(f"{where} is not a JSON mapping: {error}") from error
 
 
 def as_field(name: str, value: Any, meaning: str) -> Field:
-    """Make a field for a data set whose first axis is time; half floats and booleans get the next wider type."""
+    """Make a field for a data set with time as its first axis. Half floats and booleans get the next wider type."""
     dtype = np.dtype(value.dtype)
     wider = {"float16": "float32", "bool": "uint8"}.get(dtype.name, dtype.name)
     shape = shape_of(tuple(value.shape[1:]), name)

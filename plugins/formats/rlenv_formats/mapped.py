@@ -2,18 +2,18 @@
 
 A mapping names the columns, or the data sets of an HDF5 file, that stand for::
 
-    observation.<name>   a column, or a list of columns that are put side by side; at least one
-    action, action.<name>   likewise; ``action`` alone becomes the action ``target``
-    reward, terminated, truncated   one column each, optional
-    time                 seconds, rising within an episode; optional
+    observation.<name>   a column, or a list of columns side by side; at least one observation is required
+    action, action.<name>   the same for actions; ``action`` alone becomes the action ``target``
+    reward, terminated, truncated   one column each; optional
+    time                 seconds, increasing within an episode; optional
     episode              a column with the episode's number or name; in HDF5 the groups of episodes, such as ``data/*``.
                          Without it each file is an episode.
 
-With a robot, columns with the names of its fields are taken to be in its units, with its signs and zeros. Values far
-beyond a field's range are refused: they are mostly in another unit.
+With a robot, columns named after its fields must have its units, signs and zeros. Values far beyond a field's range are
+refused, since they usually have another unit.
 
-Row t holds the observation at t and the action that was chosen there, as in a LeRobot data set. Where an HDF5 file has
-one observation more than actions, the last one is that after the last action.
+Row t holds the observation at t and the action chosen there, as in a LeRobot data set. If an HDF5 file has one more
+observation than actions, the last observation follows the last action.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _HDF5 = (".hdf5", ".h5")
 _MEANING = "as in the mapped columns"
 _ONE = ("reward", "terminated", "truncated", "time", "episode")
 _LATEST_S = 9e9
-"""Bound of a time stamp: what a count of nanoseconds can hold; seconds since 1970 are far below."""
+"""Largest time stamp, seconds: about what int64 nanoseconds can hold."""
 _CSV_BYTES = 4 << 30
 
 Names = Mapping[str, tuple[str, ...]]
-"""Our name -> the columns that it is made of."""
+"""Our name -> the columns that form the field."""
 
 _Read = Callable[[str, str], np.ndarray]
-"""Returns a column by our name and its own, of the present episode."""
+"""Return a column of the current episode, given our name and the column's name."""
 
 
 def load_mapped(
@@ -60,17 +60,18 @@ def load_mapped(
     keep_last: bool = False,
     robot: RobotModel | None = None,
 ) -> Table:
-    """Read a file, or a folder of such files, by a mapping.
+    """Read a file, or a folder of files, by a mapping of names to columns.
 
     Args:
-        path: a file ending in one of `SUFFIXES`, or a folder with such files.
-        columns: the mapping; see the head of this module.
-        robot: the model of the robot that the columns are of, or None.
-        keep_last: whether an episode's last observation and action become a row where what followed is unknown; that
-            row repeats the observation.
+        path: a file with one of the `SUFFIXES`, or a folder of such files.
+        columns: the mapping; see this module's description.
+        robot: the model of the robot that the columns describe, or None.
+        keep_last: whether an episode's last action also becomes a row if the observation after it is unknown. That row
+            repeats the last observation.
 
     Raises:
-        SourceError: the mapping is wrong, a column is missing, no episode can be read, or pyarrow or h5py is missing.
+        SourceError: the mapping is wrong, a column is missing, no episode can be read, or pyarrow or h5py is not
+            installed.
     """
     path = Path(path)
     names = _checked(path, columns or {})
@@ -162,7 +163,7 @@ def _table(file: Path, columns: list[str]) -> ArrowTable:
     try:
         return csv.read_csv(file)
     except (arrow.ArrowException, OSError, ValueError) as error:
-        raise SourceError(f"{file} is no CSV file: {error}") from error
+        raise SourceError(f"{file} is not a CSV file: {error}") from error
 
 
 def _table_reader(file: Path, table: ArrowTable) -> _Read:

@@ -1,8 +1,8 @@
-"""Read Minari data sets (HDF5, Arrow, Parquet), and write them in HDF5. Source of the layout: Minari 0.5.
+"""Read Minari data sets (HDF5, Arrow, Parquet), and write them in HDF5, in the layout of Minari 0.5.
 
-An episode has T + 1 observations and infos, and T actions, rewards and flags, as in a table, so only refused actions
-are lost. The other columns of a frame row (stamps, sensors, applied commands, ...) are in ``infos``. The layout of the
-rows, and what is known of an episode, are in texts called ``rlenv_robot``, which Minari ignores.
+An episode has T + 1 observations and infos, and T actions, rewards and flags, like a table, so only refused actions are
+lost. The other columns of a frame row (stamps, sensors, applied commands, ...) are in ``infos``. The layout of the
+rows, and each episode's info, are in texts named ``rlenv_robot``, which Minari ignores.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ _PADDED = ("actions", "rewards", "terminations", "truncations")
 
 
 class ArrowEpisode:
-    """One episode, with those members of an HDF5 group that `rlenv_formats.hdf5.read_numbers` uses.
+    """One episode, with the methods of an HDF5 group that `rlenv_formats.hdf5.read_numbers` uses.
 
     Args:
         folder: the episode's folder.
         table: all its rows, a ``pyarrow.Table``.
-        leaves: the leaves of observations and actions, which have the arrays' shapes.
+        leaves: the leaves of the observation and action spaces, which have the arrays' shapes.
     """
 
     def __init__(self, folder: Path, table: Any, leaves: dict[str, list[Leaf]]) -> None:
@@ -94,10 +94,10 @@ class ArrowEpisode:
         return values[:-1] if name.split("/")[0] in _PADDED else values
 
     def image(self, name: str, number: int, shape: tuple[int, ...]) -> np.ndarray | bytes:
-        """Return an image of this shape, or its encoded bytes.
+        """Return one image as an array of this shape, or its encoded bytes.
 
         Raises:
-            SourceError: there is none.
+            SourceError: there is no such image.
         """
         column = self._column(name)
         cell = None if column is None or number >= len(column) else column[number].as_py()
@@ -166,7 +166,7 @@ _EPISODE = re.compile(r"episode_(\d+)")
 VERSION = "0.5.0"
 """The version of Minari's format; every Minari 0.5 reads it."""
 HELD = ("stamp_ns", "wall_ns", "log_probability", "intervention")
-"""The columns of a row that go into ``infos`` in any case."""
+"""The columns of a row that ``infos`` always has."""
 
 
 _LOAD = """
@@ -201,9 +201,9 @@ def _head(path: Path) -> bytes:
 def write_minari(table: Table, path: Path | str, filming: Filming | None = None) -> list[str]:
     """Write a table as a data set that ``minari.load_dataset`` opens by its name.
 
-    A single observation or action field is a space of its own; several are a ``Dict``. In it, images are ``images``, a
-    ``Dict`` of cameras: uint8, (height, width, 3), RGB. Minari finds the data set below ``MINARI_DATASETS_PATH`` by its
-    folder's name, which should end in ``-v0``.
+    A single observation or action field becomes its own space; several become a ``Dict``. Its entry ``images`` is a
+    ``Dict`` of cameras with RGB images, uint8 (height, width, 3). Minari finds the data set under
+    ``MINARI_DATASETS_PATH`` by its folder's name, which should end in ``-v0``.
 
     Args:
         table: the table to write.
@@ -211,12 +211,12 @@ def write_minari(table: Table, path: Path | str, filming: Filming | None = None)
         filming: the choice of images; None for all.
 
     Returns:
-        What is lost, a sentence each.
+        A sentence about each thing that is lost.
 
     Raises:
-        SourceError: there is no step, several agents are rewarded, h5py is missing, or the folder is there; there is
-            no such camera, or its images differ in size.
-        LogError: there are images, and OpenCV is missing.
+        SourceError: there is no step, several agents are rewarded, h5py is not installed, the folder exists, there is
+            no such camera, or a camera's images differ in size.
+        LogError: there are images, and OpenCV is not installed.
     """
     path = Path(path)
     single_reward(table, "Minari")
@@ -291,11 +291,11 @@ def _write_run(group: Hdf5Group, number: int, run: Run, layout: FrameLayout, fil
 
 
 def load_minari(path: Path | str) -> Table:
-    """Read a data set, written by this or other software.
+    """Read a data set written by this or other software.
 
     Raises:
-        SourceError: the folder is no Minari data set, in an unknown format, incomplete or damaged; or h5py or pyarrow
-            is missing.
+        SourceError: the folder is not a Minari data set, has an unknown format, is incomplete or damaged, or h5py or
+            pyarrow is not installed.
     """
     root = Path(path)
     return _Reader(root, *_described(root)).table()
@@ -309,7 +309,7 @@ def _described(root: Path) -> tuple[Path, JsonDict]:
     """
     folder = _data_folder(root)
     if folder is None:
-        raise SourceError(f"{root} is no Minari data set: data/{META} is missing")
+        raise SourceError(f"{root} is not a Minari data set: data/{META} is missing")
     meta = read_mapping(folder / META)
     formats = ("hdf5", *FORMATS)
     if meta.get("data_format", "hdf5") not in formats:
@@ -319,7 +319,7 @@ def _described(root: Path) -> tuple[Path, JsonDict]:
 
 
 def open_minari_images(path: Path) -> ImageSource | None:
-    """Open the images among a data set's observations; None without any.
+    """Open the images among a data set's observations, or return None if there are none.
 
     Raises:
         SourceError: the data set can't be read.

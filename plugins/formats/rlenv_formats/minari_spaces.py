@@ -20,20 +20,20 @@ from rlenv_formats.stored_images import is_image_shape
 __all__ = ["IMAGES", "Leaf", "leaves_of", "space_of"]
 
 IMAGES = "images"
-"""The ``Dict`` of the cameras among the observations that this software writes."""
+"""Name of the ``Dict`` of camera images among the observations that this project writes."""
 _WIDER = {"bool": "uint8", "float16": "float32"}
 _SMALLEST = 32
-"""Height and width from which Minari takes an array of bytes for an image."""
+"""Smallest height and width at which Minari takes an array of bytes for an image."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A part of a space that is one array, and the field that it becomes.
+    """One array of a space, and the field that it becomes.
 
     Attributes:
         path: the array's path below ``observations`` or ``actions``; empty if the array is the whole space.
-        field: the field; None if a frame row has no place for it.
-        image: the shape of the image that the array is; empty if it is none.
+        field: the field; None if a frame row can't hold it.
+        image: the image's shape if the array is an image, otherwise empty.
     """
 
     path: tuple[str, ...]
@@ -47,11 +47,11 @@ class Leaf:
 
 
 def space_of(spec: Spec, images: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType({})) -> str:
-    """Convert a spec to a space: a single field's own, or a ``Dict`` of several.
+    """Convert a spec to a space in JSON: the space of a single field, or a ``Dict`` of several.
 
     Args:
         spec: the fields.
-        images: name of a ``Dict`` beside them -> name -> shape of an array of bytes.
+        images: name of a further ``Dict`` -> name of an image -> its shape.
     """
     parts = {field.name: _space(field) for field in spec}
     for group, shapes in images.items():
@@ -94,7 +94,7 @@ def leaves_of(text: str, name: str, where: str) -> list[Leaf]:
         where: the file and key of the space, for messages.
 
     Raises:
-        SourceError: the text is no space.
+        SourceError: the text is not a space.
     """
     try:
         arrays = list(_walk(json.loads(text), ()))

@@ -1,7 +1,7 @@
-"""Write and read a table as plain Parquet without loss: a column for each field, for DuckDB, Polars, Spark, Ray Data.
+"""Write and read a table as plain Parquet without loss, one column per field, for DuckDB, Polars, Spark and Ray Data.
 
-The folder holds ``frames/`` with a row for each frame, in files of a size that workers can share, and ``episodes.json``
-(the layout of the rows, where each episode begins and ends, and what is known of it). ``episode`` counts through all
+The folder holds ``frames/`` with a row for each frame, in files small enough to distribute among workers, and
+``episodes.json`` (the layout of the rows, and each episode's beginning, end and info). ``episode`` is unique across
 runs, so that grouping by it separates episodes; ``run`` and ``run_episode`` say where an episode was recorded.
 """
 
@@ -32,13 +32,13 @@ __all__ = ["PARQUET", "is_parquet", "load_parquet", "write_parquet"]
 FRAMES, EPISODES = "frames", "episodes.json"
 FORMAT = 2
 _OLD_FRAMES = "frames.parquet"
-"""The only file of frames in format 1, whose ``episode`` was the run's own number."""
+"""The only file of frames in format 1, in which ``episode`` was the number within the run."""
 _ROWS = 100_000
-"""Rows in a row group: few enough that writing needs little memory and reading can skip groups."""
+"""Rows in a row group; few, so that writing needs little memory and reading can skip groups."""
 _INDEX_BYTES = 1 << 30
-"""Largest index of episodes that is read: of some million episodes."""
+"""Largest index of episodes that is read, bytes; enough for millions of episodes."""
 _FILE_BYTES = 256 << 20
-"""Bytes of rows, uncompressed, after which the next file begins."""
+"""Uncompressed bytes of rows after which the next file begins."""
 
 
 _LOAD = """
@@ -61,7 +61,7 @@ def is_parquet(path: Path | str) -> bool:
 def write_parquet(table: Table, path: Path | str) -> list[str]:
     """Write a table as Parquet.
 
-    Every field of a row is a column of its own type; an array is a fixed-size list, in C order. Unit and meaning
+    Every field of a row becomes a column of its type; an array becomes a fixed-size list in C order. Unit and meaning
     are in the column's metadata.
 
     Args:
@@ -69,10 +69,10 @@ def write_parquet(table: Table, path: Path | str) -> list[str]:
         path: the folder, which must not exist yet.
 
     Returns:
-        What was lost, a sentence each: images stay in the logs, nothing else is lost.
+        A sentence about each thing that was lost. Only images are lost: they stay in the logs.
 
     Raises:
-        SourceError: pyarrow is missing, or the folder exists or can't be written.
+        SourceError: pyarrow is not installed, or the folder exists or can't be written.
     """
     stops = np.cumsum(table.stops - table.starts)
     with atomic_write(path, folder=True) as part:
@@ -142,10 +142,10 @@ def _column(field: Field) -> Column:
 
 
 def load_parquet(path: Path | str) -> Table:
-    """Read what `write_parquet` wrote. Episodes in damaged or missing files are left out, with a note.
+    """Read a table that `write_parquet` wrote. Episodes in damaged or missing files are left out, with a note.
 
     Raises:
-        SourceError: the data are of another kind, nothing of them can be read; or pyarrow is missing.
+        SourceError: the folder has another format, contains nothing readable, or pyarrow is not installed.
     """
     root = Path(path)
     try:
@@ -227,7 +227,7 @@ def _read_frames(files: Sequence[Path], layout: FrameLayout, own: str, episodes:
 
     Args:
         files: in order.
-        layout: of the rows.
+        layout: layout of the rows.
         own: the column with the number of an episode in its run; ``episode`` is its number among all.
         episodes: the number of episodes.
     """

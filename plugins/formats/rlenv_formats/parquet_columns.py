@@ -1,4 +1,4 @@
-"""Read and write Parquet files as numpy columns. pyarrow is imported on use."""
+"""Read and write Parquet files as NumPy columns. pyarrow is imported on use."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = [
 
 
 ArrowTable = Any
-"""A table, or the metadata of a file, of pyarrow, which has no types."""
+"""A pyarrow table, or the metadata of a file; pyarrow has no type hints."""
 
 IMAGE = "image"
-"""The dtype of a column of encoded images, stored as Hugging Face's data sets have them: bytes and path."""
+"""The dtype of a column of encoded images, stored as in Hugging Face's data sets: bytes and path."""
 
 TEXT = "text"
 """The dtype of a column of strings."""
@@ -41,7 +41,7 @@ class Column:
         name: the column's name.
         dtype: the type of one element: numpy's name, ``bool``, `IMAGE` or `TEXT`.
         size: length of the list in each row; None for one value in each row.
-        about: texts by name, stored in the file as the column's metadata.
+        about: metadata of the column, name -> text.
     """
 
     name: str
@@ -65,13 +65,13 @@ def pyarrow_for(what: Path | str) -> ModuleType:
 
 
 class ColumnWriter:
-    """Appends rows to a file, one row group with each call."""
+    """Append rows to a file, one row group per call."""
 
     def __init__(self, arrow: ModuleType, file: Any, columns: Sequence[Column]) -> None:
         self._arrow, self._file, self._columns = arrow, file, columns
 
     def write(self, values: JsonObject) -> None:
-        """Append rows.
+        """Append rows to the file as one row group.
 
         Args:
             values: name -> (N, ...) for every column; for a column of images, N encoded images.
@@ -106,9 +106,9 @@ def writer(path: Path, columns: Sequence[Column], metadata: Mapping[str, str] | 
     """Open a file to append rows to; the file is complete once the block ends.
 
     Args:
-        path: the file, which is made anew.
+        path: the file, which is replaced if it exists.
         columns: the columns, in the file's order.
-        metadata: texts by name, stored in the file.
+        metadata: metadata of the file, name -> text.
 
     Raises:
         SourceError: pyarrow is not installed.
@@ -135,10 +135,10 @@ def _source(path: Path) -> Path | RawIOBase:
 
 
 def check_parquet(path: Path, columns: Sequence[str] | None = None) -> None:
-    """Check that a file is there, and needs no more memory than its size allows.
+    """Check that a file exists and does not claim implausibly much memory for its size.
 
     Raises:
-        SourceError: it is missing, a Git LFS pointer, damaged, or claims far more numbers than it can hold.
+        SourceError: the file is missing, damaged or a Git LFS pointer, or claims far more numbers than it can hold.
     """
     pyarrow = pyarrow_for(path)
     source = _source(path)
@@ -179,7 +179,7 @@ def parquet_groups(path: Path, columns: list[str]) -> Iterator[ArrowTable]:
     """Yield a file's row groups as pyarrow tables, one in memory at a time.
 
     Raises:
-        SourceError: as `read_parquet`.
+        SourceError: as for `read_parquet`.
     """
     check_parquet(path, columns)
     pyarrow = pyarrow_for(path)
@@ -195,21 +195,21 @@ def parquet_groups(path: Path, columns: list[str]) -> Iterator[ArrowTable]:
 
 
 _BATCH_ROWS, _BUFFER_BYTES = 1 << 15, 1 << 20
-"""Rows that are decoded at once, and bytes of each column that are read at once."""
+"""Rows decoded at once, and bytes of each column read at once."""
 
 
 class RowGroups:
-    """Reads chosen row groups of a file, some rows at a time, so that the size of a file or a group does not matter.
+    """Read chosen row groups of a file, some rows at a time, so that files and groups may have any size.
 
     Args:
         path: the file.
-        columns: names of the columns that will be read; those that the file lacks are left out.
+        columns: names of the columns to read; columns that the file lacks are left out.
 
     Attributes:
         counts: the number of rows in each row group, (G,) int64.
 
     Raises:
-        SourceError: as `read_parquet`.
+        SourceError: as for `read_parquet`.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
@@ -226,11 +226,11 @@ class RowGroups:
             self.counts = np.array([metadata.row_group(one).num_rows for one in range(metadata.num_row_groups)], int)
 
     def batches(self, groups: Sequence[int], columns: Sequence[str] | None = None) -> Iterator[ArrowTable]:
-        """Yield the rows of row groups, in their order, as pyarrow tables.
+        """Yield the rows of row groups in order, as pyarrow tables.
 
         Args:
             groups: numbers of the row groups.
-            columns: names of some of the columns; None reads all that were named at the beginning.
+            columns: names of some of the columns; None reads all columns named in the constructor.
 
         Raises:
             SourceError: the file is damaged.
@@ -264,7 +264,7 @@ class RowGroups:
 
 
 def concatenated_tables(tables: Sequence[ArrowTable]) -> ArrowTable:
-    """Return the rows of tables of the same columns, at least one, without copying them."""
+    """Concatenate tables of the same columns, at least one, without copying rows."""
     if len(tables) == 1:
         return tables[0]
     import pyarrow
@@ -273,7 +273,7 @@ def concatenated_tables(tables: Sequence[ArrowTable]) -> ArrowTable:
 
 
 _TEXT_BYTES = 16
-"""Bytes of memory that a text or a list takes beside its content."""
+"""Memory overhead of a text or a list, bytes."""
 
 
 def _decoded_bytes(file: ArrowTable, columns: Sequence[str] | None) -> int:
@@ -299,7 +299,7 @@ def _width(kind: ArrowTable) -> int:
 
 
 def column(table: ArrowTable, name: str, dtype: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
-    """Return one column, of shape (rows, *shape).
+    """Return one column as an array, (rows, *shape).
 
     Raises:
         SourceError: the column is missing, has empty values, or has another shape.
@@ -327,7 +327,7 @@ def column(table: ArrowTable, name: str, dtype: Any, shape: tuple[int, ...], whe
 
 
 def integers(cell: ArrowTable) -> np.ndarray | object:
-    """Return a cell with a list of whole numbers as an array, int64; another one as what Python has for it."""
+    """Return a cell with a list of whole numbers as an int64 array, and any other cell as a Python object."""
     values = getattr(cell, "values", None)
     if values is None or values.null_count or not str(values.type).startswith(("int", "uint")):
         other: object = cell.as_py()

@@ -1,4 +1,4 @@
-"""Turn the columns that another program recorded of a known robot into that robot's sensors and commands."""
+"""Convert columns that another program recorded from a known robot to the robot's sensors and commands."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class RecordedRobot:
     """A robot that another program recorded.
 
     Attributes:
-        spec: its description. Columns that bear a field's name are in its unit, with its signs and zeros.
-        sensors_from: computes sensors that were not recorded, or None.
+        spec: the robot's description. Columns named after a field must have its unit, sign and zero.
+        sensors_from: computes sensors that were not recorded; None if nothing can.
     """
 
     spec: RobotSpec
@@ -28,7 +28,7 @@ class RecordedRobot:
 
     @classmethod
     def of(cls, model: RobotModel) -> RecordedRobot:
-        """Return what a recording of a robot of this model means."""
+        """Make a `RecordedRobot` for a robot model."""
         return cls(model.load_spec(), model.load_sensors_from())
 
     @cached_property
@@ -37,10 +37,10 @@ class RecordedRobot:
         return {field.name: field for field in (*self.spec.sensors.fields, *self.spec.commands.fields)}
 
     def check(self, name: str, values: np.ndarray) -> None:
-        """Check that columns can be a field of the robot; any others pass.
+        """Check that values are plausible for the robot's field of this name; other names pass.
 
         Raises:
-            SourceError: they have another shape, or values beyond the range by more than a tenth of it.
+            SourceError: the values have another shape, or exceed the field's range by more than a tenth of it.
         """
         field = self.fields.get(name)
         if field is None:
@@ -61,14 +61,15 @@ class RecordedRobot:
     def measured(
         self, observation: Mapping[str, np.ndarray], action: Mapping[str, np.ndarray], stamp_ns: np.ndarray
     ) -> dict[str, np.ndarray] | None:
-        """Return sensors and applied commands of an episode, as the fields of its rows; None where some are missing.
+        """Return an episode's sensors and applied commands by field of a row, or None if some are missing.
 
-        What was applied before the first row is unknown; what the command is measured by, within its range, stands in.
+        The command applied before the first row is unknown. The measured value of the same quantity, clipped to the
+        command's range, takes its place.
 
         Args:
             observation: name -> (T, ...).
-            action: name -> (T - 1, ...), that led to rows 1 to T - 1.
-            stamp_ns: (T,).
+            action: name -> (T - 1, ...), the actions that led to rows 1 to T - 1.
+            stamp_ns: time stamps, nanoseconds, (T,).
         """
         spec = self.spec
         if not set(spec.commands.names) <= action.keys():

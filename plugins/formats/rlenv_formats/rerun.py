@@ -1,4 +1,4 @@
-"""Write a table for Rerun's viewer: a folder with a recording (``.rrd``) for each episode. It is not read back."""
+"""Write a table for Rerun's viewer: a folder with one recording (``.rrd``) per episode, which can't be read back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlenv_formats.card import NAME, card_text
 __all__ = ["RERUN", "write_rerun"]
 
 _MOST_NUMBERS = 64
-"""Numbers of a field up to which they are drawn as lines."""
+"""Most elements of a field that is drawn as lines."""
 
 _LOAD = """
 import rerun as rr
@@ -34,8 +34,8 @@ def write_rerun(table: Table, path: Path | str, filming: Filming | None = None) 
     """Write a folder of recordings, ``episode_000000.rrd`` and so on, which ``rerun FOLDER/*.rrd`` opens.
 
     Entities: ``observation/<field>``, ``sensor/<field>``, ``action/<field>``, ``applied/<field>`` and ``reward``
-    (scalars), ``cameras/<name>`` (encoded images), ``episode`` (what is known of it, as JSON). Timelines: ``frame`` and
-    ``time``, from the first frame of the episode. An action stands at the frame that answers it.
+    (scalars), ``cameras/<name>`` (encoded images), ``episode`` (its info as JSON). Timelines: ``frame`` and ``time``,
+    from the first frame of the episode. An action is logged at the frame that follows it.
 
     Args:
         table: the table to write.
@@ -43,12 +43,12 @@ def write_rerun(table: Table, path: Path | str, filming: Filming | None = None) 
         filming: the choice of images; None for all.
 
     Returns:
-        What was lost, a sentence each.
+        A sentence about each thing that was lost.
 
     Raises:
-        SourceError: rerun-sdk is missing, there is no step, or the folder exists or can't be written; there is no such
-            camera, or its images differ in size.
-        LogError: there are images, and OpenCV is missing.
+        SourceError: rerun-sdk is not installed, there is no step, the folder exists or can't be written, there is no
+            such camera, or a camera's images differ in size.
+        LogError: there are images, and OpenCV is not installed.
     """
     rr = _rerun_for(path)
     runs, notes = runs_of(table)

@@ -1,8 +1,8 @@
 """Read and write robomimic data sets. Layout: https://robomimic.github.io/docs/datasets/overview.html.
 
-One HDF5 file: ``data/demo_<n>`` has ``obs/<k>`` and ``next_obs/<k>``, ``actions``, ``rewards`` and ``dones``, T of
-each. robomimic's policies act in [-1, 1], so ``actions`` are scaled to that; ``action_dict/<field>`` holds the actions
-in their own units.
+In the one HDF5 file, ``data/demo_<n>`` has ``obs/<k>``, ``next_obs/<k>``, ``actions``, ``rewards`` and ``dones``, each
+of length T. robomimic's policies act in [-1, 1], so ``actions`` are scaled to that range; ``action_dict/<field>`` holds
+the actions in their own units.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CLOCKS = ("stamp_ns", "wall_ns")
 _DEMO = re.compile(r"demo_(\d{1,9})")
 HELD = ("log_probability", "intervention")
 _SMALLEST = 8
-"""Height and width from which an array of bytes with a channel axis counts as an image."""
+"""Smallest height and width at which an array of bytes with a channel axis counts as an image."""
 
 
 _LOAD = """
@@ -87,9 +87,9 @@ def is_robomimic(path: Path | str) -> bool:
 def write_robomimic(table: Table, path: Path | str, filming: Filming | None = None) -> list[str]:
     """Write a table as a file that ``robomimic.utils.dataset.SequenceDataset`` reads.
 
-    ``dones`` is 1 where the task ended, not where time was up, so that a truncated episode's last value is
-    bootstrapped. ``mask/success`` and ``mask/failure`` list the episodes with a known outcome. Images are
-    ``obs/<camera>_image`` and ``next_obs/<camera>_image``, uint8, (height, width, 3), RGB.
+    ``dones`` is 1 where the task terminated and 0 where it was truncated, so that the last value of a truncated episode
+    is bootstrapped. ``mask/success`` and ``mask/failure`` list the episodes with a known outcome. Images are
+    ``obs/<camera>_image`` and ``next_obs/<camera>_image``, RGB, uint8 (height, width, 3).
 
     Args:
         table: the table to write.
@@ -97,12 +97,12 @@ def write_robomimic(table: Table, path: Path | str, filming: Filming | None = No
         filming: the choice of images; None for all.
 
     Returns:
-        What is lost, a sentence each.
+        A sentence about each thing that is lost.
 
     Raises:
-        SourceError: there is no step, several agents are rewarded, h5py is missing, or the file is there; there is no
-            such camera, or its images differ in size.
-        LogError: there are images, and OpenCV is missing.
+        SourceError: there is no step, several agents are rewarded, h5py is not installed, the file exists, there is no
+            such camera, or a camera's images differ in size.
+        LogError: there are images, and OpenCV is not installed.
     """
     path = Path(path)
     if path.suffix not in SUFFIXES:
@@ -182,17 +182,18 @@ def _write_run(group: Hdf5Group, run: Run, layout: FrameLayout, scale: tuple[np.
 
 
 def load_robomimic(path: Path | str, keep_last: bool = False) -> Table:
-    """Read a data set, written by this or other software.
+    """Read a data set written by this or other software.
 
-    ``dones`` at the last step means that the task ended; other ``dones`` are ignored, since demonstrations continue
-    after a success. Where ``next_obs`` is missing, what followed the last action is unknown: the action is left out.
+    ``dones`` at the last step means that the task terminated; other ``dones`` are ignored, since demonstrations
+    continue after a success. Without ``next_obs`` the observation after the last action is unknown, and that action is
+    left out.
 
     Args:
         path: the file.
-        keep_last: whether that action becomes a row too, for imitation; the row repeats the observation before it.
+        keep_last: whether that action also becomes a row, for imitation. The row repeats the last observation.
 
     Raises:
-        SourceError: the file is no robomimic data set, incomplete or damaged; or h5py is missing.
+        SourceError: the file is not a robomimic data set, incomplete or damaged, or h5py is not installed.
     """
     path = Path(path)
     with open_hdf5(path) as file:
@@ -220,16 +221,16 @@ def _demos(file: Hdf5Group) -> dict[str, Hdf5Group]:
     """
     data = member(file, "data")
     if not hasattr(data, "keys"):
-        raise SourceError(f"{file.filename} is no robomimic data set: it has no group data")
+        raise SourceError(f"{file.filename} is not a robomimic data set: it has no group data")
     matches = [match for match in map(_DEMO.fullmatch, data) if match]
     names = [match[0] for match in sorted(matches, key=lambda match: int(match[1]))]
     if not names:
-        raise SourceError(f"{file.filename} is no robomimic data set: data has no demo_0, demo_1, ...")
+        raise SourceError(f"{file.filename} is not a robomimic data set: data has no demo_0, demo_1, ...")
     return {name: member(data, name) for name in names}
 
 
 def open_robomimic_images(path: Path) -> ImageSource | None:
-    """Open the images in a data set: ``obs/<camera>_image``, and the last one of ``next_obs``; None without any.
+    """Open a data set's images, ``obs/<camera>_image`` and the last of ``next_obs``, or return None if there are none.
 
     Raises:
         SourceError: the file can't be read.

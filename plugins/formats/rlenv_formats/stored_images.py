@@ -1,4 +1,4 @@
-"""Read the images that a data set keeps as arrays or encoded, one after another for each episode."""
+"""Read the images that a data set stores as arrays or as encoded images, in order for each episode."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _CHANNELS = (1, 3, 4)
 
 @dataclass(frozen=True)
 class Part:
-    """Images of one episode that follow one another in an array.
+    """Consecutive images of one episode in an array.
 
     Attributes:
-        name: of the array.
+        name: name of the array.
         first: index of the part's first image in the array.
         count: number of its images.
     """
@@ -39,11 +39,11 @@ class Part:
 
 
 class StoredImages(ImageSource):
-    """Images by the number of their frame.
+    """The images of a data set, numbered by frame.
 
     Args:
         origin: the data set, for messages.
-        cameras: camera -> number of an episode -> its images, from frame 0 on.
+        cameras: camera -> number of an episode -> the parts with its images, from frame 0 on.
     """
 
     def __init__(self, origin: Path, cameras: Mapping[str, Mapping[int, Sequence[Part]]]) -> None:
@@ -121,7 +121,7 @@ def is_image_shape(shape: tuple[int, ...], least: int = 1) -> bool:
     """Return whether an array of bytes of this shape is an image: (H, W), (H, W, C) or (C, H, W); C is 1, 3 or 4.
 
     Args:
-        shape: of the array.
+        shape: shape of the array.
         least: smallest height and width.
     """
     if len(shape) == 3 and shape[-1] in _CHANNELS:
@@ -136,17 +136,17 @@ def pixels_of(image: np.ndarray | bytes, rgb: bool, where: str) -> np.ndarray:
 
     Args:
         image: a grey, RGB or RGBA image of bytes, channels last or first; or the bytes of a JPEG or PNG.
-        rgb: the order of the result's colours: RGB, or else BGR.
-        where: for messages.
+        rgb: whether to return RGB; otherwise BGR.
+        where: place of the image, for errors.
 
     Raises:
-        SourceError: it is no image.
-        LogError: it is encoded, and OpenCV is missing.
+        SourceError: the data are not an image.
+        LogError: the image is encoded, and OpenCV is not installed.
     """
     if isinstance(image, bytes) or image.ndim == 1:
         decoded = decode_bytes(image if isinstance(image, bytes) else image.tobytes(), rgb)
         if decoded is None:
-            raise SourceError(f"{where}: {len(image)} bytes are no image")
+            raise SourceError(f"{where}: {len(image)} bytes are not an image")
         return decoded
     if image.dtype != np.uint8 or not is_image_shape(image.shape):
         raise SourceError(f"{where} is {image.dtype} of shape {image.shape}, expected an image of bytes")

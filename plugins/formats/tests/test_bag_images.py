@@ -178,7 +178,7 @@ def test_every_encoding() -> None:
     with pytest.raises(SourceError, match="x has 100 bytes in rows of"):
         pixels_of_message(short, True, "x")
     depth = store().types[PRESSED](header(0), "16UC1; compressedDepth png", np.zeros(20, np.uint8))
-    with pytest.raises(SourceError, match="are no JPEG or PNG"):
+    with pytest.raises(SourceError, match="are not a JPEG or PNG"):
         pixels_of_message(depth, True, "x")
 
 
@@ -188,7 +188,7 @@ def test_every_encoding() -> None:
         ('[images.top]\ntopic = "/none"', "has no image of /none"),
         ('[images.top]\ntopic = "/joint_states"', "has sensor_msgs/msg/JointState, expected sensor_msgs/msg/Image or"),
         ('[images.Top]\ntopic = "/top/image_raw"', "in small letters, such as top"),
-        ("[images]\ntop = 3", "images.top is 3, expected a topic alone"),
+        ("[images]\ntop = 3", "images.top is 3, expected only a topic"),
         ('[images.a]\ntopic = "/t"\n[images.b]\ntopic = "/t"', "two cameras have the same topic"),
     ],
 )

@@ -88,7 +88,7 @@ def test_memory_follows_the_bytes_on_disk() -> None:
 def test_a_description_is_text_of_a_mapping(tmp_path: Path) -> None:
     path = tmp_path / "info.json"
     for content, message in (
-        (b"\xff\xfe\x00", "no text"), (b"[1]", "holds a list"), (b"{", "not JSON"), (b"[" * 100_000, "not JSON"),
+        (b"\xff\xfe\x00", "not text"), (b"[1]", "holds a list"), (b"{", "not JSON"), (b"[" * 100_000, "not JSON"),
         (POINTER, "git lfs pull"),
     ):  # fmt: skip
         path.write_bytes(content)

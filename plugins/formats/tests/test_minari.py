@@ -192,7 +192,7 @@ def test_damage_is_said(tmp_path: Path, make_table: Make, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(SourceError, match=r"needs h5py: pip install 'rlenv-robot\[hdf5\]'"):
         load_minari(tmp_path / "x-v0")
-    with pytest.raises(SourceError, match="no Minari data set"):
+    with pytest.raises(SourceError, match="not a Minari data set"):
         load_minari(tmp_path)
     with pytest.raises(SourceError, match="needs steps"):
         write_minari(replace(table, starts=table.starts[:0], stops=table.stops[:0], episodes=()), tmp_path / "y")

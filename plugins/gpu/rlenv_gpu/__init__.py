@@ -1,6 +1,6 @@
-"""Batches of simulations on a GPU (MuJoCo Warp): with sensors on the host, or with everything on the device.
+"""Simulate batches on a GPU (MuJoCo Warp), with sensors on the host or with everything on the device.
 
-`rlenv_gpu.tensor_batch` needs PyTorch and is imported by itself.
+`rlenv_gpu.tensor_batch` needs PyTorch and must be imported explicitly.
 """
 
 from rlenv_gpu.warp_batch import STATE, WarpBatch, WarpDevice

@@ -1,4 +1,4 @@
-"""The engine of ``rlenv_robot.make_vector(..., device="warp")``."""
+"""The batch engine of ``rlenv_robot.make_vector(..., device="warp")``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def warp_environments(
     sim_model: SimModel, task: Task, num_envs: int, device: str | None, arrays: str, settings: SimSettings,
     *, seed: int | None, **options: Any,
 ) -> Any:  # fmt: skip
-    """Make environments whose physics run on MuJoCo Warp; a `rlenv_robot.registry.BatchEngine`.
+    """Make environments with physics on MuJoCo Warp, as a `rlenv_robot.registry.BatchEngine`.
 
     Raises:
-        ValueError: a setting that MuJoCo Warp, or a batch of tensors, does not have.
+        ValueError: MuJoCo Warp, or a batch of tensors, does not support a setting.
         RobotError: MuJoCo Warp is not installed (extra ``gpu``), or there is no such device.
         SpecError: the model uses a feature that is not supported here.
     """

@@ -1,4 +1,4 @@
-"""Step many simulated environments of one task on a GPU: the tables of a batch with PyTorch's tensors in them."""
+"""Step many simulated environments of one task on a GPU, with PyTorch tensors in the batch's tables."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 REFUSALS = ("", "frame_no", "not_finite", "range")
-"""The codes of `hal.Violation` that ``extra_info["refused"]`` counts from 0, which is: not refused."""
+"""The codes of `hal.Violation` to which ``extra_info["refused"]`` is an index; index 0 means not refused."""
 
 DeviceArray: TypeAlias = Any
-"""A `TensorArray`, with which NumPy's functions work, which their type stubs don't know."""
+"""A `TensorArray`, which NumPy's functions accept but NumPy's type stubs don't know."""
 
 Table = dict[str, Any]
 P = ParamSpec("P")
@@ -45,11 +45,11 @@ _log = logging.getLogger(__name__)
 
 
 def for_tensors(function: Callable[P, Any]) -> Callable[P, Any]:
-    """Return a function of arrays as one of tensors: it runs on their device, and returns tensors.
+    """Convert a function of arrays to a function of tensors, which runs on their device and returns tensors.
 
     Args:
-        function: takes and returns NumPy's arrays, alone or in dictionaries, such as `FlattenObservation.observe`.
-            It may use what `rlenv_gpu.tensor_array.TensorArray` offers.
+        function: a function such as `FlattenObservation.observe` that takes and returns NumPy arrays, alone or in
+            dictionaries. It may use the operations of `rlenv_gpu.tensor_array.TensorArray`.
     """
 
     def called(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -79,30 +79,31 @@ def _cloned(value: Any) -> Any:
 
 
 class TensorEnvironment(BatchEnvironment):
-    """The environments of `VectorEnvironment`, on a GPU, with tensors in their tables.
+    """A `VectorEnvironment` on a GPU, with tensors in its tables.
 
-    Same seeds give the same episodes: goals, starts and drawn models. Tables have the same keys, and begin the next
-    episode within the step that ends one (``autoreset="same_step"``). What differs, so that no step waits for the GPU:
+    The same seeds give the same goals, starts and drawn models as there. Tables have the same keys, and the next
+    episode begins within the step that ends one (``autoreset="same_step"``). Two differences avoid waiting for the GPU
+    in a step:
 
-    - ``extra_info["final"]`` is there in every step. It is an `EndedEpisodes`, whose entries are computed when they are
-      read; this waits for the GPU.
-    - ``extra_info["refused"]`` takes the place of ``error``: int8 (N,), an index of `REFUSALS`.
+    - ``extra_info["final"]`` is present in every step. It is an `EndedEpisodes`, whose entries are computed when they
+      are read, which waits for the GPU.
+    - ``extra_info["refused"]`` replaces ``error``: int8 (N,), an index into `REFUSALS`.
 
-    In a step the host enqueues the physics, and draws the next episodes of the environments that ended in the step
-    before; for this it reads one mask, which the GPU has finished by then. On a GPU the third step records its work
+    In a step the host enqueues the physics, and draws the next episodes of the environments that ended in the previous
+    step. For this it reads one mask, which the GPU has computed by then. On a GPU the third step records its work
     (`Recorded`), so the task's functions must do the same operations in every step.
 
     Args:
         batch: the robots.
-        task: what they do. Its functions get `rlenv_gpu.tensor_array.TensorArray`.
-        seed: of all randomness; None draws one.
-        mode: as `RobotWorld`'s.
+        task: the robots' task. Its functions get `rlenv_gpu.tensor_array.TensorArray`.
+        seed: seed of all randomness; None draws one.
+        mode: as for `RobotWorld`.
         streams: as for `VectorEnvironment`.
 
     Raises:
         SpecMismatch: the task is for another robot.
-        SpecError: a field of the action is a text, or counted by another.
-        ValueError: an unknown mode, or a robot whose acceleration is limited.
+        SpecError: a field of the action is a text, or another field holds its length.
+        ValueError: the mode is unknown, or the robot's acceleration is limited.
     """
 
     arrays = "torch"
@@ -148,20 +149,20 @@ class TensorEnvironment(BatchEnvironment):
     # -- episodes --------------------------------------------------------------------------------------------------
 
     def on_arrays(self, function: Callable[P, Any]) -> Callable[P, Any]:
-        """Return a function of NumPy's arrays as one of tensors on the device (`for_tensors`)."""
+        """Convert a function of NumPy arrays to a function of tensors on the device (`for_tensors`)."""
         return for_tensors(function)
 
     def reset(self, options: Options = NOTHING) -> Table:
         """Begin an episode in all environments.
 
         Args:
-            options: ``seed``, which restarts the count of episodes.
+            options: ``seed`` sets a new seed and restarts the count of episodes.
 
         Returns:
             Table 1.
 
         Raises:
-            ValueError: unknown option.
+            ValueError: an option is unknown.
         """
         check_options(options, "reset", '{"seed": 7}', ("seed",))
         everyone, again = np.arange(self.num_envs), self._began and options.get("seed") is None
@@ -212,18 +213,18 @@ class TensorEnvironment(BatchEnvironment):
     def step(self, action: Mapping[str, Any]) -> tuple[Table, Table]:
         """Step all environments by one control period.
 
-        An environment whose own action is illegal does not move: its observation and ``frame_no`` stay, and its reward
-        is 0.
+        An environment with an illegal action does not move: its observation and ``frame_no`` stay, and its reward is 0.
 
         Args:
-            action: Table 2 with a leading axis; its values are tensors on the device, or arrays, which are sent there.
+            action: Table 2 with a leading axis. Its values are tensors on the device, or arrays, which are copied to
+                it.
 
         Returns:
             Table 1 and Table 3 with a leading axis.
 
         Raises:
-            IllegalAction: the batch as a whole is malformed (keys, shapes, types, env_id); nobody moved.
-            EpisodeError: before the first reset.
+            IllegalAction: the whole batch is malformed (keys, shapes, types, env_id); no robot moved.
+            EpisodeError: the environments were not reset.
         """
         if not self._began:
             raise EpisodeError("step before reset: call reset first")
@@ -346,20 +347,20 @@ class TensorEnvironment(BatchEnvironment):
 
 
 class Recorded:
-    """Call a function of the device's memory; on a GPU, record its work and repeat the recording (a CUDA graph).
+    """Call a function on the device's memory. On a GPU, record its work as a CUDA graph and replay it.
 
-    A step of a hundred small operations takes the host longer to enqueue than the GPU to do. The function must do the
-    same operations on the same memory in every call, and leave its results in memory of its own, so a repetition
-    overwrites the results of the call before. The first repetition is compared with a call, to the bit. A function that
-    can't be recorded, or differs, is called as it is, and the log names the reason.
+    The host takes longer to enqueue a step of a hundred small operations than the GPU takes to run it. The function
+    must do the same operations on the same memory in every call, and keep its results in its own memory, so that a
+    replay overwrites the previous results. The first replay is compared bit by bit with a call. A function that can't
+    be recorded, or differs, is called without a recording, and the log gives the reason.
 
     Args:
-        function: takes nothing.
-        memory: returns the tensors that the function changes, apart from its results.
-        record: makes a recording, as `record_graph` does; None calls the function in every call.
+        function: a function without arguments.
+        memory: returns the tensors that the function changes, other than its results.
+        record: makes a recording, as `record_graph` does; None calls the function every time.
 
     Attributes:
-        result: of the latest call.
+        result: result of the latest call.
     """
 
     _WARM = 2  # calls before the recording, which fill caches of constants and the libraries' own memory
@@ -411,14 +412,15 @@ class Recorded:
 
 
 Recorder: TypeAlias = Callable[[Callable[[], Any]], tuple[Callable[[], object], Any]]
-"""Records a function's work without doing it, and returns a function that repeats the work, and the results' memory."""
+"""Function that records another function's work without running it, and returns a function that replays it, and the
+results."""
 
 
 def record_graph(function: Callable[[], Any]) -> tuple[Callable[[], object], Any]:
     """Record a function's work on the GPU as a CUDA graph (a `Recorder`).
 
     Raises:
-        RuntimeError: the function waits for the GPU, or sends numbers of the host there.
+        RuntimeError: the function waits for the GPU, or copies numbers from the host.
     """
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
@@ -427,7 +429,7 @@ def record_graph(function: Callable[[], Any]) -> tuple[Callable[[], object], Any
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors of arrays in dictionaries and tuples, in their order."""
+    """Yield the tensors of all arrays in nested dictionaries and tuples, in order."""
     if isinstance(value, TensorArray):
         yield value.tensor
     elif isinstance(value, Mapping):
@@ -463,13 +465,14 @@ class _Final(NamedTuple):
 class EndedEpisodes(Mapping[str, Any]):
     """The episodes that ended in a step: the keys of ``extra_info["final"]``, computed when they are read.
 
-    ``mask`` is bool (N,) and costs nothing. Reading any other entry waits for the GPU, as the number K of rows is not
-    known before: ``index`` (K,), ``frame_no``, ``success``, ``broken`` (K,), ``observation`` and ``metrics`` by name.
+    ``mask`` is bool (N,) and costs nothing. Reading any other entry waits for the GPU, since the number K of rows is
+    not known before: ``index`` (K,), ``frame_no``, ``success``, ``broken`` (K,), ``observation`` and ``metrics`` by
+    name.
 
     Args:
         envs: the environments, at the end of the step and before the next episodes begin.
         mask: bool, (N,).
-        last: the fields of `_Final`, of all environments.
+        last: the fields of `_Final` for all environments.
     """
 
     def __init__(self, envs: TensorEnvironment, mask: torch.Tensor, last: Mapping[str, Any]) -> None:

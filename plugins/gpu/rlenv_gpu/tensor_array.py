@@ -1,9 +1,9 @@
-"""Tensors of PyTorch that NumPy's functions accept: code written for arrays runs on a GPU with them, unchanged.
+"""Wrap PyTorch tensors for NumPy's functions, so that code written for arrays runs on a GPU without changes.
 
 A task's reward, a computed sensor or a limit on motion is a function of NumPy arrays with any leading axes. Given
 `TensorArray`, ``np.exp``, ``np.where``, ``a[..., 2] > b`` and so on call PyTorch's functions (NEP 13 and NEP 18), with
-NumPy's rules for types. What would need the numbers on the host (``float(a)``, ``if a.any():``, ``np.asarray(a)``, an
-index that is a mask) is refused with a message, as it would make the host wait for the device.
+NumPy's type rules. Operations that need the numbers on the host (``float(a)``, ``if a.any():``, ``np.asarray(a)``,
+indexing by a mask) are refused with a message, since the host would have to wait for the device.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _TO_TORCH = {
 }
 _TO_NUMPY = {ours: theirs for theirs, ours in _TO_TORCH.items()}
 _CACHED_BYTES = 2**20
-"""Constants up to this size stay on the device: they are few, and sending one takes longer than any sum with it."""
+"""Bytes of a constant up to which it is cached on the device: copying one takes longer than any operation with it."""
 
 Axis = int | tuple[int, ...] | None
 
 
 class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """A tensor with the behaviour of an array.
+    """A tensor that behaves like a NumPy array.
 
     Attributes:
-        tensor: the tensor, on any device; not copied.
+        tensor: the tensor, on any device, without a copy.
     """
 
     __slots__ = ("tensor",)
@@ -49,7 +49,7 @@ class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape."""
+        """The shape of the array."""
         return tuple(self.tensor.shape)
 
     @property
@@ -90,52 +90,52 @@ class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
             self.tensor[where] = _operand(value, self.dtype, self.tensor.device)
 
     def astype(self, dtype: DTypeLike, copy: bool = True, **options: object) -> TensorArray:
-        """Return the array with another type of elements; a new one unless ``copy`` is False and it has the type."""
+        """Return the array with another dtype: a new array unless ``copy`` is False and the dtype is the same."""
         return TensorArray(self.tensor.to(_torch_type(dtype), copy=copy))
 
     def reshape(self, *shape: int | tuple[int, ...]) -> TensorArray:
-        """Return the array in another shape."""
+        """Return the array with another shape."""
         whole = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
         return TensorArray(self.tensor.reshape(whole))
 
     def copy(self) -> TensorArray:
-        """Return a copy."""
+        """Return a copy of the array."""
         return TensorArray(self.tensor.clone())
 
     def ravel(self) -> TensorArray:
-        """Return the elements in one axis."""
+        """Return the elements as an array of one axis."""
         return TensorArray(self.tensor.reshape(-1))
 
     def take(self, indices: object, axis: int | None = None) -> TensorArray:
-        """Return elements along an axis, or of all axes as one, by their numbers."""
+        """Return elements by index along an axis, or of the flattened array."""
         return _take(self, indices, axis)
 
     def sum(self, axis: Axis = None, keepdims: bool = False) -> TensorArray:
-        """Return sums along an axis."""
+        """Return sums along an axis, or of all elements."""
         return _sum(self, axis, keepdims=keepdims)
 
     def mean(self, axis: Axis = None, keepdims: bool = False) -> TensorArray:
-        """Return means along an axis."""
+        """Return means along an axis, or of all elements."""
         return _mean(self, axis, keepdims=keepdims)
 
     def max(self, axis: Axis = None, keepdims: bool = False) -> TensorArray:
-        """Return the largest elements along an axis."""
+        """Return the largest elements along an axis, or of all elements."""
         return _max(self, axis, keepdims=keepdims)
 
     def min(self, axis: Axis = None, keepdims: bool = False) -> TensorArray:
-        """Return the smallest elements along an axis."""
+        """Return the smallest elements along an axis, or of all elements."""
         return _min(self, axis, keepdims=keepdims)
 
     def any(self, axis: Axis = None, keepdims: bool = False) -> TensorArray:
-        """Return whether an element is true along an axis."""
+        """Return whether an element is true along an axis, or of all elements."""
         return _any(self, axis, keepdims=keepdims)
 
     def all(self, axis: Axis = None, keepdims: bool = False) -> TensorArray:
-        """Return whether all elements are true along an axis."""
+        """Return whether all elements are true along an axis, or of all elements."""
         return _all(self, axis, keepdims=keepdims)
 
     def __bool__(self) -> NoReturn:
-        _refuse("a decision of Python, such as `if`, `and`, `or`, `not`; use numpy.where, &, | and ~ instead")
+        _refuse("a Python condition, such as `if`, `and`, `or`, `not`; use numpy.where, &, | and ~ instead")
 
     def __float__(self) -> NoReturn:
         _refuse("float(); keep it an array")
@@ -168,7 +168,7 @@ class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
             return TensorArray(result)
         (target,) = out
         if not isinstance(target, TensorArray):
-            _refuse(f"an array of NumPy's that numpy.{ufunc.__name__} shall write into")
+            _refuse(f"a NumPy array as the output of numpy.{ufunc.__name__}")
         target.tensor.copy_(result)
         return target
 
@@ -181,12 +181,12 @@ class TensorArray(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def arrays_of(tensors: dict[str, torch.Tensor]) -> dict[str, TensorArray]:
-    """Return the tensors as arrays, by their names."""
+    """Return tensors as arrays, by name."""
     return {name: TensorArray(tensor) for name, tensor in tensors.items()}
 
 
 def tensors_of(arrays: dict[str, Any], device: torch.device) -> dict[str, torch.Tensor]:
-    """Return the tensors of arrays by their names; an array of NumPy's is sent to the device."""
+    """Return arrays as tensors, by name. A NumPy array is copied to the device."""
     return {name: _operand(array, None, device) for name, array in arrays.items()}
 
 
@@ -230,7 +230,7 @@ def _operand(value: object, dtype: np.dtype | None, device: torch.device) -> tor
 
 @contextlib.contextmanager
 def holding_constants(held: list[torch.Tensor]) -> Iterator[None]:
-    """Append the constants that are used meanwhile, whose memory a recording of the work reads again later."""
+    """Append the constants used in the block to a list, which keeps their memory alive for replays of a recording."""
     token = _held.set(held)
     try:
         yield
@@ -253,7 +253,7 @@ def _index(key: object, device: torch.device) -> Any:
         return tuple(_index(each, device) for each in itertools.chain(*chosen))
     if isinstance(key, TensorArray):
         if key.tensor.dtype == torch.bool:
-            _refuse("an index that is a mask, as the number of its elements is unknown; use numpy.where")
+            _refuse("indexing by a mask, since the number of its elements is unknown; use numpy.where")
         return key.tensor.long()
     if isinstance(key, np.ndarray | list):
         return _index(np.nonzero(key), device) if _is_mask(key) else _operand(key, np.dtype(np.int64), device)
@@ -286,7 +286,7 @@ def _no_more(what: str, options: dict[str, Any]) -> None:
 
 
 _OTHER_NAMES = {"equal": "eq", "fabs": "abs", "invert": "bitwise_not", "power": "pow", "rint": "round"}
-"""NumPy's name of a function -> PyTorch's, where it is another."""
+"""NumPy's name of a function -> PyTorch's name, if it differs."""
 
 _UFUNCS: dict[np.ufunc, Callable[..., torch.Tensor]] = {
     getattr(np, name): getattr(torch, _OTHER_NAMES.get(name, name)) for name in (
@@ -301,7 +301,7 @@ _UFUNCS: dict[np.ufunc, Callable[..., torch.Tensor]] = {
 
 
 _SAME_FOR_BOOL = frozenset({np.absolute, np.floor, np.ceil, np.trunc})
-"""Functions that leave true and false as they are; PyTorch does not have them for these."""
+"""Functions that do not change booleans; PyTorch does not implement them for booleans."""
 
 
 def _axes(values: TensorArray, axis: Axis) -> tuple[int, ...]:

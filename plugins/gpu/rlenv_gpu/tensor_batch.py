@@ -1,4 +1,4 @@
-"""N simulated robots on a GPU whose sensors, starts and models stay there, as PyTorch's tensors."""
+"""Simulate N robots on a GPU, with sensors, starts and models as PyTorch tensors on the device."""
 
 from __future__ import annotations
 
@@ -23,36 +23,37 @@ _STARTED = ("qpos", "qvel", "act", "ctrl")
 """The fields of the state that differ between starts; the others of `rlenv_gpu.STATE` are 0 at a start."""
 
 _DERIVED = ("body_invweight0", "body_subtreemass", "dof_invweight0", "actuator_acc0", "tendon_invweight0")
-"""Fields that MuJoCo computes from other fields of the model and a step reads (``mj_setConst``)."""
+"""Fields of the model that MuJoCo computes from others (``mj_setConst``) and that a step reads."""
 
 _STAGED = 64
-"""Robots whose starts the host draws at once."""
+"""Number of robots for which the host draws starts at once."""
 
 
 class TensorBatch(Simulations):
     """Simulate n robots on a device, in single precision, without copying anything to the host.
 
-    An episode begins in two parts. `prepare` draws a start on the host, with MuJoCo's own batch (`SimBatch`), so that
-    seeds, starts, scatter and drawn models are those of the CPU, and sends it to the device. `begin` puts robots there,
-    whose mask is on the device: the host need not know which.
+    An episode begins in two parts. `prepare` draws a start on the host with `SimBatch`, so that seeds, starts, scatter
+    and drawn models equal those of the CPU, and copies it to the device. `begin` moves the robots of a mask to their
+    starts. The mask is on the device, so the host need not know it.
 
     Args:
-        sim_model: the robot.
+        sim_model: the simulated robot.
         num: number of robots.
-        device: Warp's name of a device; None is the first GPU, ``cpu`` is for tests.
-        randomise: the parts of the model that each episode draws anew; None for none of them.
-        contacts, constraints: room for contacts and constraints, as for `rlenv_gpu.WarpDevice`.
+        device: Warp's name of a device; None for the first GPU. ``cpu`` is for tests.
+        randomise: the parts of the model that are drawn for each episode; None for no parts.
+        contacts: room for contacts, as for `rlenv_gpu.WarpDevice`.
+        constraints: room for constraints, as for `rlenv_gpu.WarpDevice`.
 
     Attributes:
-        device: the device of all tensors, PyTorch's.
-        sensors: sensor -> the newest reading, (num, ...), in the spec's types. These arrays, `applied` and `broken` are
-            the same ones in every step, and change with it.
-        applied: command -> what the actuators hold, (num, ...).
-        broken: whether each simulation failed or lost contacts in its episode; bool, (num,). Its sensors keep the last
-            reading before.
+        device: the PyTorch device of all tensors.
+        sensors: sensor -> newest reading, (num, ...), with the spec's dtypes. Each step overwrites these arrays,
+            `applied` and `broken` in place.
+        applied: command -> value that the actuators hold, (num, ...).
+        broken: whether each simulation failed or lost contacts in its episode, bool (num,). The sensors keep the last
+            reading before that.
 
     Raises:
-        ValueError: num is below 1.
+        ValueError: ``num`` is below 1.
         RobotError: MuJoCo Warp is not installed (extra ``gpu``), or there is no such device.
         SpecError: the model or the randomisation uses a feature that is not supported here.
     """
@@ -117,7 +118,7 @@ class TensorBatch(Simulations):
         return self._num
 
     def bind(self, name: str) -> Any:
-        """Return a field of ``mjData`` of all simulations, live, (num, ...).
+        """Return a live view of a field of ``mjData`` of all simulations, (num, ...).
 
         Raises:
             ValueError: there is no such field.
@@ -127,7 +128,7 @@ class TensorBatch(Simulations):
     # -- episodes --------------------------------------------------------------------------------------------------
 
     def prepare(self, rows: np.ndarray, seeds: np.ndarray, starts: Mapping[str, np.ndarray]) -> None:
-        """Draw the next episode of these robots, and send its start to the device.
+        """Draw the next episode of these robots, and copy its start to the device.
 
         Args:
             rows: numbers of robots, (n,).
@@ -165,13 +166,13 @@ class TensorBatch(Simulations):
         return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
 
     def begin(self, mask: TensorArray | None = None) -> None:
-        """Put robots at their prepared starts.
+        """Move robots to their prepared starts.
 
         Args:
-            mask: bool, (num,); None is all.
+            mask: the robots, bool (num,); None for all.
 
         Raises:
-            EpisodeError: nothing was prepared.
+            EpisodeError: no start was prepared.
         """
         if not self._next:
             raise EpisodeError("begin before prepare: no start was drawn yet")
@@ -198,17 +199,17 @@ class TensorBatch(Simulations):
 
         Args:
             commands: command -> values, (num, ...), all of them finite.
-            moved: bool, (num,); the others stay as they are.
+            moved: the robots that move, bool (num,); the others keep their state.
 
         Raises:
-            EpisodeError: no episode was begun.
+            EpisodeError: no episode has begun.
         """
         before = self.command(commands)
         self.advance()
         self.keep(self.read(moved, before), commands, moved)
 
     def command(self, commands: Mapping[str, TensorArray]) -> dict[str, TensorArray]:
-        """Give the actuators these commands, the first part of a step, and return the state before it.
+        """Do the first part of a step: give the actuators these commands, and return the state before the step.
 
         Arguments and errors are those of `step`.
         """
@@ -225,16 +226,16 @@ class TensorBatch(Simulations):
         return before
 
     def advance(self) -> None:
-        """Step the physics by one control period, the second part of a step."""
+        """Do the second part of a step: advance the physics by one control period."""
         self._device.advance_with_torch()
         self._steps += 1
 
     def read(self, moved: TensorArray, before: Mapping[str, TensorArray]) -> dict[str, Any]:
-        """Put back the robots that do not move, and return all sensors in new arrays: the third part of a step.
+        """Do the third part of a step: restore the robots that do not move, and return all sensors in new arrays.
 
         Args:
             moved: as for `step`.
-            before: what `command` returned.
+            before: the state that `command` returned.
         """
         mask = moved.tensor
         for name, tensor in self._state.items():
@@ -249,14 +250,14 @@ class TensorBatch(Simulations):
         }
 
     def keep(self, sensors: Mapping[str, Any], commands: Mapping[str, TensorArray], moved: TensorArray) -> None:
-        """Take what `read` returned as the newest reading, and the commands as applied: the last part of a step."""
+        """Do the last part of a step: store sensors from `read` as the newest reading, and commands as applied."""
         for name, value in sensors.items():
             _write(self.sensors[name], value.tensor)
         for name, held in self.applied.items():
             _write(held, _chosen(moved.tensor, commands[name].tensor.to(held.tensor.dtype), held.tensor))
 
     def memory(self) -> list[torch.Tensor]:
-        """Return the tensors that a step changes, apart from its commands."""
+        """Return the tensors that a step changes, other than its commands."""
         arrays = [*self.sensors.values(), *self.applied.values(), self.broken]
         return [*self._state.values(), *self._models.values(), self._overflow, *(array.tensor for array in arrays)]
 

@@ -1,4 +1,4 @@
-"""A batch of simulations of one robot on a GPU (MuJoCo Warp), with the interface of `SimBatch`."""
+"""Simulate a batch of one robot on a GPU (MuJoCo Warp), with the interface of `SimBatch`."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ STATE = ("qpos", "qvel", "act", "ctrl", "qacc_warmstart", "time")
 class WarpDevice:
     """Step simulations of one model on a device, in single precision.
 
-    `bind` returns arrays on the host, as the batch of MuJoCo does, but here they are copies: `pull` renews them and
-    `push` sends them.
+    `bind` returns arrays on the host, as `SimBatch` does, but they are copies: `pull` updates them from the device, and
+    `push` copies them to it.
 
     Args:
         model: the model to simulate.
         num: number of simulations.
-        substeps: steps of the physics in a control period.
-        refreshed: what is derived from the state at the end of a period (`sim.model.SimModel.refreshed`).
-        device: Warp's name of a device: ``cuda:0``, or ``cpu``, where a step takes a thousand times as long, for tests;
-            None is the first GPU.
-        contacts: room for contacts, for each simulation on average.
-        constraints: room for rows of constraints in each simulation; a contact takes up to six, a joint at its limit or
-            with friction takes one.
+        substeps: physics steps in a control period.
+        refreshed: the quantities to derive from the state at the end of a period (`sim.model.SimModel.refreshed`).
+        device: Warp's name of a device, such as ``cuda:0``; None for the first GPU. ``cpu`` is for tests: a step takes
+            a thousand times as long.
+        contacts: room for contacts, as the average number per simulation.
+        constraints: room for constraint rows in each simulation. A contact takes up to six rows; a joint at its limit
+            or with friction takes one.
 
     Raises:
         RobotError: MuJoCo Warp is not installed, or there is no such device.
@@ -76,7 +76,7 @@ class WarpDevice:
         self.pull()
 
     def bind(self, name: str) -> np.ndarray:
-        """Return the host's copy of a field of ``mjData`` of all simulations, float64, (num, ...); live from now on.
+        """Return the host's copy of a ``mjData`` field of all simulations, float64 (num, ...), for `pull` and `push`.
 
         Raises:
             ValueError: there is no such field.
@@ -91,7 +91,7 @@ class WarpDevice:
 
     @property
     def bound(self) -> tuple[str, ...]:
-        """Names of the fields that have a copy on the host, among them those of `STATE`."""
+        """Names of the fields with a copy on the host, including those of `STATE`."""
         return tuple(self._mirrors)
 
     def pull(self, names: Iterable[str] | None = None) -> None:
@@ -109,7 +109,7 @@ class WarpDevice:
                 getattr(self._data, name).assign(mirror.astype(np.float32).reshape(self._shapes[name]))
 
     def tensor(self, name: str) -> Any:
-        """Return a field of ``mjData`` of all simulations as PyTorch's tensor, (num, ...); it shares the memory.
+        """Return a field of ``mjData`` of all simulations as a PyTorch tensor (num, ...) that shares its memory.
 
         Raises:
             ValueError: there is no such field.
@@ -120,12 +120,12 @@ class WarpDevice:
         return self._warp.to_torch(array)
 
     def model_tensor(self, field: str) -> Any:
-        """Return a field of the model, with values of its own for each simulation, as a tensor (num, ...).
+        """Return a field of the model as a tensor (num, ...), with separate values for each simulation.
 
         Call it before the first `advance`, which may be recorded.
 
         Raises:
-            SpecError: in MuJoCo Warp the field is the same in all simulations.
+            SpecError: MuJoCo Warp allows only one value of the field for all simulations.
         """
         owner, _, name = field.rpartition(".")
         part = self._model.opt if owner == "opt" else self._model
@@ -142,11 +142,11 @@ class WarpDevice:
 
     @property
     def torch_device(self) -> Any:
-        """PyTorch's device of the tensors."""
+        """The PyTorch device of the tensors."""
         return self._warp.device_to_torch(self._device)
 
     def advance_with_torch(self) -> None:
-        """Step as `advance` does, in the order of PyTorch's work on the device: its present stream."""
+        """Step as `advance` does, in PyTorch's current stream and so in order with its work."""
         if not self._device.is_cuda:
             self.advance()
             return
@@ -184,7 +184,7 @@ class WarpDevice:
             self._refresh()
 
     def refresh(self) -> None:
-        """Recompute the quantities that follow from positions and velocities; those of accelerations stay."""
+        """Recompute the quantities that depend on positions and velocities, but not on accelerations."""
         with self._warp.ScopedDevice(self._device):
             self._refresh()
 
@@ -196,7 +196,7 @@ class WarpDevice:
         mjw.sensor_vel(model, data)
 
     def overflow(self) -> np.ndarray:
-        """Return whether each simulation has lost contacts or constraints since `clear_overflow`; bool, (num,)."""
+        """Return whether each simulation has lost contacts or constraints since `clear_overflow`, bool (num,)."""
         flags: np.ndarray = self._data.overflow.numpy()
         lost: np.ndarray = (flags & ~self._harmless()) != 0
         return lost
@@ -207,7 +207,7 @@ class WarpDevice:
         return int(overflow.ITERATIONS | overflow.LS_ITERATIONS)
 
     def overflow_tensor(self) -> tuple[Any, int]:
-        """Return the flags of lost contacts and constraints, a tensor (num,), and those of them that are harmless."""
+        """Return the flags of lost contacts and constraints, a tensor (num,), and the bits that are harmless."""
         return self._warp.to_torch(self._data.overflow), self._harmless()
 
     def clear_overflow(self, rows: np.ndarray) -> None:
@@ -261,14 +261,14 @@ def _device(warp: ModuleType, name: str | None) -> Any:
 _log = logging.getLogger(__name__)
 
 MAX_VALUE = 1e10
-"""Beyond this value MuJoCo calls a number bad (mjMAXVAL)."""
+"""Absolute value beyond which MuJoCo considers a number bad (mjMAXVAL)."""
 
 
 def open_device(sim_model: SimModel, num: int, device: str | None, contacts: int, constraints: int) -> WarpDevice:
     """Open a device with simulations of a robot; arguments as for `WarpBatch`.
 
     Raises:
-        ValueError: num is below 1.
+        ValueError: ``num`` is below 1.
         RobotError: MuJoCo Warp is not installed (extra ``gpu``), or there is no such device.
         SpecError: the model uses a feature that is not supported here.
     """
@@ -280,20 +280,21 @@ def open_device(sim_model: SimModel, num: int, device: str | None, contacts: int
 
 
 class WarpBatch(Simulations):
-    """Simulate n robots on a GPU with the model, starts, commands and sensors of `SimBatch`, in single precision.
+    """Simulate n robots on a GPU in single precision, with the model, starts, commands and sensors of `SimBatch`.
 
-    Trajectories are close to those of the CPU but not equal, and a GPU repeats a trajectory only nearly. Delays,
-    randomisation and snapshots are not available. The sensors are copied to the host in every step.
+    Trajectories are close but not equal to those of the CPU, and a GPU reproduces a trajectory only approximately.
+    Delays, randomisation and snapshots are not available. The sensors are copied to the host in every step.
 
     Args:
-        sim_model: the robot.
+        sim_model: the simulated robot.
         num: number of robots.
-        device: Warp's name of a device; None is the first GPU, ``cpu`` is for tests.
-        contacts, constraints: room for contacts and constraints, as for `WarpDevice`. A robot without
-            enough room loses contacts: it is ``broken``, and `faults` names the argument to raise.
+        device: Warp's name of a device; None for the first GPU. ``cpu`` is for tests.
+        contacts: room for contacts, as for `WarpDevice`. A robot without enough room loses contacts: it is ``broken``,
+            and `faults` names the argument to increase.
+        constraints: room for constraints, as for `WarpDevice`.
 
     Raises:
-        ValueError: num is below 1.
+        ValueError: ``num`` is below 1.
         RobotError: MuJoCo Warp is not installed (extra ``gpu``), or there is no such device.
         SpecError: the model uses a feature that is not supported here (delay buffers, mocap bodies, sleeping, pushes).
     """

@@ -1,1 +1,1 @@
-"""Projects of Tencent's Kaiwu framework, run unchanged over our environments."""
+"""Run projects of Tencent's Kaiwu framework unchanged on this project's environments."""

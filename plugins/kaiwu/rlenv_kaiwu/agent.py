@@ -1,4 +1,4 @@
-"""The base class of a project's agent and the decorators of its methods, as the framework's modules offer them."""
+"""The base class of a project's agent and the decorators of its methods, under the framework's names."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _RUN = "_kaiwu_run"
 
 
 class Counter:
-    """Count the steps and episodes of environments. A run is one, and ends when its budget is used up.
+    """Count the steps and episodes of environments. A `Run` is a counter that ends when its budget is used up.
 
     Attributes:
-        steps: number of steps, those that were refused included.
-        refusals: steps whose action was illegal, so that nothing moved.
+        steps: number of steps, including refused ones.
+        refusals: number of steps with an illegal action, in which nothing moved.
         episodes: number of episodes begun.
     """
 
@@ -38,19 +38,19 @@ class Counter:
         self.steps += count
 
     def refused(self, count: int = 1) -> None:
-        """Count steps, counted before, whose action was illegal."""
+        """Count steps with an illegal action, which `stepped` has already counted."""
         self.refusals += count
 
     def began_episode(self) -> None:
-        """Count an episode that begins."""
+        """Count the beginning of an episode."""
         self.episodes += 1
 
 
 class Run(Counter, ABC):
-    """The run that agents belong to: it decides what their decorated methods do.
+    """The run to which agents belong, which decides what their decorated methods do.
 
     Args:
-        style: the project's year, which says what a decorated ``predict`` returns.
+        style: the project's year, which determines what a decorated ``predict`` returns.
         models: the run's model pool.
     """
 
@@ -85,28 +85,28 @@ class Run(Counter, ABC):
         """Return the framework's own counters."""
 
     def predict(self, agent: object, method: Method, arguments: tuple[object, ...], named: dict[str, object]) -> object:
-        """Return the agent's actions; in projects of 2025 with the number of the model."""
+        """Return the agent's actions, in projects of 2025 with the number of the model that chose them."""
         actions, number = self.choose(agent, method, arguments, named)
         return (actions, number) if self.style == "2025" else actions
 
     def save(self, agent: object, method: Method, path: str | None, number: object) -> object:
-        """Save a model to the run's folder, or where the workflow gives a path, to that path alone."""
+        """Save a model to the run's folder, or only to ``path`` if the workflow gives one."""
         if path is not None:
             return method(path=path, id="1" if number is None else number)
         return self.publish(agent, method)
 
     def load(self, agent: object, method: Method, path: str | None, number: object) -> object:
-        """Load a model from the run's model pool, or where the workflow gives a path, from that path."""
+        """Load a model from the run's model pool, or from ``path`` if the workflow gives one."""
         return self.fetch(agent, method, number) if path is None else method(path=path, id=number)
 
 
 def bind(agent: object, run: Run) -> None:
-    """Make an agent part of a run. Its constructor need not have called ours."""
+    """Make an agent part of a run. The agent's constructor need not have called that of its base class."""
     setattr(agent, _RUN, run)
 
 
 def original(agent: object, name: str) -> Method:
-    """Return a method of an agent without our decorator.
+    """Return an agent's method without its decorator.
 
     Raises:
         ValueError: the agent has no such method.
@@ -122,7 +122,7 @@ def _run_of(agent: object) -> Run | None:
 
 
 def learn_wrapper(method: Method) -> Method:
-    """Decorate ``learn``: alone it trains at once, distributed it sends the samples to the pool."""
+    """Decorate ``learn``: in one process it trains at once, in a distributed run it sends the samples to the pool."""
 
     @functools.wraps(method)
     def learn(agent: object, list_sample_data: object = None, *arguments: object, **named: object) -> object:
@@ -151,17 +151,17 @@ def predict_wrapper(method: Method) -> Method:
 
 
 def exploit_wrapper(method: Method) -> Method:
-    """Decorate ``exploit``, which chooses the best actions; it is called as it is."""
+    """Decorate ``exploit``, which chooses the best actions, without changing it."""
     return method
 
 
 def reset_wrapper(method: Method) -> Method:
-    """Decorate ``reset``, which begins an episode; it is called as it is."""
+    """Decorate ``reset``, which begins an episode, without changing it."""
     return method
 
 
 def save_model_wrapper(method: Method) -> Method:
-    """Decorate ``save_model``: the run gives the path and the id where the workflow leaves them out."""
+    """Decorate ``save_model``: the run provides the path and the id if the workflow omits them."""
 
     @functools.wraps(method)
     def save(agent: object, path: str | None = None, id: object = None, **named: object) -> object:
@@ -174,7 +174,7 @@ def save_model_wrapper(method: Method) -> Method:
 
 
 def load_model_wrapper(method: Method) -> Method:
-    """Decorate ``load_model``: the run gives the path, and the number of the newest or a random model."""
+    """Decorate ``load_model``: the run provides the path, and the number of the newest or a random model."""
 
     @functools.wraps(method)
     def load(agent: object, path: str | None = None, id: object = "1", **named: object) -> object:
@@ -187,7 +187,7 @@ def load_model_wrapper(method: Method) -> Method:
 
 
 def load_opponent_agent_wrapper(method: Method) -> Method:
-    """Decorate ``load_opponent_agent``, whose body the framework brings."""
+    """Decorate ``load_opponent_agent``, which the run implements."""
 
     @functools.wraps(method)
     def load(agent: object, id: object = "1") -> object:
@@ -198,7 +198,7 @@ def load_opponent_agent_wrapper(method: Method) -> Method:
 
 
 def check_hasattr(attr_must_be_impl: list[str]) -> Callable[[Method], Method]:
-    """Refuse an agent whose constructor leaves out an attribute, as projects before 2024 ask."""
+    """Return a decorator that refuses an agent without these attributes, as projects before 2024 require."""
 
     def decorate(method: Method) -> Method:
         @functools.wraps(method)
@@ -215,7 +215,7 @@ def check_hasattr(attr_must_be_impl: list[str]) -> Callable[[Method], Method]:
 
 
 class DecoratedAgent:
-    """The base class of agents up to 2025, whose methods the project decorates itself."""
+    """The base class of agents up to 2025. The project decorates their methods itself."""
 
     def __init__(
         self, agent_type: str = "player", device: object = None, logger: object = None, monitor: object = None
@@ -231,7 +231,7 @@ class DecoratedAgent:
 
 
 class BaseAgent(DecoratedAgent):
-    """The base class of agents since 2026, whose methods have no decorators: the class adds them itself."""
+    """The base class of agents since 2026. The class decorates their methods itself."""
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)

@@ -1,4 +1,4 @@
-"""`go2-walk` in batches, in the tensors of Kaiwu's legged-robot track of 2026."""
+"""Batches of `go2-walk` with the tensors of Kaiwu's legged-robot track of 2026."""
 
 from __future__ import annotations
 
@@ -23,40 +23,41 @@ __all__ = ["ACTION_SCALE", "CRITIC_SIZE", "POLICY_SIZE", "Go2Batch"]
 _log = logging.getLogger(__name__)
 
 ACTION_SCALE = 0.25
-"""Change of a joint's goal for an action of 1, rad, as the track's data protocol says."""
+"""Change of a joint's goal for an action of 1, rad (the track's data protocol)."""
 
 SCAN = 16 * 16
-"""Points of the height scan."""
+"""Number of points of the height scan."""
 
 POLICY_SIZE, CRITIC_SIZE = 45 + SCAN, 60 + SCAN
-"""Numbers of the policy's and of the critic's observation."""
+"""Sizes of the policy's and of the critic's observation."""
 
 _OURS = 0.9
-"""``action_scale`` of our task: the goals that an action can set lie within 0.9 rad of the stance."""
+"""``action_scale`` of `go2-walk`: an action can set goals within 0.9 rad of the stance."""
 
 _ORDER = np.array([3, 4, 5, 0, 1, 2, 9, 10, 11, 6, 7, 8])
-"""Joints of the track (front left, front right, rear left, rear right) among ours (the maker's numbers), and back."""
+"""Permutation between the track's joints (front left, front right, rear left, rear right) and ours (the maker's order);
+it is its own inverse."""
 
 _FEET = ("FR_foot", "FL_foot", "RR_foot", "RL_foot")
 
 _SCANNED = (31, 16)
-"""Points of our scan, which lies around the trunk; the track's are its front half: 0 to 1.5 m ahead, 0.75 m aside."""
+"""Points of our scan around the trunk. The track uses its front half: 0 to 1.5 m ahead, up to 0.75 m to each side."""
 
 _OFFSET_M, _SCAN_LIMIT = 0.5, 5.0
-"""The offset that is taken off the scanned heights, and the limits of the result on both sides, m."""
+"""The offset subtracted from the scanned heights, and the bound to which the result is clipped, m."""
 
 _NOISE = np.repeat(np.array([0.25 * 0.2, 0.05, 0.0, 0.01, 0.05 * 1.5, 0.0], np.float32), [3, 3, 3, 12, 12, 12])
 _SCAN_NOISE_M = 0.1
-"""Half widths of the uniform noise of the policy's observation: those of the track's own configuration of the Go2, with
-its scales. The critic's observation has none."""
+"""Half widths of the uniform noise in the policy's observation, from the track's configuration of the Go2, with its
+scales. The critic's observation has no noise."""
 
 _RATE_HZ = 50.0
 _RANGES = {"lin_vel_x": "forward", "lin_vel_y": "sideways", "ang_vel_yaw": "turning"}
 _OWN = "go2_walk"
-"""The table of ``usr_conf`` with settings of `go2-walk` by their own names."""
+"""The table of ``usr_conf`` with settings of `go2-walk`, under the task's names."""
 
 _FIXED = ("action_scale", "torques", "height_scan", "height_scan_in")
-"""Settings of `go2-walk` that the layout of the observations decides."""
+"""Settings of `go2-walk` that the layout of the observations fixes."""
 
 _HONOURED = (
     "env.num_envs", "env.episode_length_s", "env_conf.seed", *(f"commands.ranges.{name}" for name in _RANGES),
@@ -65,36 +66,36 @@ _HONOURED = (
     "domain_rand.friction_range",
 )  # fmt: skip
 Answer = tuple[int, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, tuple[dict[str, object], torch.Tensor]]
-"""Frame number, observation, reward, terminated, truncated, and a pair of infos and the critic's observation."""
+"""Frame number, observation, reward, terminated, truncated, and a pair of the infos and the critic's observation."""
 
 
 class Go2Batch:
-    """Many Go2 that walk on flat ground or on a course, with the track's ``reset(usr_conf)`` and ``step(actions)``.
+    """A batch of Go2 on flat ground or on a course, with the track's ``reset(usr_conf)`` and ``step(actions)``.
 
-    The policy's observation has 301 numbers: angular velocity (times 0.25), gravity's direction, the three commands,
-    joint angles less the stance, joint velocities (times 0.05), the last action, and a height scan of 16 by 16 points
-    (the trunk's height over the ground less 0.5 m, times 2.5): from the trunk's middle to 1.5 m ahead, from 0.75 m on
-    the right to 0.75 m on the left, row by row from the right, each row from the trunk on. On flat ground all points
-    are alike. The critic's has 316: the trunk's velocity comes first, and joint torques (times 0.01) before the last
-    action; noise is not in it.
+    The policy's observation has 301 numbers: angular velocity (times 0.25), the gravity vector, the three commands,
+    joint angles minus the stance, joint velocities (times 0.05), the last action, and a height scan of 16 by 16 points
+    (the trunk's height above the ground minus 0.5 m, times 2.5). The scan reaches from the trunk's middle to 1.5 m
+    ahead and 0.75 m to each side, row by row from the right, each row from the trunk forward. On flat ground all points
+    are equal. The critic's observation has 316 numbers: also the trunk's velocity, which comes first, and joint torques
+    (times 0.01), before the last action; it has no noise.
 
-    Of ``usr_conf`` these count: ``env.num_envs``, ``env.episode_length_s``, ``env_conf.seed``, ``commands.ranges`` and
-    ``commands.resampling_time``; ``noise.add_noise``, with the track's ranges; of ``domain_rand`` pushes (a push adds
-    up to ``max_push_vel_xy`` in a random direction, once in each ``push_interval_s``) and the friction of the feet,
-    drawn anew for each episode. The table ``go2_walk`` has settings of the task `go2-walk` by its own names, such as
-    ``terrain = "stairs"``. All others (the track's terrains, rewards, ...) are reported in the log: the reward is that
-    of `go2-walk`.
+    These keys of ``usr_conf`` have an effect: ``env.num_envs``, ``env.episode_length_s``, ``env_conf.seed``,
+    ``commands.ranges`` and ``commands.resampling_time``; ``noise.add_noise``, with the track's ranges; in
+    ``domain_rand`` the pushes (a push adds up to ``max_push_vel_xy`` in a random direction, once every
+    ``push_interval_s``) and the friction of the feet, drawn for each episode. The table ``go2_walk`` has settings of
+    the task `go2-walk` under its names, such as ``terrain = "stairs"``. All other keys (the track's terrains, rewards,
+    ...) are reported in the log and ignored: the reward is that of `go2-walk`.
 
-    An environment that ends begins its next episode in the same step; ``infos["time_outs"]`` says whose time was over,
-    and ``infos["episode"]`` has the mean metrics of episodes that ended.
+    An environment that ends begins its next episode in the same step. ``infos["time_outs"]`` marks truncated episodes,
+    and ``infos["episode"]`` has the mean metrics of the episodes that ended.
 
     Args:
         counter: counts steps.
-        seed: of the episodes, where ``usr_conf`` gives none.
-        num_envs: robots, where ``usr_conf`` does not say.
-        most_envs: the most robots, whatever ``usr_conf`` says; None sets no limit.
+        seed: seed of the episodes, if ``usr_conf`` gives none.
+        num_envs: number of robots, if ``usr_conf`` gives none.
+        most_envs: upper limit on the number of robots in ``usr_conf``; None sets no limit.
         threads: as for `rlenv_robot.make_vector`.
-        profile: settings of the task, timing and randomisation, where ``usr_conf`` does not say.
+        profile: settings of the task, timing and randomisation that ``usr_conf`` does not give.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class Go2Batch:
 
     @property
     def agents(self) -> Sequence[str]:
-        """The names of the agents: none, as one agent steers all robots."""
+        """The names of the agents: empty, since one agent controls all robots."""
         return ()
 
     @property
@@ -120,7 +121,7 @@ class Go2Batch:
         return self._num
 
     def reset(self, usr_conf: Mapping[str, object] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Make the robots that a configuration asks for, and begin an episode of each.
+        """Create the robots that a configuration requests, and begin an episode of each.
 
         Returns:
             The observations of policy and critic, float32 of shapes (N, 301) and (N, 316).
@@ -168,7 +169,7 @@ class Go2Batch:
             settings["push_every_s"] = _number(conf, "domain_rand.push_interval_s", 15.0)
         options = {key.removeprefix(f"{_OWN}."): value for key, value in conf.items() if key.startswith(f"{_OWN}.")}
         for name in options.keys() & set(_FIXED):
-            raise ValueError(f"usr_conf: {_OWN}.{name} can't be set, as the layout of the observations decides it")
+            raise ValueError(f"usr_conf: {_OWN}.{name} can't be set, since the layout of the observations fixes it")
         return {name: value for name, value in (settings | options).items() if name not in _FIXED}
 
     def _randomise(self, conf: Mapping[str, object]) -> dict[str, object] | None:
@@ -180,13 +181,13 @@ class Go2Batch:
         return {**({} if self._profile is None else self._profile.randomise), **drawn}
 
     def step(self, actions: torch.Tensor) -> Answer | None:
-        """Step all robots.
+        """Step all robots by one control period.
 
         Args:
-            actions: float, (N, 12), offsets from the stance in units of 0.25 rad; what goes beyond 0.9 rad is clipped.
+            actions: offsets from the stance in units of 0.25 rad, float (N, 12); offsets beyond 0.9 rad are clipped.
 
         Raises:
-            EpisodeError: before a reset.
+            EpisodeError: the batch was not reset.
         """
         envs = self._envs
         if envs is None:

@@ -1,4 +1,4 @@
-"""Frames, data classes and samples in the words of a Kaiwu project, and samples as rows of numbers."""
+"""Frames, data classes and samples under the names of a Kaiwu project, and samples as rows of numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 __all__ = ["Frame", "SampleCodec", "Samples", "create_cls"]
 
 Samples: TypeAlias = Sequence[object]
-"""Training samples as a project makes them: of its own class, or anything else."""
+"""Training samples as a project makes them, of any class."""
 
 Encode: TypeAlias = Callable[[object], np.ndarray]
 """A project's ``SampleData2NumpyData``."""
@@ -21,7 +21,7 @@ Decode: TypeAlias = Callable[[object], object]
 
 
 class Frame:
-    """One step of an episode, with the attributes that the project gives it."""
+    """One step of an episode, with the attributes that the project sets."""
 
     def __init__(self, **values: object) -> None:
         self.__dict__.update(values)
@@ -31,15 +31,15 @@ class Frame:
 
 
 def create_cls(class_name: str, **attributes: object) -> type:
-    """Return a class with these attributes; the document's ``create_cls``.
+    """Return a class with these attributes, as ``create_cls`` in Kaiwu's documentation.
 
     Args:
-        class_name: such as ``ObsData``.
-        attributes: name -> value of an instance that does not give it. In a ``SampleData`` a whole number is the
-            length of that attribute in a row (projects since 2026); an instance that does not give it has None.
+        class_name: the class's name, such as ``ObsData``.
+        attributes: name -> default value. In a ``SampleData`` of projects since 2026 a whole number is instead the
+            attribute's length in a row, and the default is None.
 
     Returns:
-        A class whose constructor takes these names as keywords. An instance may get more attributes later.
+        A class whose constructor takes these names as keywords. Instances may get more attributes later.
     """
     defaults = {
         name: None if isinstance(value, int) and not isinstance(value, bool) else value
@@ -76,13 +76,13 @@ def _rebuilt(class_name: str, attributes: dict[str, object], values: dict[str, o
 
 
 class SampleCodec:
-    """Samples as rows of float32, as they travel to the sample pool and come back to the learner.
+    """Convert samples to float32 rows for the sample pool, and back for the learner.
 
-    A project has a pair of functions for it, or (since 2026) a ``SampleData`` that declares the length of each
-    attribute. The samples of any other project travel as they are.
+    A project has a pair of functions for this or, since 2026, a ``SampleData`` that declares the length of each
+    attribute. The samples of any other project are sent unchanged.
 
     Args:
-        definition: the names in the project's ``feature/definition.py``, and those that it attached.
+        definition: name -> object, for the names in the project's ``feature/definition.py`` and its attached names.
     """
 
     def __init__(self, definition: Mapping[str, object]) -> None:
@@ -98,21 +98,21 @@ class SampleCodec:
 
     @property
     def makes_rows(self) -> bool:
-        """Whether samples become rows of numbers; otherwise they travel as they are."""
+        """Whether samples become rows of numbers; otherwise they are sent unchanged."""
         return self._functions is not None or bool(self._lengths)
 
     def encode(self, samples: Samples) -> list[object]:
-        """Return what travels: a float32 row for each sample, or the samples themselves.
+        """Return a float32 row for each sample, or the samples themselves.
 
         Raises:
-            ValueError: an attribute has not the declared length.
+            ValueError: an attribute does not have its declared length.
         """
         if self._functions is not None:
             return [np.asarray(self._functions[0](sample), np.float32) for sample in samples]
         return [self._row(sample) for sample in samples] if self._lengths else list(samples)
 
     def decode(self, rows: Sequence[object]) -> list[Any]:
-        """Return the samples that `encode` made rows of, with the learner's tensors (arrays without PyTorch)."""
+        """Convert rows from `encode` back to samples of tensors (arrays without PyTorch)."""
         if self._functions is not None:
             return [self._functions[1](_tensor(row)) for row in rows]
         return [self._sample(row) for row in rows] if self._lengths else list(rows)

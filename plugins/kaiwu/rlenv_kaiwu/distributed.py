@@ -1,4 +1,4 @@
-"""Run a Kaiwu project on Ray: workflows, actors and a learner in processes of their own, beside the sample pool."""
+"""Run a Kaiwu project on Ray, with workflows, actors, the learner and the sample pool in separate processes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from rlenv_kaiwu.session import Budget, Finished
 __all__ = ["DistributedOutcome", "run_distributed"]
 
 _PATIENCE_S = 0.5
-"""The longest wait for a batch, or for room in the pool, before a process looks whether the run is over."""
+"""Longest wait for a batch, or for room in the pool, before a process checks whether the run is over, seconds."""
 
 _RESTART_S = 0.5
-"""Pause before a workflow asks for an environment whose process was killed."""
+"""Pause before a workflow requests an environment again after its process was killed, seconds."""
 
 _REPORT_S = 0.2
 """Seconds between two reports of a workflow's steps."""
@@ -43,10 +43,10 @@ class DistributedOutcome(Outcome):
     """The result of a distributed run.
 
     Attributes:
-        learned: samples in all batches that the learner has confirmed.
-        left: samples in the pool at the end, kept for ``resume``.
-        counts: of the sample pool.
-        started: role -> how often a process of that role was started; one more than planned for each that was killed.
+        learned: number of samples in all batches that the learner has confirmed.
+        left: number of samples in the pool at the end, kept for ``resume``.
+        counts: counts of the sample pool.
+        started: role -> number of process starts, including the restarts of killed processes.
     """
 
     learned: int
@@ -321,30 +321,30 @@ def run_distributed(
     budget: Budget | None = None, resume: bool = False, seed: int = 0, address: str | None = None,
     pool_name: str | None = None, environments_apart: bool = False,
 ) -> DistributedOutcome:  # fmt: skip
-    """Run a project's workflow in several processes beside its learner.
+    """Run several processes of a project's workflow with one learner.
 
-    Any process that is killed is started again by Ray. A workflow begins anew with the newest model, as does that of a
-    killed environment; the learner goes on from the newest model with the batch that it had not confirmed; the sample
-    pool and the run's counts go on from their journal. The models' files are the model pool.
+    Ray restarts any process that is killed. A workflow starts again with the newest model, also if its environment was
+    killed. The learner continues from the newest model with the batch that it had not confirmed. The sample pool and
+    the run's counts continue from their journal. The models' files are the model pool.
 
     Args:
         project: the project.
-        make: makes the project's view of an environment, in the process of each workflow; sent there by Ray.
+        make: makes the project's view of an environment. Ray sends it to the process of each workflow.
         out: the folder of models, logs, metrics and samples.
-        workflows: how many run.
-        predictors: actors that choose actions for the workflows; 0 lets each workflow choose its own, unless
-            ``predict_local_or_remote`` is ``remote`` (then there is one).
-        budget: ends the run.
-        resume: go on from the newest model and the samples that were left.
+        workflows: number of workflow processes.
+        predictors: number of actors that choose actions for the workflows. With 0 each workflow chooses its own
+            actions, unless ``predict_local_or_remote`` is ``remote``, which starts one actor.
+        budget: limits that end the run.
+        resume: whether to continue from the newest model and the remaining samples.
         seed: workflow i draws its episodes from ``seed + i``.
-        address: of a Ray cluster; None starts Ray on this machine.
-        pool_name: a name under which the pool's process can be found in Ray, to watch the run.
-        environments_apart: whether each environment has a process of its own; otherwise it runs in its workflow's,
-            where a step is faster.
+        address: address of a Ray cluster; None starts Ray on this machine.
+        pool_name: name of the pool's process in Ray, for monitoring the run.
+        environments_apart: whether each environment has a separate process; otherwise it runs in its workflow's
+            process, where a step is faster.
 
     Raises:
-        ValueError: the folder has models of another run, or there is none to resume from.
-        ray.exceptions.RayTaskError: a process of the project failed by an error of its own.
+        ValueError: the folder has models of another run, or no model to resume from.
+        ray.exceptions.RayTaskError: the project's code raised an error in a process.
     """
     out, settings = Path(out).absolute(), project.settings
     fresh_folder(out, resume)

@@ -1,4 +1,4 @@
-"""Our environments with the ``reset(usr_conf)`` and ``step(act, stop_game)`` of Kaiwu, in the shapes of its years."""
+"""Adapt environments to Kaiwu's ``reset(usr_conf)`` and ``step(act, stop_game)``, in the shapes of each year."""
 
 from __future__ import annotations
 
@@ -21,24 +21,23 @@ __all__ = ["Bridge", "KaiwuEnv", "PlainBridge", "handle_disaster_recovery", "to_
 _log = logging.getLogger(__name__)
 
 MOST_FAILED_RESETS = 5
-"""Resets that may fail one after the other before the error is raised: workflows try again at once, for ever."""
+"""Number of consecutive failed resets at which the error is raised, since workflows would retry forever."""
 
 MOST_REFUSALS = 100
-"""Illegal actions one after the other after which an episode is truncated."""
+"""Number of consecutive illegal actions after which an episode is truncated."""
 
 Answer: TypeAlias = Any
 """A tuple or table in the shape of the project's year."""
 
 
 class Bridge:
-    """Translate between our tables and what a project's preprocessor and ``action_process`` expect.
+    """Translate between our tables and the values that a project's preprocessor and ``action_process`` use.
 
-    This one hands observations, rewards and actions on, with one dictionary an agent where there are several. A
-    project that was written for another environment reads fields that ours does not have: derive a class that builds
-    them.
+    This base class passes observations, rewards and actions on unchanged, with one dictionary per agent if there are
+    several. A project for another environment reads fields that ours does not have: derive a class that builds them.
 
-    The options of ``reset`` are the keys of ``usr_conf``, or of its table ``env_conf``, that our environment knows;
-    other keys are those of another environment and are reported once in the log.
+    The options of ``reset`` are the keys of ``usr_conf``, or of its table ``env_conf``, that our environment knows.
+    Other keys belong to another environment and are reported once in the log.
 
     Args:
         env: the environment.
@@ -52,7 +51,7 @@ class Bridge:
         self._reported: set[str] = set()
 
     def options(self, usr_conf: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the options that our environment knows."""
+        """Return the reset options of our environment that a configuration contains."""
         inner = usr_conf.get("env_conf")
         options = {**usr_conf, **inner} if isinstance(inner, Mapping) else dict(usr_conf)
         unknown = {key for key in options if key not in self._known and key != "env_conf"} - self._reported
@@ -65,7 +64,7 @@ class Bridge:
         return {key: value for key, value in options.items() if key in self._known}
 
     def observation(self, table: ObservationTable) -> object:
-        """Return the observation (``obs``), or with several agents: agent -> its own observation."""
+        """Return the observation (``obs``), or with several agents a dictionary agent -> observation."""
         if not self._agents:
             return table["observation"]
         return {agent.name: own_observation(table["observation"], agent.sees) for agent in self._agents}
@@ -75,11 +74,11 @@ class Bridge:
         return dict(table.get("extra_info", {}))
 
     def score(self, reward: Reward, table: ObservationTable) -> object:
-        """Return the reward, or with several agents: agent -> its reward."""
+        """Return the reward, or with several agents a dictionary agent -> reward."""
         return dict(reward) if isinstance(reward, Mapping) else float(reward)
 
     def action(self, act: object) -> Mapping[str, object]:
-        """Return the action by field; of several agents, a list in their order or a dictionary by their names."""
+        """Return the action by field. For several agents, ``act`` is a list in their order or a dictionary by name."""
         if not self._agents:
             return _by_field(act, self._action)
         if isinstance(act, Sequence) and not isinstance(act, str):
@@ -121,7 +120,7 @@ def _typed(value: object, field: Field) -> object:
 
 
 class KaiwuEnv:
-    """One environment with Kaiwu's ``reset`` and ``step``: simulated, on a robot, of one agent or several.
+    """One environment with Kaiwu's ``reset`` and ``step``, simulated or real, with one agent or several.
 
     | style | ``reset(usr_conf)`` | ``step(act, stop_game=False)`` |
     |---|---|---|
@@ -129,24 +128,24 @@ class KaiwuEnv:
     | ``2024`` | obs | the same |
     | ``2026`` | Table 1 | Table 3, Table 1 |
 
-    A failed reset or step gives None in each place of an observation, as workflows expect; it is logged. After five
-    failed resets in a row the error is raised, since a workflow would try again for ever.
+    A failed reset or step is logged and returns None in place of each observation, as workflows expect. The fifth
+    consecutive failed reset raises the error, since a workflow would retry forever.
 
-    ``stop_game=True`` ends the episode in good order (`Environment.end`): ``act`` is not carried out, the robot keeps
-    its last command, ``truncated`` is True, and the state says how the episode went. An illegal action moves nothing:
-    the frame number stays, and the state has ``error``. A hundred of them in a row truncate the episode: the state
-    says so in ``truncated_by``, keeps the last ``error``, and has ``success`` False, whatever the task says.
+    ``stop_game=True`` ends the episode normally (`Environment.end`): ``act`` is not carried out, the robot keeps its
+    last command, ``truncated`` is True, and the state has the episode's outcome. An illegal action moves nothing: the
+    frame number stays, and the state has ``error``. A hundred of them in a row truncate the episode: the state says so
+    in ``truncated_by``, keeps the last ``error``, and has ``success`` False, whatever the task says.
 
     Args:
-        env: the environment; owned from now on.
-        style: the year of the project.
+        env: the environment, of which this object takes ownership.
+        style: the project's year.
         bridge: translates observations and actions.
         counter: counts steps and episodes.
-        seed: of the first episode, where ``usr_conf`` gives none. Later episodes continue from it, until ``usr_conf``
-            gives another one; the same seed again, as in a file that is read once, begins no earlier episode anew.
+        seed: seed of the first episode, if ``usr_conf`` gives none. Later episodes continue its sequence until
+            ``usr_conf`` gives another seed; the same seed again, as from a file that is read once, does not restart it.
 
     Raises:
-        ValueError: an unknown style.
+        ValueError: the style is unknown.
     """
 
     def __init__(
@@ -165,18 +164,18 @@ class KaiwuEnv:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The names of the agents; empty where there is a single one."""
+        """The names of the agents; empty for a single agent."""
         return tuple(agent.name for agent in agents_of(self.env.world))
 
     def reset(self, usr_conf: Mapping[str, object] | None = None) -> Answer:
         """Begin an episode.
 
         Args:
-            usr_conf: the project's configuration; see `Bridge` for the keys that count.
+            usr_conf: the project's configuration; see `Bridge` for the keys that have an effect.
 
         Raises:
-            ValueError: the configuration is no mapping, or gives an option a wrong value.
-            RobotError: the start could not be reached, five times in a row.
+            ValueError: the configuration is not a mapping, or an option has a wrong value.
+            RobotError: the start could not be reached in five consecutive resets.
         """
         if usr_conf is not None and not isinstance(usr_conf, Mapping):
             raise ValueError(f"usr_conf is a {type(usr_conf).__name__}, expected a dictionary such as {{'seed': 7}}")
@@ -209,11 +208,11 @@ class KaiwuEnv:
         """Carry out an action, or end the episode.
 
         Args:
-            act: by field, or bare where the action has one field.
-            stop_game: end the episode in good order, without carrying out ``act``.
+            act: the action by field, or only its value if the action has one field.
+            stop_game: whether to end the episode normally, without carrying out ``act``.
 
         Raises:
-            EpisodeError: no episode runs.
+            EpisodeError: no episode is under way.
         """
         table = self._table
         if stop_game:
@@ -276,12 +275,12 @@ class KaiwuEnv:
 def to_kaiwu(
     env: Environment, style: Style = "document", bridge: Callable[[Environment], Bridge] | None = None
 ) -> KaiwuEnv:
-    """Adapt an environment; the arguments are those of `KaiwuEnv`, with a function that makes the bridge."""
+    """Adapt an environment to Kaiwu's interface; see `KaiwuEnv`. ``bridge`` makes the bridge for an environment."""
     return KaiwuEnv(env, style, None if bridge is None else bridge(env))
 
 
 def handle_disaster_recovery(env_obs: object, logger: logging.Logger | None = None) -> bool:
-    """Say whether a reset or a step of a 2026 project failed, so that its workflow begins another episode."""
+    """Return whether a reset or step failed, so that the workflow of a 2026 project begins another episode."""
     failed = env_obs is None or (
         isinstance(env_obs, Mapping) and (env_obs.get("frame_no") is None or env_obs.get("observation") is None)
     )

@@ -1,4 +1,4 @@
-"""The journal of a sample pool: what came and what was learned, on the disk, so that a killed pool goes on."""
+"""The journal of a sample pool: samples and confirmations on disk, from which a killed pool continues."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from rlenv_kaiwu.samples import PoolCounts, SamplePool
 __all__ = ["SampleJournal"]
 
 _LARGEST = 64 * 2**20
-"""Bytes after which the journal is written anew, without the samples that are no longer needed."""
+"""Bytes after which the journal is rewritten without the samples that are no longer needed."""
 
 
 class SampleJournal:
-    """A file to which a pool's changes are appended before they are answered; samples must be rows of numbers.
+    """A file to which a pool's changes are appended before the pool replies. Samples must be rows of numbers.
 
-    A record is a line of JSON, and the bytes of its rows. What a kill has torn off at the end was never answered, so
-    the workflow that sent it sends it again. Numbers only: nothing of the file is ever executed.
+    A record is a line of JSON and the bytes of its rows. The pool never replied to a record that a kill left
+    incomplete, so the workflow sends it again. The file holds only numbers, and nothing in it is executed.
 
     Args:
-        path: of the file.
-        largest: bytes after which it is written anew; at least four times as many as the samples that are needed.
+        path: the journal's file.
+        largest: bytes after which the file is rewritten; at least four times the size of the needed samples.
 
     Attributes:
-        progress: the newest counts of the run, as they were noted.
+        progress: the newest recorded counts of the run.
     """
 
     def __init__(self, path: Path, largest: int = _LARGEST) -> None:
@@ -41,26 +41,26 @@ class SampleJournal:
 
     @property
     def is_begun(self) -> bool:
-        """Whether there are records."""
+        """Whether the journal has records."""
         return self._size > 0
 
     def inserted(self, source: str, number: int, rows: np.ndarray) -> None:
-        """Note samples that the pool has taken."""
+        """Record samples that the pool has taken."""
         self._append({"kind": "insert", "source": source, "first": number}, rows)
 
     def confirmed(self, number: int, pool: SamplePool) -> None:
-        """Note a batch that the learner has confirmed; write a journal that has become large anew."""
+        """Record a batch that the learner has confirmed, and rewrite the journal if it has become large."""
         self._append({"kind": "confirm", "number": number})
         if self._size > self._largest:
             self.write(pool)
 
     def counted(self, progress: JsonDict) -> None:
-        """Note the counts of the run."""
+        """Record the counts of the run."""
         self.progress = progress
         self._append({"kind": "progress", "progress": progress})
 
     def write(self, pool: SamplePool) -> None:
-        """Write the journal anew, with the pool as it is now and the newest counts of the run."""
+        """Rewrite the journal with the current content of the pool and the newest counts of the run."""
         rows = [np.asarray(row) for row in pool.contents()]
         counts = asdict(pool.counts) | {"sampled": pool.counts.sampled - pool.in_hand}  # those are drawn again
         head = {"kind": "pool", "newest": pool.newest, "confirmed": pool.confirmed, "counts": counts,
@@ -71,7 +71,7 @@ class SampleJournal:
         self._largest = max(self._least, 4 * self._size)
 
     def replay(self, pool: SamplePool) -> None:
-        """Bring an empty pool, and the counts of the run, to the state of the last whole record; cut off a torn one."""
+        """Restore an empty pool and the run's counts to the last complete record, and remove an incomplete one."""
         with self.path.open("r+b") as file:
             self._size = 0
             for head, rows in _records(file):

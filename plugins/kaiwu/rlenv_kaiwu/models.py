@@ -1,4 +1,4 @@
-"""The model pool: saved models of a run by their numbers, and their zip files with the project's code."""
+"""The model pool: a run's saved models by number, and their zip files with the project's code."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ModelPool:
     """The newest models of a run, each as the files that the project's ``save_model`` wrote.
 
     Args:
-        folder: holds ``model.ckpt-<number>.<ending>``; made if it is missing.
-        most: models that are kept; an older one is deleted when a newer one comes.
+        folder: folder of the files ``model.ckpt-<number>.<ending>``; created if missing.
+        most: number of models to keep; a new model replaces the oldest.
     """
 
     def __init__(self, folder: Path, most: int = 1) -> None:
@@ -32,14 +32,14 @@ class ModelPool:
         folder.mkdir(parents=True, exist_ok=True)
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all models, rising."""
+        """Return the numbers of all models in increasing order."""
         names = (path.name for path in self.folder.iterdir() if not path.name.startswith("."))
         matches = map(_NUMBER.search, names)
         return sorted({int(match[1]) for match in matches if match})
 
     @property
     def latest(self) -> int | None:
-        """The number of the newest model; None where there is none."""
+        """The number of the newest model; None if there is no model."""
         return max(self.numbers(), default=None)
 
     def files(self, number: int) -> list[Path]:
@@ -47,14 +47,14 @@ class ModelPool:
         return sorted(path for path in self.folder.iterdir() if _is_of(path, number))
 
     def find(self, number: object, rng: random.Random | None = None) -> int:
-        """Return the number that a project's ``load_model(id=...)`` asks for.
+        """Return the number of the model that a project's ``load_model(id=...)`` requests.
 
         Args:
             number: ``latest``, ``random`` (for play against earlier models), or a number.
-            rng: draws the random one.
+            rng: generator for ``random``.
 
         Raises:
-            ValueError: there is no such model; the message lists those that there are.
+            ValueError: there is no such model; the message lists the existing ones.
         """
         numbers = self.numbers()
         if number == "latest" and numbers:
@@ -69,7 +69,7 @@ class ModelPool:
         )
 
     def put(self, number: int, files: Mapping[str, bytes]) -> None:
-        """Write a model at once for all processes that `read` the pool, and delete the oldest if there are too many."""
+        """Write a model atomically for processes that `read` the pool, and delete the oldest if there are too many."""
         with self._locked():
             for name, content in files.items():
                 with atomic_write(self.folder / Path(name).name) as path:
@@ -77,7 +77,7 @@ class ModelPool:
             self.prune(number)
 
     def read(self, number: object = "latest", rng: random.Random | None = None) -> tuple[int, dict[str, bytes]]:
-        """Return the number of a model and its files by their names, while other processes `put` models.
+        """Return the number of a model and its files by name. Other processes may `put` models meanwhile.
 
         Args:
             number: as for `find`.
@@ -100,7 +100,7 @@ class ModelPool:
             yield
 
     def prune(self, newest: int) -> None:
-        """Delete the oldest models beyond the number that is kept; never the newest one."""
+        """Delete the oldest models beyond the number to keep, but never the newest."""
         for number in self.numbers()[: -self._most]:
             if number != newest:
                 for path in self.files(number):
@@ -113,10 +113,11 @@ def _is_of(path: Path, number: int) -> bool:
 
 
 def read_model(folder: Path, number: int) -> dict[str, bytes]:
-    """Return the files of a model by their names.
+    """Return the files of a model by name.
 
     Raises:
-        ValueError: there is no file of that number: ``save_model`` must write ``{path}/model.ckpt-{id}.<ending>``.
+        ValueError: there is no file of that number, which ``save_model`` must write as
+            ``{path}/model.ckpt-{id}.<ending>``.
     """
     files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if _is_of(path, number)}
     if not files:
@@ -128,13 +129,13 @@ def read_model(folder: Path, number: int) -> dict[str, bytes]:
 
 
 def zip_model(target: Path, project: Path, models: Mapping[str, bytes], about: Mapping[str, object]) -> None:
-    """Write a model and the project's code as one zip, as the platform does.
+    """Write a model and the project's code to a zip file, as the platform does.
 
     Args:
-        target: the zip; replaced if it is there.
+        target: the zip file, which is replaced if it exists.
         project: the project's directory; ``log``, ``ckpt``, caches and hidden files are left out.
-        models: name -> content, written below ``ckpt/``.
-        about: written as ``kaiwu_model.json``.
+        models: file name -> content, written under ``ckpt/``.
+        about: metadata, written as ``kaiwu_model.json``.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(target) as path, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -1,4 +1,4 @@
-"""The modules that project directories import from Kaiwu's framework, offered while a project runs and no longer."""
+"""Provide the modules that projects import from Kaiwu's framework, only while a project runs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ __all__ = [
 ]
 
 FRAMEWORK = ("kaiwu_agent", "kaiwudrl", "common_python", "arena_proto", "kaiwu_env")
-"""The framework's packages. A name below them that is not served is refused with the list of those that are."""
+"""The framework's packages. Importing a module in them that is not provided raises an error that lists the provided
+ones."""
 
 
 class Validity(tuple[bool, str]):
-    """The answer of ``check_usr_conf``: a pair (projects of 2026), which is true or false itself (before)."""
+    """The result of ``check_usr_conf``: a pair for projects of 2026, with a truth value for earlier projects."""
 
     __slots__ = ()
 
@@ -43,7 +44,7 @@ class Validity(tuple[bool, str]):
 
 
 def read_usr_conf(usr_conf_file: str, logger: logging.Logger) -> dict[str, object] | None:
-    """Return a project's environment configuration; None, with an error in the log, if it can't be read."""
+    """Return a project's environment configuration. If it can't be read, log an error and return None."""
     try:
         return tomllib.loads(Path(usr_conf_file).read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:
@@ -58,19 +59,19 @@ def _check_usr_conf(usr_conf: object, *arguments: object, **named: object) -> Va
 
 
 class FrameworkNames:
-    """The content of every served module for one run.
+    """The content of every provided module for one run.
 
     Args:
         project: the project's directory.
-        app: the settings of its ``[app]``, as ``CONFIG`` shows them.
-        logger: given to what asks for the framework's.
-        run_test: carries out ``run_train_test``.
+        app: the project's ``[app]`` settings for ``CONFIG``.
+        logger: logger for code that requests the framework's logger.
+        run_test: implementation of ``run_train_test``.
 
     Attributes:
-        attached: what the project decorated with ``attached``, by its name.
-        run: gives the counters and the model pool, once it has begun.
-        monitor: takes the metrics, once it is there.
-        modules: module -> its names.
+        attached: name -> object that the project decorated with ``attached``.
+        run: the run with the counters and the model pool, after it has begun.
+        monitor: the monitor that receives the metrics, once there is one.
+        modules: module -> its content by name.
     """
 
     def __init__(
@@ -203,17 +204,18 @@ def framework_modules(
 ) -> Iterator[FrameworkNames]:
     """Let a project import the framework's modules, and run in its directory, until the block ends.
 
-    The project's own modules of such a name come first. Afterwards ``sys.path``, ``sys.modules`` and the working
-    directory are as before, so that another project's ``conf`` or ``tools`` can be imported next.
+    The project's own modules take precedence over the framework's. After the block ``sys.path``, ``sys.modules`` and
+    the working directory are restored, so that another project's ``conf`` or ``tools`` can be imported next.
 
     Args:
-        project: its directory.
-        app: its settings, which ``CONFIG`` shows.
-        logger: given to what asks for the framework's.
-        run_test: the function behind ``run_train_test``.
+        project: the project's directory.
+        app: the project's ``[app]`` settings for ``CONFIG``.
+        logger: logger for code that requests the framework's logger.
+        run_test: implementation of ``run_train_test``.
 
     Raises:
-        ValueError: one of its names is imported already, by a real framework or by a block that has not ended.
+        ValueError: a module of the framework is already imported, from the real framework or by a block that has not
+            ended.
     """
     taken = sorted({name.partition(".")[0] for name in sys.modules} & set(FRAMEWORK))
     if taken:
@@ -242,9 +244,9 @@ def _comes_from(module: ModuleType, project: Path) -> bool:
 
 
 class MonitorConfigBuilder:
-    """Describe groups of panels of metrics, one call after the other, as ``monitor_builder.py`` of a project does.
+    """Describe groups of panels of metrics by chained calls, for a project's ``monitor_builder.py``.
 
-    The result is plain data; here nobody draws it, as metrics go to ``monitor.jsonl``.
+    The result is plain data and is not drawn here: metrics go to ``monitor.jsonl``.
     """
 
     def __init__(self) -> None:
@@ -267,29 +269,29 @@ class MonitorConfigBuilder:
         return self
 
     def add_panel(self, name: str = "", name_en: str = "", type: str = "line", **more: object) -> MonitorConfigBuilder:
-        """Begin a panel of the present group."""
+        """Begin a panel in the current group. Further settings are kept as they are given."""
         self._begin("panel", "group")
         self._metrics = []
         self._panels.append({"name": name, "name_en": name_en, "type": type, "metrics": self._metrics, **more})
         return self
 
     def add_metric(self, metrics_name: str = "", expr: str = "", **more: object) -> MonitorConfigBuilder:
-        """Add a metric to the present panel."""
+        """Add a metric to the current panel."""
         if self._open[-1:] != ["panel"]:
             raise ValueError(f"add_metric({metrics_name!r}) outside a panel: call add_panel first")
         self._metrics.append({"name": metrics_name, "expr": expr, **more})
         return self
 
     def end_panel(self) -> MonitorConfigBuilder:
-        """End the present panel."""
+        """End the current panel, so that another one or `end_group` can follow."""
         return self._end("panel")
 
     def end_group(self) -> MonitorConfigBuilder:
-        """End the present group."""
+        """End the current group, so that another one or `build` can follow."""
         return self._end("group")
 
     def build(self) -> dict[str, object]:
-        """Return the description.
+        """Return the description of all groups as plain data.
 
         Raises:
             ValueError: a group or a panel was not ended.

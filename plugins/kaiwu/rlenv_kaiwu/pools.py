@@ -1,4 +1,4 @@
-"""The sample pool of a distributed run, and its counts, in a process of its own; a killed one goes on."""
+"""The sample pool of a distributed run and the run's counts, in a process that continues after a kill."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from rlenv_kaiwu.settings import AppSettings
 __all__ = ["JOURNAL", "Handle", "PoolProcess", "Progress", "settle"]
 
 _KEEP_S = 1.0
-"""Seconds between two notes of the run's counts, which its workflows report anew after a kill."""
+"""Seconds between two records of the run's counts, which workflows report again after a kill."""
 
 _T = TypeVar("_T")
 
 Handle: TypeAlias = Any
-"""A Ray actor: its methods have ``remote``."""
+"""A handle of a Ray actor, whose methods have ``remote``."""
 
 JOURNAL = "samples.journal"
-"""The pool's journal in the folder of a run; after its end, the samples that were left."""
+"""The pool's journal in the folder of a run; after the run, it holds the remaining samples."""
 
 
 @dataclass
 class Progress:
     """The counts of a distributed run.
 
-    Every workflow reports what it has done since it began, so a report may come twice, or be the first after a kill.
+    Every workflow reports its totals since it began, so a report may come twice, or be the first one after a kill.
 
     Attributes:
         stop: why the run is over; empty while it goes on.
         reports: workflow -> its steps, episodes and refused steps.
-        train_step: calls of ``learn``, earlier runs included.
-        processes: role -> the numbers of its processes, the newest last.
-        seconds: since the first report.
+        train_step: number of calls of ``learn``, including earlier runs.
+        processes: role -> the IDs of its processes, the newest last.
+        seconds: time since the first report, seconds.
     """
 
     stop: str = ""
@@ -57,17 +57,16 @@ class Progress:
 
 
 class PoolProcess:
-    """The sample pool and the counts of a run in a process of its own; after a kill it goes on from its journal.
+    """The sample pool and the counts of a run in a separate process. After a kill it continues from its journal.
 
-    A caller that has to wait, for a batch or for room, waits here: its call is answered when something has changed, so
-    that no process spends its time on asking. Samples that are no rows of numbers are in no journal, so a kill loses
-    those that the pool holds.
+    A caller that needs a batch or room waits in its call until something changes, so that no process polls. Samples
+    that are not rows of numbers are not in the journal, so a kill loses those in the pool.
 
     Args:
-        settings: of the project.
-        seed: of draws.
+        settings: settings of the project.
+        seed: seed of random draws.
         out: the folder of the run.
-        budget: ends the run.
+        budget: limits that end the run.
     """
 
     def __init__(self, settings: AppSettings, seed: int, out: Path, budget: Budget) -> None:
@@ -84,7 +83,7 @@ class PoolProcess:
     # -- counts ------------------------------------------------------------------------------------------
 
     async def start(self, role: str, process: int) -> None:
-        """Note that a process has started."""
+        """Record the start of a process."""
         self._start(role, process)
 
     def _start(self, role: str, process: int) -> None:
@@ -92,13 +91,13 @@ class PoolProcess:
         self._note()
 
     async def report(self, source: str, steps: int, episodes: int, refused: int = 0) -> str:
-        """Take a workflow's counts, and return why the run is over; empty while it goes on."""
+        """Take a workflow's counts, and return the reason that ended the run, or an empty text while it continues."""
         self._began = self._began or time.monotonic()
         self._progress.reports[source] = (steps, episodes, refused)
         return self._check()
 
     async def stop(self, reason: str) -> None:
-        """End the run."""
+        """End the run for this reason."""
         self._stop(reason)
 
     def _stop(self, reason: str) -> None:
@@ -133,13 +132,13 @@ class PoolProcess:
     async def insert(
         self, source: str, number: int, rows: Sequence[object] | np.ndarray, patience_s: float = 0.0
     ) -> int:
-        """Take samples, as `SamplePool.insert`, and wait until there is room for the first of them.
+        """Take samples as `SamplePool.insert` does, after waiting until there is room for the first one.
 
         Args:
             source: the workflow that sends them.
-            number: the number of the first of them among that workflow's samples.
-            rows: in their order.
-            patience_s: the longest time to wait; then the answer is 0.
+            number: number of the first sample among the workflow's samples.
+            rows: the samples, in order.
+            patience_s: longest wait, seconds, after which the result is 0.
         """
         return await self._until(lambda: self._take(source, number, rows), patience_s) or 0
 
@@ -152,14 +151,16 @@ class PoolProcess:
         return taken
 
     async def next_batch(self, confirmed: int, train_step: int, patience_s: float = 0.0) -> tuple[str, int, Any]:
-        """Return why the run is over, and the number and rows of the next batch; None for rows while there is none.
+        """Return the reason that ended the run (empty while it continues), and the next batch's number and rows (or
+        None).
 
-        At the end of a run the learner uses up the pool where every sample is used once, unless the updates are spent.
+        At the end of a run in which every sample is used once, the learner empties the pool unless its updates are used
+        up.
 
         Args:
             confirmed: the number of the newest batch that the learner has learned from.
-            train_step: calls of ``learn`` until now, earlier runs included.
-            patience_s: the longest time to wait for a batch.
+            train_step: number of calls of ``learn`` so far, including earlier runs.
+            patience_s: longest wait for a batch, seconds.
         """
         self._progress.train_step = train_step
         if confirmed > self._pool.confirmed:
@@ -190,7 +191,7 @@ class PoolProcess:
         return answer
 
     async def end(self) -> int:
-        """Leave the journal with the samples that are left, for a run that goes on, and return their number."""
+        """Reduce the journal to the remaining samples for a resumed run, and return their number."""
         left = self._pool.contents()
         if all(isinstance(row, np.ndarray) for row in left):
             self._journal.write(self._pool)
@@ -200,12 +201,12 @@ class PoolProcess:
 
 
 def settle(settings: AppSettings, out: Path, resume: bool) -> None:
-    """Make the folder of a run ready for its pool: keep the samples that an earlier run left, or delete them.
+    """Prepare the folder of a run for its pool: keep or delete the samples that an earlier run left.
 
     Args:
-        settings: of the project.
+        settings: settings of the project.
         out: the folder of the run.
-        resume: whether to keep them. All are kept, even where a batch in hand makes them more than the capacity.
+        resume: whether to keep the samples. All are kept, even if those of an unconfirmed batch exceed the capacity.
     """
     journal = SampleJournal(out / JOURNAL)
     if resume and journal.is_begun:

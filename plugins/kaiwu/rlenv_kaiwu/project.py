@@ -1,4 +1,4 @@
-"""A Kaiwu project's directory: its algorithm, year, settings, agent and workflow."""
+"""Read a Kaiwu project's directory: its algorithm, year, settings, agent and workflow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlenv_robot.config.plugins import unknown_name
 __all__ = ["Algorithm", "Project", "TrainTest", "load_algorithm", "open_project", "read_train_test"]
 
 _KEYS = ("learner_agent", "learner_model", "aisrv_agent", "aisrv_model", "actor_agent", "actor_model")
-"""Keys of ``algo_conf_*`` that name the agent's class, in the order in which they are looked for."""
+"""Keys of ``algo_conf_*`` that name the agent's class, in the order of the search."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class Project:
     """A project's directory.
 
     Attributes:
-        folder: absolute.
-        name: of the project and the chosen algorithm, for files.
-        algorithm: the chosen one.
-        algorithms: algorithm -> the places of its agent and its workflow, as ``package.module.name``.
-        style: the year whose shapes the project expects.
-        settings: of ``conf/configure_app.toml``.
-        app: the same as written, for ``CONFIG``.
-        environment: the environment that the project itself names for rlenv-robot; empty where it names none.
+        folder: the absolute path.
+        name: names of the project and the chosen algorithm, for files.
+        algorithm: the chosen algorithm.
+        algorithms: algorithm -> its agent and its workflow, each as ``package.module.name``.
+        style: the year whose interface the project expects.
+        settings: settings of ``conf/configure_app.toml``.
+        app: these settings as written in the file, for ``CONFIG``.
+        environment: the environment that the project names for rlenv-robot; empty if it names none.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ class Algorithm:
     Attributes:
         agent: the agent's class.
         workflow: the training workflow.
-        codec: makes rows of samples.
+        codec: converts samples to rows.
     """
 
     agent: Callable[..., object]
@@ -77,10 +77,10 @@ class Algorithm:
 
 @dataclass(frozen=True)
 class TrainTest:
-    """The wishes of a project's ``train_test.py``.
+    """The settings of a project's ``train_test.py``.
 
     Attributes:
-        algorithm: to test; empty where the file does not say.
+        algorithm: the algorithm to test; empty if the file does not name it.
         overrides: key of ``[app]`` -> value during the test.
     """
 
@@ -92,21 +92,21 @@ def open_project(
     folder: str | Path, algorithm: str | None = None, style: Style | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> Project:  # fmt: skip
-    """Read a project's directory; none of its code runs.
+    """Read a project's directory without running its code.
 
     Args:
-        folder: holds ``conf/`` and one folder for each agent.
-        algorithm: one of the project's; by default the one in ``configure_app.toml`` or ``train_test.py``, or the only
-            one.
-        style: the year of the project; by default found from ``kaiwu.json`` and ``conf/``.
+        folder: the directory with ``conf/`` and one folder for each agent.
+        algorithm: one of the project's algorithms; by default the one in ``configure_app.toml`` or ``train_test.py``,
+            or the only one.
+        style: the project's year; by default detected from ``kaiwu.json`` and ``conf/``.
         overrides: key of ``[app]`` -> value.
 
     Raises:
-        ValueError: there is no project, no such algorithm, or a setting is refused.
+        ValueError: there is no project or no such algorithm, or a setting is refused.
     """
     path = Path(folder).absolute()
     if not path.is_dir():
-        raise ValueError(f"{folder} is no directory; a Kaiwu project has conf/ and a folder for each agent")
+        raise ValueError(f"{folder} is not a directory; a Kaiwu project has conf/ and a folder for each agent")
     algorithms, found_style = _algorithms(path)
     manifest = _manifest(path)
     section = manifest.get("rlenv_robot", {})
@@ -135,7 +135,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{file} is no JSON: {error}") from error
+        raise ValueError(f"{file} is not JSON: {error}") from error
     return manifest if isinstance(manifest, dict) else {}
 
 
@@ -156,8 +156,8 @@ def _algorithms(folder: Path) -> tuple[dict[str, tuple[str, str]], Style]:
     }  # fmt: skip
     if not places:
         raise ValueError(
-            f"{folder} is no Kaiwu project: it has neither conf/algo_conf_*.toml nor a folder with agent.py and "
-            "workflow/train_workflow.py; rlenv-robot dev kaiwu new writes one"
+            f"{folder} is not a Kaiwu project: it has neither conf/algo_conf_*.toml nor a folder with agent.py and "
+            "workflow/train_workflow.py; rlenv-robot kaiwu new writes one"
         )
     return places, "document"
 
@@ -192,7 +192,7 @@ def _plain_yaml(file: Path) -> dict[str, dict[str, str]]:
 
 
 def read_train_test(folder: Path) -> TrainTest:
-    """Return what a project's ``train_test.py`` asks for, without running it.
+    """Read the settings in a project's ``train_test.py`` without running it.
 
     Projects of 2026 call ``run_train_test`` with ``env_vars``; earlier ones write these settings into ``os.environ``.
     """
@@ -222,10 +222,10 @@ def load_algorithm(project: Project, attached: Mapping[str, object]) -> Algorith
 
     Args:
         project: the project.
-        attached: the names that the project has decorated with ``attached`` by the end of the imports, live.
+        attached: name -> object that the project decorates with ``attached``; a live mapping that the imports fill.
 
     Raises:
-        ValueError: a module can't be imported, or lacks the name; the message names file and reason.
+        ValueError: a module can't be imported or lacks the name; the message gives the file and the reason.
     """
     agent_place, workflow_place = project.algorithms[project.algorithm]
     agent, workflow = _load(agent_place, project), _load(workflow_place, project)

@@ -1,4 +1,4 @@
-"""An environment of a distributed run in a process of its own, and the view of it that a workflow steps."""
+"""Run an environment of a distributed run in a separate process, and let a workflow step it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ __all__ = ["EnvironmentLost", "EnvironmentProcess", "RemoteEnv"]
 
 
 class EnvironmentLost(BaseException):
-    """The process of an environment was killed: its episode is lost, and its workflow begins anew.
+    """The process of an environment was killed: its episode is lost, and its workflow starts again.
 
-    It is no `Exception`, so that a workflow's own handler does not keep it.
+    It is not an `Exception`, so that a workflow's own handler does not catch it.
     """
 
 
 class EnvironmentProcess:
-    """One environment in a process of its own.
+    """One environment in a separate process.
 
     Args:
-        project: the project that steps it.
-        make: makes the project's view of it.
+        project: the project that steps the environment.
+        make: makes the project's view of the environment.
         out: the folder of the run.
         pool: the `rlenv_kaiwu.pools.PoolProcess` that counts started processes.
-        seed: of the first episode.
-        number: of the environment.
+        seed: seed of the first episode.
+        number: the environment's number.
     """
 
     def __init__(self, project: Project, make: MakeEnv, out: Path, pool: Handle, seed: int, number: int) -> None:
@@ -49,7 +49,7 @@ class EnvironmentProcess:
         return tuple(self._view.agents)
 
     def call(self, method: str, *arguments: object) -> tuple[object, tuple[int, int, int]]:
-        """Call a method of the view; return its answer, and steps, refused steps and episodes since the last call."""
+        """Call a method of the view; return its result, and steps, refused steps and episodes since the last call."""
         answer, counter = getattr(self._view, method)(*arguments), self._counter
         counts = counter.steps, counter.refusals, counter.episodes
         counter.steps = counter.refusals = counter.episodes = 0
@@ -57,10 +57,10 @@ class EnvironmentProcess:
 
 
 class RemoteEnv:
-    """The view of an environment whose process is another one.
+    """The view of an environment in another process.
 
     Args:
-        process: an `EnvironmentProcess` in Ray, that is started again if it is killed.
+        process: an `EnvironmentProcess` in Ray, which Ray restarts if it is killed.
         counter: counts steps and episodes in the workflow's process.
 
     Raises:
@@ -80,7 +80,7 @@ class RemoteEnv:
         return self._call("step", act, stop_game)
 
     def close(self) -> None:
-        """Close the environment. A killed one is closed."""
+        """Close the environment. An environment in a killed process counts as closed."""
         with suppress(EnvironmentLost):
             self._call("close")
 

@@ -30,7 +30,7 @@ class View(Protocol):
 
     @property
     def agents(self) -> Sequence[str]:
-        """The names of the agents; empty where there is a single one."""
+        """The names of the agents; empty for a single agent."""
         ...
 
     def close(self) -> None:
@@ -39,10 +39,10 @@ class View(Protocol):
 
 
 MakeEnv: TypeAlias = Callable[[Counter, Style, int | None], View]
-"""Makes an environment in a style, which reports steps to the counter and draws its first episode from the seed."""
+"""Function that makes an environment in a style; it reports steps to the counter and starts from the seed."""
 
 EnvLike: TypeAlias = Environment | MakeEnv
-"""An environment of ours, or a function that makes the project's view of it."""
+"""An environment of this project, or a function that makes a Kaiwu project's view of one."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,15 @@ class Outcome:
     """The result of a run.
 
     Attributes:
-        ended: why it ended.
-        steps, episodes, updates: of this run; the steps with those that were refused.
-        refused: steps whose action was illegal, so that nothing moved.
-        train_step: calls of ``learn``, earlier runs included.
-        seconds: of the workflow, imports left out.
-        models: numbers of the models in its pool.
-        out: its folder.
+        ended: the reason for the end.
+        steps: number of steps of this run, including refused ones.
+        episodes: number of episodes of this run.
+        updates: number of calls of ``learn`` in this run.
+        refused: number of steps with an illegal action, in which nothing moved.
+        train_step: number of calls of ``learn``, including earlier runs.
+        seconds: duration of the workflow without imports, seconds.
+        models: numbers of the models in the run's pool.
+        out: the run's folder.
     """
 
     ended: str
@@ -71,13 +73,13 @@ class Outcome:
 
     @property
     def refused_share(self) -> float:
-        """The share of the steps that were refused; 0 without steps."""
+        """The share of refused steps; 0 without steps."""
         return self.refused / max(self.steps, 1)
 
 
 @dataclass(frozen=True)
 class Workplace:
-    """A project whose modules are imported, with its agent's class, logger and monitor."""
+    """A project with imported modules, its agent's class, logger and monitor."""
 
     project: Project
     algorithm: Algorithm
@@ -87,7 +89,7 @@ class Workplace:
     out: Path
 
     def make_agents(self, count: int, agent_type: str = "player") -> list[object]:
-        """Return as many agents as the environment has, each made as the framework makes it."""
+        """Make this many agents in the framework's way, one for each agent of the environment."""
         device = _device()
         return [self.algorithm.agent(agent_type, device, self.logger, self.monitor) for _ in range(count)]
 
@@ -105,18 +107,18 @@ def _device() -> object:
 
 @contextmanager
 def open_workplace(project: Project, out: Path, process: str = "aisrv") -> Iterator[Workplace]:
-    """Import a project's modules, and give them back when the block ends.
+    """Import a project's modules, and remove them when the block ends.
 
     Args:
         project: the project.
-        out: the folder of logs and metrics; made if it is missing.
-        process: names the log, such as ``aisrv`` or ``learner``.
+        out: the folder of logs and metrics; created if missing.
+        process: the process's name for the log, such as ``aisrv`` or ``learner``.
     """
     out = out.absolute()
     logger, monitor = make_logger(process, out / "log"), Monitor(out / "monitor.jsonl")
 
     def run_test(**named: object) -> None:
-        logger.error("run_train_test inside a run does nothing: use rlenv-robot dev kaiwu test")
+        logger.error("run_train_test inside a run does nothing: use rlenv-robot kaiwu test")
 
     with framework_modules(project.folder, project.app, logger, run_test) as names:
         names.monitor = monitor
@@ -149,14 +151,14 @@ def run_project(
 
     Args:
         folder: the project, or its directory.
-        env: the environment; closed at the end.
+        env: the environment, which is closed at the end.
         out: the folder of models (``ckpt/``, ``models/``), logs and metrics.
-        budget: ends the run; None leaves the end to the workflow.
-        bridge: translates observations and actions for a project that was written for another environment.
+        budget: limits that end the run; None leaves the end to the workflow.
+        bridge: translates observations and actions for a project written for another environment.
         through_pool: whether ``learn`` sends its samples to a sample pool with the rules of ``configure_app.toml``, as
-            a distributed run does, rather than training on them at once.
-        resume: whether to go on from the newest model in ``out``.
-        seed: of the first episode.
+            in a distributed run, instead of training on them at once.
+        resume: whether to continue from the newest model in ``out``.
+        seed: seed of the first episode.
 
     Raises:
         ValueError: the project can't be read or imported, or there is no model to resume from.
@@ -192,10 +194,10 @@ def run_project(
 
 
 def fresh_folder(out: Path, resume: bool) -> None:
-    """Refuse a folder whose models a run would mix with its own, or one without a model to resume from.
+    """Check that a folder has no models of another run, or with ``resume`` that it has a model to resume from.
 
     Raises:
-        ValueError: naming the folder.
+        ValueError: the folder is not suitable; the message names it.
     """
     newest = ModelPool(out / "ckpt").latest
     if resume and newest is None:
@@ -205,10 +207,10 @@ def fresh_folder(out: Path, resume: bool) -> None:
 
 
 def begin_with(agents: Sequence[object], project: Project, models: ModelPool) -> int:
-    """Load the newest model of the pool, else the preloaded one, and return its number; 0 where there is neither.
+    """Load the newest model of the pool, or else the preloaded one, and return its number; 0 if there is neither.
 
     Raises:
-        ValueError: the project asks for a preloaded model that is not there.
+        ValueError: the project requests a preloaded model that does not exist.
     """
     settings, newest = project.settings, models.latest
     if newest is not None:
@@ -246,12 +248,12 @@ def check_project(
     bridge: Callable[[Environment], Bridge] | None = None, seconds: float = 300.0,
     overrides: Mapping[str, object] | None = None,
 ) -> Outcome:  # fmt: skip
-    """Test a project as its ``train_test.py`` does: one call of ``learn``, one saved model, no error in the log.
+    """Test a project as its ``train_test.py`` does: it must call ``learn``, save a model and log no error.
 
     The sample pool and the batch are as small as ``train_test.py`` makes them.
 
     Raises:
-        ValueError: the workflow ended, or the time was over, before the agent had learned; an error was logged; or the
+        ValueError: the workflow ended or ``seconds`` ran out before the agent learned, an error was logged, or the
             agent saved no model.
     """
     small = {"replay_buffer_capacity": 10, "preload_ratio": 0.2, "train_batch_size": 2, "dump_model_freq": 1}

@@ -14,14 +14,14 @@ __all__ = ["PoolCounts", "SamplePool"]
 
 @dataclass
 class PoolCounts:
-    """The number of samples that a pool has seen.
+    """Counts of the samples that a pool has handled.
 
     Attributes:
-        inserted: taken from workflows.
-        sampled: handed to the learner; with a uniform sampler one sample may count often.
-        dropped: removed to make room, and never handed out since.
-        unused: of these, never handed out at all.
-        repeated: refused, because the workflow sent them again after an answer was lost.
+        inserted: samples taken from workflows.
+        sampled: samples handed to the learner; with a uniform sampler one sample may count several times.
+        dropped: samples removed to make room.
+        unused: dropped samples that were never handed out.
+        repeated: samples refused because the workflow sent them again after a reply was lost.
     """
 
     inserted: int = 0
@@ -38,17 +38,17 @@ class _Item:
 
 
 class SamplePool:
-    """Samples in the order in which workflows sent them, handed out in batches by the rules of a project.
+    """Hold samples in the order in which workflows sent them, and hand them out in batches by a project's rules.
 
-    With ``reverb.selectors.Uniform`` a sample stays in the pool and may be drawn again; at the capacity the remover
+    With ``reverb.selectors.Uniform`` a sample stays in the pool and may be drawn again; in a full pool the remover
     takes one out. With ``reverb.selectors.Fifo``, or on-policy, every sample is handed out once, in order: a full pool
-    then takes no more until the learner has caught up, and nothing is lost. The rate limiter is that of Reverb
+    then accepts no samples until the learner has caught up, and nothing is lost. The rate limiter is that of Reverb
     (Cassirer et al. 2021, section 3.3): with ``SampleToInsertRatio``, samples handed out stay within the error buffer
     of ``reverb_samples_per_insert`` times those taken in.
 
     Args:
-        settings: of the project.
-        seed: of uniform draws.
+        settings: settings of the project.
+        seed: seed of uniform draws.
     """
 
     def __init__(self, settings: AppSettings, seed: int = 0) -> None:
@@ -65,7 +65,7 @@ class SamplePool:
 
     @property
     def in_hand(self) -> int:
-        """The number of samples drawn for a batch that the learner has not confirmed, or that is not yet full."""
+        """Number of samples drawn for a batch that is not yet full or that the learner has not confirmed."""
         return len(self._pending) + len(self._delivered or ())
 
     @property
@@ -75,22 +75,22 @@ class SamplePool:
 
     @property
     def has_room(self) -> bool:
-        """Whether the pool takes a sample now."""
+        """Whether the pool has room for a sample now."""
         if self.once and len(self._items) >= self._settings.capacity:
             return False
         return self._insert_credit() > 0
 
     def insert(self, rows: Sequence[object], source: str = "", number: int | None = None) -> int:
-        """Take samples, as many as there is room for.
+        """Take as many samples as there is room for.
 
         Args:
-            rows: in their order.
+            rows: the samples, in order.
             source: the workflow that sends them.
-            number: the number of the first of them among that workflow's samples, from 0. A sample that was taken
-                before is not taken again. None takes all.
+            number: number of the first sample among the workflow's samples, from 0. A sample already taken is not taken
+                again. None takes all.
 
         Returns:
-            How many of ``rows`` are in the pool now or were before; the workflow sends the others again.
+            The number of ``rows`` that the pool has taken, now or before; the workflow sends the others again.
         """
         taken = 0
         if number is not None:
@@ -110,9 +110,9 @@ class SamplePool:
         self.counts.inserted += 1
 
     def next_batch(self) -> tuple[int, list[object]] | None:
-        """Return the next batch and its number, or None while there is none yet.
+        """Return the number and the samples of the next batch, or None if there is no batch yet.
 
-        The batch stays with the pool until `confirm`: a learner that was killed gets the same one again.
+        The pool keeps the batch until `confirm`, so that a restarted learner gets the same one again.
         """
         if self._delivered is None:
             size = self._settings.train_batch_size
@@ -125,9 +125,9 @@ class SamplePool:
         return self._batches, self._delivered
 
     def confirm(self, number: int) -> None:
-        """Note that the learner has learned from a batch. An older number is allowed.
+        """Record that the learner has learned from a batch. An older number is allowed.
 
-        A newer one is that of a batch which an earlier process of this pool had handed out: it counts as learned.
+        A newer number belongs to a batch from an earlier process of this pool, and also counts as learned.
         """
         if number > self._batches:
             size = self._settings.train_batch_size * (number - self._batches)
@@ -143,7 +143,7 @@ class SamplePool:
 
     @property
     def newest(self) -> dict[str, int]:
-        """Workflow -> the number of samples that it has sent."""
+        """Workflow -> number of samples that it has sent."""
         return dict(self._newest)
 
     @property
@@ -152,18 +152,18 @@ class SamplePool:
         return self._batches - (self._delivered is not None)
 
     def restore(self, rows: Sequence[object], newest: Mapping[str, int], confirmed: int, counts: PoolCounts) -> None:
-        """Go on from `contents`, `newest`, `confirmed` and counts of an earlier process or run; the pool was empty."""
+        """Restore an empty pool from `contents`, `newest`, `confirmed` and counts of an earlier process or run."""
         self._items, self._newest, self._batches = [_Item(row) for row in rows], dict(newest), confirmed
         self.counts = counts
 
     def replay(self, rows: Sequence[object], source: str, number: int) -> None:
-        """Take samples that an earlier process of this pool took, whatever room there is."""
+        """Take samples that an earlier process of this pool took, even beyond the capacity."""
         for row in rows[max(0, self._newest.get(source, 0) - number) :]:
             self._append(row)
         self._newest[source] = max(self._newest.get(source, 0), number + len(rows))
 
     def contents(self) -> list[object]:
-        """Return every sample in the pool, and those drawn but not learned from, in their order."""
+        """Return all samples in the pool, including those of an unconfirmed batch, in order."""
         drawn = [*(self._delivered or ()), *self._pending] if self.once else []
         return [*drawn, *(item.row for item in self._items)]
 

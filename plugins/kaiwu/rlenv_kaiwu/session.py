@@ -1,4 +1,4 @@
-"""A run of a project: what its agents do when a workflow calls them, its models, metrics and budget."""
+"""Run a project in one process: carry out its agents' methods, and keep its models, metrics and budget."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from rlenv_kaiwu.settings import AppSettings
 __all__ = ["Budget", "Finished", "LocalRun", "Monitor", "Style", "make_logger"]
 
 Style: TypeAlias = Literal["document", "2024", "2025", "2026", "batch"]
-"""The shapes in which projects of a year get observations and actions; see `rlenv_kaiwu.env`."""
+"""The shapes of observations and actions for projects of a year; see `rlenv_kaiwu.env`."""
 
 
 class Finished(BaseException):
-    """The run has used up its budget. No ``except Exception`` of a workflow's catches it."""
+    """The run has used up its budget. A workflow's ``except Exception`` does not catch it."""
 
 
 @dataclass
 class Budget:
-    """The end of a run: whichever comes first. None sets no limit.
+    """Limits of a run, which ends at the first one reached. None sets no limit.
 
     Attributes:
-        steps: steps of all environments.
-        updates: calls of ``learn``.
-        episodes: episodes begun.
-        seconds: wall-clock time.
+        steps: number of steps of all environments.
+        updates: number of calls of ``learn``.
+        episodes: number of episodes begun.
+        seconds: wall-clock time, seconds.
     """
 
     steps: int | None = None
@@ -49,7 +49,7 @@ class Budget:
         """End the run if a limit is reached.
 
         Raises:
-            Finished: naming the limit.
+            Finished: a limit is reached; the message names it.
         """
         counts = (("steps", steps), ("updates", updates), ("episodes", episodes), ("seconds", seconds))
         for name, count in counts:
@@ -59,10 +59,10 @@ class Budget:
 
 
 class Monitor:
-    """The monitor that a workflow reports its metrics to: kept in a file, a line a report.
+    """The monitor to which a workflow reports its metrics. It writes one line per report to a file.
 
     Args:
-        file: JSON lines ``{"time", "process", "metrics"}``; appended to.
+        file: file of JSON lines ``{"time", "process", "metrics"}``, to which reports are appended.
     """
 
     def __init__(self, file: Path) -> None:
@@ -71,10 +71,10 @@ class Monitor:
         self.latest: dict[str, object] = {}
 
     def put_data(self, data: Mapping[object, Mapping[str, object]]) -> None:
-        """Take ``{process: {name: value}}``.
+        """Write a report of metrics, ``{process: {name: value}}``.
 
         Raises:
-            ValueError: it has another form.
+            ValueError: the report has another form.
         """
         if not isinstance(data, Mapping) or not all(isinstance(value, Mapping) for value in data.values()):
             raise ValueError(f"put_data got {data!r:.80}, expected {{os.getpid(): {{name: value}}}}")
@@ -96,7 +96,7 @@ def _plain(value: object) -> object:
 
 
 def make_logger(name: str, folder: Path) -> logging.Logger:
-    """Return the logger of a run, which writes to a file in its folder and passes on what is worse than information."""
+    """Return a run's logger, which writes to a file in the run's folder and also passes on warnings and errors."""
     folder.mkdir(parents=True, exist_ok=True)
     logger = logging.getLogger(f"rlenv_robot.kaiwu.{name}")
     for old in [handler for handler in logger.handlers if isinstance(handler, logging.FileHandler)]:
@@ -114,21 +114,21 @@ class LocalRun(Run):
     """A run in one process: the workflow, its environments, its agent and the learner.
 
     ``learn`` with samples trains at once, unless ``through_pool`` sends them to a sample pool in this process, as a
-    distributed run does; ``send_sample_data`` always does. Whatever the pool's rules allow is learned before the
-    workflow goes on, so a run with a seed repeats.
+    distributed run does; ``send_sample_data`` always does. All batches that the pool's rules allow are learned before
+    the workflow continues, so that a run with a seed is reproducible.
 
     Args:
-        style: the project's year, which says what a decorated ``predict`` returns.
-        settings: of the project.
-        codec: makes rows of samples.
+        style: the project's year, which determines what a decorated ``predict`` returns.
+        settings: settings of the project.
+        codec: converts samples to rows.
         out: the folder of models, logs and metrics.
-        project: the project's directory, which every model's zip holds.
-        name: of the project and its algorithm, for the zip.
-        monitor: takes the learner's metrics.
-        budget: ends the run.
+        project: the project's directory, which every model's zip contains.
+        name: names of the project and its algorithm, for the zip.
+        monitor: receives the learner's metrics.
+        budget: limits that end the run.
         through_pool: whether ``learn`` sends samples to the pool.
-        train_step: calls of ``learn`` in earlier runs that this one goes on from.
-        seed: of the pool and of random models.
+        train_step: number of calls of ``learn`` in the earlier runs that this one continues.
+        seed: seed of the pool and of random models.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class LocalRun(Run):
         self._check()
 
     def began_episode(self) -> None:
-        """Count an episode that begins.
+        """Count the beginning of an episode.
 
         Raises:
             Finished: the budget is used up.
@@ -245,7 +245,7 @@ class LocalRun(Run):
         zip_model(self.out / "models" / f"{self.name}-{step}.zip", self.project, files, about)
 
     def fetch(self, agent: object, method: Method, number: object) -> object:
-        """Load a model of a number; the newest one is what the agent has already, as it is the learner itself."""
+        """Load a model by number. The newest needs no loading, as the agent is itself the learner."""
         if number == "latest":
             return None
         return method(path=str(self.models.folder), id=str(self.models.find(number, self._rng)))

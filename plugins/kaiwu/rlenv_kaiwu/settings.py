@@ -1,4 +1,4 @@
-"""Settings of a Kaiwu project: its ``configure_app.toml``, every key honoured or refused by name."""
+"""Read the settings of a Kaiwu project from ``configure_app.toml``, and refuse keys without support by name."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ class AppSettings:
     """The settings of ``[app]`` that change how a project is run.
 
     Attributes:
-        capacity: of the sample pool, samples (``replay_buffer_capacity``).
-        preload_ratio: as the project writes it: up to 1 the share of the capacity that must be there before the
-            learner begins; above 1 (projects before 2025) the capacity is divided by it.
-        remover: ``Fifo`` or ``Lifo``, the sample that makes room in a full pool (``reverb_remover``).
+        capacity: capacity of the sample pool in samples (``replay_buffer_capacity``).
+        preload_ratio: the project's ``preload_ratio``. Up to 1, it is the share of the capacity that must be filled
+            before the learner begins; above 1 (projects before 2025), the capacity is divided by it.
+        remover: ``Fifo`` or ``Lifo``, which selects the sample to remove from a full pool (``reverb_remover``).
         sampler: ``Uniform`` or ``Fifo`` (``reverb_sampler``).
         rate_limiter: ``MinSize`` or ``SampleToInsertRatio`` (``reverb_rate_limiter``).
-        samples_per_insert: how often a sample is drawn on average (``reverb_samples_per_insert``, or
+        samples_per_insert: mean number of times that a sample is drawn (``reverb_samples_per_insert``, or
             ``production_consume_ratio`` before 2026).
-        error_buffer: samples by which drawing may run ahead or behind (``reverb_error_buffer``).
+        error_buffer: number of samples by which drawing may run ahead or behind (``reverb_error_buffer``).
         train_batch_size: samples that one call of ``learn`` gets.
         dump_model_freq: calls of ``learn`` between two models that the learner saves.
-        model_file_sync_per_minutes: minutes between two looks for a newer model; 0 looks every time.
-        modelpool_max_save_model_count: models that the model pool keeps, 1 to 50.
+        model_file_sync_per_minutes: minutes between two checks for a newer model; 0 checks every time.
+        modelpool_max_save_model_count: number of models that the model pool keeps, 1 to 50.
         preload_model: whether to begin with a saved model.
-        preload_model_dir: its folder; ``{agent_name}`` stands for the agent's folder.
-        preload_model_id: its number.
-        learner_train_sleep_seconds: pause after each call of ``learn``.
-        on_policy: whether samples are used once and thrown away (``algorithm_on_policy_or_off_policy``).
-        predict_remotely: whether actors predict (``predict_local_or_remote``), rather than the workflow's process.
+        preload_model_dir: folder of the saved model; ``{agent_name}`` stands for the agent's folder.
+        preload_model_id: number of the saved model.
+        learner_train_sleep_seconds: pause after each call of ``learn``, seconds.
+        on_policy: whether samples are used once and discarded (``algorithm_on_policy_or_off_policy``).
+        predict_remotely: whether actors predict instead of the workflow's process (``predict_local_or_remote``).
         send_sample_size: samples that a workflow sends at once.
         torch_num_threads: threads of PyTorch in each process.
-        algorithm: the project's algorithm (``algo``), empty where the file does not name it.
+        algorithm: the project's algorithm (``algo``); empty if the file does not name it.
     """
 
     capacity: int = 4096
@@ -69,7 +69,7 @@ class AppSettings:
 
     @property
     def preload(self) -> int:
-        """The number of samples that must have come before the learner begins."""
+        """The number of samples that the pool must receive before the learner begins."""
         ratio = self.preload_ratio
         return max(1, math.ceil(self.capacity * ratio - 1e-9) if ratio <= 1 else int(self.capacity / ratio))
 
@@ -172,7 +172,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "aisrv_connect_to_kaiwu_env_count": "--workflows says how many environments run",
     "use_prometheus": "metrics are written to monitor.jsonl",
 }
-"""Key of ``[app]`` that is allowed and changes nothing here -> why."""
+"""Key of ``[app]`` that is allowed but has no effect here -> the reason."""
 
 _ONLY: Mapping[str, tuple[object, ...]] = {
     "self_play": (False,),
@@ -189,7 +189,7 @@ def check_settings(section: Mapping[str, object], file: str) -> AppSettings:
     """Return the settings of an ``[app]`` table.
 
     Raises:
-        ValueError: a key is unknown, or its value is not allowed; the message names file and key.
+        ValueError: a key is unknown or its value is not allowed; the message names the file and the key.
     """
     values: dict[str, object] = {}
     for key, value in section.items():
@@ -198,7 +198,7 @@ def check_settings(section: Mapping[str, object], file: str) -> AppSettings:
         elif key in _ONLY:
             if value not in _ONLY[key]:
                 allowed = " or ".join(map(repr, _ONLY[key]))
-                raise ValueError(f"{file}: app.{key} is {value!r}, a project runs here with {allowed} alone")
+                raise ValueError(f"{file}: app.{key} is {value!r}, only {allowed} is supported here")
         elif key in HONOURED:
             name, parse = HONOURED[key]
             values[name] = _parsed(parse, value, f"{file}: app.{key}")
@@ -227,11 +227,11 @@ def read_settings(file: Path, overrides: Mapping[str, object] | None = None) -> 
     """Return the settings of a file, with some keys replaced.
 
     Args:
-        file: ``configure_app.toml``; where it is missing, every setting has its default.
-        overrides: key of ``[app]`` -> value, as the platform takes them from the environment.
+        file: ``configure_app.toml``; if it is missing, every setting has its default.
+        overrides: key of ``[app]`` -> value, which the platform takes from environment variables.
 
     Raises:
-        ValueError: the file is no TOML, or a key or value is refused.
+        ValueError: the file is not TOML, or a key or value is refused.
     """
     section: dict[str, object] = {}
     if file.is_file():

@@ -1,4 +1,4 @@
-"""Kaiwu projects to begin with, written for a task of ours in the document's words."""
+"""Write starter Kaiwu projects for this project's tasks, with the names of Kaiwu's documentation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlenv_robot.registry import task as make_task
 __all__ = ["ALGORITHMS", "write_project"]
 
 ALGORITHMS = ("ppo", "dqn")
-"""The algorithms of which there is a project: PPO with continuous actions, and DQN with numbered moves."""
+"""The algorithms with a starter project: PPO with continuous actions, and DQN with numbered moves."""
 
 _PPO: Mapping[str, object] = {
     "capacity": 4096, "preload": 0.25, "sampler": "Fifo", "limiter": "MinSize", "per_insert": 1, "error_buffer": 1024,
@@ -35,24 +35,24 @@ _DQN: Mapping[str, object] = {
     "hidden": "[128, 128]", "gamma": 0.9, "epsilon_steps": 8_000, "samples_per_learn": 8,
 }  # fmt: skip
 _MOST_MOVED = 5
-"""Elements of the action that a DQN's moves change: of an arm of six joints, all but the gripper."""
+"""Most elements of the action that a DQN's moves change: those of an arm of six joints except the gripper."""
 
 
 def write_project(folder: str | Path, environment: str, algorithm: str = "ppo") -> list[Path]:
-    """Write a project whose workflow runs as it stands.
+    """Write a starter project whose workflow runs without changes.
 
     Args:
-        folder: made if it is missing; no file in it is replaced.
+        folder: the project's folder; created if missing. No existing file is replaced.
         environment: a task with a float action of finite range, such as ``so101-reach`` or ``go2-walk``.
-        algorithm: ``ppo``, or ``dqn``, whose numbered moves change one element of the action at a time; for that the
-            task must say around which observation its actions move (`rlenv_robot.tasks.flat_hints.FlatHints`).
+        algorithm: ``ppo``, or ``dqn``, whose numbered moves change one element of the action at a time. For ``dqn`` the
+            task must name the observation around which its actions move (`rlenv_robot.tasks.flat_hints.FlatHints`).
 
     Returns:
-        The files, sorted.
+        The written files, sorted.
 
     Raises:
-        ValueError: an unknown algorithm, or a task that it can't act in.
-        FileExistsError: one of the files is there already; nothing was written.
+        ValueError: the algorithm is unknown, or can't act in the task.
+        FileExistsError: one of the files exists; nothing was written.
     """
     if algorithm not in ALGORITHMS:
         raise unknown_name(algorithm, "algorithm", ALGORITHMS)

@@ -1,4 +1,4 @@
-"""The verbs of this plug-in: declared here, imported when they are asked for."""
+"""Declare the verbs of the Kaiwu plug-in, each of which is imported on use."""
 
 from rlenv_robot.cli.verbs import Verb
 
@@ -7,6 +7,5 @@ __all__ = ["kaiwu"]
 kaiwu = Verb(
     "rlenv_kaiwu.cli.kaiwu",
     "run, test and write projects of Tencent's Kaiwu framework",
-    group="dev",
     example="new my-project",
 )

@@ -1,12 +1,12 @@
 """Test an environment or a robot against its contract, with tests that its own description generates (R4.3).
 
-The whole test of an environment of your own is::
+The complete test of your environment is::
 
     class TestMine(EnvironmentContract):
         def make(self):
             return rlenv_robot.make("so101-reach")
 
-A name's module is imported when the name is first used, so that the command line's help stays quick.
+The import of each module is deferred until one of its names is used, which keeps the command line's help fast.
 """
 
 from __future__ import annotations

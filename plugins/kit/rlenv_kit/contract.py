@@ -11,10 +11,10 @@ __all__ = ["EnvironmentContract", "RobotContract"]
 
 
 class EnvironmentContract:
-    """Test an environment: derive a class with a `make`, and pytest or unittest finds the test.
+    """Test an environment: subclass this and define `make`, and pytest or unittest finds the test.
 
     Attributes:
-        repeatable: False for a real machine (see `check_environment`).
+        repeatable: False for a real machine, where equal seeds need not give equal episodes.
     """
 
     repeatable = True
@@ -29,10 +29,10 @@ class EnvironmentContract:
 
 
 class RobotContract:
-    """Test a robot: derive a class with a `make`, and pytest or unittest finds the test.
+    """Test a robot: subclass this and define `make`, and pytest or unittest finds the test.
 
     Attributes:
-        repeatable: False for a real machine (see `check_robot`).
+        repeatable: False for a real machine, where equal seeds need not give equal states.
     """
 
     repeatable = True

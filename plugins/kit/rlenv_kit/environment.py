@@ -1,4 +1,4 @@
-"""Test the contract of an environment, from its own description (clauses 6.2, 6.4; R1, R2, R4)."""
+"""Test the contract of an environment, using its description (clauses 6.2, 6.4; R1, R2, R4)."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ def check_environment(
 ) -> Report:
     """Test an environment against its contract.
 
-    The robot moves: any legal action may be tried, and many illegal ones. Whatever ends the run, the environment is
+    The robot moves: any legal action may be tried, and many illegal ones are. However the run ends, the environment is
     stopped and closed.
 
     Args:
-        env: new and not yet reset, and closed at the end; or a function that makes one, with which several instances
-            and another process are tried too.
+        env: an environment that has not been reset, which is closed at the end; or a function that makes one, so that
+            several instances and another process are tested too.
         steps: the usual length of a walk; whole episodes are walked too, up to 5,000 frames or some seconds.
-        seed: of everything random.
+        seed: seeds all random draws.
         repeatable: False for a real machine, where equal seeds need not give equal episodes.
         name: of the environment in the report; by default its env_id.
-        deadlines: of single calls, and of the whole run.
-        only: the number, counted from 1, or the key of the only check to make, after those that it needs; 0 makes all.
-        witness: gets the course of the run, for another process.
+        deadlines: limits on single calls and on the whole run.
+        only: number (from 1) or key of the only check to run, after the checks that it needs; 0 runs all.
+        witness: receives the progress of the run, for another process.
 
     Returns:
         The report of all checks. A broken environment raises nothing.
 
     Raises:
-        KeyboardInterrupt: as it came, after the environment was stopped and closed.
+        KeyboardInterrupt: the run was interrupted; the environment was stopped and closed first.
     """
     began = time.monotonic()
     log, probes = CallLog(deadlines or Deadlines(), witness), list[Probe]()
@@ -178,7 +178,7 @@ class _Basics:
         if listed:
             raise Failed("reset ignored the option 'no_such_option'",
                          f"the description lists {', '.join(map(str, listed))}; others raise ValueError")  # fmt: skip
-        probe.note("R1.3", "an unknown reset option is ignored, so that a slip in its name is not noticed")
+        probe.note("R1.3", "an unknown reset option is ignored, so a misspelt name goes unnoticed")
 
     @check("inference", "privileged state can't be reached in inference", "R2.1", "reset")
     def inference(self, probe: Probe) -> None:
@@ -229,7 +229,7 @@ class _Ending:
             self._probe.note("R1.4", f"the process has new environment variables: {', '.join(names)}")
         problem = self._left.problem()
         if problem:
-            raise Failed(problem, "close lets go of everything", how="the whole run, then close")
+            raise Failed(problem, "close releases everything", how="the whole run, then close")
 
 
 def _raises(probe: Probe, call: Callable[[], object], event: str, last: Table | None = None) -> None:

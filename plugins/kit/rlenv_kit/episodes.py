@@ -1,4 +1,4 @@
-"""Check whole episodes: every frame's tables, seeds, equal episodes, and what must not influence them."""
+"""Check whole episodes: tables of every frame, seeds, repeated episodes, and calls that must not affect an episode."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rlenv_kit.tables import check_observation, check_reward, deep_difference, d
 __all__ = ["MAX_FRAMES", "check_tables", "episode_checks"]
 
 MAX_FRAMES = 5000
-"""Frames after which an episode is left, ended or not."""
+"""Number of frames after which an episode is abandoned, whether it has ended or not."""
 
 _LATE = 400
 """Frames up to which equal episodes are compared."""
@@ -52,8 +52,8 @@ def check_tables(probe: Probe, frame: Frame, before: Table, spec: Spec) -> None:
 
     Args:
         probe: takes notes.
-        frame: to check.
-        before: Table 1 of the frame before.
+        frame: the frame to check.
+        before: Table 1 of the previous frame.
         spec: of the observation.
     """
     check_observation(frame.table, spec, probe.note)
@@ -376,7 +376,7 @@ class _Episodes:
                               ("numpy.random", deep_difference(list(before[1]), list(after), "state"))):  # fmt: skip
             if touched:
                 raise Failed(f"reset and step change the state of the process's generator {name}",
-                             "an environment has a generator of its own")  # fmt: skip
+                             "an environment has its own generator")  # fmt: skip
 
     @check("clock", "the time of day and pauses between calls do not matter", "R1.3", "generators")
     def clocks(self, probe: Probe) -> None:

@@ -1,4 +1,4 @@
-"""Check masks of legal actions, messages, and what a step takes beside the action (R1.4, R2.1, R6.3)."""
+"""Check masks of legal actions, messages, and the further inputs of a step (R1.4, R2.1, R6.3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FRAMES = 8
 
 
 def extra_checks(probe: Probe) -> list[PlannedCheck]:
-    """Return the checks of masks, of messages, and of the ``extra_info`` that a step takes."""
+    """Return the checks of masks, of messages, and of the ``extra_info`` that a step accepts."""
     return declared(vars(_Extras), _Extras(probe), probe)
 
 
@@ -44,7 +44,7 @@ class _Extras:
     def masks(self, probe: Probe) -> None:
         first = probe.reset()
         if self._masks(first) is None:
-            raise NotTried("the environment tells no masks of legal actions")
+            raise NotTried("the environment provides no masks of legal actions")
         frames = probe.walk()
         for number, frame in enumerate(frames, 1):
             found = self._masks(frame.kept)
@@ -150,7 +150,7 @@ class _Extras:
 
     @check(
         "step extra",
-        "what a step takes beside the action is checked as the action is",
+        "the further inputs of a step are checked as the action is",
         "R1.4",
         "equal episodes",
         "refusals",

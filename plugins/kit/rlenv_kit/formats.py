@@ -139,18 +139,18 @@ def _row(check: Check) -> str:
 FORMATS: Mapping[str, Callable[[Sequence[Report]], str]] = {
     ".txt": _text, ".json": _json, ".xml": _junit, ".html": _html,
 }  # fmt: skip
-"""Ending of a file's name -> function that makes its text."""
+"""File extension -> function that returns the text of the report."""
 
 
 def write_report(path: str | Path, reports: Sequence[Report]) -> None:
-    """Write reports into a file, in the format of its name's ending.
+    """Write reports into a file, in the format that its extension names.
 
     Args:
-        path: ending in ``.txt``, ``.json``, ``.xml`` (JUnit) or ``.html``.
-        reports: in this order.
+        path: ends in ``.txt``, ``.json``, ``.xml`` (JUnit) or ``.html``.
+        reports: written in this order.
 
     Raises:
-        ValueError: the name has another ending.
+        ValueError: the path has another extension.
     """
     ending = Path(path).suffix.lower()
     if ending not in FORMATS:

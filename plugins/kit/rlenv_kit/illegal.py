@@ -1,4 +1,4 @@
-"""Make illegal actions of every kind from an action's spec, and check how they are refused (R4.3, R1.2)."""
+"""Generate illegal actions of every kind from an action's spec, and check their refusals (R4.3, R1.2)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Values = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class IllegalCase:
-    """An illegal value to send, and what its refusal must name.
+    """An illegal value to send, and what its refusal must contain.
 
     Attributes:
         name: a few words for the report.
-        value: to send.
+        value: the value to send.
         code: of the refusal, as in `hal.Violation`.
-        field: dotted name of what is wrong, as in `hal.Violation`.
+        field: dotted name of the wrong field, as in `hal.Violation`.
         index: of the wrong element, as in `hal.Violation`.
-        others: fields of the structure that are right.
+        others: the correct fields of the structure.
     """
 
     name: str
@@ -49,7 +49,7 @@ def illegal_tables(spec: Spec, legal: Values, env_id: str, frame_no: int) -> Ite
 
     Args:
         spec: of the action.
-        legal: an action that would be legal now.
+        legal: an action that is legal now.
         env_id: of a legal table.
         frame_no: of a legal table.
     """
@@ -76,7 +76,7 @@ def illegal_values(spec: Spec, legal: Values, where: str) -> Iterator[IllegalCas
     Args:
         spec: of the structure.
         legal: a legal structure.
-        where: the name of the structure in messages (``action``, ``command``).
+        where: the name of the structure in messages (``action`` or ``command``).
     """
     yield IllegalCase(f"{where} None", None, "dtype", where)
     yield IllegalCase(f"{where} a list", list(legal.values()), "dtype", where)
@@ -171,17 +171,17 @@ _ERROR_KEYS = {"code", "field", "index", "message"}
 def check_refusal(
     case: IllegalCase, answer: tuple[Table, Table], before: Frame, note: Noter, exact: bool = False
 ) -> None:
-    """Check that the answer is the same frame with reward 0 and an error.
+    """Check that the answer repeats the frame, with reward 0 and an error.
 
-    A text, or a mapping of any form, is allowed with a note; but an error that names a field or an element must not
-    name another one than is wrong.
+    An error that is text, or a mapping of any form, is allowed with a note; but if it names a field or an element, that
+    must be the wrong one.
 
     Args:
-        case: that was sent.
+        case: the case that was sent.
         answer: Tables 1 and 3, as `step` returned them.
         before: the frame before the case was sent.
         note: takes remarks.
-        exact: whether the error must have the form that this project's protocol pages promise.
+        exact: whether the error must have the form that this project's protocol pages specify.
 
     Raises:
         Failed: the answer is wrong.
@@ -191,7 +191,7 @@ def check_refusal(
     extra = table.get("extra_info", {})
     error = extra.get("error") if isinstance(extra, Mapping) else None
     if not error:
-        raise Failed(f"extra_info['error'] is {error!r}", "it must tell what is wrong with the action")
+        raise Failed(f"extra_info['error'] is {error!r}", "it must say what is wrong with the action")
     _check_no_reward(reward["reward"], before.kept_reward)
     _check_error(case, error, note, exact)
 
@@ -226,7 +226,7 @@ def _check_same_frame(table: Table, before: Frame) -> None:
 def _check_error(case: IllegalCase, error: object, note: Noter, exact: bool) -> None:
     if isinstance(error, str):
         if not error.strip():
-            raise Failed("the error is an empty text", "it must tell what is wrong with the action")
+            raise Failed("the error is an empty text", "it must say what is wrong with the action")
         note("R1.2", "extra_info['error'] is a text; programs can't read code, field and index from it")
         return
     if not isinstance(error, Mapping):
@@ -234,7 +234,7 @@ def _check_error(case: IllegalCase, error: object, note: Noter, exact: bool) -> 
         return
     if not {"code", "field"} <= error.keys():
         if not any(isinstance(value, str) and value.strip() for value in error.values()):
-            raise Failed(f"extra_info['error'] is {error!r:.120}", "it must tell what is wrong with the action")
+            raise Failed(f"extra_info['error'] is {error!r:.120}", "it must say what is wrong with the action")
         note("R1.2", f"extra_info['error'] has the keys {sorted(map(str, error))}, not code, field, index, message")
         return
     if exact and error.keys() != _ERROR_KEYS:
@@ -254,7 +254,7 @@ def _check_error(case: IllegalCase, error: object, note: Noter, exact: bool) -> 
         found = f"code, field and index of the error are {came}" if came != due else "the error has no message"
         raise Failed(found, f"the protocol page promises {due} and a message")
     if error.keys() != _ERROR_KEYS or came != due or not has_message:
-        note("R1.2", "errors have a form of their own: keys, code, field or index are not those of this project")
+        note("R1.2", "errors have another form: keys, code, field or index are not those of this project")
 
 
 # -- The checks -------------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class _Refusals:
         self._probe = probe
         self._exact = hasattr(probe.env, "world")  # this project's Environment, with a protocol page
 
-    @check("error passes", "an error is told of its own action alone", "R1.2", "frames")
+    @check("error passes", "an error is reported for its own action only", "R1.2", "frames")
     def passes(self, probe: Probe) -> None:
         """Check that the error of an illegal action is in no later table; how it is refused, other checks look at."""
         before = self._begin()
@@ -288,9 +288,9 @@ class _Refusals:
         answer, _ = probe.send(refused, {name: np.array(value) for name, value in before.action.items()})
         if answer["frame_no"] != refused["frame_no"] and error_of(answer) is not None:
             raise Failed("a legal action after an illegal one was carried out, and its table has an error",
-                         "an error is told of its own action")  # fmt: skip
+                         "an error is reported for its own action")  # fmt: skip
         if not is_over(answer) and error_of(probe.reset()) is not None:
-            raise Failed("the first table of an episode has the error of the one before", "an error is told once")
+            raise Failed("the first table of an episode has the error of the one before", "an error is reported once")
 
     def _begin(self) -> Frame:
         """Begin an episode and take one legal step, so that frame 0 is stale."""

@@ -1,4 +1,4 @@
-"""Check several instances of one environment: side by side, in another process, and what they leave behind."""
+"""Check several instances of an environment: side by side, in another process, and for leaked resources."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ print(digest_of_walk({module!r}, {file!r}, {name!r}, {seed!r}, {steps!r}))
 
 
 def factory_of(env: StandardEnvironment) -> Factory | None:
-    """Return a function that makes another environment like this one; None if its class needs arguments."""
+    """Return a function that makes another environment like this one, or None if its class needs arguments."""
     if _takes_nothing(type(env)):
         return type(env) if _alike(env, type(env)) else None
     world, kind = getattr(env, "world", None), cast("Callable[[object], StandardEnvironment]", type(env))
@@ -87,7 +87,7 @@ def _takes_nothing(made: type) -> bool:
 
 
 def place_of(factory: object) -> tuple[str, str, str] | None:
-    """Return module, file and qualified name of a factory that another process can import; None if it can't be."""
+    """Return module, file and qualified name of a factory that another process can import, or None if it can't be."""
     name, module = getattr(factory, "__qualname__", ""), getattr(factory, "__module__", "")
     file = getattr(sys.modules.get(module), "__file__", None) or ""
     if not name or "<" in name or not module or (module == "__main__" and not file):
@@ -99,8 +99,8 @@ def instance_checks(probe: Probe, factory: Factory | None) -> list[PlannedCheck]
     """Return the checks of several instances.
 
     Args:
-        probe: of the environment under test.
-        factory: makes another one; None leaves these checks out, and says so.
+        probe: drives the environment under test.
+        factory: makes another instance; None marks these checks as not tried.
     """
     return declared(vars(_Instances), _Instances(probe, factory), probe)
 
@@ -113,7 +113,7 @@ class _Instances:
     def _make(self) -> Probe:
         probe = self._probe
         if self._factory is None:
-            raise NotTried("give a factory, such as module:function, in place of an environment that is made already")
+            raise NotTried("give a factory, such as module:function, instead of an environment object")
         return Probe(self._factory(), probe.steps, probe.seed, probe.repeatable, log=probe.log)
 
     @check(
@@ -125,7 +125,7 @@ class _Instances:
     )
     def side_by_side(self, probe: Probe) -> None:
         if not probe.repeatable:
-            raise NotTried("a real machine is there once")
+            raise NotTried("a real machine exists only once")
         first, second = probe.walk(), probe.walk(seed=probe.seed + 7)
         other = self._make()
         try:
@@ -165,7 +165,7 @@ class _Instances:
     @check("process", "another process gives the same episode", "R1.3", "two instances")
     def another_process(self, probe: Probe) -> None:
         if not probe.repeatable:
-            raise NotTried("a real machine is there once")
+            raise NotTried("a real machine exists only once")
         place = None if self._factory is None else place_of(self._factory)
         if place is None:
             raise NotTried("another process can't import the factory; give it as module:function")
@@ -190,7 +190,7 @@ class _Instances:
     def leftovers(self, probe: Probe) -> None:
         """Open and close several instances, and look for threads, files and settings that stay."""
         if self._factory is None:
-            raise NotTried("give a factory, such as module:function, in place of an environment that is made already")
+            raise NotTried("give a factory, such as module:function, instead of an environment object")
         closed = [self._cycle()]  # the first one loads libraries, which stay
         problem, counts = changed_state(self._probe.state_before), []
         with Leftovers() as left:
@@ -202,7 +202,7 @@ class _Instances:
         if not problem and counts[0] > 0 and counts[1] > counts[0]:
             problem = f"{counts[1]} more files, pipes or sockets are open after {_CYCLES} instances were closed"
         if problem:
-            raise Failed(problem, "close lets go of everything", how="make, reset, a few steps, close")
+            raise Failed(problem, "close releases everything", how="make, reset, a few steps, close")
 
     def _cycle(self) -> Probe:
         other = self._make()
@@ -222,14 +222,14 @@ def _digests(frames: list[Frame]) -> list[str]:
 
 
 def digest_of_walk(module: str, file: str, name: str, seed: int, steps: int) -> str:
-    """Return the digests of a walk's frames as JSON, in the process that this runs in.
+    """Walk an environment in this process, and return the digests of its frames as JSON.
 
     Args:
-        module: of the factory.
-        file: of that module, for one that can't be imported by its name.
-        name: of the factory in its module, dotted.
+        module: module of the factory.
+        file: of that module, if it can't be imported by name.
+        name: dotted name of the factory in its module.
         seed: of the walk.
-        steps: the largest length of the walk.
+        steps: maximum length of the walk.
     """
     made: Any = _module(module, file)
     for part in name.split("."):
@@ -291,7 +291,7 @@ _writes = _Writes()
 
 
 def process_state() -> dict[str, object]:
-    """Return the settings that all code of this process shares, and that an environment must not change."""
+    """Return the process-wide settings that an environment must not change."""
     return {
         "the working directory": os.getcwd(),
         "NumPy's handling of errors": np.geterr(),
@@ -301,7 +301,7 @@ def process_state() -> dict[str, object]:
 
 
 def changed_state(before: dict[str, object]) -> str:
-    """Return the setting that differs from an earlier `process_state`, in words; empty if none does."""
+    """Describe the first setting that differs from an earlier `process_state`; empty if none does."""
     for name, value in process_state().items():
         if value != before.get(name, value):
             return f"{name} is {value}, it was {before[name]}"
@@ -309,7 +309,7 @@ def changed_state(before: dict[str, object]) -> str:
 
 
 class Leftovers:
-    """Find threads and files that are there after the block and were not before."""
+    """Find the threads, files and settings that a ``with`` block leaves behind."""
 
     def __enter__(self) -> Leftovers:
         self._threads = set(threading.enumerate())
@@ -325,20 +325,20 @@ class Leftovers:
         _writes.active.remove(self._files)
 
     def begin_thread(self) -> None:
-        """Record the settings of the thread that makes the subject; each thread has its own NumPy error handling."""
+        """Record the settings of the thread that makes the subject, since NumPy's error handling is set per thread."""
         self._state = process_state()
 
     def variables(self) -> list[str]:
-        """Return the names of environment variables that were set or changed; libraries do so when they are loaded."""
+        """Return the names of environment variables that were set or changed, which libraries do when they load."""
         return sorted(name for name, value in os.environ.items() if self._environment.get(name) != value)
 
     def descriptors(self) -> int:
-        """Return how many more file descriptors are open than before."""
+        """Return the increase in the number of open file descriptors."""
         gc.collect()
         return _descriptors() - self._descriptors
 
     def problem(self) -> str:
-        """Return threads, processes, files or settings that are left, in words; empty if nothing is."""
+        """Describe the threads, processes, files or settings that are left; empty if there are none."""
         end = time.monotonic() + _SETTLE_S
         while time.monotonic() < end and self._more_threads():
             time.sleep(0.02)

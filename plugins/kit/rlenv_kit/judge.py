@@ -1,8 +1,8 @@
-"""Judge a subject that runs in another process: its death, its exit and its hang are findings, never silence.
+"""Judge a subject that runs in another process, so that its crash, exit or hang is reported as a finding.
 
-The plan, the results as they come, the reports and the exit code are in this process. The subject and the calls of it
-are in a process of their own (`rlenv_kit.judged`). What that process prints goes to standard error, so
-standard output holds the judge's words alone; results come through a pipe that no print reaches.
+This process holds the plan, the results as they arrive, the reports and the exit code. The subject, and the calls to
+it, run in a separate process (`rlenv_kit.judged`). The output of that process goes to standard error, so that standard
+output holds the judge's text only. Results come through a pipe that no print statement reaches.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def judge(
     time_limit_s: float = math.inf,
     may_go: Callable[[bool, list[str]], None] = lambda is_real, motion: None,
 ) -> list[Report]:
-    """Check the subject that a name stands for, in a process of its own.
+    """Check the subject that a name stands for, in a separate process.
 
     Args:
         name: as for `rlenv_kit.subject.subject_of`.
@@ -106,17 +106,17 @@ def judge(
         part: as for `Subject.check`.
         only: as for `Subject.check`.
         time_limit_s: as for `Subject.check`.
-        may_go: called before the first check with whether something real may move, and how far, a line for each
-            command; raises where it may not.
+        may_go: called before the first check, with whether a real machine may move and a line for each command that
+            says how far; raises an exception to refuse.
 
     Returns:
-        The reports, at least one. A report has a failure if the subject's process died, ended itself or hung.
+        The reports, at least one. A report contains a failure if the subject's process crashed, exited or hung.
 
     Raises:
-        ValueError: the name stands for nothing that can be checked, with the reason.
-        KeyboardInterrupt: SIGINT came; the subject was stopped and closed, and its process has ended.
-        SystemExit: another signal came; likewise.
-        Exception: whatever ``may_go`` raises; nothing was checked.
+        ValueError: the name stands for nothing that can be checked; the message says why.
+        KeyboardInterrupt: SIGINT arrived; the subject was stopped and closed, and its process has ended.
+        SystemExit: another signal arrived; the subject was stopped and closed, and its process has ended.
+        Exception: raised by ``may_go``; nothing was checked.
     """
     request = {
         "name": name, "where": where, "keys": None if keys is None else str(keys), "num_envs": num_envs, "steps": steps,
@@ -302,7 +302,7 @@ class _Judged:
                 raise ValueError(refused.message["error"]) from None
             self._problem = f"raised {refused.message['type']}: {refused.message['error']}"
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-            self._give_up(f"its process wrote what is no message into the judge's pipe: {line[:80]!r}")
+            self._give_up(f"its process wrote something that is not a message into the judge's pipe: {line[:80]!r}")
 
     def _look_at_exit(self) -> None:
         """Report a process that is killed after the last check; a check names the threads of one that does not end."""

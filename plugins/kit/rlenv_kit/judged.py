@@ -1,7 +1,7 @@
-"""Check a subject in this process for a judge in another one, which keeps the verdict.
+"""Check a subject in this process, for a judge in another process that records the results.
 
-`rlenv_kit.judge` starts this process. The calls of the subject and what is compared are here, because
-whose array a table holds, and which threads, files and settings are left, shows in the subject's process alone.
+`rlenv_kit.judge` starts this process. The calls to the subject and the comparisons are made here, because shared arrays
+and leaked threads, files and settings are visible in the subject's process only.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from rlenv_kit.supervisor import PlannedCheck
 __all__ = ["BOX_BYTES", "ENDING", "main", "read_box", "serve"]
 
 ENDING = (signal.SIGTERM, *(getattr(signal, name) for name in ("SIGHUP", "SIGQUIT") if hasattr(signal, name)))
-"""Signals that end the check; SIGHUP comes when a terminal is closed or a connection to it is lost."""
+"""Signals that end the check. SIGHUP arrives when a terminal is closed or its connection is lost."""
 
 BOX_BYTES = 4096
-"""Size of the memory that both processes share, in which the subject's newest call stands."""
+"""Size of the memory that both processes share, which holds the subject's newest call, bytes."""
 
 _HEAD = struct.Struct("<iidHH")
 """Number of the check, whether a call runs, monotonic time of its begin, bytes of its name and of what came before."""
@@ -43,7 +43,7 @@ _MOST_HOW = 1500
 
 
 def read_box(box: mmap.mmap) -> tuple[int, bool, float, str, str]:
-    """Return number of the check, whether a call runs, its begin (`time.monotonic`), its name, and what came before."""
+    """Return the check's number, whether a call runs, its start (`time.monotonic`), its name, and its history."""
     number, runs, began_s, length, how_length = _HEAD.unpack_from(box)
     name_end = _HEAD.size + length
     texts = box[_HEAD.size : name_end], box[name_end : name_end + how_length]
@@ -88,12 +88,13 @@ class _Messages:
 
 
 def serve(request: Mapping[str, Any], out: int, orders: int, box_file: int) -> None:
-    """Make the subject, wait until the judge says that it may move, and check it.
+    """Make the subject, wait until the judge permits motion, and check the subject.
 
     Args:
         request: arguments of `rlenv_kit.judge.judge`.
         out: file descriptor of the pipe to the judge.
-        orders: file descriptor of the pipe from it; when it ends, the judge is gone, and the subject is stopped.
+        orders: file descriptor of the pipe from the judge. When it closes, the judge is gone, and the subject is
+            stopped.
         box_file: file descriptor of the shared memory.
     """
     for number in (out, orders, box_file):

@@ -29,7 +29,7 @@ _RENDER_S = 1.5
 
 
 def ownership_checks(probe: Probe) -> list[PlannedCheck]:
-    """Return the checks of ownership, of legal borders, and of rendering."""
+    """Return the checks of array ownership, of actions at the bounds, and of rendering."""
     return declared(vars(_Ownership), _Ownership(probe), probe)
 
 

@@ -24,7 +24,7 @@ _MAX_TRIES = 1000
 """Random actions that a game may refuse, by its own rules, before the probe gives up."""
 
 COMPARED = ("agents", "agent", "applied", "state", "messages", "action_mask")
-"""Keys of ``extra_info`` that equal episodes must have equal; others may hold times."""
+"""Keys of ``extra_info`` that must be equal in repeated episodes; other keys may hold times."""
 
 ALWAYS = ("agents", "agent", "state")
 """Keys of ``extra_info`` that are in every table if they are in one."""
@@ -34,7 +34,7 @@ Table = Mapping[str, Any]
 Action = Mapping[str, np.ndarray]
 
 Chooser = Callable[[Spec, np.random.Generator, int], Action]
-"""Takes the action's spec, the walk's randomness and the number of the step; returns an action within the spec."""
+"""Take the action's spec, the walk's random generator and the step's number; return an action within the spec."""
 
 
 class StandardEnvironment(Protocol):
@@ -69,15 +69,15 @@ class StandardEnvironment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An action, and the tables with which the environment answered it.
+    """An action, and the tables that the environment returned for it.
 
     Attributes:
-        action: as it was sent.
+        action: the action as it was sent.
         table: Table 1, as it was returned.
         reward: Table 3, as it was returned.
-        observation: a copy of the observation, made when it was returned.
-        kept: a copy of Table 1, made when it was returned.
-        kept_reward: a copy of the reward in Table 3, made when it was returned.
+        observation: a copy of the observation, made on return.
+        kept: a copy of Table 1, made on return.
+        kept_reward: a copy of the reward in Table 3, made on return.
     """
 
     action: Action
@@ -104,15 +104,15 @@ def _nothing(table: Table) -> None:
 
 
 class Probe:
-    """Drive an environment under test: reset it, step it, and keep what it answers.
+    """Drive an environment under test: reset it, step it, and keep its answers.
 
     Args:
-        env: under test.
+        env: the environment under test.
         steps: the usual length of a walk; checks of late frames walk further.
         seed: of the resets and of the walks' actions.
         repeatable: whether equal seeds must give equal episodes; False on a real machine.
-        deadlines: of the calls.
-        log: takes the calls; by default a new one.
+        deadlines: limits on the calls.
+        log: records the calls; by default a new log.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Probe:
     # -- notes, descriptions -------------------------------------------------------------------------------
 
     def note(self, clause: str, text: str) -> None:
-        """Remark on something that the standard leaves open, once."""
+        """Record a remark on something that the standard leaves open, once."""
         self._notes.setdefault((clause, text), Note(clause, text))
 
     @property
@@ -152,22 +152,22 @@ class Probe:
         return reward if isinstance(reward, Field) else None
 
     def described(self, key: str) -> Mapping[str, object]:
-        """Return a mapping of the environment's description; empty if there is none."""
+        """Return a mapping under a key of the environment's description; empty if there is none."""
         entries = getattr(getattr(self.env, "description", None), key, {})
         return entries if isinstance(entries, Mapping) else {}
 
     def clock(self) -> float:
-        """Return the time by which walks are cut short, seconds.
+        """Return the time by which walks are limited, seconds.
 
-        That is the processor's time of this process, so that a busy machine cuts no walk shorter than a quiet one. A
-        real machine moves by the clock, so its walks end by it.
+        In simulation that is the processor time of this process, so that a busy machine doesn't shorten walks. For a
+        real machine it is the monotonic clock.
         """
         return time.process_time() if self.repeatable else time.monotonic()
 
     # -- calls ---------------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None) -> Table:
-        """Reset the environment with a seed, by default the probe's; without one where its description lists none."""
+        """Reset the environment with a seed, by default the probe's; send none if the description lists no seed."""
         if not self.seeded:
             return self.reset_with({})
         try:
@@ -187,7 +187,7 @@ class Probe:
         return table
 
     def step(self, request: object) -> tuple[Table, Table]:
-        """Send Table 2, or something else in its place."""
+        """Send Table 2, or any other value in its place."""
         answer = self.log.call("step", self.env.step, request, *self._extra)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise Failed(f"step returned {answer!r:.80}", "it must return two tables, 1 and 3")
@@ -198,7 +198,7 @@ class Probe:
         return table, reward
 
     def send(self, table: Table, action: object) -> tuple[Table, Table]:
-        """Send the Table 2 that answers a Table 1 with an action."""
+        """Answer a Table 1 with an action, sent as Table 2."""
         return self.step({"env_id": self.env.env_id, "frame_no": table["frame_no"], "action": action})
 
     def close(self) -> None:
@@ -208,10 +208,10 @@ class Probe:
     # -- walks ---------------------------------------------------------------------------------------------
 
     def legal_step(self, table: Table, rng: np.random.Generator, step: int = 0, choose: Chooser = _at_random) -> Frame:
-        """Carry out an action that the environment accepts. A game may refuse many.
+        """Send legal actions until the environment accepts one, since a game may refuse many.
 
         Raises:
-            Failed: none was accepted, or one was refused as if it contradicted the description.
+            Failed: no action was accepted, or one was refused as if it contradicted the description.
         """
         for attempt in range(_MAX_TRIES):
             action = choose(self.env.action, rng, step) if attempt < 3 else self.env.action.sample(rng)
@@ -222,7 +222,7 @@ class Probe:
             self._check_kept(table, answer)
             if isinstance(error, Mapping) and error.get("code") in STANDARD_CODES:
                 raise Failed(f"an action that the description allows was refused: {error}",
-                             "a rule of the world's own has a code of its own")  # fmt: skip
+                             "a rule of the world has its own code")  # fmt: skip
         raise Failed(
             f"none of {_MAX_TRIES} random actions within the description was accepted; the last error: {error}"
         )
@@ -248,14 +248,14 @@ class Probe:
         choose: Chooser = _at_random,
         budget_s: float = 20.0,
     ) -> list[Frame]:
-        """Reset, and carry out legal actions until the episode ends.
+        """Reset, and send legal actions until the episode ends.
 
         Args:
-            steps: the largest length; by default the probe's.
+            steps: maximum length; by default the probe's.
             between: called with each table before the next action, to disturb the episode.
             seed: of the reset and the actions; by default the probe's.
-            choose: the actions.
-            budget_s: time of `clock` after which the walk is cut short, seconds.
+            choose: chooses the actions.
+            budget_s: time by `clock` after which the walk is cut short, seconds.
         """
         seed = self.seed if seed is None else seed
         end = self.clock() + budget_s
@@ -283,8 +283,8 @@ class Probe:
             frames: the earlier walk.
             between: called with each table before the next action.
             seed: of the reset; by default the probe's.
-            request: makes Table 2 of a frame and an action; by default as `send`.
-            first: resets in place of `reset`.
+            request: makes Table 2 from a frame and an action; by default as `send` does.
+            first: called in place of `reset`.
         """
         table = first() if first is not None else self.reset(seed)
         again: list[Frame] = []
@@ -307,7 +307,7 @@ class Probe:
         Args:
             first: a walk.
             second: a walk of the same actions.
-            reason: what lay between them, for the message.
+            reason: what happened between the walks, for the message.
 
         Raises:
             NotTried: the environment isn't repeatable.
@@ -324,7 +324,7 @@ class Probe:
 
 
 def frame_difference(before: Frame, after: Frame) -> str:
-    """Return what differs between two frames; empty if they are equal."""
+    """Describe the difference between two frames; empty if they are equal."""
     name = difference(before.observation, after.observation)
     if name:
         return f"{name} is {after.observation.get(name)}, it was {before.observation.get(name)}"
@@ -342,7 +342,7 @@ def frame_difference(before: Frame, after: Frame) -> str:
 
 
 def error_of(table: Table) -> Any:
-    """Return the error that a Table 1 tells of, or None."""
+    """Return the error that a Table 1 contains, or None."""
     extra = table.get("extra_info", {})
     return extra.get("error") if isinstance(extra, Mapping) else None
 

@@ -1,4 +1,4 @@
-"""Write the protocol of an environment as a page, from its description (clause 6.4 a and b; R4.1, R4.2)."""
+"""Write the protocol of an environment as a page, using its description (clause 6.4 a and b; R4.1, R4.2)."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ _EXTRA_INFO = {"error": "{code, field, index, message}: why the action was not c
 
 
 def protocol_document(env: Environment, name: str = "") -> str:
-    """Return everything that a user of an environment must know, as Markdown.
+    """Return the protocol of an environment as Markdown: its specs, options, reward and rules.
 
     Args:
-        env: only its description is read.
+        env: an environment, of which only the description is read.
         name: of the environment for `rlenv_robot.make`; by default the name of its world.
     """
     name = name or env.world.name
@@ -61,7 +61,7 @@ def protocol_document(env: Environment, name: str = "") -> str:
     return "\n\n".join(
         (
             f"# {name}\n\nThis page is generated from the environment's description by "
-            f"`rlenv-robot dev protocol {name}`. To change the page, change the description.",
+            f"`rlenv-robot protocol {name}`. To change the page, change the description.",
             "\n".join(description.about.replace("``", "`").splitlines()),
             f"## Calls\n\n{_calls(env, name)}",
             f"## Tables\n\nThe tables are dictionaries (T/CCF 0002-2025, 6.2.3).\n\n{_TABLES}",
@@ -126,7 +126,7 @@ def _messages(name: str) -> str:
         f"`rlenv-robot dev tables {name}` serves the tables as JSON to programs of the same machine: one JSON text in "
         "UTF-8 as the only frame of a ZeroMQ message, from a REQ socket to `tcp://127.0.0.1:5650`. Arrays are nested "
         "lists in C order; a whole number is accepted where a float is described; images are left out, and a number "
-        f"that is not finite is null. `rlenv-robot dev protocol {name} --format json` prints the JSON Schema.\n\n"
+        f"that is not finite is null. `rlenv-robot protocol {name} --format json` prints the JSON Schema.\n\n"
         + _table(("request", "answer"), rows)
         + "\n\nA request that can't be carried out (unknown keys, wrong options, a step before a reset) is answered "
         'with `{"error": {"kind": ..., "message": ...}}`, and nothing moves. `options` and `extra_info` are optional.'
@@ -134,7 +134,7 @@ def _messages(name: str) -> str:
 
 
 def protocol_html(markdown: str) -> str:
-    """Return a protocol page as HTML: the same headings, paragraphs, tables and code.
+    """Convert a protocol page to HTML with the same headings, paragraphs, tables and code.
 
     Args:
         markdown: as `protocol_document` returned it.
@@ -171,10 +171,10 @@ def _inline(text: str) -> str:
 
 
 def source_document(source: SourceData) -> str:
-    """Return everything that a user of recorded data must know, as Markdown.
+    """Return the protocol of recorded data as Markdown: its specs, options and statistics.
 
     Args:
-        source: only its description is read.
+        source: recorded data, of which only the description is read.
     """
     layout = source.table.layout
     reward = Field("reward", (), "float64", meaning="of the step" + (f", for each of {', '.join(layout.agents)}"

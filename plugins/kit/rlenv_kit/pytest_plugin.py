@@ -1,4 +1,4 @@
-"""Run conformance checks as tests of pytest: one option, or one line of its configuration, names the subjects.
+"""Run conformance checks as pytest tests; a command-line option or a line of configuration names the subjects.
 
 On the command line::
 
@@ -24,13 +24,13 @@ __all__ = ["ConformanceItem", "pytest_addoption", "pytest_collection_modifyitems
 
 
 class ConformanceItem(pytest.Item):
-    """A test of one subject: it fails with a line for each finding."""
+    """A test of one subject, which fails with a line for each finding."""
 
     def runtest(self) -> None:
-        """Check the subject, in a process of its own: what ends that process fails this test, and no other.
+        """Check the subject in a separate process, so that a crash of that process fails this test only.
 
         Raises:
-            pytest.fail.Exception: something failed, or something real would move.
+            pytest.fail.Exception: a check failed, or a real machine would move.
         """
         steps: int = self.config.getoption("conformance_steps")
         seed: int = self.config.getoption("conformance_seed")
@@ -45,8 +45,7 @@ class ConformanceItem(pytest.Item):
     def _may_go(self, is_real: bool, motion: list[str]) -> None:
         if is_real:
             pytest.fail(
-                f"{self.name} may move something real, and nobody confirms that here: "
-                f"use rlenv-robot check {self.name}",
+                f"{self.name} may move a real machine, which pytest can't confirm: use rlenv-robot check {self.name}",
                 pytrace=False,
             )
 
@@ -64,18 +63,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance", "contracts of T/CCF 0002-2025")
     group.addoption(
         "--conformance", action="append", default=[], metavar="NAME",
-        help="check what rlenv-robot check NAME checks: a name, a file, or module:factory; may be given several times",
+        help="check a subject of rlenv-robot check: a name, a file, or module:factory; may be given several times",
     )  # fmt: skip
     group.addoption("--conformance-steps", type=int, default=30, help="length of each trial episode (default: 30)")
     group.addoption(
         "--conformance-time-limit", type=float, default=0.0, metavar="SECONDS",
-        help="longest time of each subject; a test fails whose checks were not all reached (default: 0, none)",
+        help="time limit of each subject; its test fails if not all checks were reached (default: 0, none)",
     )  # fmt: skip
-    group.addoption("--conformance-seed", type=int, default=0, help="seed of all randomness (default: 0)")
+    group.addoption("--conformance-seed", type=int, default=0, help="seed of all random draws (default: 0)")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add a test for each subject; ``-k`` selects among them by name."""
+    """Add a test for each subject. ``-k`` selects tests by the subject's name."""
     names: list[str] = config.getoption("conformance")
     items += [ConformanceItem.from_parent(session, name=name) for name in names]

@@ -13,12 +13,12 @@ _INDENT = " " * 21
 
 
 class Failed(Exception):
-    """A check failed.
+    """Say that a check failed.
 
     Args:
-        found: what came instead of what must.
+        found: what was found, and what was expected.
         allowed: what is allowed, if ``found`` does not say it.
-        how: what was done; by default the newest calls, as the check's call log knows them.
+        how: what was done before; by default the newest calls in the check's call log.
     """
 
     def __init__(self, found: str, allowed: str = "", how: str = "") -> None:
@@ -27,16 +27,16 @@ class Failed(Exception):
 
 
 class NotTried(Exception):
-    """A check can't be made here, for the reason in the message. It counts as neither passed nor failed."""
+    """Say that a check can't be made here, and why. The check counts as neither passed nor failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A remark on something that the standard leaves open; it is no failure.
+    """A remark on something that the standard leaves open. It is not a failure.
 
     Attributes:
         clause: of the requirement that it concerns.
-        text: one sentence: what the subject does, and what differs from this project's own way.
+        text: one sentence: what the subject does, and how that differs from this project's environments.
     """
 
     clause: str
@@ -58,10 +58,10 @@ class Check:
         how: what was done before the finding: seed, step and call.
         number: of the check, counted from 1; ``--reproduce`` takes it.
         calls: the newest calls before the finding, oldest first, a line each.
-        key: of the check, a short name that stays when its sentence changes.
-        raised: whether an exception was the finding, that the check did not expect.
-        allowed: what is allowed, the last part of ``message``; empty where the message says it.
-        reached: False if the run ended before this check, or in it.
+        key: short name of the check, which stays when its sentence changes.
+        raised: whether the finding is an exception that the check did not expect.
+        allowed: what is allowed, the last part of ``message``; empty if the message says it.
+        reached: False if the run ended before or during this check.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Check:
 
     @property
     def found(self) -> str:
-        """The finding without what is allowed."""
+        """The finding, without the part that says what is allowed."""
         return self.message.removesuffix(f"; {self.allowed}") if self.allowed else self.message
 
     @property
@@ -103,9 +103,9 @@ class Report:
     Attributes:
         subject: what was checked.
         checks: in the order of the run.
-        notes: what the standard leaves open and the subject does in a way of its own.
+        notes: the subject's behaviour where the standard leaves it open.
         seconds: how long the run took.
-        robot_digest: of the description of the robot that was checked; empty where no robot was.
+        robot_digest: digest of the checked robot's spec; empty if no robot was checked.
     """
 
     subject: str
@@ -121,7 +121,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether all checks were reached, and none failed."""
+        """Whether all checks were reached and none failed."""
         return not self.failures and not self.unreached
 
     @property
@@ -131,11 +131,11 @@ class Report:
 
     @property
     def unreached(self) -> tuple[Check, ...]:
-        """The checks that were not made, because the run ended before: by a time limit, or by a call that hung."""
+        """The checks that were not made because the run ended early: by a time limit, or by a call that hung."""
         return tuple(check for check in self.checks if not check.reached)
 
     def raise_if_failed(self) -> None:
-        """Raise if a check failed.
+        """Raise an error if a check failed.
 
         Raises:
             AssertionError: with a line for each failure.
@@ -146,7 +146,7 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """The numbers of passed, failed and other checks, and the duration, as a line."""
+        """One line with the numbers of passed, failed and other checks, and the duration."""
         counts = {word: sum(check.word == word for check in self.checks) for word in ("ok", "FAILED", "not tried")}
         text = f"{self.subject}: {counts['ok']} passed, {counts['FAILED']} failed, {counts['not tried']} not tried"
         text += f", {len(self.unreached)} not reached" if self.unreached else ""
@@ -158,8 +158,8 @@ class Report:
         """Return the report as lines of text, one for each check and note.
 
         Args:
-            verbose: whether to list the checks that passed, too, and a line for each that was not reached.
-            width: columns after which a line goes on in the next one, indented; 0 breaks none.
+            verbose: whether to list passed and unreached checks too.
+            width: columns after which a line is wrapped and indented; 0 wraps none.
         """
         checks = [str(check) for check in self.checks if verbose or (check.passed is not True and check.reached)]
         if self.unreached and not verbose:
@@ -187,7 +187,7 @@ def run_check(
     calls: Callable[[], Sequence[str]] = tuple,
     key: str = "",
 ) -> Check:
-    """Make one check. Any exception but `NotTried` is a failure, because the code under test may raise anything.
+    """Run one check. Any exception but `NotTried` is a failure, because the code under test may raise anything.
 
     Args:
         name: what must hold.

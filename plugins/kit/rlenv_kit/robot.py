@@ -1,4 +1,4 @@
-"""Test the contract of a robot (`hal.Robot`) by seeded walks of small commands, in whatever world it is."""
+"""Test the contract of a robot (`hal.Robot`) by seeded walks of small commands, on hardware or in simulation."""
 
 from __future__ import annotations
 
@@ -53,25 +53,25 @@ def check_robot(
 ) -> Report:
     """Test a robot against its contract. The robot moves by small steps around its start.
 
-    A stop from another thread is tried first; a robot that can't be stopped is not moved any further. Whatever ends the
-    run (an interruption, a call that hangs, an exception), the robot is stopped and closed.
+    A stop from another thread is tested first; a robot that can't be stopped is not moved any further. However the run
+    ends (an interruption, a call that hangs, an exception), the robot is stopped and closed.
 
     Args:
-        robot: new and not yet reset, and closed at the end; or a function that makes one.
+        robot: a robot that has not been reset, which is closed at the end; or a function that makes one.
         steps: the length of the walks.
-        seed: of everything random.
-        repeatable: whether equal seeds must give equal states; None: those of a robot that says it is ``simulated``
-            must, and another robot is compared with itself only if they do.
-        bounds: on all motions; by default slow and small, and wider for a robot that says it is ``simulated``.
-        deadlines: of single calls, and of the whole run.
-        only: the number, counted from 1, or the key of the only check to make, after those that it needs; 0 makes all.
-        witness: gets the course of the run, for another process.
+        seed: seeds all random draws.
+        repeatable: whether equal seeds must give equal states. By default this is required of a robot that reports
+            ``simulated``; for another robot, repetitions are compared only if it proves repeatable.
+        bounds: limits on all motions; by default slow and small, and wider for a robot that reports ``simulated``.
+        deadlines: limits on single calls and on the whole run.
+        only: number (from 1) or key of the only check to run, after the checks that it needs; 0 runs all.
+        witness: receives the progress of the run, for another process.
 
     Returns:
         The report of all checks. A broken robot raises nothing.
 
     Raises:
-        KeyboardInterrupt: as it came, after the robot was stopped and closed.
+        KeyboardInterrupt: the run was interrupted; the robot was stopped and closed first.
     """
     began = time.monotonic()
     made = hasattr(robot, "reset") and not isinstance(robot, type)
@@ -343,7 +343,7 @@ def _options(probe: RobotProbe) -> None:
         raise
     except Exception:
         return
-    probe.note("an unknown reset option is ignored, so that a slip in its name is not noticed")
+    probe.note("an unknown reset option is ignored, so a misspelt name goes unnoticed")
 
 
 def _check_illegal_seeds(probe: RobotProbe) -> None:
@@ -424,7 +424,7 @@ class _Lifetime:
     def __init__(self, probe: RobotProbe, left: Leftovers, make: Callable[[], Robot] | None) -> None:
         self._probe, self._left, self._make = probe, left, make
 
-    @check("instances", "a second instance is a robot of its own", "robot", "equal")
+    @check("instances", "a second instance is a separate robot", "robot", "equal")
     def second_instance(self, probe: RobotProbe) -> None:
         """Move a second instance between the steps of the first."""
         make = self._make
@@ -456,4 +456,4 @@ class _Lifetime:
     def left(self, probe: RobotProbe) -> None:
         problem = self._left.problem()
         if problem:
-            raise Failed(problem, "close lets go of everything", how="the whole run, then close")
+            raise Failed(problem, "close releases everything", how="the whole run, then close")

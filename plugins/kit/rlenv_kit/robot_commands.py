@@ -1,4 +1,4 @@
-"""Check how a robot takes commands: whose arrays they are, that legal ones are accepted, and illegal ones refused."""
+"""Check how a robot handles commands: array ownership, acceptance of legal commands, refusal of illegal ones."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def check_same(robot_state: RobotState, copy: RobotState, problem: str) -> None:
     """Check that a state still equals its copy.
 
     Args:
-        robot_state: as the robot returned it.
-        copy: of the state, made when it came.
+        robot_state: the state as the robot returned it.
+        copy: a copy of the state, made on return.
         problem: what happened to the state if they differ, for the message.
     """
     name = difference(copy.sensors, robot_state.sensors) or difference(copy.applied, robot_state.applied)

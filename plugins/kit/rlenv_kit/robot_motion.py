@@ -1,4 +1,4 @@
-"""Check how a robot moves: what its sensors make of each command, its speed, its periods, and where a reset ends."""
+"""Check how a robot moves: its response to each command, its speed, its periods, and the pose after a reset."""
 
 from __future__ import annotations
 
@@ -238,10 +238,12 @@ class _Motion:
     def _check_element(
         self, field: Field, sensor: str, index: tuple[int, ...], side: float, later: int = 4
     ) -> RobotState:
-        """Move one element a little way, and see what its sensor makes of it; return the state after it.
+        """Move one element by a small distance, and check its sensor's response; return the state after the motion.
 
         Args:
-            field, sensor, index: the element.
+            field: the command.
+            sensor: the sensor that measures it.
+            index: of the element.
             side: 1.0 moves it away from its nearest limit, -1.0 towards it.
             later: periods between the reset and the motion.
         """

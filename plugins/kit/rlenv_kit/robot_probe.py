@@ -1,4 +1,4 @@
-"""Drive a robot under test by small, slow, bounded motions, in whatever world it is."""
+"""Drive a robot under test by small, slow, bounded motions, on hardware or in simulation."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _OPEN_RANGE = 1e3
 
 @dataclass(frozen=True)
 class MotionBounds:
-    """Bounds on every motion that the checks ask for.
+    """Bounds on every motion that the checks command.
 
     Attributes:
-        travel: farthest distance of a command from where an episode began, as a share of its range.
-        speed: fastest change of a command, as a share of its range in a second. It is never more than half of the
-            spec's ``max_velocity``.
+        travel: largest distance of a command from its value at the start of an episode, as a share of its range.
+        speed: largest rate of change of a command, as a share of its range per second. It is never more than half of
+            the spec's ``max_velocity``.
     """
 
     travel: float = 0.05
     speed: float = 0.1
 
     def stride(self, spec: RobotSpec, field: Field) -> np.ndarray:
-        """Return the largest change in one control period, in the command's unit, of the command's shape."""
+        """Return the largest change in one control period, in the unit and shape of the command."""
         stride = self.speed * span_of(field) * spec.period_s
         limit = spec.limits.max_velocity.get(field.name)
         if limit is not None:
@@ -51,11 +51,11 @@ class MotionBounds:
         return np.broadcast_to(stride, field.shape)
 
     def distance(self, field: Field) -> np.ndarray:
-        """Return the farthest distance from the start, in the command's unit, of the command's shape."""
+        """Return the largest distance from the start, in the unit and shape of the command."""
         return self.travel * span_of(field)
 
     def describe(self, spec: RobotSpec) -> list[str]:
-        """Return a line for each command: how far and how fast it will move."""
+        """Return a line for each command that says how far and how fast it will move."""
         return [
             f"{field.name}: at most {_number(self.distance(field).max())} {field.unit} from its start, at most "
             f"{_number(self.stride(spec, field).max() * spec.rate_hz)} {field.unit}/s"
@@ -64,11 +64,11 @@ class MotionBounds:
 
 
 SIMULATED = MotionBounds(travel=0.25, speed=1.0)
-"""Bounds on what moves nothing real."""
+"""Bounds for a robot that moves no hardware."""
 
 
 def span_of(field: Field) -> np.ndarray:
-    """Return the range of a command in its unit, of its bounds' shape; 1,000 where it has no bounds."""
+    """Return the range of a command in its unit, in the shape of its bounds; 1,000 for a command without bounds."""
     low, high = (np.asarray(bound, float) for bound in field.bounds)
     return np.asarray(np.minimum(high - low, _OPEN_RANGE))
 
@@ -78,16 +78,16 @@ def _number(value: float) -> str:
 
 
 def is_simulated(robot: object) -> bool:
-    """Return whether nothing real moves, as the robot says itself."""
+    """Return whether a robot reports that it moves no hardware."""
     return bool(getattr(robot, "simulated", False))
 
 
 class BoundedRobot(RobotWrapper):
-    """Keep every legal command within `MotionBounds` around the pose after a reset, whatever was asked for.
+    """Keep every legal command within `MotionBounds` around the pose after a reset.
 
     Args:
-        robot: to bound.
-        bounds: on its motion.
+        robot: the robot to bound.
+        bounds: limits on its motion.
     """
 
     def __init__(self, robot: Robot, bounds: MotionBounds) -> None:
@@ -97,7 +97,7 @@ class BoundedRobot(RobotWrapper):
         self._last: Mapping[str, np.ndarray] = {}
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        """Reset the inner robot, and bound motions around the pose that it has then."""
+        """Reset the inner robot, and centre the bounds on its pose after that."""
         robot_state = self._robot.reset({key: value for key, value in options.items() if key != "start"})
         self._start = self._last = {name: np.array(value) for name, value in robot_state.applied.items()}
         return robot_state
@@ -106,7 +106,7 @@ class BoundedRobot(RobotWrapper):
         """Step the inner robot by the nearest command within the bounds.
 
         Raises:
-            IllegalAction: the command breaks the spec; it is passed on as it is.
+            IllegalAction: the command violates the spec; it is passed on unchanged.
         """
         spec = self.spec
         values = spec.commands.validate(command, "command")
@@ -125,15 +125,15 @@ class RobotProbe:
     """Drive a robot under test.
 
     Args:
-        robot: under test.
+        robot: the robot under test.
         steps: the length of a walk.
         seed: of resets and commands.
-        repeatable: whether equal seeds must give equal states; None where that is to be found out.
-        log: takes the calls.
-        bounds: on all motions.
+        repeatable: whether equal seeds must give equal states; None finds out.
+        log: records the calls.
+        bounds: limits on all motions.
 
     Attributes:
-        problem: the first thing that was wrong with any state of the run; empty if nothing was.
+        problem: the first error found in any state of the run; empty if there was none.
         forgot_early_stop: whether a stop before the first reset was cleared without a reason.
     """
 
@@ -153,7 +153,7 @@ class RobotProbe:
     # -- notes -----------------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
-        """Remark on something that the contract leaves open, once."""
+        """Record a remark on something that the contract leaves open, once."""
         self._notes.setdefault(text, Note("robot", text))
 
     @property
@@ -206,10 +206,10 @@ class RobotProbe:
         self.log.call("stop", self.robot.stop, reason)
 
     def stop_from_another_thread(self, reason: str) -> float:
-        """Stop the robot from a thread of its own; return how long the call took, seconds.
+        """Stop the robot from another thread; return how long the call took, seconds.
 
         Raises:
-            Failed: the stop raised, or did not return.
+            Failed: the call raised an exception, or did not return.
         """
         errors: list[BaseException] = []
         took: list[float] = []
@@ -233,7 +233,7 @@ class RobotProbe:
         return took[0]
 
     def read(self) -> RobotState | None:
-        """Return what the robot measures while it is stopped; None if it offers no ``read``, or can't read now."""
+        """Return what the robot measures while it is stopped; None if it has no ``read``, or can't read now."""
         call = getattr(self.robot, "read", None)
         if not callable(call):
             return None
@@ -250,7 +250,7 @@ class RobotProbe:
     # -- walks -----------------------------------------------------------------------------------------
 
     def nearby_command(self, robot_state: RobotState, rng: np.random.Generator) -> Command:
-        """Return a legal command close to the applied one, within the bounds."""
+        """Return a random legal command near the applied one, within the bounds."""
         command = {}
         for field in self.robot.spec.commands:
             stride = self.bounds.stride(self.robot.spec, field)
@@ -272,14 +272,14 @@ class RobotProbe:
         return np.asarray(np.clip(value, low, high).astype(field.numpy_dtype).clip(*field.bounds))
 
     def onwards(self, field: Field, robot_state: RobotState) -> np.ndarray:
-        """Return a command a stride further, away from the limit that was nearest to the start."""
+        """Return a command one stride further, away from the limit that was nearest at the start."""
         low, high = (np.asarray(bound, float) for bound in field.bounds)
         now = np.asarray(robot_state.applied[field.name], float)
         start = np.asarray(self._start.get(field.name, now), float)
         return self.towards(field, robot_state, now + np.where(start <= (low + high) / 2, 1, -1) * 1e6)
 
     def hold(self, robot_state: RobotState) -> Command:
-        """Return the command that was applied last, brought into its range."""
+        """Return the last applied command, clipped to its range."""
         return {
             field.name: np.asarray(robot_state.applied[field.name], field.numpy_dtype).clip(*field.bounds)
             for field in self.robot.spec.commands
@@ -304,12 +304,12 @@ class RobotProbe:
     def compare(
         self, first: Sequence[RobotState], second: Sequence[RobotState], reason: str = "", slack: float = 0.0
     ) -> None:
-        """Check that two walks are equal, but for the rounding of a reset that moves to its start.
+        """Check that two walks are equal, apart from rounding in a reset that moves to its start.
 
         Args:
             first: the states of a walk.
             second: the states of a walk of the same commands.
-            reason: what lay between them, for the message.
+            reason: what happened between the walks, for the message.
             slack: allowed difference, as a share of a field's range.
 
         Raises:
@@ -370,7 +370,7 @@ def _check_state(robot_state: object) -> None:
 
 
 def age_problem(spec: RobotSpec, robot_state: RobotState) -> str:
-    """Return what is wrong with the ages of a state's samples; empty if nothing is."""
+    """Describe what is wrong with the sample ages in a state; empty if nothing is."""
     for sensor, age in robot_state.age_ns.items():
         if not isinstance(age, int | np.integer) or isinstance(age, bool):
             return f"age_ns of {sensor} is {age!r}; it must be whole nanoseconds"
@@ -392,13 +392,13 @@ def copied(robot_state: RobotState) -> RobotState:
 
 
 def check_held(spec: RobotSpec, before: RobotState | None, after: RobotState | None, when: str, allowed: str) -> None:
-    """Check that nothing that a command moves moved between two readings; without both, nothing is checked.
+    """Check that no sensor of a commanded quantity changed between two readings. If one is None, nothing is checked.
 
     Args:
         spec: of the robot.
         before: the first reading.
         after: the second reading.
-        when: the readings were made, for the message.
+        when: when the readings were made, for the message.
         allowed: what the robot must do, for the message.
 
     Raises:

@@ -38,22 +38,22 @@ _NO_MOTION = ("K", "V", "A", "W", "J", "s", "ns", "Pa")
 
 
 def stop_checks(probe: RobotProbe) -> list[PlannedCheck]:
-    """Return the checks of stops, and of the rest after them."""
+    """Return the checks of stops, and of how the robot holds still after them."""
     return declared(globals(), probe)
 
 
 def stop_reason() -> str:
-    """Return a reason for a stop that no robot can know."""
+    """Return a random reason for a stop, which no robot can guess."""
     return f"conformance check {uuid.uuid4().hex[:12]}"
 
 
 def clear_stop() -> dict[str, str]:
-    """Return options of a reset that clears a stop with a reason."""
+    """Return the options of a reset that clears a stop with a reason."""
     return {"clear_stop": f"the conformance check stopped it, {uuid.uuid4().hex[:12]}"}
 
 
 def stop_early(probe: RobotProbe) -> None:
-    """Stop before the first reset, and remember whether a reset without a reason was accepted then."""
+    """Stop before the first reset, and record whether a reset without a reason was accepted after that."""
     try:
         probe.stop_from_another_thread(stop_reason())
     except Exception:
@@ -210,7 +210,7 @@ def _check_held(probe: RobotProbe) -> None:
         left, rest = (np.abs(np.asarray(state.sensors[sensor], float) - home) for state in (at_stop, later))
         if ((left > 0.02 * span_of(spec.commands[name])) & (rest < 0.1 * left)).any():
             probe.reset(clear_stop())
-            raise Failed(f"{sensor} was {left.max():.4g} from home when a stop ended the reset, and went home even so",
+            raise Failed(f"{sensor} was {left.max():.4g} from home when a stop ended the reset, and still went home",
                          "a stopped robot holds")  # fmt: skip
 
 
@@ -351,14 +351,14 @@ def _in_time(took: float, what: str) -> None:
 def refused(
     probe: RobotProbe, call: Callable[[], object], expected: type[RobotError], event: str, kind: str = ""
 ) -> None:
-    """Check that a call is refused; another exception than the expected one is noted.
+    """Check that a call is refused; note an exception of another type than expected.
 
     Args:
         probe: takes the note.
-        call: to make.
-        expected: what it must raise.
-        event: the call in words.
-        kind: calls of its kind in words, for a note that is made once; by default ``event``.
+        call: the call to make.
+        expected: the exception that it must raise.
+        event: a description of the call.
+        kind: a description of the kind of call, for a note that is made once per kind; by default ``event``.
     """
     try:
         call()

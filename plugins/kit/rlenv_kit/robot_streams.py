@@ -1,4 +1,4 @@
-"""Check the streams of a robot: sensors that it samples at rates of their own."""
+"""Check the streams of a robot: sensors with sampling rates that differ from the control rate."""
 
 from __future__ import annotations
 
@@ -106,5 +106,5 @@ class _Streams:
 
 
 def stream_checks(probe: RobotProbe) -> list[PlannedCheck]:
-    """Return two checks: one that opens the streams before the first reset, and one of their samples."""
+    """Return two checks: one opens the streams before the first reset, the other checks their samples."""
     return declared(vars(_Streams), _Streams(probe), probe)

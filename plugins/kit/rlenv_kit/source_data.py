@@ -1,4 +1,4 @@
-"""Test a source-data environment against its contract (clause 6.3; R3), with draws that its own data explain."""
+"""Test a source-data environment against its contract (clause 6.3; R3), using draws that its own data explain."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def check_source(
     Args:
         source: the environment, or a function that makes one.
         seed: of all draws.
-        name: of the source in the report; by default that of its class.
-        deadlines: of single calls, and of the whole run.
-        only: the number, counted from 1, or the key of the only check to make, after those that it needs; 0 makes all.
-        witness: gets the course of the run, for another process.
+        name: of the source in the report; by default the name of its class.
+        deadlines: limits on single calls and on the whole run.
+        only: number (from 1) or key of the only check to run, after the checks that it needs; 0 runs all.
+        witness: receives the progress of the run, for another process.
 
     Returns:
         The report of all checks. A broken source raises nothing.
@@ -157,7 +157,7 @@ class _Tables:
                          f"{sum(others)} of {len(ends)}", "it is what the last action led to",
                          how=_COLLECTED)  # fmt: skip
 
-    @check("sizes", "a size that is no whole number from 1 is refused", "R3.3", "trajectories")
+    @check("sizes", "a size that is not an integer of at least 1 is refused", "R3.3", "trajectories")
     def sizes(self, probe: SourceProbe) -> None:
         for call in (self._probe.batch, self._probe.tables):
             self._probe.init()
@@ -197,7 +197,7 @@ class _Tables:
                 probe.note("R3.2", f"an unknown option raises {type(error).__name__}; here it is ValueError")
                 continue
             probe.ignoring.add(name)
-            probe.note("R3.2", f"{name} ignores an unknown option, so that a slip in its name is not noticed")
+            probe.note("R3.2", f"{name} ignores an unknown option, so a misspelt name goes unnoticed")
 
     @check("ownership", "batches and options are the caller's", "R3.3", "seed")
     def ownership(self, probe: SourceProbe) -> None:

@@ -1,4 +1,4 @@
-"""Check how a source-data environment draws: seeds, chances, priorities, thresholds (R3.3, R3.4, R6.2)."""
+"""Check how a source-data environment draws: seeds, probabilities, priorities, thresholds (R3.3, R3.4, R6.2)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Draws:
             np.random.seed(2)
             states = random.getstate(), np.random.get_state(legacy=True)
             if self._drawn() != first:
-                raise Failed("the draws depend on the process's generators", "a source has a generator of its own")
+                raise Failed("the draws depend on the process's generators", "a source has its own generator")
             after = np.random.get_state(legacy=True)
             if random.getstate() != states[0] or deep_difference(list(states[1]), list(after), "state"):
                 raise Failed("drawing changes the state of the process's generators")

@@ -15,7 +15,7 @@ from rlenv_kit.tables import Unchecked
 __all__ = ["BATCH", "Refused", "SourceProbe", "StandardSource"]
 
 BATCH = 64
-"""Steps of a usual batch."""
+"""Number of steps in a usual batch."""
 
 _MOST_STEPS = 3000
 """Steps of a data set up to which all of them are compared one by one."""
@@ -25,7 +25,7 @@ class StandardSource(Protocol):
     """Declare the interfaces of the standard's source-data environment (clause 6.3.2)."""
 
     def init(self, options: Mapping[str, object] = ...) -> None:
-        """Set the data set to its first or to a given state."""
+        """Set the data set to its first state, or to the state that the options give."""
         ...
 
     def sample_steps(self, batch_size: int, extra_info: Mapping[str, object] = ...) -> Unchecked:
@@ -46,16 +46,16 @@ class StandardSource(Protocol):
 
 
 class Refused(Exception):
-    """An option that the standard leaves open was refused, with the reason in the message."""
+    """Say that an option that the standard leaves open was refused, and why."""
 
 
 class SourceProbe:
     """Call the source under test, and collect its data.
 
     Args:
-        source: under test.
+        source: the source under test.
         seed: of all draws.
-        log: takes the calls.
+        log: records the calls.
     """
 
     def __init__(self, source: StandardSource, seed: int, log: CallLog) -> None:
@@ -65,11 +65,11 @@ class SourceProbe:
         self._too_many = ""
 
     def note(self, clause: str, text: str) -> None:
-        """Remark on something that the standard leaves open, once."""
+        """Record a remark on something that the standard leaves open, once."""
         self.notes.setdefault((clause, text), Note(clause, text))
 
     def init(self, **options: object) -> None:
-        """Set the data set to a state; by default to its first one, with the probe's seed."""
+        """Set the data set to a state; by default to its first state, with the probe's seed."""
         self.log.call("init", self.source.init, {"seed": self.seed, **options})
 
     def batch(self, size: object, **options: object) -> Unchecked:
@@ -78,7 +78,7 @@ class SourceProbe:
         return self.log.call("sample_steps", self.source.sample_steps, *arguments)
 
     def steps(self, size: int, **options: object) -> list[Step]:
-        """Return a drawn batch as steps, after checks of its form."""
+        """Draw a batch, check its form, and return its steps."""
         return read_steps(self.batch(size, **options), size, self.note)
 
     def tables(self, size: object, **options: object) -> Unchecked:
@@ -87,7 +87,7 @@ class SourceProbe:
         return self.log.call("sample_trajectories", self.source.sample_trajectories, *arguments)
 
     def trajectories(self, size: int, **options: object) -> list[Trajectory]:
-        """Return drawn trajectories, after checks of their form."""
+        """Draw trajectories, check their form, and return them."""
         tables = self.tables(size, **options)
         if not isinstance(tables, Sequence) or isinstance(tables, str | bytes):
             raise Failed(f"sample_trajectories returned a {type(tables).__name__}", "it must be a batch of Tables 6")
@@ -99,11 +99,11 @@ class SourceProbe:
         """Make a call with options that the standard leaves open.
 
         Args:
-            name: of the call.
-            call: makes it.
+            name: of the call, for the message.
+            call: makes the call.
 
         Raises:
-            Refused: the source does not take them, or ignores whatever it does not know.
+            Refused: the source does not accept the options, or ignores unknown ones.
         """
         if name in self.ignoring:
             raise Refused(f"{name} ignores options that it does not know")
@@ -116,7 +116,7 @@ class SourceProbe:
 
     @cached_property
     def data(self) -> dict[tuple[str, int], Trajectory]:
-        """All trajectories, by name and number.
+        """All trajectories, by their env_id and number.
 
         Raises:
             NotTried: there are too many of them.
@@ -147,5 +147,5 @@ class SourceProbe:
 
     @cached_property
     def contents(self) -> Counter[bytes]:
-        """The number of times that each step is in the data, by its content."""
+        """Number of occurrences of each step in the data, by its content (`Step.content`)."""
         return Counter(step.content for one in self.data.values() for step in one.steps)

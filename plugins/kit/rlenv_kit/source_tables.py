@@ -26,7 +26,7 @@ Values = Mapping[str, np.ndarray]
 
 
 def packed(values: Values) -> bytes:
-    """Return a structure as bytes, equal for equal structures."""
+    """Return a structure as bytes, which are equal for equal structures."""
     return b"".join(name.encode() + b"\0" + np.ascontiguousarray(values[name]).tobytes() for name in sorted(values))
 
 
@@ -56,7 +56,7 @@ class Step:
 
     @property
     def content(self) -> bytes:
-        """Everything that the step holds, as bytes."""
+        """All values of the step, as bytes."""
         following = b"" if self.next_observation is None else packed(self.next_observation)
         head = f"{self.env_id}\0{self.frame_no}\0{self.reward!r}\0{self.done}\0".encode()
         return b"\1".join((head, packed(self.observation), packed(self.action), following))
@@ -80,20 +80,20 @@ class Trajectory:
 
     @property
     def total(self) -> float:
-        """The sum of the rewards; with several agents, of all of them."""
+        """The sum of the rewards, over all agents if there are several."""
         return sum(sum(s.reward.values()) if isinstance(s.reward, Mapping) else s.reward for s in self.steps)
 
 
 def read_steps(batch: object, size: int | None = None, note: Noter = silent) -> list[Step]:
-    """Return the steps of a batch: one Table 5 whose values have a leading axis, or a sequence of Tables 5.
+    """Return the steps of a batch: one Table 5 with a leading axis in each value, or a sequence of Tables 5.
 
     Args:
         batch: as the source returned it.
-        size: number of steps that were asked for; None for any.
+        size: number of steps that were requested; None allows any number.
         note: takes remarks.
 
     Raises:
-        Failed: the batch is something else.
+        Failed: the batch has neither form, or another number of steps.
     """
     if isinstance(batch, Mapping):
         return _of_columns(batch, size, note)
@@ -242,14 +242,14 @@ def _rewards(value: Unchecked, count: int) -> list[Unchecked]:
 
 
 def read_trajectory(table: object, note: Noter = silent) -> Trajectory:
-    """Return a Table 6 whose steps follow one another.
+    """Return a Table 6 as a trajectory of consecutive steps.
 
     Args:
         table: as the source returned it.
         note: takes remarks.
 
     Raises:
-        Failed: it is no Table 6, or its steps contradict one another.
+        Failed: the value is not a Table 6, or its steps contradict one another.
     """
     entries = check_keys(table, _TABLE_6, ("extra_info",), "Table 6")
     if "extra_info" in entries:
@@ -316,14 +316,14 @@ def _totals(trajectory: Trajectory) -> dict[str, float]:
 
 
 def read_actions(table: object, note: Noter = silent) -> tuple[str, int, list[Values]]:
-    """Return env_id, frame_no and the single actions of a Table 2 with K of them.
+    """Return the env_id, the frame_no and the K single actions of a Table 2.
 
     Args:
         table: as ``get_all_actions`` returned it.
         note: takes remarks.
 
     Raises:
-        Failed: it is something else.
+        Failed: the value is not a Table 2 with K actions.
     """
     entries: Mapping[str, Unchecked] = check_keys(table, _TABLE_2, (), "Table 2")
     name, number = entries["env_id"], entries["frame_no"]

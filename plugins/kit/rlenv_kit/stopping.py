@@ -1,8 +1,8 @@
-"""A certificate of stopping: how soon one served robot stops and holds on one machine, measured, and signed.
+"""Certify stopping: measure how soon a served robot stops and holds on this machine, and sign the result.
 
-Times are those of the client that measures, so that each holds the network's share too. The robot goes home by its own
-resets and is then commanded to stay where it is; nothing else moves. What is certified is the software's part: the time
-until the robot's driver has confirmed the stop, not the time in which a mass comes to rest.
+Times are measured at the client, so each includes the network. The robot goes home by its usual reset and is then
+commanded to stay where it is; nothing else moves. The certificate covers the software: the time until the robot's
+driver has confirmed the stop, not the time until a mass is at rest.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ def certify(
     """Measure how soon a served robot stops in each state, and holds without commands; return a certificate.
 
     Args:
-        address: of the server. Nobody else may move the robot meanwhile.
+        address: of the server. No other client may move the robot meanwhile.
         trials: of each kind, at least 1.
         keys: folder of this client's keys, with the role ``move`` or ``operate``.
         profile: the server's profile, whose digest goes into the certificate.
         conformance: a report on this robot (``rlenv-robot check --report FILE.json``), for the certificate.
-        progress: called with the trials done and their number.
+        progress: called with the number of completed trials and the total.
 
     Returns:
-        Plain data, not yet signed. ``stops`` maps a state to the `spread_ms` of the times from the call to the
-        confirmation; ``silences`` to that of the times from the last command's call until the state is ``holding``,
-        which can be the watchdog and two control periods. The robot is left stopped.
+        JSON data without a signature. ``stops`` maps a state to the `spread_ms` of the times from the call to the
+        confirmation; ``silences`` maps it to that of the times from the last command's call until the state is
+        ``holding``, at most the watchdog's time and two control periods. The robot is left stopped.
 
     Raises:
         ValueError: fewer than 1 trial, a profile or a report that can't be read, or a report on another robot.
-        RobotError: the robot refused a reset, such as one that is stopped already or was stopped by somebody else
-            meanwhile; or it did not confirm a stop.
+        RobotError: the robot refused a reset, since it was stopped before or another client stopped it meanwhile; or it
+            did not confirm a stop.
     """
     if trials < 1:
         raise ValueError(f"trials is {trials}, it must be at least 1")
@@ -105,7 +105,7 @@ def certify(
 
 
 def spread_ms(seconds: Sequence[float]) -> dict[str, float]:
-    """Return number, median, 99.9 % and longest of times, in milliseconds; 99.9 % by the nearest rank, rounded up."""
+    """Return count, median, 99.9th percentile (nearest rank, rounded up) and maximum of durations, milliseconds."""
     times = sorted(seconds)
     rank = min(math.ceil(0.999 * len(times)), len(times)) - 1
     return {
@@ -126,7 +126,7 @@ def _read_reports(path: Path) -> list[JsonDict]:
         isinstance(one, dict) and {"subject", "passed", "checks"} <= one.keys() for one in reports
     ):
         raise ValueError(
-            f"{path} is no report of conformance; write one with `rlenv-robot check NAME --robot ADDRESS --report "
+            f"{path} is not a conformance report; write one with `rlenv-robot check NAME --robot ADDRESS --report "
             f"{path.with_suffix('.json').name}`"
         )
     return reports
@@ -231,25 +231,25 @@ def _machine() -> dict[str, Any]:
 
 
 def sign(certificate: dict[str, Any], key: str | Path) -> dict[str, Any]:
-    """Return a certificate with a signature by Ed25519 (RFC 8032) over its canonical JSON.
+    """Sign a certificate with Ed25519 (RFC 8032) over its canonical JSON, and return it.
 
     Args:
-        certificate: of `certify`; a signature that it has is replaced.
+        certificate: as `certify` returned it; an existing signature is replaced.
         key: file of the private key, see `recorder.log.signing.sign`.
 
     Raises:
-        ValueError: the file holds no such key, or others can read it.
+        ValueError: the file holds no Ed25519 private key, or other users can read it.
     """
     return {**certificate, "signature": signing.sign(_signed(certificate), key)}
 
 
 def verify(certificate: dict[str, Any]) -> str:
-    """Return the public key whose owner signed a certificate, as 64 hexadecimal digits.
+    """Verify a certificate's signature, and return the public key that it is valid for, as 64 hexadecimal digits.
 
-    Whose key that is, the certificate can't say: compare it with the one that the owner gave you.
+    The certificate can't prove who owns that key: compare it with the key that the owner gave you.
 
     Raises:
-        ValueError: the certificate has no signature, or was changed after it was signed.
+        ValueError: the certificate has no signature, or was changed after signing.
     """
     signature = certificate.get("signature")
     try:

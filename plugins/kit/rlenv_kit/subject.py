@@ -1,4 +1,4 @@
-"""Make what is to be checked: an environment, a batch, recorded data or a robot, by name, file or object."""
+"""Make the subject of a check (an environment, a batch, recorded data or a robot) from a name, a file or an object."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ __all__ = ["Subject", "subject_of"]
 
 @dataclass(frozen=True)
 class Subject:
-    """Something to be checked: how each of its parts is made.
+    """The subject of a check, and how to make each of its parts.
 
     Attributes:
         name: for the report.
         make_environment: makes a new environment; None for a robot alone.
-        make_robot: makes a new robot; None where there is none.
-        is_real: whether something real may move.
-        make_source: makes source data; None where there are none.
-        make_batch: makes a batch of so many environments; None where there is none.
-        num_envs: how many environments the batch under test has.
+        make_robot: makes a new robot; None if there is none.
+        is_real: whether a real machine may move.
+        make_source: makes source data; None if there are none.
+        make_batch: makes a batch of N environments; None if there is none.
+        num_envs: number of environments in the batch under test.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Subject:
     num_envs: int = 3
 
     def motion(self, bounds: MotionBounds) -> list[str]:
-        """Return how far and how fast a real robot will move, a line for each command."""
+        """Return a line for each command that says how far and how fast a real robot will move."""
         if self.make_robot is None:
             return []
         subject = self.make_robot()
@@ -74,13 +74,13 @@ class Subject:
 
         Args:
             steps: as for `check_environment`; a robot's walks have at most 10.
-            seed: of everything random.
-            bounds: on the motions of what is real.
-            part: ``robot``, ``environment``, ``batch`` or ``source`` checks that alone.
-            only: the number of the only check to make; without a part, of the environment's, else of what there is.
-            time_limit_s: of all parts together. The check in which it is reached fails, and those after it are in the
-                reports as not reached.
-            witness: gets the course of each part.
+            seed: seeds all random draws.
+            bounds: limits on the motions of a real robot.
+            part: ``robot``, ``environment``, ``batch`` or ``source`` checks that part only.
+            only: number of the only check to run; without ``part``, of the environment's checks if there is one.
+            time_limit_s: of all parts together, seconds. The check that exceeds it fails, and the reports list the
+                checks after it as not reached.
+            witness: receives the progress of each part.
             begins: called with the name of each part before it.
             ended: called with each report.
         """
@@ -122,16 +122,16 @@ def subject_of(
     """Return the subject that a name on the command line stands for.
 
     Args:
-        name: one of `environment_names`, a MuJoCo model, a profile (``.toml``), or ``module:factory``; the module
-            may be a file (``path/to/file.py:factory``). The factory makes an environment, a world, a task, a robot,
-            source data, or an environment of Gymnasium or PettingZoo. A folder holds recorded data.
+        name: one of `environment_names`, a MuJoCo model, a profile (``.toml``), a folder of recorded data, or
+            ``module:factory``; the module may be a file (``path/to/file.py:factory``). The factory makes an
+            environment, a world, a task, a robot, source data, or an environment of Gymnasium or PettingZoo.
         where: the robot, as for `rlenv_robot.make`.
         keys: as for `rlenv_robot.make`.
-        bounds: on the motions of a real robot.
-        num_envs: from 2: checks a simulated batch of so many too.
+        bounds: limits on the motions of a real robot.
+        num_envs: 2 or more also checks a simulated batch of that size.
 
     Raises:
-        ValueError: an unknown name, or a batch of what can't be batched.
+        ValueError: the name is unknown, or a batch was requested of something that can't be batched.
         TypeError: the factory makes something else.
     """
     subject = _subject(name, where, keys, bounds)

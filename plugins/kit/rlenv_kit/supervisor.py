@@ -1,4 +1,4 @@
-"""Run checks so that the subject is always stopped and closed, whatever ends them, and that no call lasts for ever."""
+"""Run checks so that the subject is always stopped and closed, however they end, and that every call has a deadline."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class _TimeOver(BaseException):
 
 @dataclass(frozen=True)
 class Deadlines:
-    """Longest durations of calls to the subject, and of all checks together, seconds.
+    """Maximum durations of calls to the subject, and of all checks together, seconds.
 
     Attributes:
-        step: of ``step``, ``stop``, ``render``, ``close`` and all others.
+        step: of ``step``, ``stop``, ``render``, ``close`` and all other calls.
         reset: of ``reset``, which may wait for a person on a real robot, and of making the subject.
-        total: of the whole run. No call begins after it; a call under way then has until its own deadline. The check
-            in which it is reached has failed, and what was not reached by then is in the report.
+        total: of the whole run. No call begins after it; a call in progress has until its own deadline. The check that
+            exceeds it fails, and the report lists the checks after it as not reached.
     """
 
     step: float = 10.0
@@ -67,28 +67,28 @@ class Deadlines:
 
     @classmethod
     def of_subject(cls, is_real: bool, total: float = math.inf) -> Deadlines:
-        """Return the deadlines of a subject; a call of what moves nothing real has 60 s, since the machine may be busy.
+        """Return the deadlines of a subject. A call in simulation has 60 s, since the machine may be busy.
 
         Args:
-            is_real: whether it may move something real, whose hang is not waited for.
+            is_real: whether the subject may move a real machine, for which a hang is not waited out.
             total: of the whole run, seconds.
         """
         return cls(total=total) if is_real else cls(step=60.0, total=total)
 
 
 class Witness(Protocol):
-    """Record the course of a run, so that another process knows it if this one dies."""
+    """Record the progress of a run, so that another process knows it if this one crashes."""
 
     def planned(self, plan: Sequence[PlannedCheck], only: int) -> None:
-        """Record the checks that are to be made, before the first one; ``only`` as for `Supervisor.run`."""
+        """Record the planned checks before the first one; ``only`` is as for `Supervisor.run`."""
         ...
 
     def begins(self, number: int) -> None:
-        """Record the number of the check that begins; 0 is making the subject."""
+        """Record the number of the check that begins; 0 stands for making the subject."""
         ...
 
     def calls(self, call: str, how: str) -> None:
-        """Record the call of the subject that begins, and what came before it."""
+        """Record a call to the subject that begins, and the calls before it."""
         ...
 
     def returned(self) -> None:
@@ -120,14 +120,14 @@ class CallLog:
     """Pass calls on to the subject, and remember the newest ones.
 
     Args:
-        deadlines: of the calls.
-        witness: gets each call.
+        deadlines: limits on the calls.
+        witness: receives each call.
 
     Attributes:
-        deadlines: of the calls.
-        witness: gets each call.
-        running: the call under way, or None.
-        given_up: once set, no further call reaches the subject.
+        deadlines: limits on the calls.
+        witness: receives each call.
+        running: the call in progress, or None.
+        given_up: once True, no further call reaches the subject.
     """
 
     def __init__(self, deadlines: Deadlines, witness: Witness | None = None) -> None:
@@ -143,11 +143,11 @@ class CallLog:
 
     @property
     def over_s(self) -> float:
-        """Seconds since the run reached its time limit; negative before it."""
+        """Seconds since the run reached its time limit; negative before that."""
         return time.monotonic() - self._began_s - self.deadlines.total
 
     def call(self, name: str, function: Callable[..., _T], *arguments: Any) -> _T:
-        """Call a function of the subject. After the time limit of the run only a ``close`` reaches it."""
+        """Call a function of the subject. After the time limit of the run, only ``close`` reaches the subject."""
         if self.given_up:
             raise _GivenUp
         if name != "close" and self.over_s >= 0:
@@ -167,7 +167,7 @@ class CallLog:
             self.witness.returned()
 
     def how(self) -> str:
-        """Return what was done: the last reset or init, how many steps came since, and the newest call."""
+        """Describe what was done: the last reset or init, the number of steps since, and the newest call."""
         if not self._calls:
             return ""
         newest, begin = self._calls[-1], self._begin
@@ -190,15 +190,15 @@ class CallLog:
 
 @dataclass(frozen=True)
 class PlannedCheck:
-    """A check to be made, with what it needs.
+    """A check to be made, and its prerequisites.
 
     Attributes:
-        key: a short name, to which other checks refer.
+        key: a short name, by which other checks refer to it.
         name: what must hold.
         clause: of the requirement.
-        check: makes it; raises `Failed` or `NotTried`.
-        needs: keys of checks without which this one says nothing new. If one of them fails, or one that they need, this
-            one isn't made, so that one fault gives one finding.
+        check: makes the check; raises `Failed` or `NotTried`.
+        needs: keys of prerequisite checks. If one of them fails, or one that it needs, this check isn't made, so that
+            one fault gives one finding.
     """
 
     key: str
@@ -209,7 +209,7 @@ class PlannedCheck:
 
 
 def check(key: str, name: str, clause: str, *needs: str) -> Callable[[_F], _F]:
-    """Return a decorator that declares a function, or a method, to be a check; see `PlannedCheck` for the arguments."""
+    """Return a decorator that declares a function or method to be a check; for its arguments see `PlannedCheck`."""
 
     def declare(function: _F) -> _F:
         function.__dict__["declared_check"] = key, name, clause, needs
@@ -219,11 +219,11 @@ def check(key: str, name: str, clause: str, *needs: str) -> Callable[[_F], _F]:
 
 
 def declared(namespace: Mapping[str, Any], *arguments: object) -> list[PlannedCheck]:
-    """Return the checks that a namespace declares by `check`.
+    """Return the checks that a namespace declares with `check`.
 
     Args:
         namespace: of a module or a class (`vars`).
-        arguments: of each of its checks.
+        arguments: passed to each of its checks.
     """
     plan = []
     for function in namespace.values():
@@ -234,10 +234,10 @@ def declared(namespace: Mapping[str, Any], *arguments: object) -> list[PlannedCh
 
 
 def in_order(keys: Sequence[str], checks: Iterable[PlannedCheck]) -> list[PlannedCheck]:
-    """Return checks in the order of their keys.
+    """Sort checks into the order of the keys.
 
     Raises:
-        KeyError: a key is of no check, or a check has none of the keys.
+        KeyError: a key belongs to no check, or a check has none of the keys.
     """
     by_key = {planned.key: planned for planned in checks}
     plan = [by_key.pop(key) for key in keys]
@@ -248,17 +248,17 @@ def in_order(keys: Sequence[str], checks: Iterable[PlannedCheck]) -> list[Planne
 
 @dataclass
 class Supervisor:
-    """Make planned checks on a thread of their own, and watch it.
+    """Run planned checks on a separate thread, and watch it.
 
-    A subject that `run` makes is made, used and closed on that one thread, as subjects need that hold a database, a
-    graphics context or a serial port; only a stop comes from other threads, and a close where that thread hangs.
+    A subject that `run` makes is made, used and closed on that one thread, because a database, a graphics context or a
+    serial port may require it. Only a stop comes from other threads, and a close if that thread hangs.
 
     Args:
-        log: through which all calls go.
+        log: passes all calls on.
         stop: stops the subject from any thread, with a reason; None if it has no stop, or is not made yet.
         close: closes the subject.
-        cautious: whether an exception that no check expected ends the run, as on a real robot: its driver's state is
-            unknown then.
+        cautious: whether an exception that no check expected ends the run, as on a real robot, where the driver's state
+            is unknown after it.
     """
 
     log: CallLog
@@ -276,22 +276,21 @@ class Supervisor:
     def run(
         self, plan: Sequence[PlannedCheck] | Callable[[], Sequence[PlannedCheck]], only: int | str = 0
     ) -> tuple[Check, ...]:
-        """Make the checks, stop and close the subject, and return the results.
+        """Run the checks, stop and close the subject, and return the results.
 
-        A call that lasts longer than its deadline ends the run: the subject is stopped and closed, and the call is the
-        last finding. So do an exit (``sys.exit``, ``os._exit``), the time limit of the run, and an interruption, which
-        is raised again afterwards. The checks that are left out are listed as not reached.
+        A call that exceeds its deadline ends the run: the subject is stopped and closed, and the call is the last
+        finding. An exit (``sys.exit``, ``os._exit``), the time limit of the run and an interruption end it in the same
+        way; an interruption is raised again afterwards. The remaining checks are listed as not reached.
 
         Args:
-            plan: in this order; or a function that makes the subject, sets ``stop`` and ``close``, and returns the
-                plan. It runs on the thread of the checks.
-            only: the number, counted from 1, or the key of the only check to report, after those that it needs; 0 makes
-                all.
+            plan: the checks in their order; or a function that makes the subject, sets ``stop`` and ``close``, and
+                returns the plan. The function runs on the thread of the checks.
+            only: number (from 1) or key of the only check to report, after the checks that it needs; 0 reports all.
 
         Raises:
-            ValueError: there is no check of that number or key.
-            KeyboardInterrupt: as it came, after the subject was stopped and closed.
-            Exception: as the function that makes the subject raised it.
+            ValueError: no check has that number or key.
+            KeyboardInterrupt: the run was interrupted; the subject was stopped and closed first.
+            Exception: raised by the function that makes the subject.
         """
         worker = threading.Thread(target=self._work, args=(plan, only), name="conformance checks", daemon=True)
         reason = "the conformance check was interrupted"
@@ -429,7 +428,7 @@ class Supervisor:
         rest = [(number, planned) for number, planned in enumerate(plan, 1)
                 if number not in made and only in (0, number)]  # fmt: skip
         for number, planned in rest:
-            message, failed = "the run was given up before", False
+            message, failed = "the run was aborted before", False
             if over:
                 failed = number == rest[0][0]
                 message = f"the run {_limit(self.log)}, {'in' if failed else 'before'} this check"

@@ -21,17 +21,17 @@ _TABLE_3 = frozenset({"env_id", "frame_no", "reward"})
 _LARGEST = 2**31 - 1
 
 STANDARD_CODES = frozenset({"missing", "unknown", "dtype", "shape", "not_finite", "range", "env_id", "frame_no"})
-"""Codes of `hal.Violation`: the action contradicts its description, and no rule of the world's own."""
+"""Codes of `hal.Violation` for an action that contradicts its description, rather than a rule of the world."""
 
 Unchecked: TypeAlias = Any
-"""A value that a subject under test returned, before a check has looked at it."""
+"""A value that a subject under test returned, before a check has examined it."""
 
 Noter = Callable[[str, str], None]
-"""Takes the clause and the text of a note on something that the standard leaves open."""
+"""Take the clause and the text of a note on something that the standard leaves open."""
 
 
 def silent(clause: str, text: str) -> None:
-    """Drop a remark: a `Noter` for callers that want none."""
+    """Drop a remark. This is a `Noter` for callers that need no notes."""
 
 
 def check_observation(table: object, spec: Spec, note: Noter = silent) -> None:
@@ -62,7 +62,7 @@ def check_reward(table: object, declared: Field | None = None, note: Noter = sil
 
     Args:
         table: as the environment returned it.
-        declared: the reward's description, whose range holds for each number.
+        declared: the reward's description; each number must be in its range.
         note: takes remarks.
 
     Raises:
@@ -120,7 +120,7 @@ def check_structure(values: object, spec: Spec, where: str, note: Noter = silent
 
 
 def difference(one: Mapping[str, object], other: Mapping[str, object]) -> str:
-    """Return the name of the first field in which two structures differ, bit for bit; empty if they are equal."""
+    """Return the name of the first field whose values differ, bit for bit; empty if the structures are equal."""
     if one.keys() != other.keys():
         return ", ".join(sorted(map(str, one.keys() ^ other.keys())))
     for name, value in one.items():
@@ -130,7 +130,7 @@ def difference(one: Mapping[str, object], other: Mapping[str, object]) -> str:
 
 
 def elements_of(field: Field, most: int) -> list[tuple[int, ...]]:
-    """Return the indices of all elements of a field, or of so many spread from its first to its last."""
+    """Return the indices of all elements of a field, or of at most ``most`` spread from its first to its last."""
     if not field.shape:
         return [()]
     places = np.unique(np.linspace(0, field.size - 1, min(field.size, most)).round().astype(int))
@@ -149,9 +149,9 @@ def copied_values(value: Any) -> Any:
 
 
 def deep_difference(one: object, other: object, where: str = "") -> str:
-    """Return the dotted place of the first difference of two tables, bit for bit; empty if they are equal.
+    """Return the dotted path of the first difference of two tables, bit for bit; empty if they are equal.
 
-    Values that are neither numbers, text, arrays, nor mappings and sequences of them are not compared.
+    Only numbers, text, arrays, and mappings and sequences of them are compared.
     """
     return next(_differences(one, other, where), "")
 
@@ -185,16 +185,16 @@ def _is_plain(value: object) -> bool:
 
 
 def check_keys(table: object, required: frozenset[str], optional: Collection[str], what: str) -> Mapping[str, object]:
-    """Return a table, if it is a mapping with the required keys and no others than the optional ones.
+    """Return a table if it is a mapping with all required keys, and no others but the optional ones.
 
     Args:
-        table: as it came.
+        table: the value to check.
         required: keys that the table must have.
-        optional: keys that it may have besides.
+        optional: further keys that the table may have.
         what: the table's name, for the message.
 
     Raises:
-        Failed: it is something else.
+        Failed: the table is not such a mapping.
     """
     if not isinstance(table, Mapping):
         raise Failed(f"{what} is a {type(table).__name__}", "it must be a mapping")
@@ -220,5 +220,5 @@ def _is_whole(value: object) -> TypeGuard[int]:
 
 
 def is_int32(value: object) -> TypeGuard[int]:
-    """Return whether a value is a whole number of 32 bits; True and False are none."""
+    """Return whether a value is a 32-bit integer; booleans are not."""
     return _is_whole(value) and -_LARGEST - 1 <= value <= _LARGEST

@@ -55,22 +55,22 @@ def check_vector(
     """Test a batch of environments against its contract.
 
     Args:
-        make: makes a batch of so many environments, not yet reset.
-        single: makes a single environment, which environment 0 of a batch with the same seed equals; None leaves that
-            check out.
+        make: makes a batch of N environments that have not been reset.
+        single: makes a single environment, which must equal environment 0 of a batch with the same seed; None skips
+            that check.
         num_envs: in the batch under test, at least 2.
-        steps: the usual length of a walk; ends of episodes are walked to, up to 1,200 steps.
-        seed: of everything random.
-        name: of the batch in the report; by default that of its class.
-        deadlines: of single calls, and of the whole run.
-        only: the number, counted from 1, or the key of the only check to make, after those that it needs; 0 makes all.
-        witness: gets the course of the run, for another process.
+        steps: the usual length of a walk; to reach the end of an episode, up to 1,200 steps are made.
+        seed: seeds all random draws.
+        name: of the batch in the report; by default the name of its class.
+        deadlines: limits on single calls and on the whole run.
+        only: number (from 1) or key of the only check to run, after the checks that it needs; 0 runs all.
+        witness: receives the progress of the run, for another process.
 
     Returns:
         The report of all checks. A broken batch raises nothing.
 
     Raises:
-        ValueError: fewer than two environments.
+        ValueError: ``num_envs`` is less than 2.
     """
     if num_envs < 2:
         raise ValueError(f"num_envs is {num_envs}, it must be at least 2")
@@ -210,7 +210,7 @@ class _Rows:
         except Exception as error:
             self._probe.note("R1.3", f"an unknown option raises {type(error).__name__}; here it is ValueError")
             return
-        self._probe.note("R1.3", "an unknown reset option is ignored, so that a slip in its name is not noticed")
+        self._probe.note("R1.3", "an unknown reset option is ignored, so a misspelt name goes unnoticed")
 
     @check("inference", "privileged state can't be reached in inference", "R2.1", "frames")
     def inference(self, probe: VectorProbe) -> None:
@@ -234,7 +234,7 @@ class _Rows:
         other = probe.row(probe.log.call("reset", probe.envs.reset, {"seed": probe.seed + 1}), 0)["observation"]
         if difference(starts[0], other):
             raise Failed("all rows begin alike, and with another seed otherwise",
-                         "each row draws episodes of its own")  # fmt: skip
+                         "each row draws its own episodes")  # fmt: skip
         probe.note("R1.3", "all rows begin alike, whatever the seed")
 
     @check("rows apart", "an action moves its own row alone", "R6.2", "equal episodes")
@@ -332,19 +332,19 @@ class _Rows:
             isinstance(error, list | tuple | np.ndarray) and len(error) == probe.num and bool(error[row])
         )  # fmt: skip
         if not told:
-            raise Failed(f"{where}: extra_info['error'] is {error!r:.80}", f"it must tell of row {row}")
+            raise Failed(f"{where}: extra_info['error'] is {error!r:.80}", f"it must report row {row}")
         for other in others:
             if isinstance(error, Mapping) and other in error:
-                raise Failed(f"{where}: extra_info['error'] accuses row {other}")
+                raise Failed(f"{where}: extra_info['error'] reports row {other}")
             problem = row_difference(straight[3][0], table, other)
             if problem:
-                raise Failed(f"{where}: {problem} of row {other} differs", "the other rows move as if nothing were")
+                raise Failed(f"{where}: {problem} of row {other} differs", "the other rows move as usual")
         table, _ = probe.step(probe.request(table, actions[2]))
         problem = row_difference(straight[3][0], table, row)
         if problem:
             raise Failed(f"{where}: {problem} of the row differs in its next frame", "a refused action changes nothing")
 
-    @check("malformed", "a malformed batch raises, and nobody moves", "R1.2", "equal episodes")
+    @check("malformed", "a malformed batch raises an error, and no row moves", "R1.2", "equal episodes")
     def malformed(self, probe: VectorProbe) -> None:
         actions = probe.actions(4)
         straight = probe.walk(actions)
@@ -357,7 +357,7 @@ class _Rows:
                     raise
                 except Exception:
                     continue
-                raise Failed(f"{what} was accepted", "a malformed batch raises IllegalAction, and nobody moves")
+                raise Failed(f"{what} was accepted", "a malformed batch raises IllegalAction, and no row moves")
             table, _ = probe.step(probe.request(table, action))
             check_rows(straight[number + 1][0], table, range(probe.num), "after malformed batches", "they move nobody")
 

@@ -53,10 +53,10 @@ class VectorProbe:
     """Drive a batch under test through seeded walks.
 
     Args:
-        envs: under test.
+        envs: the batch under test.
         steps: the usual length of a walk.
         seed: of the resets and of the walks' actions.
-        log: takes the calls.
+        log: records the calls.
     """
 
     def __init__(self, envs: StandardVector, steps: int, seed: int, log: CallLog) -> None:
@@ -64,17 +64,17 @@ class VectorProbe:
         self.notes: dict[tuple[str, str], Note] = {}
 
     def note(self, clause: str, text: str) -> None:
-        """Remark on something that the standard leaves open, once."""
+        """Record a remark on something that the standard leaves open, once."""
         self.notes.setdefault((clause, text), Note(clause, text))
 
     def reset(self, **options: object) -> Table:
-        """Reset the batch; with the probe's seed unless ``ids`` chooses some."""
+        """Reset the batch, with the probe's seed unless ``ids`` selects some environments."""
         chosen = options if "ids" in options else {"seed": self.seed, **options}
         table: Table = self._arrays(self.log.call("reset", self.envs.reset, chosen))
         return table
 
     def step(self, request: object) -> Answer:
-        """Send Table 2, or something else in its place."""
+        """Send Table 2, or any other value in its place."""
         answer: Unchecked = self.log.call("step", self.envs.step, request)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise Failed(f"step returned {answer!r:.80}", "it must return two tables, 1 and 3")
@@ -104,13 +104,13 @@ class VectorProbe:
         return {"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action}
 
     def actions(self, steps: int, num: int | None = None) -> list[dict[str, np.ndarray]]:
-        """Return legal actions of all rows; row i has the same ones whatever the number of rows."""
+        """Return legal actions of all rows; the actions of row i don't depend on the number of rows."""
         count = self.num if num is None else num
         generators = [np.random.default_rng([self.seed, row]) for row in range(count)]
         return [_stacked([self.envs.action.sample(rng) for rng in generators]) for _ in range(steps)]
 
     def walk(self, actions: list[dict[str, np.ndarray]], envs: StandardVector | None = None) -> list[Answer]:
-        """Reset, send the actions, and return copies of all answers; the reset's comes with an empty Table 3."""
+        """Reset, send the actions, and return copies of all answers; the answer to the reset has an empty Table 3."""
         kept = self if envs is None else VectorProbe(envs, self.length, self.seed, self.log)
         table = kept.reset()
         frames: list[Answer] = [(copied_values(table), {})]
@@ -143,7 +143,7 @@ def reward_of(table: Table, row: int) -> Unchecked:
 
 
 def row_difference(one: Table, other: Table, row: int) -> str:
-    """Return what differs in a row between two Tables 1; empty if nothing does."""
+    """Describe the difference between a row of two Tables 1; empty if there is none."""
     name = difference({key: np.asarray(value)[row] for key, value in one["observation"].items()},
                       {key: np.asarray(value)[row] for key, value in other["observation"].items()})  # fmt: skip
     if name:
@@ -158,11 +158,11 @@ def check_rows(one: Table, other: Table, rows: Iterable[int], when: str, allowed
     """Check that rows of two Tables 1 are equal.
 
     Args:
-        one: a table.
-        other: a table of another walk.
-        rows: to compare.
-        when: they would differ, for the message.
-        allowed: for the message.
+        one: a Table 1.
+        other: a Table 1 of another walk.
+        rows: the rows to compare.
+        when: when they differ, for the message.
+        allowed: what is allowed, for the message.
 
     Raises:
         Failed: they differ.
@@ -179,8 +179,8 @@ def compare_rows(first: list[Answer], second: list[Answer], rows: Iterable[int],
     Args:
         first: a walk.
         second: a walk of the same actions.
-        rows: to compare.
-        reason: what lay between the walks, for the message.
+        rows: the rows to compare.
+        reason: what happened between the walks, for the message.
 
     Raises:
         Failed: they differ.

@@ -1,4 +1,4 @@
-"""The verbs of this plug-in: declared here, imported when they are asked for."""
+"""Declare the verbs of this plug-in, which are imported on first use."""
 
 from rlenv_robot.cli.verbs import Verb
 
@@ -7,8 +7,7 @@ __all__ = ["certify", "check", "new", "protocol"]
 check = Verb("rlenv_kit.cli.check", "test an environment against its contract", example="so101-reach")
 protocol = Verb(
     "rlenv_kit.cli.check:add_protocol",
-    "describe an environment",
-    group="dev",
+    "list the inputs and outputs of an environment or a robot",
     example="so101-reach --out so101-reach.md",
 )
 certify = Verb("rlenv_kit.cli.certify", "measure how a served robot stops, as a signed certificate", group="robot")

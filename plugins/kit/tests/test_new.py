@@ -55,7 +55,7 @@ def test_a_name_that_names_no_module_writes_nothing(name: str, tmp_path: Path) -
 
 def test_files_that_are_there_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "test_cups.py").write_text("mine")
-    assert main(["new", "task", "cups", "--out", str(tmp_path)]) == 2
+    assert main(["dev", "new", "task", "cups", "--out", str(tmp_path)]) == 2
     assert "was kept" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["test_cups.py"]
 
@@ -64,7 +64,7 @@ def test_the_command_says_what_to_do_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["new", "driver", "lab-arm"]) == 0
+    assert main(["dev", "new", "driver", "lab-arm"]) == 0
     told = capsys.readouterr().out
     assert "cd lab-arm" in told
     assert "rlenv-robot serve lab_arm.toml" in told

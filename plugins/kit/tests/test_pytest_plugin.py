@@ -35,7 +35,7 @@ def test_subjects_are_tests_beside_the_others(tmp_path: Path) -> None:
     done = _pytest(tmp_path, *subjects, "--conformance-steps", "8", "--junit-xml", "report.xml")
     assert "2 failed, 2 passed" in done.stdout, done.stdout + done.stderr
     assert "the sign is wrong" in done.stdout
-    assert "may move something real" in done.stdout
+    assert "may move a real machine" in done.stdout
     assert "0 failed" in (tmp_path / "report.xml").read_text(encoding="utf-8")
     assert done.returncode == 1
 

@@ -35,7 +35,7 @@ def test_every_stop_and_silence_of_a_served_robot_is_in_it(tmp_path: Path, capsy
                     robot_digest=Integrator().spec.digest)  # fmt: skip
     write_report(checked, [report])
     with Server(Guard(Integrator()), watchdog_s=0.1) as server:
-        assert main(["certify", server.address, "--trials", "2", "--key", str(key), "--out", str(out),
+        assert main(["robot", "certify", server.address, "--trials", "2", "--key", str(key), "--out", str(out),
                      "--conformance", str(checked)]) == 0  # fmt: skip
         assert server.about()["state"] == "stopped"
         mover = RemoteRobot(server.address)
@@ -48,7 +48,7 @@ def test_every_stop_and_silence_of_a_served_robot_is_in_it(tmp_path: Path, capsy
     assert certificate["silences"]["running"]["median"] >= 100, "no silence ends before the watchdog"
     assert certificate["robot"]["digest"] == Integrator().spec.digest
     assert certificate["conformance"] == json.loads(checked.read_text())
-    assert main(["certify", "--verify", str(out)]) == 0
+    assert main(["robot", "certify", "--verify", str(out)]) == 0
     shown = capsys.readouterr().out
     assert verify(certificate) in shown
     assert "conformance: robot Integrator: 1 passed, 0 failed, 1 not tried" in shown
@@ -64,11 +64,11 @@ def test_a_report_on_another_robot_or_on_none_is_refused_before_anything_moves(
     with Server(Guard(robot), watchdog_s=0.1) as server:
         for reports in ([Report("robot Other", (), robot_digest="ab" * 32)], [Report("environment x", ())]):
             write_report(checked, reports)
-            assert main(["certify", server.address, "--conformance", str(checked)]) == 2
+            assert main(["robot", "certify", server.address, "--conformance", str(checked)]) == 2
             assert robot.spec.digest[:16] in capsys.readouterr().err
         checked.write_text('{"subject": "robot"}')
-        assert main(["certify", server.address, "--conformance", str(checked)]) == 2
-        assert "no report of conformance" in capsys.readouterr().err
+        assert main(["robot", "certify", server.address, "--conformance", str(checked)]) == 2
+        assert "not a conformance report" in capsys.readouterr().err
     assert robot.resets == []
 
 
@@ -78,7 +78,7 @@ def test_a_lockstep_server_has_no_watchdog_to_certify(capsys: pytest.CaptureFixt
         Server(Guard(Integrator()), lockstep=True) as server,
     ):
         patch.setattr("rlenv_kit.stopping._PATIENCE_S", 0.3)
-        assert main(["certify", server.address, "--trials", "1"]) == 2
+        assert main(["robot", "certify", server.address, "--trials", "1"]) == 2
     assert "lockstep" in capsys.readouterr().err
 
 
@@ -129,7 +129,7 @@ def test_a_file_that_is_no_certificate_is_refused(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file.json").write_text(text)
-    assert main(["certify", "--verify", str(tmp_path / "file.json")]) == 2
+    assert main(["robot", "certify", "--verify", str(tmp_path / "file.json")]) == 2
     assert "certificate" in capsys.readouterr().err
 
 

@@ -246,7 +246,7 @@ def test_a_robot_behind_keys_is_checked(tmp_path: Path, capsys: Captured) -> Non
     server, laptop = tmp_path / "server", tmp_path / "laptop"
     key = _key(capsys, "new", server)
     mine = _key(capsys, "new", laptop, "--server", key)
-    assert _run("keys", "allow", server, mine, "--role", "operate", "--name", "laptop") == 0
+    assert _run("robot", "keys", "allow", server, mine, "--role", "operate", "--name", "laptop") == 0
     with Server(Guard(SimRobot(so101(looks=False))), keys=server, lockstep=True) as served:
         where = ("--robot", served.address, "--yes", "--steps", "5", "--reproduce", "robot:4")
         assert _run("check", "so101-reach", *where, "--keys", laptop) == 0
@@ -256,5 +256,5 @@ def test_a_robot_behind_keys_is_checked(tmp_path: Path, capsys: Captured) -> Non
 
 def _key(capsys: Captured, *arguments: object) -> str:
     capsys.readouterr()
-    assert _run("keys", *map(str, arguments)) == 0
+    assert _run("robot", "keys", *map(str, arguments)) == 0
     return capsys.readouterr().out.split()[-1]

@@ -1,7 +1,7 @@
-"""Environments in language in the interfaces of TRL's trainers, SkyRL-Gym and NeMo-Gym.
+"""Adapt environments in language to the interfaces of TRL's trainers, SkyRL-Gym and NeMo-Gym.
 
-None of these packages is needed to import this module: a function imports the package whose base class it uses. All of
-them play `rlenv_language.gem.GemEnv`, which verifiers takes as it is.
+None of these packages is needed to import this module: each function imports the package that it adapts to. All of them
+wrap `rlenv_language.gem.GemEnv`, which verifiers accepts unchanged.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["ToolEnvironment", "nemo_gym_server", "register_with_skyrl"]
 
 
 class ToolEnvironment:
-    """An environment whose commands a model gives by calling the tool ``act``: TRL's ``environment_factory``.
+    """An environment that a model commands by calling the tool ``act``, for TRL's ``environment_factory``.
 
-    TRL 1.16 makes an instance for each of its rollouts, offers every public method but `reset` and `get_reward` as a
-    tool, appends the text that `reset` returns to the prompt, and asks for the reward of the whole episode.
+    TRL 1.16 makes an instance for each rollout, offers every public method except `reset` and `get_reward` as a tool,
+    appends the text that `reset` returns to the prompt, and reads the reward of the whole episode.
 
     Args:
         name: as for `rlenv_language.gem.GemEnv`.
@@ -33,8 +33,8 @@ class ToolEnvironment:
         """Begin an episode and return the task and the first observation.
 
         Args:
-            seed: from the row of the data set.
-            row: its other columns, which change nothing.
+            seed: seed from the row of the data set.
+            row: the row's other columns, which are ignored.
         """
         text, info = self._env.reset(seed=seed)
         self._return, self._over = 0.0, False
@@ -44,7 +44,7 @@ class ToolEnvironment:
         """Carry out one command.
 
         Args:
-            command: The command without tags.
+            command: the command without tags.
 
         Returns:
             The next observation.
@@ -61,9 +61,10 @@ class ToolEnvironment:
 
 
 def nemo_gym_server(name: TaskLike, **settings: Any) -> type:
-    """Return a class of NeMo-Gym's ``GymnasiumServer`` whose sessions play an environment, for its ``gymnasium_agent``.
+    """Return a subclass of NeMo-Gym's ``GymnasiumServer`` with an environment in each session, for ``gymnasium_agent``.
 
-    The row's ``seed`` begins the episode; its first observation, with the task, follows the row's prompt.
+    The row's ``seed`` is the seed of the episode. The first observation, with the task, is appended to the row's
+    prompt.
 
     Args:
         name: as for `rlenv_language.gem.GemEnv`.
@@ -98,7 +99,8 @@ def nemo_gym_server(name: TaskLike, **settings: Any) -> type:
 def register_with_skyrl(name: str, **settings: Any) -> str:
     """Register an environment with SkyRL-Gym and return its id, for the column ``env_class`` of SkyRL's data.
 
-    The row's ``seed`` in SkyRL's ``extras`` begins the episode. Its first observation follows the row's prompt.
+    The row's ``seed`` in SkyRL's ``extras`` is the seed of the episode. The first observation is appended to the row's
+    prompt.
 
     Args:
         name: as for `rlenv_language.gem.GemEnv`.

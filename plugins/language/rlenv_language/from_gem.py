@@ -1,4 +1,4 @@
-"""Put text environments of gem and of ROLL under the standard's contract, with their metrics in the record."""
+"""Adapt text environments of gem and of ROLL to the standard's contract, and record their metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlenv_robot.world import EnvDescription, TimeStep, World
 __all__ = ["GemWorld", "aggregate", "from_gem"]
 
 Foreign: TypeAlias = Any
-"""An environment of gem, or a value that it gave, before it is checked."""
+"""A gem environment, or a value that it returned, before it is checked."""
 
 _MODES: Mapping[str, Callable[[list[float]], float]] = {
     "mean": lambda values: float(np.mean(values)), "last": lambda values: values[-1], "max": max, "min": min,
@@ -33,10 +33,10 @@ def aggregate(turns: list[Mapping[str, float]], modes: Mapping[str, str]) -> dic
 
     Args:
         turns: metrics of each turn, by name.
-        modes: metric -> ``mean``, ``last``, ``max``, ``min`` or ``sum``; ``mean`` where none is named, as in ROLL.
+        modes: metric -> ``mean``, ``last``, ``max``, ``min`` or ``sum``; by default ``mean``, as in ROLL.
 
     Raises:
-        ValueError: an unknown mode.
+        ValueError: a mode is unknown.
     """
     values: dict[str, list[float]] = {}
     for metrics in turns:
@@ -49,11 +49,11 @@ def aggregate(turns: list[Mapping[str, float]], modes: Mapping[str, str]) -> dic
 
 
 class GemWorld(World):
-    """A `World` around a text environment with gem's signature; what breaks the signature raises TypeError.
+    """A `World` around a text environment with gem's interface. Values that break the interface raise TypeError.
 
     Args:
-        env: with ``reset(seed)`` and ``step(text)``; owned from now on.
-        name: of the world; by default gem's id, or the name of its class.
+        env: an environment with ``reset(seed)`` and ``step(text)``; the world takes ownership of it.
+        name: the world's name; by default gem's id, or the name of the environment's class.
         observation_size: the longest text of an observation, characters.
         action_size: the longest text of an action, characters.
     """
@@ -85,7 +85,7 @@ class GemWorld(World):
 
     @property
     def description(self) -> EnvDescription:
-        """The name: gem's interface tells no more before a reset."""
+        """The name, as gem's interface offers nothing more before a reset."""
         return EnvDescription(
             f"A text environment of {type(self._env).__module__.split('.')[0]}: {self.name}.",
             Field("reward", (), "float64", meaning="as the environment gives it"),
@@ -95,10 +95,10 @@ class GemWorld(World):
         )  # fmt: skip
 
     def reset(self, options: Options) -> TimeStep:
-        """Reset their environment.
+        """Reset the gem environment.
 
         Raises:
-            ValueError: an unknown option.
+            ValueError: an option is unknown.
             TypeError: the answer is not a text and a dictionary.
         """
         check_options(options, "reset", '{"seed": 7}', ("seed",))
@@ -111,7 +111,7 @@ class GemWorld(World):
         return self._timestep(answer[0], 0.0, False, False, answer[1])
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
-        """Give a text to their environment.
+        """Step the gem environment with a text.
 
         Raises:
             TypeError: the answer is not text, reward, terminated, truncated and info.
@@ -143,21 +143,21 @@ class GemWorld(World):
         try:
             observation = {TEXT: encode(text, self.observation[TEXT])}
         except ValueError as error:
-            raise RobotError(f"{self.name}: {error}; give observation_size=... more") from None
+            raise RobotError(f"{self.name}: {error}; increase observation_size") from None
         # Gem's environments may say both; here a time step that the task ended is not truncated.
         return TimeStep(observation, reward, terminated, truncated and not terminated, extra)
 
     def episode_info(self) -> JsonDict:
-        """Return the name, the seed, and the metrics of the turns so far, aggregated as the environment says."""
+        """Return the name, the seed, and the metrics of the turns so far in the environment's aggregation."""
         metrics = aggregate(self._turns, self._modes)
         success = {"success": bool(metrics["success"])} if "success" in metrics else {}
         return {"task": self.name, "seed": self._seed, "metrics": metrics, **success}
 
     def image(self, options: Options) -> np.ndarray:
-        """Return what their ``render`` draws.
+        """Return the image from the gem environment's ``render``.
 
         Raises:
-            RobotError: it draws nothing.
+            RobotError: the environment renders no image.
         """
         render = getattr(self._env, "render", None)
         image = None if render is None else render(mode="rgb_array")
@@ -166,7 +166,7 @@ class GemWorld(World):
         return image
 
     def close(self) -> None:
-        """Close the environment, where it can be closed."""
+        """Close the gem environment if it has a ``close`` method."""
         close = getattr(self._env, "close", None)
         if close is not None:
             close()
@@ -179,10 +179,10 @@ def from_gem(
     info: JsonObject | None = None,
     **room: int,
 ) -> Environment:
-    """Put a text environment of gem or ROLL under the standard's contract.
+    """Adapt a text environment of gem or ROLL to the standard's contract.
 
     Args:
-        env: with gem's signature; owned from now on.
+        env: an environment with gem's interface; the result takes ownership of it.
         env_id: 1 to 36 characters; by default a new one.
         record: a folder; every episode is recorded into a new run inside it.
         info: metadata of every recorded episode, such as ``{"policy": "v3"}``.

@@ -17,7 +17,7 @@ from rlenv_robot.world import EnvDescription, TimeStep, World, first_part
 __all__ = ["DIRECTIONS", "GOAL", "HOLE", "ICE", "FrozenLake", "shortest_way"]
 
 ICE, HOLE, GOAL = 0, 1, 2
-"""A cell of the board."""
+"""Values of the board's cells."""
 
 DIRECTIONS = ("Left", "Down", "Right", "Up")
 """The moves by number, in Gymnasium's order (``FrozenLake-v1``)."""
@@ -30,7 +30,7 @@ _CELL_PIXELS = 32
 
 
 def shortest_way(board: np.ndarray) -> list[int] | None:
-    """Return the moves from the upper left corner to the goal that avoid all holes; None where there are none.
+    """Return the fewest moves from the upper left corner to the goal that avoid all holes, or None if there is no way.
 
     Args:
         board: cells, int, shape (n, n).
@@ -51,16 +51,16 @@ def shortest_way(board: np.ndarray) -> list[int] | None:
 class FrozenLake(World):
     """Walk from the upper left corner of a frozen lake to its goal, the lower right corner.
 
-    The seed draws the holes; a lake without a way to the goal is drawn again. On slippery ice a move goes where it was
-    meant with a chance of 1/3, and to either side with 1/3 each, as in Gymnasium's ``FrozenLake-v1``; a move against
-    the edge stays. The reward is 1 at the goal, else 0. The goal and a hole terminate; after ``steps`` moves an episode
-    is truncated.
+    The seed draws the holes; a lake without a way to the goal is drawn again. On slippery ice a move goes in the chosen
+    direction with probability 1/3, and to each side with probability 1/3, as in Gymnasium's ``FrozenLake-v1``. A move
+    against the edge has no effect. The reward is 1 at the goal, else 0. The episode terminates at the goal or in a
+    hole, and is truncated after ``steps`` moves.
 
     Args:
-        size: cells of a side, 2 to 16.
-        ice: chance of a cell to be ice, above 0 to 1.
+        size: cells per side, 2 to 16.
+        ice: probability that a cell is ice, above 0 and at most 1.
         slippery: whether moves slip.
-        steps: moves of an episode.
+        steps: number of moves after which an episode is truncated.
 
     Raises:
         ValueError: a setting is out of range.
@@ -81,12 +81,12 @@ class FrozenLake(World):
 
     @property
     def name(self) -> str:
-        """The name by which `rlenv_robot.make` makes it."""
+        """The task's name for `rlenv_robot.make`."""
         return "frozen-lake"
 
     @cached_property
     def observation(self) -> Spec:
-        """The observation: the lake, and where the player stands."""
+        """The observation: the lake, and the player's position."""
         board = Field("board", (self.size, self.size), "int32", ICE, GOAL, meaning="0 ice, 1 hole, 2 goal")
         player = Field("player", (2,), "int32", 0, self.size - 1, meaning="where it stands", elements=("row", "column"))
         return Spec("frozen_lake_observation", (board, player))
@@ -112,7 +112,7 @@ class FrozenLake(World):
         """Draw a lake, and put the player into its upper left corner.
 
         Raises:
-            ValueError: an unknown option, or a wrong seed.
+            ValueError: an option is unknown, or the seed is wrong.
         """
         check_options(options, "reset", '{"seed": 7}', ("seed",))
         if options.get("seed") is not None:
@@ -129,7 +129,7 @@ class FrozenLake(World):
             board[0, 0], board[-1, -1] = ICE, GOAL
             if shortest_way(board) is not None:
                 return board
-        raise ValueError(f"no lake with a way to its goal came in {_MOST_DRAWS} draws: ice = {self.ice} is too little")
+        raise ValueError(f"found no lake with a way to its goal in {_MOST_DRAWS} draws: ice = {self.ice} is too little")
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
         """Move the player."""
@@ -173,7 +173,7 @@ class FrozenLake(World):
         }  # fmt: skip
 
     def image(self, options: Options) -> np.ndarray:
-        """Draw the lake: 32 pixels a cell, uint8, RGB."""
+        """Draw the lake, RGB, uint8 (32 size, 32 size, 3)."""
         image = np.array([[_COLOURS[int(cell)] for cell in row] for row in self._board], np.uint8)
         image = image.repeat(_CELL_PIXELS, axis=0).repeat(_CELL_PIXELS, axis=1)
         top, left = (_CELL_PIXELS * place + _CELL_PIXELS // 4 for place in self._player)

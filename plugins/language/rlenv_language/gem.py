@@ -1,4 +1,4 @@
-"""Environments in language with the interface of gem (axon-rl/gem), which ROLL, Oat, verl and Tinker use."""
+"""Adapt environments in language to the interface of gem (axon-rl/gem), which ROLL, Oat, verl and Tinker use."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from rlenv_robot.tables import ExtraInfo, ObservationTable, check_options
 __all__ = ["NAMESPACE", "GemEnv", "register_with_gem"]
 
 NAMESPACE = "rlenv_robot"
-"""The namespace of our environments in gem's ids: ``rlenv_robot/sokoban``."""
+"""The namespace of our environments in gem's ids, such as ``rlenv_robot/sokoban``."""
 
 _HERE = "rlenv_language.gem"
 
 _STANDARD = ("applied", "state", "images", "used", "agents", "messages")
-"""Entries of ``extra_info`` that are not for language models, and no plain data."""
+"""Entries of ``extra_info`` that a language model does not need and that are not plain data."""
 
 
 class GemEnv:
-    """An environment in language with gem's signature; gem itself is not needed.
+    """An environment in language with gem's interface, which works without gem installed.
 
     ``reset(seed)`` returns the observation's text and an info with ``env_instruction``. ``step(text)`` returns text,
     reward, terminated, truncated and an info in the form of ROLL's environments: ``metrics``, ``metrics_agg_mode``,
-    ``action_desc``; and ``text_error``, or ``error`` where such a text is no turn, of a text that was no legal action.
+    ``action_desc``. After a text that is not a legal action, the info has ``text_error``, or ``error`` if such a text
+    is not a turn.
 
     Args:
-        name: as for `rlenv_robot.make`, or an environment, owned from now on.
-        seed: of the first reset that names none.
-        rules: for texts that are no legal action, or its settings by name.
+        name: a task as for `rlenv_robot.make`, or an environment, of which it takes ownership.
+        seed: seed of the first episode if `reset` gives none.
+        rules: rules for texts that are not legal actions, or their settings by name.
         template: as for `rlenv_language.text.view.TextWorld`.
-        options: those of `rlenv_robot.make`, such as ``record``, and the task's own settings.
+        options: options of `rlenv_robot.make`, such as ``record``, and the task's settings.
 
     Raises:
         ValueError: as for `rlenv_robot.make` and `rlenv_language.text.view.to_text`.
@@ -53,7 +54,7 @@ class GemEnv:
         **options: Any,
     ) -> None:
         if isinstance(name, Environment) and options:
-            raise ValueError(f"the environment is made already, so it takes no settings ({', '.join(options)})")
+            raise ValueError(f"the environment exists already, so it takes no settings ({', '.join(options)})")
         self._given = {"name": name, "seed": seed, "rules": rules, "template": template, **options}
         record, info = options.pop("record", None), options.pop("info", None)
         env = name if isinstance(name, Environment) else make(name, **options)
@@ -73,14 +74,14 @@ class GemEnv:
     # -- gem's interface -----------------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, **options: Any) -> tuple[str, dict[str, Any]]:
-        """Begin an episode.
+        """Begin an episode, and return its first observation and its info.
 
         Args:
-            seed: fixes it; without one the episodes of the last seed go on.
-            options: those of the environment's reset.
+            seed: seed of the episode; None continues the sequence of episodes of the last seed.
+            options: options of the environment's reset.
 
         Raises:
-            ValueError: an unknown option or a wrong value.
+            ValueError: an option is unknown or has a wrong value.
         """
         check_options(options, "reset", "seed=7", self.env.description.reset_options)
         if seed is None:
@@ -93,11 +94,11 @@ class GemEnv:
         return self._text(), self._info()
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Answer the observation with a text.
+        """Carry out the command in a text.
 
         Raises:
-            EpisodeError: no episode runs.
-            TypeError: the action is no text.
+            EpisodeError: no episode is under way.
+            TypeError: the action is not a text.
         """
         if not isinstance(action, str):
             raise TypeError(f"action is a {type(action).__name__}, expected a text")
@@ -124,16 +125,16 @@ class GemEnv:
         """Return another environment with the same settings.
 
         Args:
-            same_state: bring it to this one's state, by the same seed and the same texts.
-            changes: settings that differ.
+            same_state: whether to bring the new environment to this one's state, by replaying its seed and texts.
+            changes: settings that differ from this environment's.
 
         Raises:
-            ValueError: the state can't be repeated: the episode was begun without a seed; or this environment was
-                handed in, rather than made by its name.
-            RobotError: the same texts led elsewhere.
+            ValueError: the episode began without a seed, so that its state can't be replayed; or this environment was
+                passed in, not made by name.
+            RobotError: replaying the texts led to another state.
         """
         if isinstance(self._given["name"], Environment):
-            raise ValueError("spawn makes another environment by its name, and this one was handed in ready made")
+            raise ValueError("spawn makes another environment by its name, and this one was passed in ready-made")
         twin = GemEnv(**{**self._given, **changes})
         if not same_state or self._table is None:
             return twin
@@ -148,7 +149,7 @@ class GemEnv:
 
     @property
     def unwrapped(self) -> GemEnv:
-        """The environment itself: it is no wrapper of gem's."""
+        """The environment itself, which is not a gem wrapper."""
         return self
 
     # -- beside it -----------------------------------------------------------------------------------------
@@ -158,11 +159,11 @@ class GemEnv:
         return self.text_world.instructions
 
     def render(self, mode: str = "text") -> Any:
-        """Return the present state: ``text``, or ``rgb_array`` (uint8, RGB).
+        """Return the current state as text, or as an RGB image, uint8 (height, width, 3), with ``mode="rgb_array"``.
 
         Raises:
-            ValueError: another mode.
-            RobotError: there is no image here.
+            ValueError: the mode is unknown.
+            RobotError: the environment has no image.
         """
         if mode == "text":
             return self._text()
@@ -198,8 +199,8 @@ class GemEnv:
 def register_with_gem() -> None:
     """Register every environment of `rlenv_robot.make` with gem, as ``rlenv_robot/<name>``.
 
-    Environments that are registered later follow by themselves. Calling it again is allowed. Environments of several
-    agents are registered too; making one of them raises an error that says so.
+    Environments registered later with `rlenv_robot` are added automatically. Calling it again is allowed. Environments
+    of several agents are also registered, but making one raises an error.
 
     Raises:
         ImportError: gem is not installed (``pip install gem-llm``).

@@ -1,4 +1,4 @@
-"""Sokoban: push every box onto a target, as a discrete world with levels that can be solved."""
+"""Sokoban: push every box onto a target, as a discrete world with solvable levels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlenv_robot.world import EnvDescription, TimeStep, World, first_part
 __all__ = ["DIRECTIONS", "Sokoban", "solve"]
 
 WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(7)
-"""A cell of the room, numbered as in ROLL's environment."""
+"""Values of the room's cells, as in ROLL's environment."""
 
 DIRECTIONS = ("Up", "Down", "Left", "Right")
 """The moves by number."""
@@ -36,7 +36,7 @@ _CELL_PIXELS = 32
 _MOST_DRAWS = 1000
 _MOST_STATES = 4000
 _WALK_SHARE = 1.2
-"""Steps of the walk that carves the room, in shares of the inner cells."""
+"""Length of the random walk that carves the room, as a share of the number of inner cells."""
 
 
 def _beside(cell: Cell, step: Cell) -> Cell:
@@ -70,11 +70,11 @@ def _pulls(state: State, floor: frozenset[Cell]) -> Iterator[State]:
 
 
 def solve(room: np.ndarray, most_states: int = 200_000) -> list[int] | None:
-    """Return the fewest moves that put every box onto a target; None where none do.
+    """Return the fewest moves that push every box onto a target, or None if no moves do.
 
     Args:
         room: cells as in the observation, int, shape (rows, columns).
-        most_states: number of states that are looked at before the search gives up.
+        most_states: number of visited states after which the search gives up.
 
     Raises:
         RuntimeError: the search gave up.
@@ -110,17 +110,17 @@ def _way(state: State, parents: Mapping[State, tuple[State, int] | None]) -> lis
 
 
 class Sokoban(World):
-    """Push boxes onto targets in a room; a box can be pushed, one at a time, and never pulled.
+    """Push boxes onto targets in a room. The player can push one box at a time and can't pull boxes.
 
-    The seed draws a room that can be solved: its boxes begin on the targets and are pulled away. Reward of a move, as
-    in gym-sokoban: -0.1, +1 for each box that comes onto a target, -1 for each that leaves one, and +10 where all are
-    on targets, which terminates. After ``steps`` moves an episode is truncated.
+    The seed draws a solvable room by pulling boxes away from the targets. The reward of a move, as in gym-sokoban, is
+    -0.1, +1 for each box that reaches a target, -1 for each box that leaves one, and +10 when all boxes are on targets,
+    which terminates the episode. An episode is truncated after ``steps`` moves.
 
     Args:
-        rows: of the room with its outer walls, 5 to 12.
-        columns: of the room with its outer walls, 5 to 12.
+        rows: rows of the room including its outer walls, 5 to 12.
+        columns: columns of the room including its outer walls, 5 to 12.
         boxes: number of boxes and of targets, 1 to 4.
-        steps: moves of an episode.
+        steps: number of moves after which an episode is truncated.
 
     Raises:
         ValueError: a setting is out of range.
@@ -140,7 +140,7 @@ class Sokoban(World):
 
     @property
     def name(self) -> str:
-        """The name by which `rlenv_robot.make` makes it."""
+        """The task's name for `rlenv_robot.make`."""
         return "sokoban"
 
     @cached_property
@@ -169,10 +169,10 @@ class Sokoban(World):
     # -- levels ------------------------------------------------------------------------------------------
 
     def reset(self, options: Options) -> TimeStep:
-        """Draw a room that can be solved.
+        """Draw a solvable room.
 
         Raises:
-            ValueError: an unknown option, a wrong seed, or the boxes do not fit the room.
+            ValueError: an option is unknown, the seed is wrong, or the boxes do not fit into the room.
         """
         check_options(options, "reset", '{"seed": 7}', ("seed",))
         if options.get("seed") is not None:
@@ -196,7 +196,7 @@ class Sokoban(World):
                 self._floor, self._targets, self._state = floor, goal, state
                 return
         raise ValueError(
-            f"no room of {self.rows} by {self.columns} with {self.boxes} boxes came in {_MOST_DRAWS} draws"
+            f"found no room of {self.rows} by {self.columns} with {self.boxes} boxes in {_MOST_DRAWS} draws"
         )
 
     def _carve(self, rng: np.random.Generator) -> frozenset[Cell]:
@@ -214,7 +214,7 @@ class Sokoban(World):
     # -- moves -------------------------------------------------------------------------------------------
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
-        """Move the player, and the box before it."""
+        """Move the player, and the box in front of it."""
         before, placed = self._state, self._placed
         self._moves += 1
         self._state = dict(_pushes(before, self._floor)).get(int(action["move"]), before)
@@ -267,7 +267,7 @@ class Sokoban(World):
         }  # fmt: skip
 
     def image(self, options: Options) -> np.ndarray:
-        """Draw the room: 32 pixels a cell, uint8, RGB."""
+        """Draw the room, RGB, uint8 (32 rows, 32 columns, 3)."""
         image: np.ndarray = _COLOURS[self._room()]
         return image.repeat(_CELL_PIXELS, axis=0).repeat(_CELL_PIXELS, axis=1)
 

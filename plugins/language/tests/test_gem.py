@@ -56,7 +56,7 @@ def test_spawn_copies_settings_and_if_asked_the_state() -> None:
     env.reset()
     with pytest.raises(ValueError, match="seed"):
         env.spawn(same_state=True)
-    with pytest.raises(ValueError, match="ready made"):
+    with pytest.raises(ValueError, match="ready-made"):
         GemEnv(env.env).spawn()
 
 

@@ -1,1 +1,1 @@
-"""Learn by PPO, imitation, online and offline reinforcement learning."""
+"""Train policies by PPO, imitation, online and offline reinforcement learning."""

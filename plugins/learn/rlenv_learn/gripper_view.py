@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from hal.robots.so101 import CHAIN, JOINTS, ROLL_ZERO
+from rlenv_learn.policies.flat import ScaledDifferences
 from rlenv_robot.adapters.flat import FlattenObservation
-from rlenv_robot.policies.flat import ScaledDifferences
 
 __all__ = ["GripperView"]
 
@@ -17,17 +17,17 @@ _JOINTS, _GOALS = "joint_position", "joint_goal"
 
 
 class GripperView(nn.Module):
-    """A layer without weights that rotates ``flat``'s vector about the arm's first axis until the arm points ahead.
+    """A layer without weights that rotates an observation vector about the arm's first axis until the arm points ahead.
 
     Table, gravity and arm are symmetric under rotations of ``shoulder_pan``. This joint's angle and goal are therefore
-    left out, and positions are relative to the arm, so that a policy learned at one heading holds at all. Such relative
-    observations are part of SERL (Luo et al. 2024, arXiv:2401.16013). The output has, in this order:
+    left out, and positions are relative to the arm, so that a policy learned at one heading works at every heading.
+    Such relative observations are part of SERL (Luo et al. 2024, arXiv:2401.16013). The output has, in this order:
 
     - fields that are not positions, unchanged, without the first joint's angle and goal;
     - positions relative to the arm's first axis, rotated;
     - for each orientation, the cosine and sine of four times its yaw relative to the arm and to the fingers' axis: a
       cube looks the same after a quarter turn;
-    - differences, rotated if they are positions, and magnified (`rlenv_robot.policies.flat.ScaledDifferences`);
+    - differences, rotated if they are positions, and magnified (`rlenv_learn.policies.flat.ScaledDifferences`);
     - differences of positions along the gripper's axes (along the fingers, from the fixed finger to the jaw, and
       perpendicular to both), and magnified.
 

@@ -43,7 +43,7 @@ class LeRobotPolicy:
         folder = Path(path)
         missing = [name for name in (_CONFIG, _WEIGHTS) if not (folder / name).is_file()]
         if missing:
-            raise RobotError(f"{path}: is no policy of LeRobot: it has no {' and no '.join(missing)}")
+            raise RobotError(f"{path} is not a LeRobot policy: it has no {' and no '.join(missing)}")
         config = _read(folder / _CONFIG)
         features = _description(folder)
         self._vectors = {name: _spec(features, name, self.path) for name in _STATES if name in features}
@@ -62,7 +62,7 @@ class LeRobotPolicy:
         self.reset()
 
     def check(self, observation: Spec, action: Spec) -> None:
-        """Refuse specs of observations or actions that differ from the policy's, or a missing camera.
+        """Check that observation and action have the policy's specs, and that no camera is missing.
 
         Raises:
             SpecMismatch: the specs differ; the error lists every difference.
@@ -84,11 +84,11 @@ class LeRobotPolicy:
             raise SpecMismatch(f"{self.path} was trained by LeRobot on other data", problems)
 
     def reset(self) -> None:
-        """Discard planned actions, at the beginning of an episode."""
+        """Discard the planned actions at the beginning of an episode."""
         self._model.reset()
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action by the names of the action spec, clipped to its bounds, for any leading axes."""
+        """Return the action by field, clipped to its bounds, for observations with any leading axes."""
         import torch
 
         first = self._trained[0]
@@ -133,8 +133,8 @@ def _description(folder: Path) -> JsonDict:
         if place.is_file():
             return dict(_read(place).get("features", {}))
     raise RobotError(
-        f"{folder}: what its numbers mean is unknown: copy meta/info.json of the data set on which it was trained into "
-        f"this folder (looked for {', '.join(map(str, places))})"
+        f"{folder}: the meaning of its numbers is unknown: copy meta/info.json of its training data into this folder "
+        f"(looked for {', '.join(map(str, places))})"
     )
 
 

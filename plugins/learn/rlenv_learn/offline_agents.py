@@ -1,4 +1,4 @@
-"""Make Tianshou's algorithms for recorded data, each with the network to deploy."""
+"""Build Tianshou's offline algorithms, each with the network to deploy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def offline_agent(
         method: ``bc`` (behaviour cloning), ``td3bc`` (Fujimoto and Gu 2021, arXiv:2106.06860), ``bcq`` (Fujimoto et
             al. 2018, arXiv:1812.02900) or ``cql`` (Kumar et al. 2020, arXiv:2006.04779).
         flat: the vectors of observations and actions.
-        gamma: discount of a step.
+        gamma: discount factor per step.
         lr: step size of all optimisers; None for 3e-4 with ``bc`` and 1e-3 with the others.
 
     Raises:
@@ -96,7 +96,7 @@ def _bcq(
 
 
 class MLPWithState(nn.Module):
-    """A network whose output includes a state, as `Perturbation` requires."""
+    """A network that also returns a state, as Tianshou's `Perturbation` requires."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class MLPWithState(nn.Module):
 
 
 class LikeliestBest(nn.Module):
-    """The deterministic policy of BCQ: of ten actions likely under the data, the one with the highest value.
+    """The deterministic policy of BCQ: the action with the highest value among ten that are likely under the data.
 
     The ten latent vectors are drawn once.
 

@@ -1,4 +1,4 @@
-"""Train a network by proximal policy optimisation (PPO; Schulman et al. 2017) on a native batch; needs PyTorch.
+"""Train a network by proximal policy optimisation (PPO; Schulman et al. 2017) on a native batch. Needs PyTorch.
 
 With demonstrations, the first policy is their clone, the critic learns before the policy changes, and the policy's loss
 has an imitation term that fades (after DAPG; Rajeswaran et al. 2018, arXiv:1709.10087).
@@ -17,9 +17,9 @@ import torch
 from torch import nn
 
 from rlenv_learn.imitation.cloning import Demonstrations, clone
+from rlenv_learn.policies.flat import ScaledDifferences
+from rlenv_learn.policies.network import Activation, NetworkPolicy
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.flat import ScaledDifferences
-from rlenv_robot.policies.network import Activation, NetworkPolicy
 from rlenv_robot.tasks.agents import mean_reward
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.vector.env import VectorEnvironment
@@ -30,19 +30,18 @@ _LAMBDA, _CLIP = 0.95, 0.2
 _INITIAL_LOG_STD = -0.7
 """Logarithm of the initial standard deviation of actions: half of an action's range."""
 _LARGEST_RATE = 7e-3
-"""Step size beyond which `PpoSettings.target_kl` increases it no further."""
+"""Largest learning rate to which `PpoSettings.target_kl` adapts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImitationSettings:
-    """The settings of a training that begins with demonstrations.
+    """The settings of a training run that begins with demonstrations.
 
     Attributes:
         cloning: updates with 256 demonstrated steps each, made before the first step in the environments.
-        log_std: logarithm of the initial standard deviation of actions. It is small, so that noise does not hide the
-            clone.
+        log_std: logarithm of the initial standard deviation of actions; small, so that noise does not drown the clone.
         rate: initial step size of Adam for the policy. The critic's is `PpoSettings.rate`.
-        critic_only: share of the updates, at the beginning, in which only the critic learns.
+        critic_only: initial share of the updates in which only the critic learns.
         weight: initial weight of the imitation term in the policy's loss: the negative log-likelihood of demonstrated
             actions under the current standard deviation.
         fading: share of the updates over which that weight falls linearly to 0.
@@ -60,34 +59,33 @@ class ImitationSettings:
 
 @dataclass(frozen=True, slots=True)
 class PpoSettings:
-    """The settings of a training.
+    """The settings of a training run.
 
     Attributes:
-        steps: control steps of all environments together, where the user gives none.
+        steps: total control steps of all environments, if the user gives no number.
         num_envs: environments that step together.
         horizon: steps of each environment between two updates.
         epochs: passes over the collected steps in an update.
         minibatch: steps in one gradient.
-        discount: of rewards, for each control step.
+        discount: discount factor per control step.
         rate: initial step size of Adam; it falls linearly to a tenth.
-        target_kl: KL divergence between the policies before and after an update that the step size is adapted to: it
-            is divided by 1.5 above twice this value and multiplied by 1.5 below half of it, instead of falling
-            linearly (as in RSL-RL; Rudin et al. 2022, arXiv:2109.11978). 0 for no adaptation.
-        max_norm: largest norm of a gradient.
+        target_kl: target KL divergence between the policies before and after an update. The step size is divided by 1.5
+            above twice this value and multiplied by 1.5 below half of it, instead of falling linearly (as in RSL-RL;
+            Rudin et al. 2022, arXiv:2109.11978). 0 for no adaptation.
+        max_norm: gradient norm beyond which gradients are clipped.
         hidden: units of each hidden layer of the policy and of the critic.
         activation: the function between layers.
-        reward_scale: factor on rewards, which brings returns near the scale of a new critic's estimates.
+        reward_scale: factor on rewards that brings returns near the scale of an untrained critic's estimates.
         state_scales: field of the task's privileged state -> the size that becomes 1 in the critic's observation. By
             default half of the field's range.
         action_smoothness: weight of the squared difference between the actions for successive observations in the loss
             (Mysore et al. 2021, "Regularizing action policies for smooth control"). It keeps targets from oscillating.
         entropy: weight of the entropy of actions.
-        nominal_share: share of the updates, at the beginning, that are made on the nominal robot, before robots are
-            drawn.
-        magnified: whether policy and critic also get the differences in the vector magnified
-            (`rlenv_robot.policies.flat.ScaledDifferences`), as for a grasp that depends on millimetres.
-        episode: length of training episodes, control periods; 0 for the task's. Evaluation episodes have the task's.
-        imitation: settings that hold with demonstrations in addition.
+        nominal_share: initial share of the updates that use the nominal robot, before robots are drawn.
+        magnified: whether policy and critic also see the vector's differences magnified
+            (`rlenv_learn.policies.flat.ScaledDifferences`), which helps with grasps that depend on millimetres.
+        episode: length of training episodes, control periods; 0 for the task's length, which evaluation always uses.
+        imitation: further settings for training from demonstrations.
     """
 
     steps: int = 1_000_000
@@ -115,7 +113,7 @@ _TABLE = PpoSettings(
     steps=500_000, epochs=4, minibatch=256, discount=0.99, activation="relu", reward_scale=0.02, action_smoothness=0.02,
     nominal_share=0.0, magnified=True, imitation=ImitationSettings(rate=1e-3),
 )  # fmt: skip
-"""Settings for arms at a table, tried with demonstrations; without any they are a starting point."""
+"""Settings for arms at a table, tried with demonstrations; a starting point for training without them."""
 
 _OWN_SETTINGS = {
     "so101-reach": PpoSettings(
@@ -154,10 +152,9 @@ class _Vectors:
     """The conversion of a table's observations to the vectors of policy and critic.
 
     Args:
-        flat: the policy's vectors.
-        state: the task's privileged state, which only the critic gets.
+        envs: environments of the task.
         settings: whether differences are magnified, and the scales of the state.
-        device: of the tensors.
+        device: device of the tensors.
     """
 
     def __init__(self, envs: VectorEnvironment, settings: PpoSettings, device: Any) -> None:
@@ -197,22 +194,22 @@ def improve_by_ppo(
     nominal: VectorEnvironment | None = None,
     demonstrations: Demonstrations | None = None,
 ) -> Iterator[tuple[int, NetworkPolicy, dict[str, float]]]:
-    """Train a new policy; the same seed gives the same policy on the same machine.
+    """Train a new policy. The same seed gives the same policy on the same machine.
 
     PyTorch computes on one thread meanwhile, and its global random generator is left unchanged.
 
     Args:
         envs: environments that reset automatically in the same step.
-        settings: of the training.
-        steps: control steps of all environments together; at least one update is made.
-        seed: of the network, the exploration and the episodes.
-        nominal: as many environments with the nominal robot, in which the first updates are made; None for none.
-        demonstrations: steps whose clone the training begins with; None for random initial weights.
+        settings: settings of the training.
+        steps: total control steps of all environments; at least one update is made.
+        seed: seed of the network, the exploration and the episodes.
+        nominal: equally many environments with the nominal robot, for the first updates; None for none.
+        demonstrations: steps that the policy clones first; None for random initial weights.
 
     Yields:
-        After every update, and with demonstrations first for their clone after 0 steps and without metrics: the steps
-        so far, the deterministic policy, which is the mean of the actions, and the update's metrics by name: mean
-        reward of a step, losses of policy and critic, mean standard deviation of actions, and step size.
+        After every update: the steps so far, the deterministic policy (the mean of the actions), and the update's
+        metrics by name: mean reward of a step, policy and value loss, mean standard deviation of actions, and step
+        size. With demonstrations, their clone comes first, after 0 steps and without metrics.
 
     Raises:
         ValueError: the environments do not reset in the same step, or an action has no finite range.
@@ -238,13 +235,14 @@ def improve_by_ppo(
 class PpoLearner:
     """Networks, optimiser and environments of one training, for a loop of your own around `update`.
 
-    Where time ends an episode, the critic's estimate stands for the rewards that would have followed.
+    Truncated episodes are bootstrapped with the critic's estimate.
 
     Args:
-        envs: environments that reset automatically in the same step; with tensors, all runs on their device.
-        settings: of the training; ``steps``, ``num_envs``, ``nominal_share`` and ``episode`` are the caller's.
-        seed: of the networks and the exploration.
-        demonstrations: steps that the policy clones at first; None for random initial weights.
+        envs: environments that reset automatically in the same step. With tensors, everything runs on their device.
+        settings: settings of the training; ``steps``, ``num_envs``, ``nominal_share`` and ``episode`` are left to the
+            caller.
+        seed: seed of the networks and the exploration.
+        demonstrations: steps that the policy clones first; None for random initial weights.
 
     Raises:
         ValueError: the environments do not reset in the same step, or an action has no finite range.
@@ -288,7 +286,7 @@ class PpoLearner:
         self._mean_reward = 0.0
 
     def reset_in(self, envs: VectorEnvironment, seed: int) -> None:
-        """Continue in other environments, or the same, with new episodes."""
+        """Begin new episodes in these environments, which may be the same ones."""
         self._envs, self._table = envs, envs.reset({"seed": seed})
 
     def network(self) -> nn.Module:
@@ -308,10 +306,10 @@ class PpoLearner:
         return NetworkPolicy(layers, self._vectors.flat, name, robot, magnified, self._settings.activation)
 
     def update(self, progress: float) -> dict[str, float]:
-        """Collect a horizon of steps, and learn from them.
+        """Collect `PpoSettings.horizon` steps of each environment, and learn from them.
 
         Args:
-            progress: share of all updates made so far, 0 to 1; schedules depend on it.
+            progress: share of all updates made so far, 0 to 1, which the schedules use.
 
         Returns:
             The update's metrics by name, as `improve_by_ppo` yields them.
@@ -408,7 +406,7 @@ class PpoLearner:
         return with_advantages(rows, self._critic(critic_obs)[:, 0], settings.discount, _LAMBDA)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was learned, for `load_state_dict`; episodes and the state of the draws are left out."""
+        """Return the learned state for `load_state_dict`, without episodes and random generators."""
         return {
             "actor": self._actor.state_dict(),
             "critic": self._critic.state_dict(),
@@ -417,7 +415,7 @@ class PpoLearner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state_dict` returned for the same settings."""
+        """Restore what `state_dict` returned for the same settings."""
         self._actor.load_state_dict(state["actor"])
         self._critic.load_state_dict(state["critic"])
         with torch.no_grad():
@@ -444,11 +442,11 @@ def with_advantages(
     """Return all steps with their generalised advantages (Schulman et al. 2016, arXiv:1506.02438, equation 16).
 
     Args:
-        rows: the steps of N environments in order. The last three of each row are the critic's estimate before the
-            step, its reward, and 0 where the step ends the episode, else 1, (N,).
+        rows: the steps of N environments in order. The last three tensors of a row, each (N,), are the critic's
+            estimate before the step, the reward, and not_done: 0 where the step ends the episode, else 1.
         next_value: the critic's estimate after the last step, (N,).
-        discount: of rewards, for each step.
-        lam: lambda; 0 for the temporal difference of one step, 1 for the sum of all rewards.
+        discount: discount factor per step.
+        lam: lambda; 0 gives the one-step temporal difference, 1 the Monte Carlo return.
 
     Returns:
         The columns of the rows, (T N, ...), with the advantage in place of the reward.

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from recorder.json_data import JsonDict
 from recorder.table.table import Table
+from rlenv_learn.shuffle import Shuffle
 from rlenv_robot.data.options import FILTERS
-from rlenv_robot.data.sampling import Shuffle
 from rlenv_robot.source import SourceData, open_source
 from rlenv_robot.tables import Options, StepTable
 
@@ -28,29 +28,29 @@ _Figures = Mapping[str, Mapping[str, np.ndarray]]
 _MASKS = ("stack_mask", "next_stack_mask", "chunk_mask", "future_mask")
 _IMAGES = ("images", "next_images", "future_images")
 _BLOCK = 1 << 14
-"""Positions that are drawn at once."""
+"""Number of positions drawn at once."""
 _STATISTICS_FRAMES = 256
 """Frames from which the statistics of images are computed."""
 
 
 class TransitionDataset(Dataset["Tensors"]):
-    """Transitions by position, gathered from the table on access.
+    """A map-style dataset of transitions, gathered from the table on access.
 
     An item is a dictionary of tensors: ``observation``, ``next_observation`` and ``action`` (name -> tensor),
-    ``reward`` (several agents: agent -> tensor), ``terminated`` and ``truncated`` (bool). A list of positions gives
-    a whole batch with one gather, many times as fast as item by item; `make_loader` loads such batches.
+    ``reward`` (several agents: agent -> tensor), ``terminated`` and ``truncated`` (bool). A list of positions gives a
+    whole batch in one gather, which is many times faster than item by item; `make_loader` loads batches this way.
 
-    With options, an item has windows and images too: ``stack``, ``chunk`` and ``future`` of
+    With options, an item also has windows and images: ``stack``, ``chunk`` and ``future`` of
     `rlenv_robot.data.frame_stack.Windows` with their masks, ``behaviour_chunk`` where it is recorded, ``images``
-    (camera -> uint8) with theirs, and ``task``, the text of the episode's task.
+    (camera -> uint8) with their masks, and ``task``, the text of the episode's task.
 
     Args:
         source: recorded data.
         options: windows, images and filters, as `rlenv_robot.source.SourceData.sample_steps` takes them; filters select
-            the transitions that are counted. None gives plain transitions.
+            the transitions. None gives plain transitions.
 
     Raises:
-        SourceError: there is no transition, an option is wrong, or a filter leaves nothing.
+        SourceError: there is no transition, an option is wrong, or no transition passes the filters.
     """
 
     def __init__(self, source: SourceData | Table, options: Options | None = None) -> None:
@@ -147,11 +147,12 @@ def make_loader(
         loader = make_loader(open_source("my-set"), 32, {"chunk": 50, "images": {"layout": "chw", "next": False}})
 
     Args:
-        source: recorded data; by `rlenv_robot.open_source` if there are workers, which then open the data themselves.
-        batch_size: transitions in a batch; the last, smaller batch is left out.
+        source: recorded data. With workers it must come from `rlenv_robot.open_source`, so that they can open it
+            themselves.
+        batch_size: transitions in a batch; a last, smaller batch is dropped.
         options: as for `TransitionDataset`.
-        workers: processes that load; 0 loads in this one.
-        seed: of the order.
+        workers: number of loading processes; 0 loads in this process.
+        seed: seed of the shuffling.
         normalizer: applied to each batch.
 
     Raises:
@@ -207,16 +208,16 @@ def _collated(normalizer: Normalizer | None, batch: Tensors) -> Tensors:
 
 
 class Normalizer:
-    """Brings observations, actions and images to mean 0 and standard deviation 1, and actions back.
+    """Normalise observations, actions and images to mean 0 and standard deviation 1, and convert actions back.
 
     Args:
-        mean: ``observation``, ``action`` and ``images`` -> name -> float32 array; of images (3,), of
-            their channels in the range 0 to 1.
+        mean: ``observation``, ``action`` and ``images`` -> name -> float32 array. For images it is (3,), one value for
+            each channel in the range 0 to 1.
         std: arrays of the same names and shapes.
     """
 
     LEAST = 1e-6
-    """Smallest standard deviation that is divided by; an element that never changes stays 0."""
+    """Lower bound of the standard deviation in divisions; a constant element becomes 0."""
 
     def __init__(
         self, mean: Mapping[str, Mapping[str, np.ndarray]], std: Mapping[str, Mapping[str, np.ndarray]]
@@ -229,15 +230,15 @@ class Normalizer:
 
     @staticmethod
     def of(source: SourceData, options: Options | None = None, seed: int = 0) -> Normalizer:
-        """Measure recorded data.
+        """Return the normaliser that recorded data give.
 
         Args:
             source: the data.
-            options: the filters and the ``images`` that are trained on; images are measured on 256 frames.
-            seed: of the choice of frames.
+            options: filters and ``images`` as for training; image statistics come from 256 frames.
+            seed: seed of the drawn frames.
 
         Raises:
-            SourceError: an option is wrong, or a filter leaves nothing.
+            SourceError: an option is wrong, or no transition passes the filters.
         """
         filters, wider = _divided(options or {})
         positions = source.positions(filters)
@@ -284,7 +285,7 @@ class Normalizer:
         return (value.float() / 255 - mean) / std.clamp(min=self.LEAST)
 
     def actions(self, normalized: Tensors) -> Tensors:
-        """Return normalised actions, name -> (..., *shape), in their own units."""
+        """Convert normalised actions, name -> (..., *shape), back to their units."""
         part = "action"
         return {
             name: value * self.std[part][name].clamp(min=self.LEAST) + self.mean[part][name]

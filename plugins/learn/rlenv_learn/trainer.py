@@ -1,4 +1,4 @@
-"""Train a policy by PPO, and write it with its learning curve and checkpoints; needs PyTorch."""
+"""Train a policy by PPO, and write it with its learning curve and checkpoints. Needs PyTorch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 from hal import RobotError
 from hal.field import JsonObject
 from rlenv_learn.imitation.cloning import demonstrated
+from rlenv_learn.policies.network import NetworkPolicy
 from rlenv_learn.ppo import improve_by_ppo, ppo_settings
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.network import NetworkPolicy
 from rlenv_robot.registry import TaskLike, make_vector
 from rlenv_robot.source import SourceData
 from rlenv_robot.training.rollout import Point, evaluate
@@ -31,12 +31,12 @@ _TRIAL_EPISODES, _TRIAL_SEED = 100, 1_000_000
 
 @dataclass(frozen=True)
 class NetworkTraining:
-    """The result of a training.
+    """The result of a training run.
 
     Attributes:
-        policy: the best policy that was evaluated, by success and then by return.
+        policy: the best evaluated policy, by success and then by return.
         steps: control steps of the whole training.
-        seconds: wall time, without evaluations.
+        seconds: wall time without evaluations, seconds.
         points: the learning curve: evaluations on episodes that training does not use, drawn as in training.
         varied: whether the episodes were drawn from a range of robots, rather than from the nominal one.
     """
@@ -65,28 +65,28 @@ def train_network(
     """Train a policy in simulation, and write it with its learning curve and its checkpoints.
 
     The learning curve is written to ``policy.csv`` beside ``policy.npz``, and each evaluated policy to
-    ``policy.checkpoints/``, named by its steps. Without ``seconds`` the same seed gives the same policy on the same
-    machine.
+    ``policy.checkpoints/``, named by its steps. Without a limit in ``seconds``, the same seed gives the same policy on
+    the same machine.
 
     Args:
-        name: what `rlenv_robot.make_vector` takes.
+        name: the task, as for `rlenv_robot.make_vector`.
         out: the file, ending in ``.npz`` or ``.onnx``.
-        steps: control steps of all environments together; None takes the task's (`ppo_settings`).
+        steps: total control steps of all environments; None takes the task's setting (`ppo_settings`).
         seconds: wall time after which no further update begins.
-        seed: of the network, the exploration and the episodes.
+        seed: seed of the network, the exploration and the episodes.
         nominal: whether to train on the nominal robot alone. Otherwise, and without a profile in the settings, each
             episode draws a robot from the range of its model (`RobotModel.variation`), if it has one. The first updates
             still use the nominal robot, with which learning is faster (`PpoSettings.nominal_share`).
         settings: the task's own settings, and others of `rlenv_robot.make_vector`.
-        track: where to write the metrics of updates and evaluations as well (`open_tracker`).
-        demonstrations: recorded episodes of the task, with any robot of the kind (`rlenv_robot.open_source`). The
-            successful ones are cloned, and PPO continues from the clone, which is evaluated after 0 steps.
-        trials: number of evaluations during the training; the best policy of them is the result.
-        progress: called after every update with the steps so far, all steps, and the newest evaluation.
+        track: tracker that also gets the metrics of updates and evaluations (`open_tracker`).
+        demonstrations: recorded episodes of the task, with any robot of its model (`rlenv_robot.open_source`). The
+            policy clones the successful ones, is evaluated after 0 steps, and then trained by PPO.
+        trials: number of evaluations during the training; the best evaluated policy is the result.
+        progress: called after every update with the steps so far, the total steps, and the newest evaluation.
 
     Raises:
-        ValueError: the task is unknown, has no simulated robot, or has actions without a finite range, or ``track``
-            names no place.
+        ValueError: the task is unknown, has no simulated robot or has actions without a finite range, or ``track`` is
+            unknown.
         RobotError: a package that ``track`` needs is missing.
         SourceError: no recorded episode succeeded.
     """
@@ -166,8 +166,8 @@ def save_network(policy: NetworkPolicy, out: Path, about: JsonObject) -> None:
     import torch
     from torch import nn
 
+    from rlenv_learn.policies.flat import FlatPolicy, ScaledDifferences
     from rlenv_robot.adapters.flat import FlattenObservation
-    from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
 
     if not isinstance(policy.vectors, FlattenObservation):
         raise RobotError(f"{out}: a policy of {type(policy.vectors).__name__} has no ONNX graph; write .npz")

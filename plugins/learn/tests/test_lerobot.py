@@ -19,9 +19,9 @@ from rlenv_formats.lerobot.write import write_lerobot
 from rlenv_learn.imitation.demonstrations import Disturbance, record_demonstrations
 from rlenv_learn.lerobot import LeRobotPolicy
 from rlenv_robot.policies.policy import load_policy
-from rlenv_robot.tasks.images import with_images
 from rlenv_robot.training.rollout import run_episode
 from rlenv_tabletop.scripted import ScriptedPush
+from rlenv_vision.image_task import with_images
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 TASK = "so101-push"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import rlenv_robot
+from rlenv_learn.policies.network import NetworkPolicy
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.network import NetworkPolicy
 from rlenv_robot.registry import task
 from rlenv_robot.training.rollout import evaluate
 from tests.fakes import LEVER_MJCF
@@ -18,8 +18,8 @@ from tests.fakes import LEVER_MJCF
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from rlenv_learn.imitation.cloning import Demonstrations  # noqa: E402
+from rlenv_learn.policies.flat import FlatPolicy  # noqa: E402
 from rlenv_learn.ppo import ImitationSettings, PpoLearner, PpoSettings, improve_by_ppo, ppo_settings  # noqa: E402
-from rlenv_robot.policies.flat import FlatPolicy  # noqa: E402
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import rlenv_robot
+from rlenv_learn.policies.network import NetworkPolicy
 from rlenv_robot.cli.main import main
-from rlenv_robot.policies.network import NetworkPolicy
 from rlenv_robot.policies.policy import load_policy
 from rlenv_robot.training.rollout import evaluate
 from rlenv_robot.training.trials import success_rates, twin_vector

@@ -1,1 +1,1 @@
-"""Operate a robot: the console's page, live views, teleoperation."""
+"""Operate a robot: the console's web page, live views, and teleoperation."""

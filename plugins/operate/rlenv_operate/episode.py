@@ -1,4 +1,4 @@
-"""Episodes in which a person moves a robot: the device's target, bounded, as the action of each period."""
+"""Run episodes in which a person moves a robot: the action of each period is the device's target, bounded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FREE_STEPS = 36_000
 
 
 def bounded_velocity(spec: RobotSpec, velocity: float) -> float:
-    """Return a velocity, lowered to the least one that the robot's limits allow any commanded number."""
+    """Return a velocity, lowered to the lowest limit that the robot sets for any commanded value."""
     return min(velocity, *(float(np.min(limit)) for limit in spec.limits.max_velocity.values()), np.inf)
 
 
@@ -34,12 +34,12 @@ def teleop_world(robot: Robot, resolved: Task, judge: ResetConfirmation) -> Robo
     """Return the world of teleoperated episodes.
 
     Args:
-        robot: to be moved.
+        robot: the robot to move.
         resolved: the task.
-        judge: gives the verdicts on its episodes.
+        judge: gives the verdicts on the episodes.
 
     Raises:
-        ValueError: the task's actions are not the robot's commands.
+        ValueError: the task's actions differ from the robot's commands.
     """
     if resolved.action.digest != robot.spec.commands.digest:
         raise ValueError(
@@ -50,11 +50,11 @@ def teleop_world(robot: Robot, resolved: Task, judge: ResetConfirmation) -> Robo
 
 
 def expert_recorder(folder: str | Path, world: World, by: str, key: str | None = None) -> Observer:
-    """Return an observer that records episodes as an expert's demonstrations, into a new run in a folder.
+    """Return an observer that records episodes as expert demonstrations into a new run.
 
     Args:
         folder: of the runs.
-        world: of the episodes.
+        world: of the recorded episodes.
         by: the person.
         key: file of the private key that signs the run; None leaves it unsigned.
     """
@@ -65,14 +65,14 @@ def expert_recorder(folder: str | Path, world: World, by: str, key: str | None =
 
 
 class GivenVerdict:
-    """Give the verdict that a person has given already, or wait for one.
+    """Return the verdict that a person has given before the end of the episode, or ask for one.
 
     Args:
         ask: called with a question and the time for its answer, seconds; returns the answer, or raises
             DeadlineExceeded.
 
     Attributes:
-        given: the verdict on the episode that ends now; None where there was none before its end.
+        given: the verdict on the episode that ends now; None if nobody has given one yet.
     """
 
     def __init__(self, ask: Callable[[str, float], Answer]) -> None:
@@ -80,14 +80,14 @@ class GivenVerdict:
         self.given: Answer | None = None
 
     def ask(self, request: ResetRequest) -> Answer:
-        """Refuse: the controller resets the scene."""
-        raise ResetFailed("teleoperation asks nobody for a reset of its own")
+        """Refuse a reset request, since the robot's controller resets the scene."""
+        raise ResetFailed("teleoperation does not ask for resets")
 
     def judge(self, request: VerdictRequest) -> Answer:
-        """Return the verdict.
+        """Return the verdict on an episode.
 
         Raises:
-            DeadlineExceeded: nobody gave one.
+            DeadlineExceeded: nobody gave a verdict.
         """
         return self.given if self.given is not None else self._ask(request.message, request.deadline_s)
 
@@ -98,15 +98,15 @@ class GivenVerdict:
 class TeleopEpisode:
     """One episode in which a person's device moves the robot.
 
-    The action of a period is the device's target, at most ``velocity`` times the period from the command that was
-    applied last. While the device's clutch is open, and when the device is lost, the robot holds.
+    The action of a period is the device's target, limited to ``velocity`` times the period from the last applied
+    command. While the device's clutch is open, and when the device is lost, the robot holds.
 
     Args:
-        env: of the robot; a step takes a control period.
+        env: of the robot; a step takes one control period.
         spec: of the robot; its commands are targets of float types.
-        device: of the person.
-        velocity: greatest velocity of a commanded number, units a second; the robot's own limits lower it.
-        say: takes a line for the person, where what the device does changes.
+        device: the person's input device.
+        velocity: maximum velocity of a commanded value, units per second; the robot's own limits lower it.
+        say: takes a line for the person when the effect of the device changes.
         sleep: waits, seconds.
 
     Raises:
@@ -130,17 +130,17 @@ class TeleopEpisode:
 
     @property
     def over(self) -> bool:
-        """Whether the episode has ended, or was not begun yet."""
+        """Whether the episode has ended or has not begun."""
         return self._table is None or bool(self._table["terminated"] or self._table["truncated"])
 
     @property
     def engaged(self) -> bool:
-        """Whether the device moved the robot in the last period."""
+        """Whether the device controlled the robot in the last period."""
         return self._engaged
 
     @property
     def end_reason(self) -> str:
-        """The reason for the episode's end; empty before."""
+        """The reason for the episode's end; empty until then."""
         if self._table is None or not self.over:
             return ""
         reason = str(self._table["extra_info"].get("truncated_by", "the task's end"))
@@ -162,12 +162,12 @@ class TeleopEpisode:
         self._begun = self._engaged = False
 
     def period(self) -> None:
-        """Command what the person wants for one control period.
+        """Command the device's target for one control period.
 
-        Before the first engagement nothing is commanded, so no watchdog of the robot waits.
+        Before the first engagement no command is sent, so no watchdog of the robot runs.
 
         Raises:
-            EpisodeError: no episode runs.
+            EpisodeError: no episode is running.
         """
         if self._table is None or self.over:
             raise EpisodeError("no episode runs; begin one")
@@ -195,11 +195,11 @@ class TeleopEpisode:
             self._lost = str(error)
             return None
         if self._lost:
-            self._say("the device is back; engage anew")
+            self._say("the device is back; engage again")
             self._lost = ""
         return target
 
     def end(self, reason: str) -> None:
-        """End the episode in good order: the robot holds what was applied last."""
+        """End the episode in an orderly way: the robot holds the last applied command."""
         if not self.over:
             self._table = self._env.end(reason)

@@ -1,4 +1,4 @@
-"""Make triangles of the solids of a MuJoCo model, and write them as STL."""
+"""Convert the solids of a MuJoCo model to triangles, and write these as STL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHAPE = mujoco.mjtGeom
 
 
 class Triangles(NamedTuple):
-    """A closed surface of triangles, whose corners run anticlockwise seen from outside.
+    """A closed surface of triangles. Seen from outside, the corners of each are anticlockwise.
 
     Attributes:
         corners: (N, 3), metres.
@@ -36,14 +36,14 @@ class Triangles(NamedTuple):
     faces: np.ndarray
 
     def moved(self, position: np.ndarray, quaternion: np.ndarray) -> Triangles:
-        """Return the surface turned by a quaternion (w, x, y, z), then moved, metres."""
+        """Rotate the surface by a quaternion (w, x, y, z), then translate it by a position, metres."""
         turn = np.zeros(9)
         mujoco.mju_quat2Mat(turn, np.asarray(quaternion, float))
         return Triangles(self.corners @ turn.reshape(3, 3).T + position, self.faces)
 
 
 def joined(parts: list[Triangles]) -> Triangles:
-    """Return several surfaces as one."""
+    """Merge several surfaces into one."""
     starts = np.cumsum([0, *(len(part.corners) for part in parts[:-1])])
     faces = [part.faces + start for part, start in zip(parts, starts.tolist(), strict=True)]
     return Triangles(np.concatenate([part.corners for part in parts]), np.concatenate(faces))
@@ -82,7 +82,7 @@ def solid(model: mujoco.MjModel, geom: int) -> Triangles:
     elif kind == _SHAPE.mjGEOM_MESH:
         surface = _mesh(model, int(model.geom_dataid[geom]))
     else:
-        raise ValueError(f"geom {geom} is a {kind.name.removeprefix('mjGEOM_').lower()}, which is no solid")
+        raise ValueError(f"geom {geom} is a {kind.name.removeprefix('mjGEOM_').lower()}, which is not a solid")
     return surface.moved(model.geom_pos[geom], model.geom_quat[geom])
 
 
@@ -133,13 +133,13 @@ def _mesh(model: mujoco.MjModel, mesh: int) -> Triangles:
 
 
 def stl(surface: Triangles, title: str) -> bytes:
-    """Return a surface as binary STL: 80 bytes of title, the number of triangles, 50 bytes each.
+    """Return a surface as binary STL: an 80-byte title, the number of triangles, 50 bytes for each.
 
     Source of the layout: Marshall Burns, "Automated Fabrication", 1993, section 6.5.
 
     Args:
         surface: in metres.
-        title: at most 80 bytes are kept.
+        title: truncated to 80 bytes.
     """
     points = surface.corners[surface.faces]
     normals = np.cross(points[:, 1] - points[:, 0], points[:, 2] - points[:, 0])

@@ -1,7 +1,7 @@
-"""Write a simulated robot as URDF with meshes, for tools that read no MJCF.
+"""Export a simulated robot as URDF with meshes, for tools that can't read MJCF.
 
-Format: http://wiki.ros.org/urdf/XML (link, joint). The extension ``<mujoco>``, which others ignore, lets MuJoCo read
-the file back with its visible parts.
+Format: http://wiki.ros.org/urdf/XML (link, joint). The extension ``<mujoco>``, which other tools ignore, lets MuJoCo
+read the file back including its visible parts.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class UrdfRobot:
     Attributes:
         name: of the robot and of its file.
         text: the URDF.
-        meshes: file name -> binary STL; the URDF looks for them under its ``prefix``.
-        notes: what URDF does not hold of the model, a sentence each.
+        meshes: file name -> binary STL; in the URDF each name follows ``prefix``.
+        notes: sentences on the properties of the model that URDF can't express.
     """
 
     name: str
@@ -44,10 +44,10 @@ class UrdfRobot:
     notes: tuple[str, ...]
 
     def write(self, folder: Path | str) -> Path:
-        """Write ``<name>.urdf`` and ``meshes/`` into a folder, which is made if missing; return the former's path.
+        """Write ``<name>.urdf`` and ``meshes/`` into a folder, created if missing; return the path of the URDF.
 
         Raises:
-            RobotError: a file is there already, or can't be written.
+            RobotError: a file exists already, or can't be written.
         """
         root = Path(folder)
         files = {root / f"{self.name}.urdf": self.text.encode()}
@@ -65,15 +65,15 @@ class UrdfRobot:
 
 
 def urdf_robot(sim_model: SimModel, prefix: str = "meshes/") -> UrdfRobot:
-    """Return a simulated robot as URDF: links, joints, limits, inertias, visible meshes, colliding solids.
+    """Convert a simulated robot to URDF: links, joints, limits, inertias, visible meshes, colliding solids.
 
-    Links and joints have the names of the model's bodies and joints, and each link's frame is that of its body, so
-    forward kinematics of both are equal. A robot that stands in the world has the root ``world``; one with a free base
-    has that base. Loose objects and the scene are left out. Angles count from the model's ``qpos0``.
+    Links and joints have the names of the model's bodies and joints, and each link has the frame of its body, so the
+    forward kinematics of both are equal. The root link of a fixed robot is ``world``; that of a robot with a free base
+    is the base. Loose objects and the scene are omitted. Angle 0 is the model's ``qpos0``.
 
     Args:
         sim_model: the robot.
-        prefix: of the meshes' file names in the URDF, such as ``package://my_robot/meshes/``.
+        prefix: prepended to the meshes' file names in the URDF, such as ``package://my_robot/meshes/``.
 
     Raises:
         RobotError: no joint has an actuator, or one is a ball joint.
@@ -122,7 +122,7 @@ class _Writer:
         model = self._model
         roots = sorted({int(model.body_rootid[model.jnt_bodyid[joint]]) for joint in self._actuators})
         if not roots:
-            raise RobotError(f"{self._sim_model.spec.name} has no joint with an actuator, so nothing of it is a robot")
+            raise RobotError(f"{self._sim_model.spec.name} has no joint with an actuator, so it contains no robot")
         outside = [self._name(body) for body in range(1, model.nbody) if model.body_rootid[body] not in roots]
         if outside:
             self._notes.append(f"left out, as no joint of theirs has an actuator: {', '.join(outside)}")

@@ -1,4 +1,4 @@
-"""Compare an arm with its own history: keep the gap of each run beside its log, and find what has changed."""
+"""Compare an arm with its history: save the gap of each run beside its log, and find changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlenv_sim2real.gap import EpisodeGap
 __all__ = ["GAP_FILE", "Drift", "drifts", "earlier_gaps", "save_gaps"]
 
 GAP_FILE = "gap.json"
-"""The file beside a run's log that keeps the gaps of its episodes."""
+"""The file beside a run's log that holds the gaps of its episodes."""
 
 _LEAST_RAD = math.radians(1.0)
 """The smallest change of an offset that counts."""
@@ -31,7 +31,7 @@ _SHORTEST_S = 5.0
 """Shorter episodes say too little of an offset, seconds."""
 
 _FEW, _FEW_RAD = 3, math.radians(2.5)
-"""Fewer earlier episodes show no spread; then this is the smallest change that counts."""
+"""Below this number of earlier episodes their spread is unknown, and a change must exceed this angle, rad."""
 
 _MOST_RUNS = 50
 """The most earlier runs that are read: the newest ones."""
@@ -39,14 +39,14 @@ _MOST_RUNS = 50
 
 @dataclass(frozen=True)
 class Drift:
-    """A joint whose offset from the simulation has left its own history.
+    """A joint with another offset from the simulation than in earlier runs.
 
     Attributes:
         joint: its name.
         offset: mean of measurement minus simulation in the new episode, rad.
         usual: median of the earlier episodes' offsets, rad.
-        allowed: the largest change that counts as usual, rad.
-        episodes: how many earlier episodes there are.
+        allowed: the largest change that counts as normal, rad.
+        episodes: number of earlier episodes.
     """
 
     joint: str
@@ -56,7 +56,7 @@ class Drift:
     episodes: int
 
     def line(self) -> str:
-        """Return the alarm as one line, with what to do next."""
+        """Return the alarm as one line that says what to do next."""
         change, allowed = math.degrees(self.offset - self.usual), math.degrees(self.allowed)
         return (
             f"drift: {self.joint} stands {change:+.1f} deg beside its own history of {self.episodes} episodes (allowed "
@@ -65,7 +65,7 @@ class Drift:
         )
 
     def to_dict(self) -> JsonDict:
-        """Return plain data, angles in rad."""
+        """Return JSON data, angles in rad."""
         return {
             "joint": self.joint, "offset_rad": self.offset, "usual_rad": self.usual, "allowed_rad": self.allowed,
             "episodes": self.episodes,
@@ -73,18 +73,19 @@ class Drift:
 
 
 def drifts(gap: EpisodeGap, history: Sequence[JsonDict]) -> list[Drift]:
-    """Return the joints whose offset has left their own history.
+    """Return the joints with another offset than in earlier episodes.
 
-    A change counts where it is larger than 1 degree and than 6 times the spread of the history (1.4826 times the median
-    absolute deviation, the estimate of a standard deviation that outliers do not move); with fewer than 3 earlier
-    episodes, where it is larger than 2.5 degrees. Episodes under 5 s do not count.
+    A change must be larger than 1 degree and than 6 times the spread of the history (1.4826 times the median absolute
+    deviation, an estimate of the standard deviation that is robust to outliers); with fewer than 3 earlier episodes,
+    larger than 2.5 degrees. Episodes under 5 s do not count.
 
     Args:
         gap: of the new episode.
-        history: of earlier episodes against the same simulation, as `EpisodeGap.to_dict`; others are passed over.
+        history: gaps of earlier episodes, as `EpisodeGap.to_dict` gives them; those against another simulation are
+            ignored.
 
     Returns:
-        The joints in their order; none without a history.
+        The joints in the robot's order; none without a history.
     """
     usable = [
         {joint["joint"]: float(joint["offset_rad"]) for joint in earlier["joints"]}
@@ -105,7 +106,7 @@ def drifts(gap: EpisodeGap, history: Sequence[JsonDict]) -> list[Drift]:
 
 
 def save_gaps(run: Path, gaps: Sequence[EpisodeGap]) -> Path:
-    """Write the gaps of a run's episodes beside its log; return the file.
+    """Save the gaps of a run's episodes beside its log; return the file.
 
     Raises:
         OSError: the folder can't be written.
@@ -118,14 +119,14 @@ def save_gaps(run: Path, gaps: Sequence[EpisodeGap]) -> Path:
 
 
 def earlier_gaps(folder: Path, run: Path) -> list[JsonDict]:
-    """Return the gaps of the other runs in a folder of runs, those of the newest 50 that have any.
+    """Return the gaps of the other runs in a folder, of at most the newest 50 that have any.
 
     Args:
         folder: of the runs.
-        run: the run that is left out.
+        run: the run to leave out.
 
     Raises:
-        SourceError: a file of gaps is damaged.
+        SourceError: a file with gaps is damaged.
     """
     files = sorted(file for file in folder.glob(f"*/{GAP_FILE}") if file.parent.resolve() != run.resolve())
     episodes: list[JsonDict] = []
@@ -134,7 +135,7 @@ def earlier_gaps(folder: Path, run: Path) -> list[JsonDict]:
             episodes += _checked(json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise SourceError(
-                f"{file} is no record of gaps: {error!r:.200}; delete it, `gap` writes it anew"
+                f"{file} is not a file of gaps: {error!r:.200}; delete it, `sim2real gap` writes it again"
             ) from error
     return episodes
 

@@ -1,4 +1,4 @@
-"""Design a motion from which an arm's servos can be identified: all joints at once, within limits, clear of itself."""
+"""Design a motion that identifies an arm's servos: all joints at once, within limits, without collisions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["Excitation", "ExcitationSettings", "excitation"]
 
 @dataclass(frozen=True)
 class ExcitationSettings:
-    """Bounds of the motion.
+    """Limits of the motion.
 
     Attributes:
-        seconds: its length, from 10.
-        speed: the fastest motion of a joint, as a share of the robot's limit on speed, 0 to 1.
-        reach: the farthest motion from the middle pose, as a share of the way to the joint's end, 0 to 1.
+        seconds: duration, at least 10.
+        speed: maximum speed of a joint, as a share of the robot's speed limit, 0 to 1.
+        reach: maximum distance from the middle pose, as a share of the distance to the joint's limit, 0 to 1.
         lowest_hz: lowest frequency of the sines.
         highest_hz: highest frequency of the sines.
         sines: number of sines of each joint.
-        clearance_m: distance that the parts keep from each other and from the table, metres. The arm lags behind and
-            sags below its goals by several degrees, so leave room for that.
+        clearance_m: minimum distance between parts and from the table, metres. The arm lags and sags below its goals by
+            several degrees, so leave room for that.
         table_m: height of the table under the arm, metres; no moving part goes below it.
     """
 
@@ -58,14 +58,14 @@ class ExcitationSettings:
 
 @dataclass(frozen=True)
 class Excitation:
-    """A motion that was designed and checked.
+    """A designed and checked motion.
 
     Attributes:
         names: of the n joints.
         goals: rad, (T, n), one for each control period; it begins and ends at home, at rest.
-        commands: the same by command name, (T, ...), in the commands' types.
-        peak_speed: fastest motion of each joint, rad/s, (n,).
-        clearance_m: smallest distance of two parts, or of a part from the table, beyond what was asked for, metres.
+        commands: the goals by command name, (T, ...), in the commands' types.
+        peak_speed: maximum speed of each joint, rad/s, (n,).
+        clearance_m: smallest distance between two parts, or of a part from the table, minus the required one, metres.
     """
 
     names: tuple[str, ...]
@@ -94,19 +94,19 @@ def excitation(
 ) -> Excitation:
     """Design a motion: a sum of sines for each joint, at frequencies that no other joint has.
 
-    The frequencies of the joints are interleaved, spaced evenly on a logarithmic scale; each sine has the same speed,
-    so slow ones reach far and fast ones turn often. Phases are drawn. Where a pose on the way comes too near to the
-    robot itself or to the table, the motion is made smaller, and then drawn anew.
+    The frequencies of the joints are interleaved and spaced evenly on a logarithmic scale. All sines have the same peak
+    speed, so that slow ones reach far and fast ones reverse often. Phases are random. If a pose on the way is too close
+    to the robot itself or to the table, the motion is scaled down, and then drawn again.
 
     Args:
         sim_model: the arm.
-        settings: bounds; None for the default ones.
+        settings: limits; None for the defaults.
         seed: of the phases.
-        check: knows the distances; None makes one from the model, with the table below it.
+        check: computes the distances; None makes one from the model, with the table below it.
 
     Raises:
-        SourceError: no motion was found that keeps the distance.
-        ValueError: a bound is out of range.
+        SourceError: no motion was found that keeps the clearance.
+        ValueError: a setting is out of range.
     """
     settings = settings or ExcitationSettings()
     joints, spec = ArmJoints.of(sim_model), sim_model.spec

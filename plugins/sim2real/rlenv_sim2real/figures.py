@@ -1,4 +1,4 @@
-"""Draw the gap of an episode, and the scores of policies in simulation against those on the robot."""
+"""Plot the gap of an episode, and the scores of policies in simulation against those on the robot."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _GOAL = "#b8b8b8"
 
 
 def plot_gap(model: ReplayModel, motion: RecordedMotion, simulated: np.ndarray, gap: EpisodeGap, path: Path) -> Path:
-    """Draw goals, measurements and simulation of every joint, and the distance of the fingertips, over time.
+    """Plot goals, measurements and simulation of every joint, and the distance between the fingertips, over time.
 
     Args:
         model: the simulation.
         motion: of the episode.
         simulated: as `rlenv_sim2real.gap.measure_gap` returned it.
-        gap: likewise.
+        gap: as `rlenv_sim2real.gap.measure_gap` returned it.
         path: of the image, ending in ``.png``, ``.svg`` or ``.pdf``.
 
     Returns:
@@ -68,7 +68,7 @@ def plot_gap(model: ReplayModel, motion: RecordedMotion, simulated: np.ndarray, 
 
 
 def plot_validity(result: Validity, score: str, path: Path) -> Path:
-    """Draw each policy's mean score on the robot over that in simulation.
+    """Plot each policy's mean score on the robot over its mean score in simulation.
 
     Raises:
         LogError: matplotlib is missing, or the image can't be written.

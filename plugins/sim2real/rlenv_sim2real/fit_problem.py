@@ -14,7 +14,7 @@ from rlenv_sim2real.servo_replay import KINDS, PER_JOINT, ServoReplay
 __all__ = ["FRICTION_MODELS", "FitProblem", "FrictionModel"]
 
 SETTLE_S = 0.3
-"""Beginning of each motion that does not count, seconds: the friction's state before it is not known."""
+"""Ignored beginning of each motion, seconds, since the state of the friction before it is unknown."""
 
 _MEMORY_S = 1.0
 """Time over which residuals count as correlated with each other, seconds (Newey and West, 1987)."""
@@ -34,15 +34,15 @@ _FOLDS = 5
 
 @dataclass(frozen=True)
 class FrictionModel:
-    """A model of a servo's friction.
+    """A model of the friction in a servo.
 
     Source: Rhoban's BAM (Duclusaud et al., "Extended friction models for the physics simulation of servo actuators",
     ICRA 2025), models M1 to M6; `sim.randomize.load_friction` has the formula.
 
     Attributes:
-        kinds: the kinds that are estimated in addition to ``friction`` and ``damping``.
-        tied: kinds that are equal to another one.
-        meaning: for people.
+        kinds: kinds of parameters to estimate in addition to ``friction`` and ``damping``.
+        tied: kind -> the kind that it equals.
+        meaning: a description for people.
     """
 
     kinds: tuple[str, ...]
@@ -65,25 +65,25 @@ FRICTION_MODELS: Mapping[str, FrictionModel] = {
         (*_DIRECTED, "load_quadratic_friction", "external_quadratic_friction"), {}, "and by the torque squared"
     ),
 }
-"""The models of friction by name; each has all that the one before it has, except that M3 lacks M2's."""
+"""Friction models by name. Each extends the one before, except that M3 lacks the extension of M2."""
 
 
 class FitProblem:
-    """The residuals of a fit as a function of scaled parameters, and what follows from them.
+    """Compute the residuals of a fit as a function of scaled parameters, and quantities derived from them.
 
     Args:
-        replay: simulates variants.
-        motions: to fit, with the simulation's period.
-        kinds: of the parameters, without those of the friction's model.
-        fitted: which joints count, bool, (n,).
-        friction: name of the friction's model, one of `FRICTION_MODELS`.
+        replay: simulates variants of the arm.
+        motions: the motions to fit, with the simulation's period.
+        kinds: kinds of parameters, without those of the friction model.
+        fitted: the joints that count, bool, (n,).
+        friction: name of the friction model, one of `FRICTION_MODELS`.
 
     Attributes:
-        layout: kind and joint of each parameter; joint -1 for a kind that all share.
+        layout: kind and joint of each parameter; joint -1 for a kind that all joints share.
         bounds: lowest and highest scaled parameters, (P,) each.
-        begin: where a search begins, (P,).
-        weight: of the distance from the nominal arm, rad^2: what the squared noise is worth. A parameter that lies
-            `Kind.prior` from its nominal number costs as much as one residual of this size.
+        begin: initial parameters of a search, (P,).
+        weight: of the distance from the nominal arm, rad^2, equal to the squared noise. A parameter that is one
+            `Kind.prior` away from its nominal value costs as much as one residual of this size.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class FitProblem:
         return (about.lowest - base) / about.step, (about.highest - base) / about.step
 
     def values(self, scaled: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the figures of K variants for scaled parameters, (P, K)."""
+        """Return the servo values of K variants for scaled parameters, (P, K)."""
         count = scaled.shape[1]
         values = {kind: np.array(np.broadcast_to(value, (count, *value.shape)), np.float64)
                   for kind, value in self._nominal.items()}  # fmt: skip
@@ -151,20 +151,20 @@ class FitProblem:
         return np.ascontiguousarray(np.concatenate(parts, axis=1).T)
 
     def objective(self, scaled: np.ndarray) -> np.ndarray:
-        """Return the residuals, and below them the distance from the nominal arm, (R + P, K)."""
+        """Return the residuals, followed by the distances from the nominal arm, (R + P, K)."""
         distance = math.sqrt(self.weight) * scaled / self._prior[:, None]
         return np.ascontiguousarray(np.concatenate([self.residuals(scaled), distance]))
 
     def slope(self, scaled: np.ndarray, residuals: np.ndarray, step: float) -> np.ndarray:
-        """Return the derivatives of `objective`, (R + P, P); arguments as for `jacobian`."""
+        """Return the derivatives of `objective`, (R + P, P); for the arguments see `jacobian`."""
         distance = np.diag(math.sqrt(self.weight) / self._prior)
         return np.ascontiguousarray(np.concatenate([self.jacobian(scaled, residuals, step), distance]))
 
     def weigh(self, scaled: np.ndarray, strength: float = 1.0) -> None:
-        """Let the nominal arm count as much as the residuals at scaled parameters, (P,), allow.
+        """Set the weight of the nominal arm from the residuals at scaled parameters, (P,).
 
-        The variance of a residual is counted together with that of its neighbours, which are alike: it is the variance
-        of their sum over many frames (Newey and West), as mean of the joints.
+        Neighbouring residuals are correlated, so their variance is that of their sum over many frames (Newey and West),
+        averaged over the joints.
 
         Args:
             scaled: parameters of a fit.
@@ -184,14 +184,14 @@ class FitProblem:
         return min(round(_MEMORY_S / motion.period_s), len(motion) - settled - 1)
 
     def validate(self, solution: np.ndarray, step: float) -> np.ndarray:
-        """Return the errors of pieces of the motions that were left out of the fit in turn, rad, (n fitted,).
+        """Return the errors in pieces of the motions that were left out of the fit one at a time, rad, (n fitted,).
 
-        Each motion is cut into five pieces. For each of them, one step of Gauss and Newton from the solution takes the
-        piece out of the fit, and the whole motion is simulated with the result.
+        Each motion is cut into five pieces. For each of them, one Gauss-Newton step from the solution removes the piece
+        from the fit, and the whole motion is simulated with the result.
 
         Args:
             solution: the fit to all pieces, scaled, (P,).
-            step: of the differences.
+            step: of the finite differences.
         """
         joints = int(self._fitted.sum())
         residuals = self.residuals(solution[:, None])[:, 0]
@@ -215,14 +215,15 @@ class FitProblem:
         return np.asarray(np.sqrt(np.square(left_out.reshape(-1, joints)).mean(axis=0)))
 
     def jacobian(self, scaled: np.ndarray, residuals: np.ndarray, step: float) -> np.ndarray:
-        """Return the derivatives of the residuals, (R, P), from one batch: by central differences, at a bound inwards.
+        """Return the derivatives of the residuals, (R, P), from one batch of central differences, one-sided at a bound.
 
-        A friction below 0 would act as one above it, and so seem to have no effect at all.
+        At a bound the step goes inwards only: a friction below 0 acts like one above 0, and would seem to have no
+        effect.
 
         Args:
-            scaled: where, (P, 1).
-            residuals: there; not needed.
-            step: of the differences.
+            scaled: where to differentiate, (P, 1).
+            residuals: residuals there; unused.
+            step: of the finite differences.
         """
         steps, (low, high) = step * np.eye(len(scaled)), self.bounds
         above, below = np.minimum(scaled + steps, high[:, None]), np.maximum(scaled - steps, low[:, None])
@@ -230,11 +231,11 @@ class FitProblem:
         return np.ascontiguousarray((both[:, : len(scaled)] - both[:, len(scaled) :]) / np.diag(above - below))
 
     def covariance(self, solution: np.ndarray, step: float) -> np.ndarray:
-        """Return the covariance of the scaled parameters, (P, P); infinite where the data say nothing.
+        """Return the covariance of the scaled parameters, (P, P); infinite where the data contain no information.
 
         Args:
             solution: the fit, scaled, (P,).
-            step: of the differences.
+            step: of the finite differences.
         """
         count = len(solution)
         residuals = self.residuals(solution[:, None])[:, 0]
@@ -269,13 +270,13 @@ class FitProblem:
         return total
 
     def natural(self, index: int, scaled: float) -> float:
-        """Return a scaled parameter in its kind's unit."""
+        """Convert a scaled parameter to its kind's unit."""
         kind, joint = self.layout[index]
         with np.errstate(over="ignore"):
             return float(self._number(kind, joint, np.asarray(scaled)))
 
     def nominal(self, index: int) -> float:
-        """Return the nominal number of a parameter, in its kind's unit."""
+        """Return the nominal value of a parameter, in its kind's unit."""
         kind, joint = self.layout[index]
         return float(self._nominal[kind][joint] if joint >= 0 else self._nominal[kind])
 

@@ -1,4 +1,4 @@
-"""Measure how far a simulation is from a recorded arm: joint by joint, and at the fingertip."""
+"""Measure the distance of a simulation from a recorded arm, at each joint and at the fingertip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HORIZONS = (1, 3, 10, 30)
 """Numbers of periods after which the k-step error is measured."""
 
 LONGEST_LAG_S = 1.0
-"""The longest lag that is looked for, to either side, seconds."""
+"""Maximum lag in the search, in either direction, seconds."""
 
 _STILL_RAD = 0.01
 """A joint that moves by less has neither a lag nor a gain."""
@@ -32,9 +32,9 @@ class Lag:
     """The best alignment of a measurement with its simulation.
 
     Attributes:
-        lag_s: by how much the measurement is later than the simulation, seconds; NaN for a joint that is still.
-        gain: rad of the measurement for one rad of the simulation, once they are aligned; NaN likewise.
-        offset: mean of measurement minus simulation, once they are aligned, rad.
+        lag_s: delay of the measurement relative to the simulation, seconds; NaN for a joint that is still.
+        gain: rad of the measurement per rad of the simulation after alignment; NaN for a joint that is still.
+        offset: mean of measurement minus simulation after alignment, rad.
     """
 
     lag_s: float
@@ -44,16 +44,16 @@ class Lag:
 
 @dataclass(frozen=True)
 class JointGap:
-    """The distance of one simulated joint from the recorded one.
+    """The distance between a simulated joint and the recorded one.
 
     Attributes:
         name: of the joint.
         rms: root mean square of measurement minus simulation over the open-loop replay, rad.
-        worst: their largest distance, rad.
-        worst_s: when it happened, seconds from the first frame.
+        worst: largest absolute difference, rad.
+        worst_s: time of the largest difference, seconds from the first frame.
         lag: the best alignment.
-        after: number of periods -> root mean square after so many from a measured start, rad.
-        unit_scale: rad for one of the log's own units; NaN where they are SI.
+        after: number of periods -> root mean square error that long after a measured start, rad.
+        unit_scale: rad per native unit of the log; NaN if the log is in SI units.
     """
 
     name: str
@@ -65,7 +65,7 @@ class JointGap:
     unit_scale: float = math.nan
 
     def to_dict(self) -> JsonDict:
-        """Return plain data: SI, and ``own`` in the log's units; what is not known is None."""
+        """Return JSON data in SI units, and ``own`` in the log's units; unknown values are None."""
         own = abs(self.unit_scale)
         data: JsonDict = {
             "joint": self.name, "rms_rad": self.rms, "worst_rad": self.worst, "worst_s": self.worst_s,
@@ -82,16 +82,17 @@ class JointGap:
 
 @dataclass(frozen=True)
 class EpisodeGap:
-    """The distance of a simulation from one recorded episode.
+    """The distance between a simulation and a recorded episode.
 
     Attributes:
         episode: its number.
         model: name of the simulation.
-        seconds: length of the replay.
-        joints: one for each joint.
-        tip_rms_mm, tip_worst_mm: distance of the fingertips, millimetres; of several arms the farther one; NaN for a
-            robot without one.
-        unit: the log's own unit, empty where it is SI.
+        seconds: duration of the replay.
+        joints: the gap of each joint.
+        tip_rms_mm: root mean square distance between the fingertips, millimetres; of several arms the largest; NaN for
+            a robot without a fingertip.
+        tip_worst_mm: largest distance between the fingertips, likewise.
+        unit: native unit of the log; empty if it is in SI units.
     """
 
     episode: int
@@ -103,7 +104,7 @@ class EpisodeGap:
     unit: str = ""
 
     def to_dict(self) -> JsonDict:
-        """Return plain data."""
+        """Return JSON data."""
         return {
             "episode": self.episode, "model": self.model, "seconds": self.seconds, "unit": self.unit,
             "tip_rms_mm": _known(self.tip_rms_mm), "tip_worst_mm": _known(self.tip_worst_mm),
@@ -125,17 +126,17 @@ def _known(value: float) -> float | None:
 
 
 def measure_gap(model: ReplayModel, motion: RecordedMotion) -> tuple[EpisodeGap, np.ndarray]:
-    """Replay a motion's goals open loop, and compare the result with what was measured.
+    """Replay a motion's goals open loop, and compare the result with the measurements.
 
     Args:
         model: the simulation.
-        motion: of a recorded episode; another period than the simulation's is interpolated.
+        motion: of a recorded episode; it is resampled to the simulation's period.
 
     Returns:
         The gap, and the simulated angles, rad, (T, n).
 
     Raises:
-        SourceError: the motion is of other joints, or the physics failed.
+        SourceError: the motion has other joints, or the physics failed.
     """
     motion = motion.at_period(model.sim_model.spec.period_s)
     simulated = replay(model, motion)
@@ -186,13 +187,13 @@ def _after_steps(model: ReplayModel, motion: RecordedMotion) -> dict[int, np.nda
 def best_lag(measured: np.ndarray, simulated: np.ndarray, period_s: float) -> Lag:
     """Align a measurement with its simulation by the cross-correlation of their velocities.
 
-    The peak between two frames is that of the parabola through the highest value and its neighbours. Velocities are
-    compared, because a slow motion's positions correlate at any lag.
+    Between two frames, the peak is that of the parabola through the highest value and its neighbours. Velocities are
+    compared, because positions of a slow motion correlate at any lag.
 
     Args:
         measured: positions, rad, (T,).
         simulated: positions of the same frames, rad, (T,).
-        period_s: between two frames, seconds.
+        period_s: time between two frames, seconds.
     """
     if min(np.ptp(measured), np.ptp(simulated)) < _STILL_RAD:
         return Lag(math.nan, math.nan, float((measured - simulated).mean()))
@@ -226,11 +227,11 @@ def _correlation(one: np.ndarray, other: np.ndarray, lag: int) -> float:
 
 
 def constant_delay_error(motion: RecordedMotion, most_frames: int = 15) -> np.ndarray:
-    """Return the error of the best prediction without a model: each joint is where its goal was some frames ago.
+    """Return the error of a prediction without a model: each joint is where its goal was a fixed number of frames ago.
 
     Args:
         motion: of a recorded episode.
-        most_frames: the longest delay that is tried.
+        most_frames: the longest delay to try.
 
     Returns:
         Root mean square for the best delay of each joint, rad, (n,).

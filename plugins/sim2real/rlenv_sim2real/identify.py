@@ -1,4 +1,4 @@
-"""Identify the servos of an arm from recorded motions, by least squares over batched simulation."""
+"""Identify the servos of an arm from recorded motions, by a least-squares fit of batched simulations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sim.randomize.load_friction import TERMS
 __all__ = ["DEFAULT_KINDS", "Estimate", "Identification", "Judgement", "identify", "judge", "profile_text"]
 
 DEFAULT_KINDS = ("stiffness", "damping", "friction", "offset", "armature", "delay")
-"""The kinds that are estimated unless others are named."""
+"""The kinds of parameters that are estimated by default."""
 
 _STEPS = (3e-2, 1e-2, 3e-3)
 """Steps of the central differences in the three stages of the search, in units of `Kind.step`.
@@ -58,17 +58,17 @@ _RESOLVED_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Estimate:
-    """One estimated number.
+    """One estimated parameter.
 
     Attributes:
         kind: one of `KINDS`.
         joint: the joint's name; empty for a kind that all joints share.
         value: in the kind's unit.
-        low: lower end of its 95 % interval, given that the model holds; infinite where the data say nothing.
+        low: lower end of its 95 % interval, assuming that the model holds; infinite if the data contain no information.
         high: upper end of that interval.
-        nominal: the model's own number.
+        nominal: the model's value.
         resolved: whether the interval is narrow enough to use the value.
-        at_bound: whether the value ended at the edge of what is allowed.
+        at_bound: whether the value is at the edge of the allowed range.
     """
 
     kind: str
@@ -82,11 +82,11 @@ class Estimate:
 
     @property
     def name(self) -> str:
-        """The kind, with the joint before it."""
+        """The joint's name, if there is one, and the kind."""
         return f"{self.joint}.{self.kind}" if self.joint else self.kind
 
     def to_dict(self) -> JsonDict:
-        """Return plain data; an infinite end of the interval is None."""
+        """Return JSON data; an infinite end of the interval is None."""
         ends = [end if math.isfinite(end) else None for end in (self.low, self.high)]
         return {
             "kind": self.kind, "joint": self.joint, "value": self.value, "interval": ends, "nominal": self.nominal,
@@ -96,15 +96,15 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Errors of open-loop replays over motions that were not fitted, root mean squares for each joint, rad, (n,).
+    """Errors of open-loop replays of motions outside the fit, root mean squares for each joint, rad, (n,).
 
     Attributes:
         episodes: their numbers.
         names: of the n joints.
         identified: of the identified arm.
-        nominal: of the model before.
+        nominal: of the nominal model.
         constant_delay: of the best prediction without a model (`rlenv_sim2real.gap`).
-        scale: rad for one of the log's own units, (n,); None where they are SI.
+        scale: rad per native unit of the log, (n,); None if the log is in SI units.
     """
 
     episodes: tuple[int, ...]
@@ -115,7 +115,7 @@ class Judgement:
     scale: np.ndarray | None = None
 
     def to_dict(self) -> JsonDict:
-        """Return plain data: in rad, and ``own`` in the log's units."""
+        """Return JSON data in rad, and ``own`` in the log's units."""
         errors = {"identified": self.identified, "nominal": self.nominal, "constant_delay": self.constant_delay}
         data: JsonDict = {"episodes": list(self.episodes), "joints": list(self.names)}
         data |= {f"{key}_rad": value.tolist() for key, value in errors.items()}
@@ -131,14 +131,14 @@ class Identification:
     Attributes:
         robot: name of the robot.
         joints: names of the n joints.
-        fitted: the joints whose residuals counted.
-        episodes: numbers of the episodes that were fitted.
-        estimates: one for each estimated number.
-        values: all figures of the arm, estimated or nominal, of one variant.
-        warnings: what the data can't tell, a sentence each.
-        friction: name of the friction's model (`FRICTION_MODELS`).
-        validation: of each fit that was tried, error in pieces of the fitted motions that were left out in turn, mean
-            of the joints, rad; empty unless the model was chosen.
+        fitted: the joints whose residuals were used.
+        episodes: numbers of the fitted episodes.
+        estimates: one for each estimated parameter.
+        values: all parameters of the arm, estimated or nominal, as one variant.
+        warnings: sentences on what the data can't determine.
+        friction: name of the friction model (`FRICTION_MODELS`).
+        validation: friction model -> cross-validation error of its fit, mean of the joints, rad; empty unless several
+            models were tried.
     """
 
     robot: str
@@ -152,7 +152,7 @@ class Identification:
     validation: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> JsonDict:
-        """Return plain data."""
+        """Return JSON data."""
         return {
             "robot": self.robot, "fitted_joints": list(self.fitted), "episodes": list(self.episodes),
             "estimates": [estimate.to_dict() for estimate in self.estimates], "warnings": list(self.warnings),
@@ -169,28 +169,26 @@ def identify(
     threads: int = 0,
     friction: str | Sequence[str] = "m1",
 ) -> Identification:
-    """Fit the figures of an arm's servos so that a replay of the goals does what was measured.
+    """Fit the parameters of an arm's servos so that a replay of the goals reproduces the measurements.
 
-    The sum of squared distances over all frames and joints is minimised by MuJoCo's own `mujoco.minimize`
-    (Gauss-Newton with box bounds), every column of its Jacobian being one simulation of a batch. The nominal arm counts
-    as an observation with the spread of real arms (`Kind.prior`), so that what a motion does not tell stays near it.
-    Intervals come from the Jacobian and from residuals that are correlated over a second (the estimate of Newey and
-    West).
+    The sum of squared residuals over all frames and joints is minimised by `mujoco.minimize` (Gauss-Newton with box
+    bounds); every column of its Jacobian is one simulation of a batch. The nominal arm counts as an observation with
+    the spread of real arms (`Kind.prior`), so that parameters that a motion does not determine stay near it. Intervals
+    come from the Jacobian and from residuals that are correlated over a second (the estimate of Newey and West).
 
     Args:
         sim_model: the nominal arm, where the search begins.
-        motions: to fit, each replayed from its own start.
-        kinds: what to estimate (`rlenv_sim2real.servo_replay.KINDS`); all else stays nominal.
-        leave_out: joints whose residuals do not count and whose figures stay nominal, such as a gripper that holds
+        motions: the motions to fit, each replayed from its start.
+        kinds: what to estimate (`rlenv_sim2real.servo_replay.KINDS`); all other kinds stay nominal.
+        leave_out: joints whose residuals are ignored and whose parameters stay nominal, such as a gripper that holds
             something.
-        most_iterations: of each of the three stages of the search.
-        threads: native threads; 0 for one a processor.
-        friction: the friction's model, one of `FRICTION_MODELS`; or several, or ``auto`` for all, of which the one
-            with the smallest error in pieces of the motions that are left out in turn is taken, and so the weight of
-            the nominal arm.
+        most_iterations: maximum for each of the three stages of the search.
+        threads: native threads; 0 for one per processor.
+        friction: the friction model, one of `FRICTION_MODELS`; or several, or ``auto`` for all, of which the one with
+            the smallest cross-validation error is used. The weight of the nominal arm is then chosen in the same way.
 
     Raises:
-        SourceError: no motion, an unknown kind, joint or friction, or a motion of other joints.
+        SourceError: there is no motion, a kind, joint or friction model is unknown, or a motion has other joints.
     """
     replay = ServoReplay(sim_model, threads)
     names = replay.joints.names
@@ -355,8 +353,9 @@ def _weak(estimates: Sequence[Estimate]) -> list[str]:
             )
         elif not estimate.resolved:
             warnings.append(
-                f"{estimate.name} can't be told from these data: between {estimate.low:.3g} and {estimate.high:.3g} "
-                f"{KINDS[estimate.kind].unit}; record more, faster and with turns (rlenv-robot sim2real excite)"
+                f"{estimate.name} can't be determined from these data: between {estimate.low:.3g} and "
+                f"{estimate.high:.3g} {KINDS[estimate.kind].unit}; record more, faster and with turns "
+                "(rlenv-robot sim2real excite)"
             )
     return warnings
 
@@ -372,19 +371,19 @@ def _alike(estimates: Sequence[Estimate], covariance: np.ndarray) -> list[str]:
             together = "their ratio" if correlation > 0 else "their sum or product"
             warnings.append(
                 f"{estimates[one].name} and {estimates[other].name} can't be told apart (correlation "
-                f"{correlation:+.2f}): the data tell {together} better than either"
+                f"{correlation:+.2f}): the data determine {together} better than either"
             )
     return warnings
 
 
 def judge(sim_model: SimModel, values: ServoValues, motions: Sequence[RecordedMotion], threads: int = 0) -> Judgement:
-    """Replay motions that were not fitted, over all their frames, with the identified figures and the nominal ones.
+    """Replay motions outside the fit over all their frames, with the identified and with the nominal parameters.
 
     Args:
         sim_model: the nominal arm.
         values: `Identification.values`.
-        motions: to replay.
-        threads: native threads; 0 for one a processor.
+        motions: the motions to replay.
+        threads: native threads; 0 for one per processor.
     """
     replay = ServoReplay(sim_model, threads)
     nominal = replay.nominal()
@@ -412,16 +411,16 @@ def profile_text(
     spread: bool = False,
     gains: Mapping[str, Range] | None = None,
 ) -> str:
-    """Return a profile in which a simulation has the identified figures.
+    """Return a profile of a simulation with the identified parameters.
 
     Args:
-        identification: the figures.
-        sim_model: the nominal arm that they were fitted to.
+        identification: the identified parameters.
+        sim_model: the nominal arm of the fit.
         origin: of the data, for a comment.
-        spread: whether each resolved figure is drawn from its 95 % interval, to train on what is not known, rather
-            than set.
-        gains: the servos' registers and voltage under which the data were recorded, for the manifest of policies that
-            are trained with the profile; None assumes those of the nominal arm, and says so.
+        spread: whether each resolved parameter is drawn from its 95 % interval, to train under the remaining
+            uncertainty, instead of set to its value.
+        gains: the servos' registers and voltage during the recording, for the manifest of policies that are trained
+            with the profile; None assumes those of the nominal arm, and says so.
     """
     replay = ServoReplay(sim_model, 1)
     nominal, values = replay.nominal(), identification.values
@@ -494,5 +493,5 @@ def _gains_text(sim_model: SimModel, gains: Mapping[str, Range] | None) -> str:
         f"{name} = {ends.low:g}" if ends.low == ends.high else f"{name} = [{ends.low:g}, {ends.high:g}]"
         for name, ends in registers.items()
     )
-    origin = "assumed as in the nominal arm, since the log does not say them" if assumed else "as the log says"
+    origin = "assumed as in the nominal arm, since the log does not contain them" if assumed else "as the log says"
     return f"gains = {{{table}}}  # of the servos while the data were recorded, {origin}"

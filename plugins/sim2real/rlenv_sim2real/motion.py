@@ -23,11 +23,11 @@ _ROBOTS = {"so101_follower": "so101", "so100_follower": "so101", "so100": "so101
 
 @dataclass(frozen=True)
 class ArmJoints:
-    """The position-controlled joints of a simulated robot, command after command.
+    """The position-controlled joints of a simulated robot, in the order of its commands.
 
     Attributes:
         names: of the n joints, as in the MuJoCo model.
-        commands: name of each command that is a pose -> its columns among the n joints.
+        commands: name of each pose command -> its columns among the n joints.
         sensors: name of each command -> the sensor that measures it.
         qpos: of each joint, its index in ``qpos``, (n,).
         qvel: of each joint, its index in ``qvel``, (n,).
@@ -46,7 +46,7 @@ class ArmJoints:
         """Find the joints of a model.
 
         Raises:
-            SourceError: no command of the robot is a pose with a sensor of its own, or its base is not fixed.
+            SourceError: no command of the robot is a pose with a sensor, or its base is not fixed.
         """
         spec, model = sim_model.spec, sim_model.model
         names: list[str] = []
@@ -97,11 +97,11 @@ def _check_fixed(sim_model: SimModel, body: int) -> None:
 
 @dataclass(frozen=True)
 class OwnUnits:
-    """The units in which a log holds its angles: number = (angle - zero) / scale.
+    """The native units of the angles in a log: number = (angle - zero) / scale.
 
     Attributes:
-        unit: its name, for people.
-        scale: rad for one unit, (n,).
+        unit: name of the unit.
+        scale: rad per unit, (n,).
         zero: angle of the number 0, rad, (n,).
     """
 
@@ -116,17 +116,17 @@ class OwnUnits:
 
 @dataclass(frozen=True)
 class RecordedMotion:
-    """Goals and measured angles of one episode, at equal distances of time.
+    """Goals and measured angles of one episode, equally spaced in time.
 
     Attributes:
         episode: number of the episode in its data.
-        period_s: time from one frame to the next, s.
+        period_s: time from one frame to the next, seconds.
         names: of the n joints.
-        goals: rad, (T, n); ``goals[t]`` is sent when ``measured[t]`` is measured. Nothing was sent at the last frame:
-            its row repeats the one before.
+        goals: rad, (T, n); ``goals[t]`` is sent when ``measured[t]`` is measured. The last row repeats the one before,
+            since nothing was sent at the last frame.
         measured: rad, (T, n).
         held: the goal before the first frame, rad, (n,).
-        own: the log's own units, or None where they are SI.
+        own: the native units of the log, or None if it is in SI units.
     """
 
     episode: int
@@ -147,7 +147,7 @@ class RecordedMotion:
         return replace(self, goals=self.goals[first:last], measured=self.measured[first:last], held=held)
 
     def at_period(self, period_s: float) -> RecordedMotion:
-        """Return the same motion with another period: measurements interpolated, goals held."""
+        """Return the motion resampled to another period: measurements are interpolated, goals held."""
         if abs(self.period_s - period_s) < 1e-6 * period_s:
             return self
         before = np.arange(len(self)) * self.period_s
@@ -158,7 +158,7 @@ class RecordedMotion:
 
 
 def robot_of(table: Table) -> str | None:
-    """Return the name of the robot model that recorded a table, or None where the data do not say it."""
+    """Return the name of the robot model that recorded a table, or None if the data don't contain it."""
     named = {str(name) for name in (record.get("robot") for record in table.episodes) if name}
     names = {_ROBOTS.get(name, name) for name in named}
     if len(names) == 1:
@@ -177,13 +177,13 @@ def read_motions(
 
     Args:
         table: the recorded data.
-        sim_model: of the robot that recorded them; it tells which columns are joints.
-        episodes: their indices; None for all that have 10 frames or more.
-        frames: episode -> first frame, and the frame after the last, where not the whole episode counts.
+        sim_model: of the robot that recorded them, which defines the columns of the joints.
+        episodes: their indices; None for all with 10 frames or more.
+        frames: episode -> first frame, and the frame after the last, for episodes that are used in part.
 
     Raises:
-        SourceError: the robot's joints are not in the data, or mean other angles; an episode does not exist, is too
-            short, or its stamps do not rise.
+        SourceError: the robot's joints are not in the data, or their angles have another meaning; an episode does not
+            exist or is too short, or its stamps do not increase.
     """
     joints = ArmJoints.of(sim_model)
     goals, measured = _joint_columns(table, sim_model, joints)
@@ -237,7 +237,7 @@ def _joint_columns(table: Table, sim_model: SimModel, joints: ArmJoints) -> tupl
     ):
         lines = mine.conflicting_conventions(theirs)
         if lines:
-            raise SourceError(f"{table.origin}: {'; '.join(lines)}; record the episodes anew with this version")
+            raise SourceError(f"{table.origin}: {'; '.join(lines)}; record the episodes again with this version")
     goals = [
         _column(table, spec.name, command, (("applied", layout.applied), ("action", layout.action)))
         for command in joints.commands

@@ -1,4 +1,4 @@
-"""Find constant offsets between what leads and what follows: goals and measurements, or two arms."""
+"""Find constant offsets between a leader and its follower: goals and measurements, or two arms."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from sim.model import SimModel
 __all__ = ["LIMIT_RAD", "FollowedPair", "Offset", "find_offsets", "pair_named", "pairs_of"]
 
 LIMIT_RAD = math.radians(5.0)
-"""Offsets above this are alarms: real arms that are sound stay below it, friction and servos' own errors included."""
+"""Offsets above this are alarms; sound real arms stay below it, including friction and servo errors."""
 
 LIMIT_SHARE = 0.05
-"""The same where angles are not in radians, as a share of the widest joint's recorded range."""
+"""The limit for angles that are not in radians, as a share of the widest recorded range of a joint."""
 
 _LONGEST_LAG_S = 0.5
 """Longest lag of the follower, seconds."""
@@ -32,9 +32,11 @@ _BLOCK_S = 2.0
 """Length of the pieces whose estimates show how constant an offset is, seconds."""
 
 _SAG_SHARE, _SAG_SPREAD = 1.3, 0.5
-"""Sag of real servos over that of the nominal ones, and its standard deviation. A real SO-101's servos have 0.6 to 1 of
-the nominal stiffness (`sim.robots.twin.IDENTIFIED`). Without it an arm that never changes the side on which it hangs
-could have any offset."""
+"""Sag of real servos relative to that of the nominal ones, and its standard deviation.
+
+The servos of a real SO-101 have 0.6 to 1 of the nominal stiffness (`sim.robots.twin.IDENTIFIED`). Without this prior,
+an arm that always hangs to the same side could have any offset.
+"""
 
 _HUBER = 1.345
 """Residuals beyond so many standard deviations count less (Huber, 1964; 95 % as good as least squares for normal
@@ -43,14 +45,14 @@ errors)."""
 
 @dataclass(frozen=True)
 class FollowedPair:
-    """Two recorded columns, one of which follows the other.
+    """Two recorded columns, of which one follows the other.
 
     Attributes:
         leader: name of the leader's column in the rows.
         follower: name of the follower's column in the rows.
-        leads_row: how many rows a value of the leader stands behind the moment at which it was sent: 1 for an action,
-            which stands in the row that it led to, else 0.
-        field: description of the follower.
+        leads_row: number of rows from the moment at which a leader's value was sent to its row: 1 for an action, which
+            is in the row of its result, else 0.
+        field: field of the follower.
     """
 
     leader: str
@@ -60,23 +62,23 @@ class FollowedPair:
 
     @property
     def name(self) -> str:
-        """Both columns, for people."""
+        """The names of both columns."""
         return f"{self.leader} -> {self.follower}"
 
 
 @dataclass(frozen=True)
 class Offset:
-    """The constant offset of one joint.
+    """The constant offset of one joint in one episode.
 
     Attributes:
         pair: name of the two columns.
         joint: name of the element.
         episode: index of the episode.
-        offset: follower minus leader, once lag, friction and gravity's sag are taken out, in ``unit``.
-        half_width: half of its 95 % interval.
+        offset: follower minus leader, corrected for lag, friction and sag, in ``unit``.
+        half_width: half of its 95 % interval, in ``unit``.
         lag_s: lag of the follower, seconds.
-        limit: offsets beyond it are alarms.
-        unit: of the numbers.
+        limit: offsets above it are alarms, in ``unit``.
+        unit: of the values.
     """
 
     pair: str
@@ -90,11 +92,11 @@ class Offset:
 
     @property
     def alarm(self) -> bool:
-        """Whether the offset is certainly beyond the limit."""
+        """Whether the offset exceeds the limit with 95 % certainty."""
         return abs(self.offset) - self.half_width > self.limit
 
     def to_dict(self) -> JsonDict:
-        """Return plain data."""
+        """Return JSON data."""
         return {
             "pair": self.pair, "joint": self.joint, "episode": self.episode, "offset": self.offset,
             "half_width": self.half_width, "lag_s": self.lag_s, "limit": self.limit, "unit": self.unit,
@@ -103,10 +105,10 @@ class Offset:
 
 
 def pairs_of(table: Table) -> list[FollowedPair]:
-    """Return the pairs that a table certainly has: a command and its measurement, in SI where both have it.
+    """Return the pairs of commands and their measurements in a table, in SI units if both have them.
 
     Raises:
-        SourceError: there is none.
+        SourceError: there is no such pair.
     """
     layout = table.layout
     leaders = [("applied", layout.applied, 1), ("action", layout.action, 1)]
@@ -128,10 +130,10 @@ def pairs_of(table: Table) -> list[FollowedPair]:
 
 
 def pair_named(table: Table, leader: str, follower: str) -> FollowedPair:
-    """Return the pair of two columns by their names.
+    """Return the pair of two named columns.
 
     Raises:
-        SourceError: a column does not exist, or the two differ in shape.
+        SourceError: a column does not exist, or the shapes of the two differ.
     """
     fields = _columns(table)
     for name in (leader, follower):
@@ -154,17 +156,17 @@ def find_offsets(
 ) -> list[Offset]:
     """Estimate the offset of every joint in every episode.
 
-    For each joint the follower is compared with its leader a lag earlier. What remains is explained by a constant, by
-    the follower's speed, by friction's sign and, with a model of the arm, by the sag under gravity of servos about as
-    stiff as the nominal ones, in a regression that outliers such as a grasp hardly move (Huber's weights). Its interval
-    comes from estimates of pieces of the episode, and from how far the terms can stand for each other.
+    Each joint of the follower is compared with the leader at an earlier time, the lag. The difference is modelled by a
+    constant, the follower's speed, the sign of friction and, with a model of the arm, the sag of its servos under
+    gravity. The regression has Huber's weights, so outliers such as a grasp have little influence. The interval comes
+    from the estimates of pieces of the episode, and from the correlation of the terms.
 
     Args:
         table: the recorded data.
         pairs: the columns.
-        sim_model: the arm, whose gravity is known; None leaves the mean sag in the offset.
-        limit: beyond it an offset is an alarm, in the columns' unit; None for 5 degrees, or for 5 % of the widest
-            joint's recorded range where the columns are not in radians.
+        sim_model: the arm, for the effect of gravity; None leaves the mean sag in the offset.
+        limit: offsets above it are alarms, in the columns' unit; None for 5 degrees, or for 5 % of the widest joint's
+            recorded range if the columns are not in radians.
 
     Raises:
         SourceError: no episode is long enough.

@@ -1,4 +1,4 @@
-"""Replay recorded goals open loop through a simulation, as an environment of that simulation would be stepped."""
+"""Replay recorded goals open loop in a simulation, with the timing of an environment's steps."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _VEL = mujoco.mjtStage.mjSTAGE_VEL.value
 
 @dataclass(frozen=True)
 class ReplayModel:
-    """A simulation through which goals are replayed.
+    """A simulation in which goals are replayed.
 
     Attributes:
         name: for people.
         sim_model: the simulated robot.
-        settings: its timing and randomisation; a distribution gives the draw of seed 0.
+        settings: its timing and randomisation; distributions are drawn with seed 0.
     """
 
     name: str
@@ -40,19 +40,18 @@ class ReplayModel:
 
 
 def replay_model(name: str, robot: RobotModel, contacts: bool = False) -> ReplayModel:
-    """Return the simulation that a name stands for.
+    """Return the simulation with a name given by a user.
 
     Args:
-        name: a person's argument: ``sim``, the robot's nominal simulation; ``twin`` or ``twin:SEED``; a profile
-            (``.toml``), whose timing and randomisation count; or another robot model: a name, a MuJoCo model
-            (``.xml``) or ``module:name``.
+        name: ``sim``, the robot's nominal simulation; ``twin`` or ``twin:SEED``; a profile (``.toml``), of which timing
+            and randomisation are used; or another robot model: a name, a MuJoCo model (``.xml``) or ``module:name``.
         robot: the robot model that recorded the data.
-        contacts: whether parts touch each other and the table. Without them the arm moves in free air, wherever its
-            table stood and whatever it held.
+        contacts: whether parts collide with each other and with the table. Without contacts the arm moves in free air,
+            wherever its table was and whatever it held.
 
     Raises:
-        ValueError: an unknown name, or a robot that has no such simulation.
-        ProfileError: the profile can't be read, or is of another robot.
+        ValueError: the name is unknown, or the robot has no such simulation.
+        ProfileError: the profile can't be read, or is for another robot.
         SpecError: the profile's timing or randomisation do not fit the model.
     """
     settings = SimSettings()
@@ -82,45 +81,45 @@ def _twin(robot: RobotModel, seed: int) -> SimModel:
 
 
 def without_contacts(sim_model: SimModel) -> SimModel:
-    """Return a simulation in which nothing touches anything."""
+    """Return a simulation without any contacts."""
     model = copy.copy(sim_model.model)
     model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONTACT
     return replace(sim_model, model=model)
 
 
 def replay(model: ReplayModel, motion: RecordedMotion) -> np.ndarray:
-    """Simulate the goals of a motion, from its first measured angles at rest.
+    """Simulate the goals of a motion, starting at its first measured angles at rest.
 
     Args:
         model: the simulation.
         motion: with the control period of the simulation (`RecordedMotion.at_period`).
 
     Returns:
-        What the simulated servos measure at each frame, rad, (T, n).
+        Angles that the simulated servos measure at each frame, rad, (T, n).
 
     Raises:
-        SourceError: another period or other joints, or the physics failed.
+        SourceError: the motion has another period or other joints, or the physics failed.
     """
     return np.asarray(replay_in_steps(model, motion, np.array([0]), len(motion) - 1)[0])
 
 
 def replay_in_steps(model: ReplayModel, motion: RecordedMotion, starts: np.ndarray, steps: int) -> np.ndarray:
-    """Simulate several pieces of a motion at once, each from what was measured at its start.
+    """Simulate several pieces of a motion at once, each from the measured angles at its start.
 
-    A piece that starts at frame 0 is at rest there, another has the velocity between the frames beside its start. A
-    command that was on its way at a start counts as arrived.
+    A piece that starts at frame 0 starts at rest; another starts with the velocity between the frames beside its start.
+    A command that was under way at the start counts as arrived.
 
     Args:
         model: the simulation.
         motion: with the control period of the simulation.
         starts: first frames of the B pieces, (B,).
-        steps: length of each piece, periods; goals beyond the motion's end repeat its last one.
+        steps: length of each piece, periods; after the motion's end the last goal is repeated.
 
     Returns:
         Measured angles at the starts and after each step, rad, (B, steps + 1, n).
 
     Raises:
-        SourceError: another period or other joints, or the physics failed.
+        SourceError: the motion has another period or other joints, or the physics failed.
     """
     sim_model = model.sim_model
     joints = ArmJoints.of(sim_model)
@@ -170,14 +169,14 @@ def _commands(batch: SimBatch, joints: ArmJoints, goals: np.ndarray) -> dict[str
 
 
 def fingertips(sim_model: SimModel, angles: np.ndarray) -> dict[str, np.ndarray]:
-    """Return where the fingertips are: the sites ``tip`` or ``*_tip`` of the model.
+    """Return the positions of the fingertips: the sites ``tip`` or ``*_tip`` of the model.
 
     Args:
         sim_model: the robot.
         angles: of its joints (`ArmJoints`), rad, (T, n).
 
     Returns:
-        Site -> position in the base frame, metres, (T, 3); empty for a model without such a site.
+        Site -> position in the base frame, metres, (T, 3); empty for a model without such sites.
     """
     model, joints = sim_model.model, ArmJoints.of(sim_model)
     sites = [model.site(index) for index in range(model.nsite)]

@@ -1,8 +1,8 @@
-"""Turn a recorded run into a regression test: the simulation must stay as near to the run as it was.
+"""Turn a recorded run into a regression test that the simulation stays as close to the run as it is now.
 
-The goals of the run are replayed open loop (`rlenv_sim2real.gap`). Kept are, for each joint, the offset,
-the lag and the root mean square; a later replay must reproduce them within bounds that a change of 2 degrees or of 20
-milliseconds exceeds. The replay draws nothing at random, so that the bounds need no room for chance.
+The goals of the run are replayed open loop (`rlenv_sim2real.gap`). The offset, the lag and the root mean square of each
+joint are stored. A later replay must reproduce them within bounds that a change of 2 degrees or of 20 milliseconds
+exceeds. The replay is deterministic, so the bounds need no margin for chance.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Figures = dict[str, dict[str, dict[str, float | None]]]
 
 @dataclass(frozen=True)
 class Bounds:
-    """The largest allowed changes; each is half of the change that must be found.
+    """The largest allowed changes; each is half of the change that must be detected.
 
     Attributes:
-        offset_deg: of the mean distance, degrees.
-        lag_ms: of the lag, milliseconds.
-        rms_deg: by how much the root mean square may grow, degrees.
+        offset_deg: change of the mean difference, degrees.
+        lag_ms: change of the lag, milliseconds.
+        rms_deg: increase of the root mean square, degrees.
     """
 
     offset_deg: float = 1.0
@@ -43,7 +43,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Replayed:
-    """A run and the simulation that it is compared with.
+    """A run, and the simulation to compare it with.
 
     Attributes:
         log: path of the run or data set.
@@ -51,9 +51,9 @@ class Replayed:
         robot: the robot model that recorded it, as `rlenv_robot.robot_models.load_robot_model` takes it.
         units: of a LeRobot data set.
         calibration: of a LeRobot data set.
-        contacts: whether parts touch each other and the table.
+        contacts: whether parts collide with each other and with the table.
         episodes: their numbers; None takes all.
-        frames: episode -> first frame, and the one behind the last or None.
+        frames: episode -> first frame, and the frame after the last or None.
     """
 
     log: str
@@ -71,11 +71,12 @@ def measure(replayed: Replayed, folder: Path | None = None) -> Figures:
 
     Args:
         replayed: the run and the simulation.
-        folder: in which relative paths begin; None is the working directory.
+        folder: base of relative paths; None is the working directory.
 
     Raises:
-        SourceError, LogError: there are no such data, or the physics failed.
-        ValueError: an unknown model or units that are not allowed.
+        SourceError: there are no recorded data, or the physics failed.
+        LogError: the log can't be read.
+        ValueError: the model is unknown, or the units are not allowed.
     """
     root = folder or Path()
     calibration = None if replayed.calibration is None else str(root / replayed.calibration)
@@ -101,7 +102,7 @@ def _of_joint(joint: JointGap) -> dict[str, float | None]:
 
 
 def differences(kept: Figures, measured: Figures, bounds: Bounds) -> list[str]:
-    """Return a line for each figure that has left its bounds."""
+    """Return a line for each figure that is out of bounds."""
     lines = []
     for episode, joints in kept.items():
         for joint, figures in joints.items():

@@ -1,4 +1,4 @@
-"""Replay goals through many variants of an arm at once, which differ in the figures of their servos."""
+"""Replay goals with many variants of an arm at once, which differ in the parameters of their servos."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ class Kind:
 
     Attributes:
         unit: of its values.
-        positive: whether it is a positive quantity, whose factor is estimated; of others the number itself is.
-        step: typical size of a change: of the logarithm for positive kinds, else in the kind's unit.
-        lowest, highest: range of the estimate: factors of the nominal value for positive kinds, else values.
-        meaning: for people.
-        prior: standard deviation of real arms about the nominal number, in units of ``step``. The figures of STS3215
+        positive: whether it is a positive quantity, of which a factor is estimated instead of the value.
+        step: typical change: of the logarithm for positive kinds, else in the kind's unit.
+        lowest: lower limit of the estimate: a factor of the nominal value for positive kinds, else a value.
+        highest: upper limit of the estimate, likewise.
+        meaning: a description for people.
+        prior: standard deviation of real arms from the nominal value, in units of ``step``. The parameters of STS3215
             differ by a third (BAM's, ours and published ones), zeros of calibrated arms by half a degree.
-        begin: where a search begins, in units of ``step`` from the nominal number: not at an edge where the slope is 0.
+        begin: initial value of a search, in units of ``step`` from the nominal value; not at an edge where the slope is
+            0.
     """
 
     unit: str
@@ -70,10 +72,10 @@ KINDS: Mapping[str, Kind] = {
     "stribeck_speed": Kind("rad/s", True, 1.0, 0.05, 20.0, "speed at which the friction of rest is over"),
     "stribeck_shape": Kind("1", True, 1.0, 0.5, 8.0, "exponent with which it ends"),
 }
-"""The kinds of parameters by name. Back-EMF, supply and the controller's gains reach a motion only through these."""
+"""Kinds of parameters by name. Back-EMF, supply voltage and controller gains affect a motion through these only."""
 
 PER_JOINT = ("stiffness", "damping", "friction", "offset")
-"""The kinds of which each joint has its own value."""
+"""The kinds with one value per joint."""
 
 ServoValues = Mapping[str, np.ndarray]
 """Kind -> values of the variants: (N, n) for those of `PER_JOINT`, else (N,)."""
@@ -87,12 +89,13 @@ _CHUNK = 240
 class ServoReplay:
     """Simulate a motion's goals with N variants of an arm's servos, by MuJoCo's batched rollout.
 
-    The servo's law is torque = stiffness (goal - offset - angle) - damping speed, with Coulomb friction, as in
-    `sim.robots.twin`. A delay need not be a whole number of physics steps: in the step in which a goal arrives the old
-    and the new one are mixed by their shares, so that the result is smooth in the delay.
+    The servo law is torque = stiffness (goal - offset - angle) - damping speed, with Coulomb friction, as in
+    `sim.robots.twin`. A delay need not be a whole number of physics steps: in the step in which a goal arrives, the old
+    and the new goal are averaged by their shares, so that the result is a smooth function of the delay.
 
     Args:
         sim_model: the arm; its contacts are switched off.
+        threads: native threads; 0 for one per processor.
         threads: native threads; 0 for one a processor.
 
     Raises:
@@ -117,7 +120,7 @@ class ServoReplay:
 
     @property
     def payload_body(self) -> str:
-        """The name of the body that carries a payload: the one with the fingertip."""
+        """The name of the body that carries a payload: the body with the fingertip."""
         return str(self.sim_model.model.body(self._last_link).name)
 
     def element_names(self, number: int) -> tuple[str, str]:
@@ -127,11 +130,11 @@ class ServoReplay:
         return str(model.actuator(int(self._actuators[number])).name), str(model.joint(joint).name)
 
     def has_speed_gain(self, number: int) -> bool:
-        """Return whether the model's own servo has a gain on the speed, which a fit counts as damping."""
+        """Return whether the model's servo has a gain on the speed, which a fit counts as damping."""
         return bool(self.sim_model.model.actuator_biasprm[self._actuators[number], 2])
 
     def nominal(self) -> dict[str, np.ndarray]:
-        """Return the model's own figures: kind -> (n,), or () for a kind that all joints share."""
+        """Return the nominal parameters: kind -> (n,), or () for a kind that all joints share."""
         model, joints = self.sim_model.model, self.joints
         stiffness = model.actuator_gainprm[self._actuators, 0].copy()
         return {
@@ -146,14 +149,14 @@ class ServoReplay:
         } | {name: np.asarray(term.default) for name, term in TERMS.items()}
 
     def run(self, values: ServoValues, motion: RecordedMotion) -> np.ndarray:
-        """Simulate a motion with every variant, from its first measured angles at rest.
+        """Simulate a motion with every variant, starting at its first measured angles at rest.
 
         Args:
-            values: of the N variants; a kind that is left out is nominal.
+            values: of the N variants; a missing kind is nominal.
             motion: with the control period of the simulation.
 
         Returns:
-            Angles at each frame, rad, (N, T, n); NaN from where the physics of a variant failed.
+            Angles at each frame, rad, (N, T, n); NaN after the physics of a variant failed.
         """
         count = len(next(iter(values.values())))
         full = {kind: values.get(kind, np.broadcast_to(value, (count, *value.shape)))

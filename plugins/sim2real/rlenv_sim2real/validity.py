@@ -1,4 +1,4 @@
-"""Judge whether scores in simulation tell the order and the distance of policies on the real robot."""
+"""Judge whether scores in simulation predict the ranking and the scores of policies on the real robot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REDRAWS = 1000
 
 
 def pearson(simulated: Sequence[float] | np.ndarray, real: Sequence[float] | np.ndarray) -> float:
-    """Return Pearson's correlation coefficient of two lists of scores; NaN where one of them does not vary.
+    """Return Pearson's correlation coefficient of two lists of scores; NaN if one of them is constant.
 
     Args:
         simulated: score of each policy in simulation, (K,).
@@ -31,10 +31,10 @@ def pearson(simulated: Sequence[float] | np.ndarray, real: Sequence[float] | np.
 
 
 def mean_maximum_rank_violation(simulated: Sequence[float] | np.ndarray, real: Sequence[float] | np.ndarray) -> float:
-    """Return the mean over the policies of the worst mistake that the simulation's order makes with each of them.
+    """Return the mean maximum rank violation: the policies' worst ranking errors in simulation, averaged.
 
-    Two policies are violated where exactly one of the two lists ranks the first above the second; the mistake is the
-    distance of their real scores. Source: SIMPLER (Li et al., "Evaluating Real-World Robot Manipulation Policies in
+    Two policies violate the ranking if exactly one of the lists ranks the first above the second; the error is the
+    difference of their real scores. Source: SIMPLER (Li et al., "Evaluating Real-World Robot Manipulation Policies in
     Simulation", CoRL 2024), where 0 is perfect.
 
     Args:
@@ -66,7 +66,7 @@ class PolicyScores:
     Attributes:
         name: of the policy.
         simulated: in simulation, (E,).
-        real: on the real robot, (F,); the two need not be as many.
+        real: on the real robot, (F,); F may differ from E.
     """
 
     name: str
@@ -76,13 +76,13 @@ class PolicyScores:
 
 @dataclass(frozen=True)
 class Validity:
-    """The agreement of scores in simulation with scores on the robot.
+    """The agreement of scores in simulation with scores on the robot, over all policies.
 
     Attributes:
-        pearson: correlation of the mean scores; NaN where one side does not vary.
-        pearson_interval: its 95 % interval, over redrawn episodes.
+        pearson: correlation of the mean scores; NaN if either is constant.
+        pearson_interval: its 95 % interval, by resampling episodes.
         rank_violation: mean maximum rank violation of the mean scores.
-        rank_violation_interval: its 95 % interval, likewise.
+        rank_violation_interval: its 95 % interval, by resampling episodes.
         means: policy -> mean score in simulation and on the robot.
     """
 
@@ -93,7 +93,7 @@ class Validity:
     means: Mapping[str, tuple[float, float]]
 
     def to_dict(self) -> JsonDict:
-        """Return plain data; an undefined correlation is None."""
+        """Return JSON data; an undefined correlation is None."""
         return {
             "pearson": _number(self.pearson),
             "pearson_interval": [_number(end) for end in self.pearson_interval],
@@ -108,14 +108,14 @@ def _number(value: float) -> float | None:
 
 
 def validity(policies: Sequence[PolicyScores], seed: int = 0) -> Validity:
-    """Compare the policies' mean scores, with intervals from redrawing their episodes (the percentile bootstrap).
+    """Compare the policies' mean scores, with intervals from resampling their episodes (percentile bootstrap).
 
     Args:
         policies: two or more.
         seed: of the draws.
 
     Raises:
-        SourceError: fewer than two policies, one without an episode, or a score that is not finite.
+        SourceError: there are fewer than two policies, one has no episode, or a score is not finite.
     """
     for policy in policies:
         if not (len(policy.simulated) and len(policy.real)):

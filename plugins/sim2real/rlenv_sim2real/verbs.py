@@ -1,4 +1,4 @@
-"""The verbs of this plug-in: declared here, imported when they are asked for."""
+"""Declare the verbs of this plug-in, which are imported on first use."""
 
 from rlenv_robot.cli.verbs import Verb
 
@@ -9,7 +9,7 @@ excite = Verb(
 )
 gap = Verb("rlenv_sim2real.cli.gap", "measure how far a simulation is from a recorded arm", group="sim2real")
 regress = Verb(
-    "rlenv_sim2real.cli.regress", "write a test that keeps a simulation as near to a run as it is", group="sim2real"
+    "rlenv_sim2real.cli.regress", "write a test that a simulation stays as close to a run as it is", group="sim2real"
 )
 identify = Verb(
     "rlenv_sim2real.cli.identify", "fit the servos of a simulated arm to recordings of a real one", group="sim2real"
@@ -18,7 +18,7 @@ offsets = Verb(
     "rlenv_sim2real.cli.offsets", "find constant offsets between goals and measurements, or two arms", group="sim2real"
 )
 validity = Verb(
-    "rlenv_sim2real.cli.validity", "judge whether scores in simulation tell those on the robot", group="sim2real"
+    "rlenv_sim2real.cli.validity", "judge whether scores in simulation predict those on the robot", group="sim2real"
 )
 manifest = Verb(
     "rlenv_sim2real.cli.manifest", "show and compare the robot that a policy was trained on", group="sim2real"

@@ -66,5 +66,5 @@ def test_gaps_lie_beside_their_logs_and_damaged_ones_are_named(tmp_path: Path, h
     save_gaps(tmp_path / "first", [gap, gap])
     assert len(earlier_gaps(tmp_path, tmp_path / "second")) == 2
     (tmp_path / "first" / GAP_FILE).write_text('{"episodes": [{"model": "sim"}]}')
-    with pytest.raises(SourceError, match=r"first.*gap\.json is no record"):
+    with pytest.raises(SourceError, match=r"first.*gap\.json is not a file"):
         earlier_gaps(tmp_path, tmp_path / "second")

@@ -1,4 +1,4 @@
-"""`so101-errand`: bring cubes to places that words describe: fetch one, sort all, or stack two."""
+"""`so101-errand`: bring cubes to described places: fetch one, sort all, or stack two."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ErrandKind = Literal["fetch", "sort", "stack"]
 """``fetch`` one cube to a tray, ``sort`` all by colour, or ``stack`` one onto another."""
 
 Describe = Literal["colour", "likeness"]
-"""Descriptions of cubes: by their colour, or by a thing of that colour."""
+"""Ways to describe a cube: by its colour, or by a thing of that colour."""
 
 _STACK_M = 0.015
 _HELD_CM = 3.5
@@ -37,7 +37,7 @@ _LIKENESSES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Errand(TableScene):
-    """Bring cubes to where an errand says.
+    """Bring cubes to the places that an errand names.
 
     ``fetch`` brings one cube to one of two trays. ``sort`` brings red and yellow cubes to the left tray, green and blue
     ones to the right. ``stack`` puts one cube onto another. An errand is done when every cube that it names lies in its
@@ -45,12 +45,13 @@ class Errand(TableScene):
 
     Reward of a step: ``P(after) - P(before)``, and 1 in the step that does the errand; ``P`` is the mean over the
     errand's cubes of ``0.5 [in its place] + 0.5 exp(-d / 0.1 m)`` with ``d`` the distance from the place. With
-    ``rewards="sparse"`` it is the 1 alone.
+    ``rewards="sparse"`` the reward is only the 1.
 
     Attributes:
         errand: ``fetch``, ``sort`` or ``stack``.
         cubes: number of cubes on the table, 1 to 4; 2 at least to stack.
-        described: ``colour`` ("the red cube") or ``likeness`` ("the cube in the colour of a tomato"); for ``fetch``.
+        described: description of the cube to ``fetch``: ``colour`` ("the red cube") or ``likeness`` ("the cube in the
+            colour of a tomato").
         area: share of the table's area (in width and in depth) on which the cubes lie, above 0 to 1.
         rewards: ``dense`` or ``sparse``.
         steps: length of an episode in control periods of 1/30 s.
@@ -84,12 +85,12 @@ class Errand(TableScene):
 
     @cached_property
     def action(self) -> Spec:
-        """The action: the robot's own command."""
+        """The action: the robot's command."""
         return replace(so101_table_spec(self.cubes).commands, name="so101_errand_action")
 
     @cached_property
     def goal(self) -> Spec:
-        """The goal: the place of each cube, and the words that describe the one to fetch."""
+        """The goal: the place of each cube, and the words that describe the cube to fetch."""
         last = len(self.place_names) - 1
         meaning = f"where {', '.join(self.object_names)} shall be: -1 anywhere, {_numbered(self.place_names)}"
         likeness = Field(
@@ -105,7 +106,7 @@ class Errand(TableScene):
     # -- an episode --------------------------------------------------------------------------------------
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """Draw an errand, and a start near home with an open gripper; the robot's reset draws where the cubes lie."""
+        """Draw an errand, and a start near home with an open gripper. The robot's reset draws the cubes' positions."""
         start = start_open(rng)
         places = np.full(self.cubes, _NOWHERE, np.int32)
         likeness = -1
@@ -122,7 +123,7 @@ class Errand(TableScene):
         return Episode(with_fixed_goal(self.goal, goal, options), {"joint_target": start})
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """Return the action: it is the command."""
+        """Return the action, which is the robot's command."""
         return action
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
@@ -156,7 +157,7 @@ class Errand(TableScene):
         return result
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the reward that the class describes; shape = leading axes."""
+        """Return the reward that the class describes; shape: the leading axes."""
         done: np.ndarray = (self.success(following, goal) & ~self.success(sensors, goal)).astype(np.float64)
         if self.rewards == "sparse":
             return done
@@ -164,14 +165,14 @@ class Errand(TableScene):
         return shaped
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether every named cube is in its place and the gripper has let go; bool, shape = leading axes."""
+        """Return whether every named cube is in its place and the gripper has let go; bool, shape: the leading axes."""
         named, placed, _ = self._judge(sensors, goal)
         let_go = sensors["joint_position"][..., 5] >= LET_GO_RAD
         result: np.ndarray = (placed | ~named).all(axis=-1) & let_go
         return result
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether the errand is done, or a cube fell off the table; bool, shape = leading axes."""
+        """Return whether the errand is done, or a cube fell off the table; bool, shape: the leading axes."""
         result: np.ndarray = lost(sensors["cube_positions"]) | self.success(sensors, goal)
         return result
 
@@ -187,7 +188,7 @@ class Errand(TableScene):
         return TextHints("You move the cubes on a table with a robot's arm.", write=self.write)
 
     def write(self, observation: Arrays) -> str:
-        """Return an observation in words: the errand, the cubes, and what the gripper does; lengths in cm."""
+        """Return an observation in words: the errand, the cubes and the gripper's state, with lengths in cm."""
         cubes = np.asarray(observation["cube_positions"], np.float64) * 100.0
         whole = np.rint(cubes).astype(int).tolist()
         scene = "; ".join(f"{name} at {x} {y} {z}" for name, (x, y, z) in zip(self.object_names, whole, strict=True))

@@ -1,4 +1,4 @@
-"""Move a part by its handle and let go of it: the rules that such tasks share, and the tasks `Drawer` and `Lid`."""
+"""Move a part by its handle and let go of it: the rules that these tasks share, and the tasks `Drawer` and `Lid`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Drawer", "HandleTask", "Job", "Lid"]
 
 Job = Literal["open", "close"]
-"""``open`` begins with a closed thing, ``close`` with an open one."""
+"""``open`` begins with a closed part, ``close`` with an open one."""
 
 _NEVER = cast("np.ndarray", np.False_)
 
@@ -35,16 +35,16 @@ _REST_S = 0.5
 
 
 class HandleTask:
-    """A task that is fulfilled where a part rests at a place along its joint and the gripper has left its handle.
+    """A task that succeeds when a part rests at a target along its joint and the gripper has left its handle.
 
-    A base class, whose subclasses are dataclasses. Success is judged over the last half second of an episode, by means:
-    of the part's distance from the target, of its speed, and of the gripper's distance from the handle.
+    This is a base class of dataclasses. Success is judged by means over the last half second of an episode: of the
+    part's distance from the target, of the part's speed, and of the gripper's distance from the handle.
 
     Attributes:
-        name: what `rlenv_robot.make` calls it.
+        name: the task's name for `rlenv_robot.make`.
         rewards: ``dense`` or ``sparse``.
         job: ``open``, from a closed part, or ``close``, from an open one.
-        clearance_m: the least distance of the finger tips from the handle that counts as let go, metres.
+        clearance_m: smallest distance between finger tips and handle that counts as let go, metres.
         steps: length of an episode in control periods.
 
     Raises:
@@ -121,7 +121,7 @@ class HandleTask:
 
     @cached_property
     def robot_model(self) -> RobotModel:
-        """The robot model; that of ``close`` starts with an open part in simulation."""
+        """The robot model. For ``close`` its simulation starts with an open part."""
         model = find_robot_model(self.robot)
         if self.job == "open":
             return model
@@ -132,19 +132,19 @@ class HandleTask:
 
     @cached_property
     def observation(self) -> Spec:
-        """The observation: the robot's sensors, the handle, where the handle shall be, and the goal."""
+        """The observation: the robot's sensors, the handle's position, its target position, and the goal."""
         handle = Field("handle_position", (3,), "float32", -20.0, 20.0, "m", "middle of the handle", _AXES)
         target = Field("handle_target", (3,), "float32", -20.0, 20.0, "m", "where the handle's middle shall be", _AXES)
         return Spec(self._called("observation"), (*self._specs.fields, handle, target, *self.goal.fields))
 
     @cached_property
     def action(self) -> Spec:
-        """The action: the arm's own command."""
+        """The action: the arm's command."""
         return replace(SO101_CABINET.commands, name=self._called("action"))
 
     @cached_property
     def goal(self) -> Spec:
-        """The goal: the part's place along its joint."""
+        """The goal: the part's target along its joint."""
         sensor = self._specs[self._place]
         low, high = self._range
         meaning = f"what {self._place} shall be"
@@ -166,7 +166,7 @@ class HandleTask:
     # -- episodes ----------------------------------------------------------------------------------------
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """Draw a target, and a start near home with an open gripper; the robot's reset draws where the thing stands."""
+        """Draw a target, and a start near home with an open gripper. The robot's reset draws the fixture's pose."""
         drawn = float(rng.uniform(*self._drawn))
         place = drawn if self.job == "open" else 0.0
         goal: Arrays = {self._target: np.array([place], np.float32)}
@@ -176,11 +176,11 @@ class HandleTask:
         return Episode(with_fixed_goal(self.goal, goal, options), {"joint_target": start})
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """Return the action: it is the command."""
+        """Return the action, which is the robot's command."""
         return action
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """Return the sensors, the handle's place and target, and the goal broadcast to their leading axes."""
+        """Return the sensors, the handle's position and its target, and the goal broadcast to their leading axes."""
         name, place = self._target, sensors[self._place]
         target = goal[name] if goal[name].shape == place.shape else np.broadcast_to(goal[name], place.shape)
         return {
@@ -197,19 +197,19 @@ class HandleTask:
     # -- judging -----------------------------------------------------------------------------------------
 
     def _error(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return how far the part is from its target; shape = leading axes."""
+        """Return how far the part is from its target; shape: the leading axes."""
         return abs(component(sensors[self._place], 0) - component(goal[self._target], 0))
 
     def _speed(self, sensors: Arrays) -> np.ndarray:
-        """Return how fast the part moves; shape = leading axes."""
+        """Return how fast the part moves; shape: the leading axes."""
         return abs(component(sensors[self._place.rsplit("_", 1)[0] + "_velocity"], 0))
 
     def _away(self, sensors: Arrays) -> np.ndarray:
-        """Return the distance from the finger tips to the handle, metres; shape = leading axes."""
+        """Return the distance from the finger tips to the handle, metres; shape: the leading axes."""
         return distance(sensors["gripper_position"], self._handle(sensors, sensors[self._place]))
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the reward that the task's class describes; shape = leading axes."""
+        """Return the reward that the task's class describes; shape: the leading axes."""
         if self.rewards == "sparse":
             return self.success(following, goal).astype(np.float64)
         error, near = self._error(following, goal), np.exp(-self._away(following) / 0.05)
@@ -219,7 +219,7 @@ class HandleTask:
         return value
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return False: every episode lasts its number of steps, as what is judged is rest."""
+        """Return False for all: every episode lasts its number of steps, since the part must come to rest."""
         rows = sensors[self._place].shape[:-1]
         return np.zeros(rows, bool) if rows else _NEVER
 
@@ -229,13 +229,13 @@ class HandleTask:
         return round(_REST_S * SO101_CABINET.rate_hz)
 
     def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether, averaged over the last readings, the part was at its target, at rest, and let go of."""
+        """Return whether the part, averaged over the last readings, was at its target, at rest and released."""
         error, speed, clearance = (means[name] * scale for name, scale in self._figures.items())
         good: np.ndarray = (error <= self._tolerance) & (speed <= self._slowest) & (clearance >= self.clearance_m)
         return good
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether the part is at its target, at rest, and let go of, at this reading."""
+        """Return whether the part is at its target, at rest and released in this reading."""
         return self.average_success(self.metrics(sensors, goal), sensors, goal)
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
@@ -244,7 +244,7 @@ class HandleTask:
         return {name: value / scale for (name, scale), value in zip(self._figures.items(), values, strict=True)}
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
-        """Return the goal that the last of the readings along time reached."""
+        """Return the goal that the last reading along the time axis reached."""
         return {self._target: np.clip(sensors[self._place][-1], *self._range)}
 
 
@@ -259,22 +259,22 @@ class Drawer(HandleTask):
     """Pull a drawer open by its handle to a given opening, or push it closed, and let go of it.
 
     The cabinet stands clamped on the table, at a place and an angle that the robot's reset draws. An episode succeeds
-    if over its last half second, in the mean, the drawer is within ``tolerance_m`` of the target, moves at most 5 mm/s,
+    if, averaged over its last half second, the drawer is within ``tolerance_m`` of the target, moves at most 5 mm/s,
     and the finger tips are at least ``clearance_m`` from the handle.
 
-    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.25 exp(-e / 0.05 m) + 0.25 exp(-e / 0.01 m) +
-    0.5 w (1 - exp(-g / 0.05 m)) - 0.5 |q* - q*before|^2`` with ``g`` the distance from finger tips to handle and ``e``
-    that of the opening from its target, both after the step, ``w`` falling from 1 where ``e`` is half the tolerance to
-    0 where it is the tolerance, and ``q*`` the joint goals of the arm without its gripper in rad. So it pays to leave
-    the handle once the drawer is where it shall be. With ``rewards="sparse"`` the reward is 1 where a reading alone
-    would be a success, else 0. An episode is truncated after ``steps``.
+    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.25 exp(-e / 0.05 m) + 0.25 exp(-e / 0.01 m) + 0.5 w (1 -
+    exp(-g / 0.05 m)) - 0.5 |q* - q*before|^2`` where ``g`` is the distance from finger tips to handle and ``e`` that of
+    the opening from its target, both after the step, ``w`` falls from 1 where ``e`` is half the tolerance to 0 where
+    ``e`` is the tolerance, and ``q*`` are the joint goals of the arm without its gripper in rad. The term with ``w``
+    rewards leaving the handle once the drawer is at its target. With ``rewards="sparse"`` the reward is 1 if the
+    reading alone would be a success, else 0. An episode is truncated after ``steps``.
 
     Attributes:
         tolerance_m: the largest distance of the opening from its target that counts as success, metres.
         rewards: ``dense`` or ``sparse``.
         job: ``open``, from a closed drawer, or ``close``, from an open one.
-        opening: range of the openings that are drawn, metres: of the target, or for ``close`` of the start.
-        clearance_m: the least distance of the finger tips from the handle that counts as let go, metres.
+        opening: range from which the target opening is drawn, or for ``close`` the initial opening, metres.
+        clearance_m: smallest distance between finger tips and handle that counts as let go, metres.
         steps: length of an episode in control periods of 1/30 s.
     """
 
@@ -304,7 +304,7 @@ class Drawer(HandleTask):
         return _drawer_handle(sensors["cabinet_position"], sensors["cabinet_yaw"], place)
 
     def flat_hints(self) -> FlatHints:
-        """Return the scales that this task was tried with (launch/train_clone.py)."""
+        """Return the scales of vectors with which this task was trained (launch/train_clone.py)."""
         scales = {
             **ARM_SCALES, "cabinet_position": 0.2, "cabinet_yaw": 0.5, "drawer_opening": 0.05, "drawer_velocity": 0.2,
             "handle_position": 0.2, "handle_target": 0.2, "target_opening": 0.05,
@@ -323,26 +323,26 @@ class Drawer(HandleTask):
 
 @dataclass(frozen=True)
 class Lid(HandleTask):
-    """Lift the hinged lid of a box by its handle to a given angle, or shut it, and let go of it.
+    """Lift the hinged lid of a box by its handle to a given angle, or close it, and let go of it.
 
     The box stands clamped on the table, at a place and an angle that the robot's reset draws. Its hinge is on the side
-    of the arm, and friction holds the lid where it is left. An episode succeeds if over its last half second, in the
-    mean, the lid is within ``tolerance_rad`` of the target, moves at most 0.05 rad/s, and the finger tips are at least
-    ``clearance_m`` from the handle.
+    facing the arm, and friction holds the lid where it is left. An episode succeeds if over its last half second, in
+    the mean, the lid is within ``tolerance_rad`` of the target, moves at most 0.05 rad/s, and the finger tips are at
+    least ``clearance_m`` from the handle.
 
-    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.25 exp(-e / 0.5 rad) + 0.25 exp(-e / 0.1 rad) +
-    0.5 w (1 - exp(-g / 0.05 m)) - 0.5 |q* - q*before|^2`` with ``g`` the distance from finger tips to handle and ``e``
-    that of the lid's angle from its target, both after the step, ``w`` falling from 1 where ``e`` is half the tolerance
-    to 0 where it is the tolerance, and ``q*`` the joint goals of the arm without its gripper in rad. So it pays to
-    leave the handle once the lid is where it shall be. With ``rewards="sparse"`` the reward is 1 where a reading alone
-    would be a success, else 0. An episode is truncated after ``steps``.
+    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.25 exp(-e / 0.5 rad) + 0.25 exp(-e / 0.1 rad) + 0.5 w (1 -
+    exp(-g / 0.05 m)) - 0.5 |q* - q*before|^2`` where ``g`` is the distance from finger tips to handle and ``e`` that of
+    the lid's angle from its target, both after the step, ``w`` falls from 1 where ``e`` is half the tolerance to 0
+    where ``e`` is the tolerance, and ``q*`` are the joint goals of the arm without its gripper in rad. The term with
+    ``w`` rewards leaving the handle once the lid is at its target. With ``rewards="sparse"`` the reward is 1 if the
+    reading alone would be a success, else 0. An episode is truncated after ``steps``.
 
     Attributes:
         tolerance_rad: the largest distance of the angle from its target that counts as success, rad.
         rewards: ``dense`` or ``sparse``.
         job: ``open``, from a closed lid, or ``close``, from an open one.
-        angle: range of the angles that are drawn, rad: of the target, or for ``close`` of the start.
-        clearance_m: the least distance of the finger tips from the handle that counts as let go, metres.
+        angle: range from which the target angle is drawn, or for ``close`` the initial angle, rad.
+        clearance_m: smallest distance between finger tips and handle that counts as let go, metres.
         steps: length of an episode in control periods of 1/30 s.
     """
 
@@ -373,7 +373,7 @@ class Lid(HandleTask):
         return _lid_handle(sensors["box_position"], sensors["box_yaw"], place)
 
     def flat_hints(self) -> FlatHints:
-        """Return the scales that this task was tried with (launch/train_clone.py)."""
+        """Return the scales of vectors with which this task was trained (launch/train_clone.py)."""
         scales = {
             **ARM_SCALES, "box_position": 0.2, "box_yaw": 0.5, "lid_angle": 0.5, "lid_velocity": 2.0,
             "handle_position": 0.2, "handle_target": 0.2, "target_angle": 0.5,

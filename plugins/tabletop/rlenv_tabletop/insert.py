@@ -30,24 +30,25 @@ _WIDEST_M = 0.01
 class Insert:
     """Take an upright peg, put it into a socket, and let go of it.
 
-    The peg is 20 mm square and 50 mm high, the socket 20 mm deep, with a slope of 4 mm around its mouth; the robot's
-    reset draws where both are and how they are turned. An episode succeeds if, averaged over its last half second, the
-    middle of the peg is at its place on the ground of the socket, to within ``tolerance_m`` plus the socket's play, and
-    the finger tips are at least ``clearance_m`` from the middle of the peg.
+    The peg is 20 mm square and 50 mm high; the socket is 20 mm deep, with a chamfer of 4 mm around its mouth. The
+    robot's reset draws the position and the angle of both. An episode succeeds if, averaged over its last half second,
+    the middle of the peg is at its place at the bottom of the socket, to within ``tolerance_m`` plus the socket's play,
+    and the finger tips are at least ``clearance_m`` from the middle of the peg.
 
-    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.25 exp(-d / 0.1 m) + 0.25 exp(-d / 0.01 m) +
-    0.5 w (1 - exp(-g / 0.05 m)) - 0.5 |q* - q*before|^2`` with ``g`` the distance from finger tips to the middle of the
-    peg and ``d`` that of the peg from its place less the play of the socket, both after the step, ``w`` falling from 1
-    where ``d`` is half the tolerance to 0 where it is the tolerance, and ``q*`` the joint goals of the arm without its
-    gripper in rad. So it pays to leave the peg once it is in. With ``rewards="sparse"`` the reward is 1 where a reading
-    alone would be a success, else 0. The task terminates where the peg falls off the table, and is truncated after
-    ``steps``.
+    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.25 exp(-d / 0.1 m) + 0.25 exp(-d / 0.01 m) + 0.5 w (1 -
+    exp(-g / 0.05 m)) - 0.5 |q* - q*before|^2`` where ``g`` is the distance from finger tips to the middle of the peg
+    and ``d`` that of the peg from its place minus the play of the socket, both after the step, ``w`` falls from 1 where
+    ``d`` is half the tolerance to 0 where ``d`` is the tolerance, and ``q*`` are the joint goals of the arm without its
+    gripper in rad. The term with ``w`` rewards leaving the peg once it is in the socket. With ``rewards="sparse"`` the
+    reward is 1 if the reading alone would be a success, else 0. The task terminates if the peg falls off the table, and
+    is truncated after ``steps``.
 
     Attributes:
-        tolerance_m: the largest distance from its place that counts as success, beyond the play of the socket, metres.
-        play_m: how much wider the socket is than the peg, metres, above 0 to 0.01; less is harder.
+        tolerance_m: largest distance of the peg from its place that counts as success, beyond the play of the socket,
+            metres.
+        play_m: width of the socket minus that of the peg, metres, above 0 and at most 0.01; less is harder.
         rewards: ``dense`` or ``sparse``.
-        clearance_m: the least distance of the finger tips from the peg's middle that counts as let go, metres.
+        clearance_m: smallest distance between finger tips and the peg's middle that counts as let go, metres.
         steps: length of an episode in control periods of 1/30 s.
     """
 
@@ -81,7 +82,7 @@ class Insert:
 
     @cached_property
     def observation(self) -> Spec:
-        """The observation: the robot's sensors, the peg's place in the socket, and how far it is turned from it."""
+        """The observation: the robot's sensors, the peg's place in the socket, and its angle to the socket."""
         meaning = "where the middle of the peg shall be: on the ground of the socket"
         seat = Field("seat_position", (3,), "float32", -20.0, 20.0, "m", meaning, ("x", "y", "z"))
         meaning = "least turn about the vertical by which the peg fits into the socket"
@@ -90,12 +91,12 @@ class Insert:
 
     @cached_property
     def action(self) -> Spec:
-        """The action: the arm's own command."""
+        """The action: the arm's command."""
         return replace(SO101_PEG.commands, name="so101_insert_action")
 
     @cached_property
     def goal(self) -> Spec:
-        """The goal: none, as the socket's place is measured."""
+        """The goal: none, since the socket's position is measured."""
         return Spec("so101_insert_goal")
 
     @cached_property
@@ -104,15 +105,15 @@ class Insert:
         return Spec("so101_insert_state")
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """Draw a start near home with an open gripper; the robot's reset draws where peg and socket are."""
+        """Draw a start near home with an open gripper. The robot's reset draws the poses of peg and socket."""
         return Episode({}, {"joint_target": start_open(rng)})
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """Return the action: it is the command."""
+        """Return the action, which is the robot's command."""
         return action
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """Return the sensors, the peg's place in the socket, and how far it is turned from it."""
+        """Return the sensors, the peg's place in the socket, and its angle to the socket."""
         return {**sensors, "seat_position": _seat(sensors["socket_position"]).copy(), "peg_turn": _turn(sensors)}
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
@@ -120,7 +121,7 @@ class Insert:
         return {}
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the reward that the class describes; shape = leading axes."""
+        """Return the reward that the class describes; shape: the leading axes."""
         if self.rewards == "sparse":
             return self.success(following, goal).astype(np.float64)
         away, near = self._beyond(following), np.exp(-_from_tips(following) / 0.05)
@@ -141,7 +142,7 @@ class Insert:
         return play
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether the peg fell off the table; bool, shape = leading axes."""
+        """Return whether the peg fell off the table; bool, shape: the leading axes."""
         below: np.ndarray = component(sensors["peg_position"], 2) < _LOST_M
         return below
 
@@ -151,22 +152,22 @@ class Insert:
         return round(_REST_S * SO101_PEG.rate_hz)
 
     def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether the peg, averaged over the last readings, was in the socket and let go of, and stays up."""
+        """Return whether the peg, averaged over the last readings, was inserted and released, and is on the table."""
         inside = means["distance_mm"] <= self.tolerance_m * 1e3
         left = means["clearance_mm"] >= self.clearance_m * 1e3
         good: np.ndarray = inside & left & ~self.terminated(sensors, goal)
         return good
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether the peg is in the socket and let go of, at this reading; bool, shape = leading axes."""
+        """Return whether the peg is in the socket and released in this reading; bool, shape: the leading axes."""
         return self.average_success(self.metrics(sensors, goal), sensors, goal)
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """Return the peg's distance from its place beyond the socket's play, and the fingers' from the peg."""
+        """Return the peg's distance from its place beyond the socket's play, and the fingers' distance from the peg."""
         return {"distance_mm": self._beyond(sensors) * 1e3, "clearance_mm": _from_tips(sensors) * 1e3}
 
     def flat_hints(self) -> FlatHints:
-        """Return the scales that this task was tried with (launch/train_clone.py)."""
+        """Return the scales of vectors with which this task was trained (launch/train_clone.py)."""
         differences = (
             Difference("peg_position", "gripper_position", 0.05),
             Difference("seat_position", "peg_position", 0.02),
@@ -191,5 +192,5 @@ def _turn(sensors: Arrays) -> np.ndarray:
 
 
 def _from_tips(sensors: Arrays) -> np.ndarray:
-    """Return the distance from the finger tips to the middle of the peg, metres; shape = leading axes."""
+    """Return the distance from the finger tips to the middle of the peg, metres; shape: the leading axes."""
     return distance(sensors["gripper_position"], sensors["peg_position"])

@@ -1,4 +1,4 @@
-"""The robot models of the SO-101 with things on its table: description, simulation, twin, and range of such robots."""
+"""The robot models of the SO-101 with objects on its table: description, simulation, twin, and randomisation range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sim.robots.variations import Variation, arm_variation
 __all__ = ["BOX", "CABINET", "PAIR", "PEG", "TABLE_1", "TABLE_2", "TABLE_3", "TABLE_4", "so101_table_model"]
 
 _RUNNING = {"uniform": [0.7, 1.3], "scale": True}
-"""Friction of the joint of a drawer or lid, as for `sim.robots.twin.thing_factors`."""
+"""Randomised friction of the joint of a drawer or lid, as in `sim.robots.twin.thing_factors`."""
 
 
 def _part_variation(joint: str) -> Variation:

@@ -21,7 +21,7 @@ from rlenv_tabletop.robots import APART, PAIR_HOME, SIDES, SO101_PAIR, from_righ
 __all__ = ["HANDLE", "PairLift"]
 
 HANDLE = 0.095
-"""From the bar's middle to where an arm is to hold it, metres."""
+"""Distance from the bar's middle to the point where an arm should hold it, metres."""
 
 _AXES = ("x", "y", "z")
 _TARGET = Field("target_position", (3,), "float32", -1.0, 1.0, "m", "where the bar's middle shall be", _AXES)
@@ -44,23 +44,23 @@ _AHEAD = np.asarray((HANDLE, 0.0, 0.0), np.float32)
 
 @dataclass(frozen=True)
 class PairLift:
-    """Two arms that face each other take a bar by its ends and lift it, level, to a target.
+    """Two arms that face each other grasp a bar at its ends and lift it, level, to a target.
 
-    The agents ``left`` and ``right`` see their own arm, their own end of the bar and where it shall be, all in the
-    frame of their own base, so that one policy can serve both. Neither sees the other arm; with ``message_size`` they
-    can tell each other something: a message is part of the action, and is in the receiver's
-    ``extra_info["messages"]`` with the next observation.
+    The agents ``left`` and ``right`` observe their own arm, their end of the bar and its target, all in the frame of
+    their base, so that one policy can serve both. Neither observes the other arm. With ``message_size`` they can send
+    each other messages: a message is part of the action, and is in the receiver's ``extra_info["messages"]`` with the
+    next observation.
 
-    Reward of a step and agent, at most 1: ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) -
-    0.5 |q* - q*before|^2`` with ``g`` from its finger tips to its end of the bar, ``d`` from an end of the bar to its
-    target, of the two ends the one that is farther off, and ``q*`` the joint goals of its arm without the gripper in
-    rad. With ``rewards="sparse"`` it is 1 for both where both ends are within the tolerance, else 0. The task
-    terminates where the bar falls off the table, and is truncated after ``steps``.
+    Reward of a step and agent, at most 1: ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) - 0.5 |q*
+    - q*before|^2`` where ``g`` is the distance from the agent's finger tips to its end of the bar, ``d`` the distance
+    from an end of the bar to its target, for the farther of the two ends, and ``q*`` are the joint goals of the agent's
+    arm without the gripper in rad. With ``rewards="sparse"`` the reward of both is 1 if both ends are within the
+    tolerance, else 0. The task terminates if the bar falls off the table, and is truncated after ``steps``.
 
     Attributes:
-        tolerance_m: the distance of both ends that counts as success, metres.
+        tolerance_m: largest distance of both ends from their targets that counts as success, metres.
         rewards: ``dense`` or ``sparse``.
-        message_size: numbers in a message, each from -1 to 1; 0 for none.
+        message_size: count of numbers in a message, each from -1 to 1; 0 for no messages.
         steps: length of an episode in control periods of 1/30 s.
     """
 
@@ -81,7 +81,7 @@ class PairLift:
 
     @cached_property
     def agents(self) -> tuple[Agent, ...]:
-        """``left`` and ``right``, of one kind."""
+        """The agents ``left`` and ``right``, which are of one kind."""
         seen = (*SO101.sensors.names, *(field.name for field in _OWN))
         done = ("joint_target", "message") if self.message_size else ("joint_target",)
         return tuple(
@@ -96,13 +96,13 @@ class PairLift:
 
     @cached_property
     def observation(self) -> Spec:
-        """Both arms, and for each its end of the bar."""
+        """The observation: both arms, and the end of the bar of each."""
         fields = [field for field in SO101_PAIR.sensors if field.name.startswith(SIDES)]
         return Spec("so101_pair_lift_observation", (*fields, *(_of(side, field) for side in SIDES for field in _OWN)))
 
     @cached_property
     def action(self) -> Spec:
-        """The action: the robot's own commands, and the messages."""
+        """The action: the robot's commands, and the messages."""
         messages: tuple[Field, ...] = ()
         if self.message_size:
             message = Field("message", (self.message_size,), "float32", -1.0, 1.0, "1", "to the other arm")
@@ -118,11 +118,11 @@ class PairLift:
 
     @cached_property
     def state(self) -> Spec:
-        """The bar itself, its velocity included: for a critic that is there in training only."""
+        """The privileged state: the bar's pose and velocity, for a critic used only in training."""
         return Spec("so101_pair_lift_state", tuple(f for f in SO101_PAIR.sensors if f.name.startswith("bar_")))
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """Draw a target, and starts near home; the robot's reset draws where the bar lies."""
+        """Draw a target, and starts near home. The robot's reset draws the bar's pose."""
         start = {f"{side}_joint_target": _near_home(rng) for side in SIDES}
         x, y = np.array((APART / 2, 0.0)) + rng.uniform(-_SIDEWAYS_M, _SIDEWAYS_M, 2)
         goal: Arrays = {"target_position": np.array([x, y, rng.uniform(*_HEIGHT_M)], np.float32)}
@@ -133,7 +133,7 @@ class PairLift:
         return {name: action[name] for name in SO101_PAIR.commands.names} if self.message_size else action
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """Return each arm's sensors, and its end of the bar and that end's target in the arm's frame."""
+        """Return each arm's sensors, and the position and target of its end of the bar in the arm's frame."""
         observation = {name: sensors[name] for name in _ARM_SENSORS}
         for name, value in self._ends(sensors, goal).items():
             observation[name] = value.copy()
@@ -149,7 +149,7 @@ class PairLift:
         return {name: sensors[name] for name in self.state.names}
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """Return the reward that the class describes, by agent; shape = leading axes."""
+        """Return the reward that the class describes, by agent; shape: the leading axes."""
         seen = self._ends(following, goal)
         away = self._farther(seen)
         if self.rewards == "sparse":
@@ -171,12 +171,12 @@ class PairLift:
         return larger(one, other)
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether the bar fell off the table."""
+        """Return whether the bar fell off the table; bool, shape: the leading axes."""
         below: np.ndarray = component(sensors["bar_position"], 2) < _LOST_M
         return below
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether both ends are within the tolerance."""
+        """Return whether both ends are within the tolerance of their targets; bool, shape: the leading axes."""
         close: np.ndarray = self._farther(self._ends(sensors, goal)) <= self.tolerance_m
         return close
 
@@ -185,11 +185,11 @@ class PairLift:
         return {"distance_mm": self._farther(self._ends(sensors, goal)) * 1e3}
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
-        """Return the goal that the last of the readings along time reached, where the bar was level."""
+        """Return the goal that the last reading along the time axis reached, as if the bar were level."""
         return {"target_position": sensors["bar_position"][-1]}
 
     def flat_hints(self) -> FlatHints:
-        """Return the scales that this task was tried with (launch/train_clone.py)."""
+        """Return the scales of vectors with which this task was trained (launch/train_clone.py)."""
         scales = {**ARM_SCALES, "handle_position": 0.2, "handle_target": 0.2}
         gaps = (
             ("handle_position", "gripper_position"),

@@ -1,4 +1,4 @@
-"""Descriptions of the SO-101 with things on its table: their sensors, sizes, and places at a reset."""
+"""Describe the SO-101 with objects on its table: sensors, sizes, and poses at a reset."""
 
 from __future__ import annotations
 
@@ -58,14 +58,15 @@ WIDEST = 1.2
 """The angle at which the open lid stops, rad."""
 
 HINGE_Z = 0.045
-"""Height of the hinge above the table, metres. The hinge is on the side of the arm, so that the lid opens towards it:
-so the gripper, which points down at the handle of the closed lid, ends up pointing forward."""
+"""Height of the hinge above the table, metres. The hinge is on the side facing the arm, so that the lid opens towards
+the arm and the gripper, which points down at the closed lid's handle, ends up pointing forward."""
 
 GRIP_REACH, GRIP_RISE = 0.060, 0.026
-"""From the hinge to the middle of the handle: along the lid, and square to it, metres."""
+"""Distance from the hinge to the middle of the handle, along the lid and perpendicular to it, metres."""
 
 GRIP_HALF = (0.014, 0.006, 0.020)
-"""Half the handle's length, width and height, metres: a plate that stands on the lid, in the plane of its motion."""
+"""Half the handle's length, width and height, metres. It is a plate that stands on the lid in the lid's plane of
+motion."""
 
 BOX_AREA = ((0.27, 0.30), (-0.04, 0.04))
 """Range of x and range of y of the closed lid's handle at a reset, metres."""
@@ -83,15 +84,16 @@ SO101_BOX = _arm_with(
             "angle by which the lid is open, from an encoder on the hinge, or a marker on the lid"),
     _Sensor("lid_velocity", (1,), 1000.0, "rad/s", 0.1, "rate of lid_angle, of the same sensor"),
 )  # fmt: skip
-"""The arm, and what a marker on the box and an encoder on its hinge measure. A simulation knows both exactly."""
+"""The arm, with the measurements of a marker on the box and of an encoder on its hinge. A simulation knows both
+exactly."""
 
 
 def lid_normal(box_yaw: np.ndarray, lid_angle: np.ndarray) -> np.ndarray:
-    """Return the direction square to the lid and out of the box, a unit vector; up where the lid is closed.
+    """Return the lid's outward normal, a unit vector; it points up if the lid is closed.
 
     Args:
-        box_yaw: the sensor, rad, shape (..., 1).
-        lid_angle: the sensor, rad, shape (..., 1).
+        box_yaw: yaw of the box as measured, rad, shape (..., 1).
+        lid_angle: angle of the lid as measured, rad, shape (..., 1).
 
     Returns:
         Shape (..., 3), of the sensors' dtype.
@@ -105,9 +107,9 @@ def grip_position(box_position: np.ndarray, box_yaw: np.ndarray, lid_angle: np.n
     """Return the middle of the lid's handle in the base frame.
 
     Args:
-        box_position: the sensor, metres, shape (..., 2).
-        box_yaw: the sensor, rad, shape (..., 1).
-        lid_angle: rad, shape (..., 1): the sensor, or any other angle.
+        box_position: position of the box as measured, metres, shape (..., 2).
+        box_yaw: yaw of the box as measured, rad, shape (..., 1).
+        lid_angle: angle of the lid, measured or any other, rad, shape (..., 1).
 
     Returns:
         Metres, shape (..., 3), of the sensors' dtype.
@@ -123,10 +125,10 @@ def grip_position(box_position: np.ndarray, box_yaw: np.ndarray, lid_angle: np.n
 
 
 TRAVEL = 0.10
-"""The farthest that the drawer comes out, metres."""
+"""Largest opening of the drawer, metres."""
 
 HANDLE_HALF = (0.022, 0.006, 0.022)
-"""Half the handle's length, width and height, metres: an upright plate that points from the drawer to the arm."""
+"""Half the handle's length, width and height, metres. It is an upright plate that points from the drawer to the arm."""
 
 HANDLE_Z = 0.041
 """Height of the handle's middle above the table, metres."""
@@ -135,7 +137,8 @@ CABINET_AREA = ((0.26, 0.285), (-0.05, 0.05))
 """Range of x and range of y of the closed drawer's handle at a reset, metres."""
 
 CABINET_TURN = 0.25
-"""Largest angle at a reset between the drawer's way and the line from the handle to the arm's shoulder, rad."""
+"""Largest angle at a reset between the drawer's opening direction and the line from the handle to the arm's shoulder,
+rad."""
 
 SO101_CABINET = _arm_with(
     "so101-cabinet",
@@ -147,14 +150,15 @@ SO101_CABINET = _arm_with(
             "how far the drawer is out, from a draw-wire encoder, or a marker on the drawer's front"),
     _Sensor("drawer_velocity", (1,), 100.0, "m/s", 0.1, "rate of drawer_opening, of the same sensor"),
 )  # fmt: skip
-"""The arm, and what a marker on the cabinet and an encoder on the drawer measure. A simulation knows both exactly."""
+"""The arm, with the measurements of a marker on the cabinet and of an encoder on the drawer. A simulation knows both
+exactly."""
 
 
 def opening_direction(cabinet_yaw: np.ndarray) -> np.ndarray:
     """Return the direction in which the drawer opens, a unit vector on the table.
 
     Args:
-        cabinet_yaw: the sensor, rad, shape (..., 1).
+        cabinet_yaw: yaw of the cabinet as measured, rad, shape (..., 1).
 
     Returns:
         Shape (..., 2), of the sensor's dtype.
@@ -169,12 +173,12 @@ def _opening(cabinet_yaw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def handle_position(cabinet_position: np.ndarray, cabinet_yaw: np.ndarray, drawer_opening: np.ndarray) -> np.ndarray:
-    """Return the middle of the handle in the base frame.
+    """Return the middle of the drawer's handle in the base frame.
 
     Args:
-        cabinet_position: the sensor, metres, shape (..., 2).
-        cabinet_yaw: the sensor, rad, shape (..., 1).
-        drawer_opening: metres, shape (..., 1): the sensor, or any other opening.
+        cabinet_position: position of the cabinet as measured, metres, shape (..., 2).
+        cabinet_yaw: yaw of the cabinet as measured, rad, shape (..., 1).
+        drawer_opening: opening of the drawer, measured or any other, metres, shape (..., 1).
 
     Returns:
         Metres, shape (..., 3), of the sensors' dtype.
@@ -197,7 +201,8 @@ PEG_AREA = ((0.18, 0.23), (-0.10, -0.04))
 """Range of x and range of y of the peg's middle at a reset, metres; half of the pegs are on the other side (y > 0)."""
 
 SOCKET_AREA = ((0.19, 0.23), (0.03, 0.08))
-"""Range of x and range of y of the socket's middle at a reset, metres; it is on the side where the peg is not."""
+"""Range of x and range of y of the socket's middle at a reset, metres; the socket is on the side opposite to the
+peg."""
 
 SOCKET_TURN = 0.4
 """Largest turn of the socket at a reset, rad. A peg and a socket look the same after a quarter turn."""
@@ -211,7 +216,7 @@ SO101_PEG = _arm_with(
             "middle of the socket in the base frame, from a marker beside it", _XY),
     _Sensor("socket_yaw", (1,), 100.0, "rad", 1.0, "turn of the socket about the vertical, from the same marker"),
 )  # fmt: skip
-"""The arm, and what markers on the peg and beside the socket measure. A simulation knows both exactly."""
+"""The arm, with the measurements of markers on the peg and beside the socket. A simulation knows both exactly."""
 
 
 # -- Cubes ---------------------------------------------------------------------------------------------------
@@ -221,13 +226,13 @@ COLOURS = ("red", "green", "blue", "yellow")
 """The colours of the cubes, in the order of the sensors."""
 
 MOST_CUBES = len(COLOURS)
-"""Most cubes on a table."""
+"""Largest number of cubes on a table."""
 
 TABLE_AREA = ((0.17, 0.29), (-0.10, 0.10))
 """Range of x and range of y of the cubes' middles at a reset, metres."""
 
 TRAYS: Mapping[str, tuple[float, float]] = {"left": (0.21, 0.165), "right": (0.21, -0.165)}
-"""Tray -> x and y of its middle in the base frame, metres; beside the area where cubes lie at a reset."""
+"""Tray -> x and y of its middle in the base frame, metres. The trays are beside the area of the cubes at a reset."""
 
 TRAY_HALF_M = 0.035
 """Half the edge of a tray, a square area of the table's surface without a rim, metres."""
@@ -240,7 +245,7 @@ def so101_table_spec(cubes: int) -> RobotSpec:
         cubes: from 1 to `MOST_CUBES`.
 
     Raises:
-        ValueError: another number.
+        ValueError: the number is out of range.
     """
     if not 1 <= cubes <= MOST_CUBES:
         raise ValueError(f"cubes is {cubes}, it must be from 1 to {MOST_CUBES}")
@@ -257,7 +262,8 @@ def so101_table_spec(cubes: int) -> RobotSpec:
 
 
 SIDES = ("left", "right")
-"""The base of the left arm is the origin of the table. The base of the right arm is `APART` ahead, turned by pi."""
+"""The two arms. The base of the left arm is the origin of the table; the base of the right arm is `APART` ahead, turned
+by pi."""
 
 APART = 0.60
 """Distance between the two bases along x, metres."""
@@ -266,7 +272,7 @@ BAR_HALF = (0.12, 0.0125, 0.010)
 """Half the bar's length, width and height, metres; it lies along x between the arms."""
 
 PAIR_HOME = (0.0, -1.0, 0.8, 1.0, -1.5221, 0.0)
-"""Joint angles of each arm at rest, rad: drawn back, so that the two grippers are 14 cm apart."""
+"""Joint angles of each arm at rest, rad; the arms are retracted, so that the two grippers are 14 cm apart."""
 
 
 _APART_64, _TURN_64 = np.array((APART, 0.0, 0.0)), np.array((-1.0, -1.0, 1.0))
@@ -280,7 +286,7 @@ def from_right(point: np.ndarray) -> np.ndarray:
 
 
 def turn_from_right(direction: np.ndarray) -> np.ndarray:
-    """Convert a direction as `from_right` converts a point."""
+    """Convert a direction from the frame of the right base to the table's frame, or back; shape (..., 3)."""
     converted: np.ndarray = direction * (_TURN_32 if direction.dtype == np.float32 else _TURN_64)
     return converted
 

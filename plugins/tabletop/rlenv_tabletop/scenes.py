@@ -1,4 +1,4 @@
-"""Simulations of the SO-101 with things on its table, from the MJCF in ``mjcf/``, and stand-ins for real ones."""
+"""Simulate the SO-101 with objects on its table, from the MJCF in ``mjcf/``, nominally and as twins of real arms."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def _look_at(mjcf: mujoco.MjSpec, place: tuple[float, float, float], point: tupl
 
 
 def so101_box(looks: bool = True, angle: Places = (0.0, 0.0)) -> SimModel:
-    """Make the nominal model of the arm and the box.
+    """Make the nominal simulation model of the arm and the box.
 
     Args:
         looks: whether the model has its visual parts, as for `sim.robots.so101.so101`.
-        angle: range from which a reset draws how far the lid is open, rad, within 0 to `WIDEST`.
+        angle: range from which a reset draws the lid's angle, rad, within 0 to `WIDEST`.
 
     Raises:
-        ValueError: the range is none.
+        ValueError: the range is empty or exceeds its limits.
     """
     if not 0 <= angle[0] <= angle[1] <= WIDEST:
         raise ValueError(f"angle is {angle}, it must be a range within 0 to {WIDEST} rad")
@@ -101,14 +101,14 @@ def _box_mjcf(looks: bool = True) -> mujoco.MjSpec:
 
 
 def so101_cabinet(looks: bool = True, opening: Places = (0.0, 0.0)) -> SimModel:
-    """Make the nominal model of the arm and the cabinet.
+    """Make the nominal simulation model of the arm and the cabinet.
 
     Args:
         looks: whether the model has its visual parts, as for `sim.robots.so101.so101`.
-        opening: range from which a reset draws how far the drawer is out, metres, within 0 to `TRAVEL`.
+        opening: range from which a reset draws the drawer's opening, metres, within 0 to `TRAVEL`.
 
     Raises:
-        ValueError: the range is none.
+        ValueError: the range is empty or exceeds its limits.
     """
     if not 0 <= opening[0] <= opening[1] <= TRAVEL:
         raise ValueError(f"opening is {opening}, it must be a range within 0 to {TRAVEL} m")
@@ -129,8 +129,8 @@ def _with_part(
     """Return the model of the arm before a clamped thing with one moving part, both of which a reset places.
 
     Args:
-        spec: of the robot. Its sensors beside the arm's are ``THING_position``, ``THING_yaw``, ``place``, and the rate
-            of ``place`` under the name of the part.
+        spec: spec of the robot. Its sensors beside the arm's are ``THING_position``, ``THING_yaw``, ``place``, and the
+            rate of ``place`` under the name of the part.
         model: compiled, with the joints ``THING_x``, ``THING_y``, ``THING_yaw`` and that of the part.
         thing: name of the clamped thing.
         part: name of its part's joint.
@@ -151,14 +151,14 @@ def _with_part(
 
 @dataclass(frozen=True, slots=True)
 class FixtureScatter:
-    """Put a clamped thing at a random position on the table, facing the arm up to a random angle, its part at a place.
+    """Place a fixture at a random position and angle on the table, facing the arm, with a random opening.
 
     Attributes:
-        first: index in ``qpos`` of the thing's x, y and yaw.
-        moving: index in ``qpos`` of its part.
+        first: index in ``qpos`` of the fixture's x, followed by y and yaw.
+        moving: index in ``qpos`` of the fixture's moving part.
         area: range of x and range of y, metres.
-        turn: largest angle between the thing and the line from the arm's shoulder to it, rad.
-        places: range of the part's places, in the unit of its joint.
+        turn: largest angle between the fixture and the line from the arm's shoulder to it, rad.
+        places: range of the moving part's positions, in the unit of its joint.
     """
 
     first: int
@@ -176,17 +176,17 @@ class FixtureScatter:
 
 
 def so101_box_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, angle: Places = (0.0, 0.0)) -> SimModel:
-    """Make a stand-in for the real arm before a box; arguments as for `sim.robots.twin.so101_twin` and `so101_box`.
+    """Make a twin of the real arm at a box; arguments as for `sim.robots.twin.so101_twin` and `so101_box`.
 
-    A sibling's lid also has another mass and friction (`sim.robots.twin.thing_factors`).
+    A twin with ``seed`` above 0 also has another mass and friction of the lid (`sim.robots.twin.thing_factors`).
     """
     return arm_twin(so101_box(angle=angle), _box_mjcf(), seed, servos, parts=["lid"])
 
 
 def so101_cabinet_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, opening: Places = (0.0, 0.0)) -> SimModel:
-    """Make a stand-in for the arm before a cabinet; arguments as for `sim.robots.twin.so101_twin` and `so101_cabinet`.
+    """Make a twin of the real arm at a cabinet; arguments as for `sim.robots.twin.so101_twin` and `so101_cabinet`.
 
-    A sibling's drawer also has another mass and friction (`sim.robots.twin.thing_factors`).
+    A twin with ``seed`` above 0 also has another mass and friction of the drawer (`sim.robots.twin.thing_factors`).
     """
     return arm_twin(so101_cabinet(opening=opening), _cabinet_mjcf(), seed, servos, parts=["drawer"])
 
@@ -195,7 +195,7 @@ def so101_cabinet_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, opening: 
 
 
 PLAY_M = 0.002
-"""Width of the nominal socket less that of the peg, metres."""
+"""Width of the nominal socket minus that of the peg, metres."""
 
 _WALL_M = 0.016
 _CHAMFER_M = 0.004
@@ -204,11 +204,11 @@ _SOCKET_RGBA = (0.25, 0.33, 0.50, 1.0)
 
 
 def so101_peg(looks: bool = True, play_m: float = PLAY_M) -> SimModel:
-    """Make the nominal model of the arm, the peg and the socket.
+    """Make the nominal simulation model of the arm, the peg and the socket.
 
     Args:
         looks: whether the model has its visual parts, as for `sim.robots.so101.so101`.
-        play_m: how much wider the socket is than the peg, metres, above 0 to 0.01.
+        play_m: width of the socket minus that of the peg, metres, above 0 and at most 0.01.
 
     Raises:
         ValueError: the play is out of range.
@@ -281,9 +281,9 @@ class _PegScatter:
 
 
 def so101_peg_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, play_m: float = PLAY_M) -> SimModel:
-    """Make a stand-in for the real arm with a peg; arguments as for `sim.robots.twin.so101_twin` and `so101_peg`.
+    """Make a twin of the real arm with a peg; arguments as for `sim.robots.twin.so101_twin` and `so101_peg`.
 
-    A sibling's peg also has another mass and friction (`sim.robots.twin.thing_factors`).
+    A twin with ``seed`` above 0 also has another mass and friction of the peg (`sim.robots.twin.thing_factors`).
     """
     return arm_twin(so101_peg(play_m=play_m), _peg_mjcf(play_m=play_m), seed, servos, things=["peg"])
 
@@ -292,20 +292,20 @@ def so101_peg_twin(seed: int = 0, servos: TwinServos = IDENTIFIED, play_m: float
 
 
 _APART_M = 0.065
-"""Least distance of two cubes at a reset, metres: the open gripper fits between them."""
+"""Least distance between two cubes at a reset, metres; the open gripper fits between them."""
 
 
 def so101_table(cubes: int, area: float = 1.0, looks: bool = True, trays: bool = False) -> SimModel:
-    """Make the nominal model with cubes of 25 mm, as `sim.robots.so101.so101` makes it with one.
+    """Make the nominal simulation model with cubes of 25 mm, as `sim.robots.so101.so101` does with one cube.
 
     Args:
-        cubes: from 1 to 4; the reset's seed draws where they lie.
-        area: share of the table's area (in width and in depth) that they are drawn from, above 0 to 1.
+        cubes: number of cubes, 1 to 4; the reset's seed draws their positions.
+        area: share of the table's area (in width and in depth) on which the cubes lie, above 0 to 1.
         looks: whether the model has its visual parts.
-        trays: whether these show the trays, which nothing touches.
+        trays: whether the visual parts include the trays, which have no collisions.
 
     Raises:
-        ValueError: the number of cubes is out of range, or they have no room.
+        ValueError: the number of cubes is out of range, or the area is too small for them.
     """
     model = _table_mjcf(cubes, looks, trays).compile()
     first = [int(model.joint(f"{colour}_cube").qposadr[0]) for colour in COLOURS[:cubes]]
@@ -358,10 +358,10 @@ class _CubesScatter:
 
 
 def so101_table_twin(cubes: int, area: float = 1.0, seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
-    """Make a stand-in for the real arm at a table with cubes; arguments as for `so101_table` and `so101_twin`.
+    """Make a twin of the real arm at a table with cubes; arguments as for `so101_table` and `so101_twin`.
 
-    All cubes of a sibling have the same other mass and friction (`sim.robots.twin.thing_factors`). Their poses are
-    measured exactly.
+    In a twin with ``seed`` above 0 all cubes share another mass and friction (`sim.robots.twin.thing_factors`). The
+    cubes' poses are measured exactly.
     """
     names = [f"{colour}_cube" for colour in COLOURS[:cubes]]
     return arm_twin(so101_table(cubes, area), _table_mjcf(cubes), seed, servos, things=names)
@@ -377,11 +377,11 @@ BAR_TURN = 0.2
 """Largest angle between the bar and the line through the bases at a reset, rad."""
 
 _SOLID, _SHELL = 1, 8
-"""The bits of collisions with table and cube, and within one arm, in ``so101.xml``."""
+"""Collision bits in ``so101.xml``: of the arm with table and cube, and within the arm."""
 
 
 def so101_pair(looks: bool = True) -> SimModel:
-    """Make the nominal model of the two arms and the bar.
+    """Make the nominal simulation model of the two arms and the bar.
 
     Args:
         looks: whether the model has its visual parts, as for `sim.robots.so101.so101`.
@@ -450,10 +450,10 @@ class _BarScatter:
 
 
 def so101_pair_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
-    """Make a stand-in for two real arms with the bar between them; arguments as for `sim.robots.twin.so101_twin`.
+    """Make a twin of two real arms with the bar between them; arguments as for `sim.robots.twin.so101_twin`.
 
-    Seed 0 has the identified arm twice; any other number makes two different siblings, and a bar of another mass and
-    friction (`sim.robots.twin.thing_factors`).
+    Seed 0 has the identified arm twice; any other seed gives two different arms, and a bar of another mass and friction
+    (`sim.robots.twin.thing_factors`).
     """
     sides = [f"{side}_" for side in SIDES]
     return arm_twin(so101_pair(), _pair_mjcf(), seed, servos, things=["bar"], sides=sides)

@@ -1,4 +1,4 @@
-"""Skills of an SO-101 at a table as actions: a step moves, grasps, puts, releases or pushes, for seconds."""
+"""Skills of an SO-101 at a table as actions: one step moves, grasps, puts, releases or pushes, and takes seconds."""
 
 from __future__ import annotations
 
@@ -68,18 +68,18 @@ class _Move:
 
 
 class SkillWorld(WorldWrapper):
-    """A world of an SO-101 in which a step is a skill that takes seconds, carried out by scripted policies.
+    """A world of an SO-101 in which each step is a skill that scripted policies carry out over seconds.
 
-    The actions of the inner world stay within the guard's limits as ever. The reward of a step is the sum of the inner
-    rewards; the frame is the last one. ``extra_info["skill"]`` = {name, reached, periods}, and ``effective`` says
-    whether the skill reached what it was for. A record has a frame a skill, not one a control period.
+    The guard limits the inner world's actions as always. The reward of a step is the sum of the inner rewards; the
+    observation is the last one. ``extra_info["skill"]`` is {name, reached, periods}, and ``effective`` says whether the
+    skill achieved its purpose. A recording has one frame per skill, not per control period.
 
     Args:
-        world: an SO-101's with one cube (sensor ``cube_position``) or several (``cube_positions``), whose action has
-            ``joint_target`` or ``arm_target``; owned from now on.
+        world: world of an SO-101 with one cube (sensor ``cube_position``) or several (``cube_positions``) and an action
+            with ``joint_target`` or ``arm_target``; this world takes ownership of it.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the world is not of this kind.
     """
 
     def __init__(self, world: World) -> None:
@@ -87,7 +87,7 @@ class SkillWorld(WorldWrapper):
         inner = task_world(world)
         sensors = world.layout.sensors
         if inner is None or not {"cube_position", "cube_positions"} & set(sensors.names):
-            raise ValueError(f"{world.name!r} has no arm with cubes, whose skills could be used")
+            raise ValueError(f"{world.name!r} has no arm with cubes, which skills need")
         if world.action.names not in (("joint_target",), ("arm_target",)):
             raise ValueError(f"{world.name!r} has the action {', '.join(world.action.names)}, expected joint_target")
         self._inner: TaskWorld = inner
@@ -102,7 +102,7 @@ class SkillWorld(WorldWrapper):
 
     @cached_property
     def action(self) -> Spec:
-        """The action: the skill's number, and what the skills take; a skill ignores what it does not take."""
+        """The action: the skill's number, and the skills' arguments. A skill ignores those that it does not take."""
         numbered = ", ".join(f"{number} {name}" for number, name in enumerate(SKILLS))
         objects = ", ".join(f"{number} {name}" for number, name in enumerate(self.object_names))
         fields = [
@@ -121,7 +121,7 @@ class SkillWorld(WorldWrapper):
 
     @property
     def description(self) -> EnvDescription:
-        """The inner world's description, with what the skills add."""
+        """The inner world's description, and that of the skills."""
         inner = self._world.description
         return replace(
             inner,
@@ -144,7 +144,7 @@ class SkillWorld(WorldWrapper):
         return replace(self._world.layout, action=self.action, policy=Spec("policy"))
 
     def text_hints(self) -> TextHints:
-        """Return the skills as commands, with the inner task's words."""
+        """Return the skills as commands, with the inner task's text hints."""
         task = self._inner.task
         hints = task.text_hints() if isinstance(task, HasTextHints) else TextHints()
         commands = tuple(

@@ -20,18 +20,18 @@ __all__ = ["Sort"]
 
 @dataclass(frozen=True)
 class Sort(CubesTask):
-    """Sort cubes: the red and the yellow one to the left tray, the green and the blue one to the right tray.
+    """Sort cubes: red and yellow to the left tray, green and blue to the right tray.
 
-    A tray is a square of 70 mm on the table. An episode succeeds where during its last half second each cube's middle
-    is in its tray, on the table, the gripper is open, its finger tips are at least 45 mm from the middle of every cube,
+    A tray is a square of 70 mm on the table. An episode succeeds if during its last half second each cube's middle is
+    in its tray, on the table, the gripper is open, its finger tips are at least 45 mm from the middle of every cube,
     and no joint of the arm is faster than 0.3 rad/s.
 
-    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.5 P + 0.3 S - 0.5 |q* - q*before|^2`` with ``g`` the
-    distance from finger tips to the first cube that is not in its tray (0 where all are), ``P`` the mean of
-    ``0.5 [in its tray] + 0.5 exp(-d / 0.1 m)`` over the cubes, ``d`` a cube's distance from the middle of its tray,
-    ``S`` 1 where the end that counts as success is reached at this reading and else 0, all after the step, and ``q*``
-    the joint goals of the arm without its gripper in rad. With ``rewards="sparse"`` it is ``S``. The task terminates
-    where a cube falls off the table, and is truncated after ``steps``.
+    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.5 P + 0.3 S - 0.5 |q* - q*before|^2`` where ``g`` is the
+    distance from finger tips to the first cube that is not in its tray (0 if all are), ``P`` the mean of ``0.5 [in its
+    tray] + 0.5 exp(-d / 0.1 m)`` over the cubes, ``d`` a cube's distance from the middle of its tray, ``S`` 1 if this
+    reading alone meets the conditions of success, else 0, all after the step, and ``q*`` are the joint goals of the arm
+    without its gripper in rad. With ``rewards="sparse"`` the reward is ``S``. The task terminates if a cube falls off
+    the table, and is truncated after ``steps``.
 
     Attributes:
         cubes: number of cubes, 1 to 4.
@@ -52,11 +52,11 @@ class Sort(CubesTask):
 
     @cached_property
     def goal(self) -> Spec:
-        """The goal: for each cube the middle of its tray."""
+        """The goal: the middle of each cube's tray."""
         return Spec("so101_sort_goal", (place_field(self.cubes),))
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """Draw a start near home with an open gripper; the robot's reset draws where the cubes lie."""
+        """Draw a start near home with an open gripper. The robot's reset draws the cubes' positions."""
         trays = [list(TRAYS).index(TRAY_OF[name]) for name in self.object_names]
         goal: Arrays = {"place_positions": TABLE_TRAYS[trays]}
         return Episode(with_fixed_goal(self.goal, goal, options), {"joint_target": start_open(rng)})
@@ -70,7 +70,7 @@ class Sort(CubesTask):
         return in_tray(x, y, z)
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
-        """Return the goal that the last of the readings along time reached: trays around where the cubes lie."""
+        """Return the goal that the last reading along the time axis reached: trays around the cubes' positions."""
         return {"place_positions": sensors["cube_positions"][-1]}
 
     def text_hints(self) -> TextHints:

@@ -25,22 +25,22 @@ _MOST_CUBES = 3
 
 @dataclass(frozen=True)
 class Stack(CubesTask):
-    """Stack cubes: the green one on the red one, and with three the blue one on the green one.
+    """Stack cubes: the green cube on the red one and, with three cubes, the blue cube on the green one.
 
-    The tower stands where the red cube lies. An episode succeeds where during its last half second each cube is on the
-    one below, within the tolerance, the gripper is open, its finger tips are at least 45 mm from the middle of every
-    cube, and no joint of the arm is faster than 0.3 rad/s.
+    The tower stands where the red cube lies. An episode succeeds if during its last half second each cube is on the one
+    below, within the tolerance, the gripper is open, its finger tips are at least 45 mm from the middle of every cube,
+    and no joint of the arm is faster than 0.3 rad/s.
 
-    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.5 P + 0.3 S - 0.5 |q* - q*before|^2`` with ``g`` the
-    distance from finger tips to the first cube that is not in its place (0 where all are), ``P`` the mean of
-    ``0.5 [in its place] + 0.5 exp(-d / 0.1 m)`` over the cubes above the red one, ``d`` a cube's distance from its
-    place, ``S`` 1 where the end that counts as success is reached at this reading and else 0, all after the step, and
-    ``q*`` the joint goals of the arm without its gripper in rad. With ``rewards="sparse"`` it is ``S``. The task
-    terminates where a cube falls off the table, and is truncated after ``steps``.
+    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.5 P + 0.3 S - 0.5 |q* - q*before|^2`` where ``g`` is the
+    distance from finger tips to the first cube that is not in its place (0 if all are), ``P`` the mean of ``0.5 [in its
+    place] + 0.5 exp(-d / 0.1 m)`` over the cubes above the red one, ``d`` a cube's distance from its place, ``S`` 1 if
+    this reading alone meets the conditions of success, else 0, all after the step, and ``q*`` are the joint goals of
+    the arm without its gripper in rad. With ``rewards="sparse"`` the reward is ``S``. The task terminates if a cube
+    falls off the table, and is truncated after ``steps``.
 
     Attributes:
         cubes: number of cubes, 2 or 3.
-        tolerance_m: the largest horizontal distance of a cube's middle from that of the one below, metres.
+        tolerance_m: largest horizontal distance between the middles of a cube and the one below, metres.
         rewards: ``dense`` or ``sparse``.
         area: share of the table's area (in width and in depth) on which the cubes lie at first, above 0 to 1.
         steps: length of an episode in control periods of 1/30 s.
@@ -60,11 +60,11 @@ class Stack(CubesTask):
 
     @cached_property
     def goal(self) -> Spec:
-        """The goal: empty, as the tower stands where the red cube lies."""
+        """The goal: empty, since the tower stands where the red cube lies."""
         return Spec("so101_stack_goal")
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """Draw a start near home with an open gripper; the robot's reset draws where the cubes lie."""
+        """Draw a start near home with an open gripper. The robot's reset draws the cubes' positions."""
         return Episode({}, {"joint_target": start_open(rng)})
 
     def _places(self, sensors: Arrays, goal: Arrays) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The cubes' table as tasks see it: places of cubes, the judging of cubes in them, and rules that tasks share."""
+"""Shared rules of the tasks with cubes at a table: the cubes' places, success, and the base classes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = [
 ]  # fmt: skip
 
 TABLE_TRAYS = np.array([(*middle, CUBE_HALF) for middle in TRAYS.values()], np.float32)
-"""The middle of a cube in the middle of each tray, metres, shape (trays, 3)."""
+"""Position of a cube in the middle of each tray, metres, shape (trays, 3)."""
 
 TRAY_OF: Mapping[str, str] = {"red": "left", "green": "right", "blue": "right", "yellow": "left"}
 """Colour of a cube -> the tray to which it is sorted."""
 
 LET_GO_RAD = 0.35
-"""The least angle of a gripper that has let go, rad; with a cube between its fingers it is 0.2."""
+"""Smallest angle of a gripper that has let go, rad; with a cube between its fingers it is 0.2."""
 
 _HEIGHT_M = 0.01
 _LOST_M = -0.05
@@ -47,7 +47,7 @@ _NO_WAY = cast("np.ndarray", np.float32(0))
 
 
 def tops(cubes: np.ndarray) -> np.ndarray:
-    """Return the middle of a cube that stands on each of some cubes; shape (..., N, 3) to (..., N, 3)."""
+    """Return the positions on top of cubes, metres; shape (..., N, 3) to (..., N, 3)."""
     above: np.ndarray = cubes + _edge(cubes.dtype)
     return above
 
@@ -59,19 +59,19 @@ def _edge(dtype: np.dtype) -> np.ndarray:
 
 
 def at_height(z: np.ndarray) -> np.ndarray:
-    """Return whether a cube is at the height of its place, to 10 mm, given its gap from there; shape (...)."""
+    """Return whether a cube is within 10 mm of its place's height, given the difference ``z``, metres; shape (...)."""
     level: np.ndarray = abs(z) <= _HEIGHT_M
     return level
 
 
 def in_tray(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """Return whether a cube lies in a tray, given its gap from the tray's middle, each of shape (...)."""
+    """Return whether a cube lies in a tray, given its offset from the tray's middle, metres, each of shape (...)."""
     inside: np.ndarray = (abs(x) <= TRAY_HALF_M) & (abs(y) <= TRAY_HALF_M) & at_height(z)
     return inside
 
 
 def lost(cubes: np.ndarray) -> np.ndarray:
-    """Return whether any of the cubes fell off the table; shape (..., N, 3) to (...)."""
+    """Return whether any cube fell off the table, given positions in metres; shape (..., N, 3) to (...)."""
     return any_of([height < _LOST_M for height in components(component(cubes, 2))])
 
 
@@ -79,13 +79,13 @@ def lost(cubes: np.ndarray) -> np.ndarray:
 
 
 def place_field(cubes: int) -> Field:
-    """Return the field of the places of a number of cubes."""
+    """Return the field for the places of this many cubes."""
     meaning = f"where the middles of the cubes shall be, of {', '.join(COLOURS[:cubes])}"
     return Field("place_positions", (cubes, 3), "float32", -10.0, 10.0, "m", meaning, ("x", "y", "z"))
 
 
 class TableScene:
-    """The robot, the cubes and the places of a task at the table; a base class, whose subclasses are dataclasses.
+    """The robot, the cubes and the places of a task at the table; a base class of dataclasses.
 
     Attributes:
         cubes: number of cubes on the table.
@@ -113,12 +113,12 @@ class TableScene:
 
     @property
     def robot(self) -> str:
-        """The robot model: the arm with this number of cubes."""
+        """The name of the robot model: the arm with this number of cubes."""
         return f"so101-table-{self.cubes}"
 
     @cached_property
     def robot_model(self) -> RobotModel:
-        """The robot model, whose simulation draws cubes from this task's area."""
+        """The robot model, whose simulation places cubes in this task's area."""
         return so101_table_model(self.cubes, self.area, self._shows_trays)
 
     @cached_property
@@ -132,7 +132,7 @@ class TableScene:
         return (*TRAYS, *(f"on_{name}" for name in self.object_names))
 
     def place_position(self, number: int, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return where the middle of a cube is that was put at a place, metres, shape (3,)."""
+        """Return the position of a cube at a place, metres, shape (3,)."""
         position: np.ndarray = self._every_place(sensors["cube_positions"])[..., number, :]
         return position
 
@@ -143,11 +143,11 @@ class TableScene:
 
 
 class CubesTask(TableScene):
-    """A task that brings cubes to places and is judged over the last half second; a base class, as `TableScene` is.
+    """A task to bring cubes to places, judged over the last half second; a base class, as `TableScene` is.
 
-    A reading is settled where every cube is in its place, the gripper is open, its finger tips are at least 45 mm from
-    the middle of every cube, and no joint of the arm is faster than 0.3 rad/s. An episode succeeds where its last 15
-    readings are settled: what nobody touches for half a second lies still.
+    A reading is settled if every cube is in its place, the gripper is open, its finger tips are at least 45 mm from the
+    middle of every cube, and no joint of the arm is faster than 0.3 rad/s. An episode succeeds if its last 15 readings
+    are settled: a cube that nothing touches for half a second is at rest.
 
     Attributes:
         rewards: ``dense`` or ``sparse``.
@@ -159,17 +159,17 @@ class CubesTask(TableScene):
     steps: int
 
     averaged_readings = _WINDOW
-    """The number of readings at the end of an episode that have to be settled: half a second."""
+    """The number of readings at the end of an episode that must be settled: half a second."""
 
     @cached_property
     def observation(self) -> Spec:
-        """The observation: the arm's sensors, the cubes' poses, and where each cube shall be."""
+        """The observation: the arm's sensors, the cubes' poses, and the target position of each cube."""
         sensors = so101_table_spec(self.cubes).sensors
         return Spec(self._called("observation"), (*sensors.fields, place_field(self.cubes)))
 
     @cached_property
     def action(self) -> Spec:
-        """The action: the robot's own command."""
+        """The action: the robot's command."""
         return replace(so101_table_spec(self.cubes).commands, name=self._called("action"))
 
     @cached_property
@@ -181,7 +181,7 @@ class CubesTask(TableScene):
         return f"{self.name.replace('-', '_')}_{part}"
 
     def _places(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return where the middle of each cube shall be, metres, shape (..., N, 3)."""
+        """Return the target of each cube's middle, metres, shape (..., N, 3)."""
         raise NotImplementedError
 
     def _placed(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -203,11 +203,11 @@ class CubesTask(TableScene):
         return placed, aways, reaches
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """Return the action: it is the command."""
+        """Return the action, which is the robot's command."""
         return action
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """Return the sensors, and the places of the cubes."""
+        """Return the sensors, and the target positions of the cubes."""
         return {**sensors, "place_positions": self._places(sensors, goal).copy()}
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
@@ -215,7 +215,7 @@ class CubesTask(TableScene):
         return {}
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Return the reward that the task's class describes; shape = leading axes."""
+        """Return the reward that the task's class describes; shape: the leading axes."""
         placed, aways, reaches = self._judge(following, goal)
         settled = _settled(following, placed, reaches)
         if self.rewards == "sparse":
@@ -232,21 +232,21 @@ class CubesTask(TableScene):
         return mean
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether the reading is settled; bool, shape = leading axes."""
+        """Return whether the reading is settled; bool, shape: the leading axes."""
         placed, _, reaches = self._judge(sensors, goal)
         return _settled(sensors, placed, reaches)
 
     def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether all of the last readings were settled; bool, shape = leading axes."""
+        """Return whether all of the last readings were settled; bool, shape: the leading axes."""
         always: np.ndarray = np.asarray(means["settled_share"]) > 1.0 - 0.5 / _WINDOW
         return always
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether a cube fell off the table; bool, shape = leading axes."""
+        """Return whether a cube fell off the table; bool, shape: the leading axes."""
         return lost(sensors["cube_positions"])
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """Return how far the farthest cube is from its place, the share of cubes in place, and 1 where settled."""
+        """Return the largest distance of a cube from its place, the share of cubes in place, and 1 where settled."""
         placed, aways, reaches = self._judge(sensors, goal)
         return {
             "distance_mm": functools.reduce(larger, aways) * 1e3,
@@ -255,7 +255,7 @@ class CubesTask(TableScene):
         }
 
     def flat_hints(self) -> FlatHints:
-        """Return the scales that these tasks were tried with (launch/train_clone.py)."""
+        """Return the scales of vectors with which these tasks were trained (launch/train_clone.py)."""
         differences = (
             Difference("cube_positions", "gripper_position", 0.05),
             Difference("place_positions", "cube_positions", 0.05),
@@ -280,7 +280,9 @@ def _reach_on(placed: Sequence[np.ndarray], reaches: Sequence[np.ndarray]) -> np
 
 
 def _settled(sensors: Arrays, placed: Sequence[np.ndarray], reaches: Sequence[np.ndarray]) -> np.ndarray:
-    """Return whether a reading is settled (`CubesTask`); bool, shape = leading axes. Arguments as for `_reach_on`."""
+    """Return whether a reading is settled (`CubesTask`); bool, shape: the leading axes. Arguments as for
+    `_reach_on`.
+    """
     let_go: np.ndarray = component(sensors["joint_position"], 5) >= LET_GO_RAD
     let_go = all_of([*placed, *(reach >= _AWAY_M for reach in reaches), let_go])
     if let_go.ndim == 0 and not let_go:  # mostly, and then the speeds don't count

@@ -1,1 +1,1 @@
-"""Markers seen by cameras, Filament's images, a virtual camera on the network, and a window on an environment."""
+"""Measure poses from markers, render with Filament, serve a virtual camera, and view an environment in a window."""

@@ -1,6 +1,6 @@
-"""Images by Filament, MuJoCo's newest renderer: soft shadows, indirect light, physically based materials.
+"""Render images with Filament, MuJoCo's newest renderer: soft shadows, indirect light, physically based materials.
 
-It needs the extra ``filament`` (the package mujoco-studio) and Vulkan, and is made for a GPU.
+This module needs the extra ``filament`` (the package mujoco-studio) and Vulkan, and is meant for a GPU.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ __all__ = ["FilamentCamera", "missing", "on_gpu", "open_filament"]
 
 _MAX_GEOMS = 2000
 _SHUTTER = 1.3e5
-"""Candela of a lamp for a ``diffuse`` of 1. Filament exposes as a camera does in daylight, and MJCF's lights have no
-unit. With this factor the table of the SO-101 is as bright as OpenGL draws it."""
+"""Candela of a lamp for a ``diffuse`` of 1. Filament exposes like a camera in daylight, and MJCF's lights have no unit.
+With this factor the table of the SO-101 is as bright as in OpenGL."""
 _HEAD = 9e4
-"""Intensity of the headlight for a ``diffuse`` of 1, likewise."""
+"""Filament's intensity of the headlight for a ``diffuse`` of 1, chosen in the same way."""
 _ROUND = (24, 48, 4)
-"""Stacks, slices and quads with which a marker is drawn."""
+"""Stacks, slices and quads of a drawn marker."""
 
 
 @functools.cache
 def missing() -> str | None:
-    """Return None if Filament can draw here, otherwise what is missing. The answer is cached."""
+    """Return None if Filament can draw on this machine, otherwise what is missing. The result is cached."""
     if importlib.util.find_spec("mujoco.studio") is None:
         return "MuJoCo's Filament renderer is not installed: pip install 'rlenv-robot[filament]'"
     core, studio = (importlib.metadata.version(f"mujoco-{part}") for part in ("core", "studio"))
@@ -49,21 +49,21 @@ def missing() -> str | None:
 
 
 def on_gpu() -> bool:
-    """Return whether Filament can draw here, and on a GPU."""
+    """Return whether Filament can draw on a GPU of this machine."""
     return missing() is None and any(device.kind is not DeviceKind.CPU for device in devices())
 
 
 def open_filament(sim_model: SimModel, name: str, width: int, height: int, chosen: bool) -> FilamentCamera | None:
-    """Open a camera that draws by Filament where that has a GPU, or where a person has chosen it; None elsewhere.
+    """Open a camera that draws with Filament, or return None if there is no GPU and Filament was not chosen.
 
-    This is the `sim.rendering.camera.Renderer` of this package.
+    This function is a `sim.rendering.camera.Renderer`.
 
     Args:
-        sim_model: the robot to draw.
+        sim_model: the simulated robot to draw.
         name: the name of a camera of the MJCF.
-        width: of the images, pixels.
-        height: of the images, pixels.
-        chosen: whether to draw in software too.
+        width: width of the images, pixels.
+        height: height of the images, pixels.
+        chosen: whether the user has chosen Filament, so that it also draws in software.
 
     Raises:
         RobotError: the model has no such camera, or Filament is chosen and `missing`.
@@ -74,20 +74,20 @@ def open_filament(sim_model: SimModel, name: str, width: int, height: int, chose
 
 
 class FilamentCamera:
-    """Draw what `sim.rendering.camera.Camera` draws, by Filament.
+    """A camera like `sim.rendering.camera.Camera` that draws with Filament.
 
-    All calls belong to the thread that made the camera. Lamps keep their colours, places and relative brightness.
-    Images of one state differ by the noise of soft shadows and dithering, about half of 255 levels on average, so they
-    are for people and not for policies. In software an image of 640 x 480 takes seconds.
+    All calls must come from the thread that made the camera. Lamps keep their colours, positions and relative
+    brightness. Images of one state differ by the noise of soft shadows and dithering, on average by about half a level
+    of 255, so they are for people and not for policies. In software an image of 640 x 480 takes seconds.
 
     Args:
-        sim_model: the robot to draw.
+        sim_model: the simulated robot to draw.
         name: the name of a camera of the MJCF.
-        width: of the images, pixels.
-        height: of the images, pixels.
+        width: width of the images, pixels.
+        height: height of the images, pixels.
 
     Raises:
-        RobotError: the model has no such camera, or something is `missing`.
+        RobotError: the model has no such camera, or something is `missing` on this machine.
     """
 
     def __init__(self, sim_model: SimModel, name: str, width: int, height: int) -> None:

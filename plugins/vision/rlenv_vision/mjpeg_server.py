@@ -1,4 +1,4 @@
-"""A server of images that acts as a network camera: motion JPEG over HTTP, for browsers, OpenCV and drivers."""
+"""Serve images like a network camera: motion JPEG over HTTP, for browsers, OpenCV and drivers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["MjpegServer"]
 _log = logging.getLogger(__name__)
 
 MAX_VIEWERS = 16
-"""Most connections at a time; each has a thread."""
+"""Largest number of simultaneous connections, each with a thread."""
 
 _SLOW_S = 5.0
 """Time after which a viewer that takes no bytes is disconnected, seconds."""
@@ -27,14 +27,14 @@ _BOUNDARY = "picture"
 
 
 class MjpegServer:
-    """Take images at a fixed rate on one thread, and send the newest to every viewer; slow viewers miss some.
+    """Take images at a fixed rate on one thread, and send the newest to every viewer. Slow viewers miss images.
 
     ``/snapshot.jpg`` is one image; every other path is the stream. There is no password, so bind an interface other
-    than loopback only where everybody may look.
+    than loopback only if everybody on it may see the images.
 
     Args:
         shoot: makes one JPEG; always called on the same thread.
-        fps: images a second.
+        fps: images per second.
         host: the interface to bind.
         port: the port to bind; 0 for any free port.
 
@@ -102,7 +102,7 @@ class MjpegServer:
             self._rate.wait()
 
     def next(self, after: int, timeout_s: float = _SLICE_S) -> tuple[int, bytes] | None:
-        """Wait for an image with a number above ``after``; return number and image, or None at the timeout."""
+        """Wait for an image with a number above ``after``, and return number and image, or None after the timeout."""
         end = time.monotonic() + timeout_s
         with self._news:
             while self._number <= after:

@@ -25,14 +25,14 @@ __all__ = ["ShownEnvironment", "environment_html", "episode_html", "source_html"
 _MOST_FIELDS, _MOST_EPISODES, _MOST_FRAMES, _MOST_POINTS, _MOST_LINES = 40, 20, 90, 300, 6
 _SIZE = {"width": 400, "height": 300, "fine": False}
 _MOST_VIDEO_BYTES = 3 << 20
-"""Longest video in a notebook; beyond it a picture stands for the episode."""
+"""Largest video in a notebook; a longer episode is shown as an image."""
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Colours that the colour-blind tell apart (Okabe and Ito, "Color Universal Design", 2008)."""
+"""Colours that colour-blind people can distinguish (Okabe and Ito, "Color Universal Design", 2008)."""
 
 
 class ShownEnvironment(Protocol):
-    """The part of `rlenv_robot.env.Environment` that is shown."""
+    """The part of `rlenv_robot.env.Environment` that `environment_html` shows."""
 
     env_id: str
 
@@ -43,12 +43,12 @@ class ShownEnvironment(Protocol):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether an observer sees the frames."""
+        """Whether an observer records the frames."""
         ...
 
 
 def environment_html(env: ShownEnvironment) -> str:
-    """Return an environment as HTML: what it is, its picture, and its observation and action."""
+    """Return an environment as HTML: its description, an image, and its observation and action."""
     world = env.world
     facts = [("environment", env.env_id), ("world", world.name), ("recorded", "yes" if env.is_recorded else "no")]
     try:
@@ -60,11 +60,11 @@ def environment_html(env: ShownEnvironment) -> str:
 
 
 def source_html(table: Table, transitions: int) -> str:
-    """Return recorded data as HTML: numbers, returns and lengths of the episodes, the first of them, the fields.
+    """Return recorded data as HTML: counts, returns and lengths of the episodes, the first episodes, and the fields.
 
     Args:
         table: the frames.
-        transitions: their number.
+        transitions: number of transitions.
     """
     lengths, returns = table.stops - table.starts, _returns(table)
     infos = table.episodes
@@ -88,7 +88,7 @@ def source_html(table: Table, transitions: int) -> str:
 
 
 def episode_html(episode: RecordedEpisode) -> str:
-    """Return an episode as HTML: its facts, a video or a picture, its signals."""
+    """Return an episode as HTML: its facts, a video or an image, and its signals."""
     facts = [
         ("episode", f"{episode.number} of {episode.table.origin}"),
         ("task", str(episode.info.get("task", "unknown"))),

@@ -1,6 +1,6 @@
-"""The SO-101's table with textures on it, and the range in which lights, colours, textures and camera poses differ.
+"""Randomise the looks of the SO-101's table: lights, colours, textures and camera poses.
 
-Policies that see are trained within this range, so that they hold under looks that they never saw.
+Policies from images are trained within this range, so that they work under unseen looks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sim.robots.so101 import so101, so101_mjcf
 __all__ = ["TEXTURES", "so101_cube_textured", "so101_looks"]
 
 TEXTURES = ("checker", "stripes", "stains", "grain")
-"""The textures that may lie on the table, in grey levels that their materials colour; the later ones are on top."""
+"""The textures of the table, in grey levels that their materials colour; later textures are on top."""
 
 _SIDE = 128
 _SIZE_M = (0.40, 0.45)
 _SEEN = [1.0] * 3 + [0.0] * 7
-"""Whether a texture is seen, in ten episodes."""
+"""Whether a texture is visible, in each of ten episodes."""
 
 _CUBE_REDS = {"[0]": [0.60, 0.95], "[1]": [0.05, 0.30], "[2]": [0.05, 0.30]}
 
@@ -31,11 +31,11 @@ _CUBE_REDS = {"[0]": [0.60, 0.95], "[1]": [0.05, 0.30], "[2]": [0.05, 0.30]}
 def so101_cube_textured(looks: bool = True) -> SimModel:
     """Make the nominal model with the cube, and a sheet for each of `TEXTURES` on the table.
 
-    Without a randomisation the last sheet covers the others; `so101_looks` draws which of them are seen, if any. The
-    motion is that of `sim.robots.so101.so101`.
+    Without randomisation the last sheet covers the others; `so101_looks` draws which sheets are visible. The dynamics
+    are those of `sim.robots.so101.so101`.
 
     Args:
-        looks: whether the model has its visual parts, and so the sheets.
+        looks: whether the model has its visual parts, which include the sheets.
     """
     nominal = so101(cube=True, looks=looks)
     if not looks:
@@ -49,9 +49,9 @@ def so101_cube_textured(looks: bool = True) -> SimModel:
 def so101_looks(cameras: tuple[str, ...] = ("overhead", "view")) -> Mapping[str, Any]:
     """Return ``randomise`` for the looks of `so101_cube_textured`, drawn for each episode.
 
-    Lights: brightness by 0.5 to 1.4, the key light's place by 0.3 m. Colours of table, textures, floor, arm and, while
-    it stays red, cube. Textures: each is seen in three of ten episodes. Cameras that are fixed to the world: by 1 cm
-    along each axis, by 0.6 degrees (0.005 of a quaternion) about each, and their field of view by 0.5 degrees.
+    Lights: brightness by a factor of 0.5 to 1.4, the key light's position by 0.3 m. Colours: table, textures, floor,
+    arm and the cube, which stays red. Textures: each is visible in three of ten episodes. Cameras fixed to the world: 1
+    cm along each axis, 0.6 degrees (0.005 of a quaternion) about each axis, and 0.5 degrees of the field of view.
 
     Args:
         cameras: names of the cameras whose poses are drawn.

@@ -1,4 +1,4 @@
-"""A robot with a cube whose pose cameras measure, as one robot."""
+"""Add a cube's pose, which cameras measure, to a robot's sensors."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ _MEASURED = ("cube_position", "cube_orientation")
 class WithCubeTags(RobotWrapper):
     """Add ``cube_position`` and ``cube_orientation`` to a robot's states, from markers in its cameras' images.
 
-    While no new pose is found, the last one is repeated and grows older (``age_ns``); a guard around this wrapper stops
-    the robot when it is older than the spec's ``max_age_s``: ``Guard(WithCubeTags(WithCameras(arm, cameras), ...))``.
+    While no new pose is found, the last pose is repeated with increasing age (``age_ns``). A guard around this wrapper
+    stops the robot when the pose is older than the spec's ``max_age_s``: ``Guard(WithCubeTags(WithCameras(arm,
+    cameras), ...))``.
 
     Args:
         robot: a robot whose states have the images of the detector's cameras.
         detector: measures the cube.
-        spec: the description with the two sensors, such as `hal.robots.so101.SO101_CUBE`; all others are the robot's.
-        background: whether a thread measures, and a step takes the newest pose without waiting. Otherwise a step
-            measures the images of its own state, as a simulation wants.
+        spec: the description with the two sensors, such as `hal.robots.so101.SO101_CUBE`; all other sensors are the
+            robot's.
+        background: whether a thread measures, so that a step takes the newest pose without waiting. Otherwise a step
+            measures the images of its own state, as a simulation requires.
 
     Raises:
-        SpecError: the spec lacks one of the two sensors, or has others that the robot does not have.
+        SpecError: the spec lacks one of the two sensors, or has further sensors that the robot lacks.
     """
 
     def __init__(self, robot: Robot, detector: TagDetector, spec: RobotSpec, *, background: bool = True) -> None:
@@ -60,7 +62,7 @@ class WithCubeTags(RobotWrapper):
         return self._spec
 
     def about(self) -> JsonObject:
-        """Report as the inner robot does, and under ``cube_tags`` how many images showed the cube and how many not."""
+        """Return the inner robot's report, with the counts of images with and without the cube under ``cube_tags``."""
         return {**super().about(), "cube_tags": {"measured": self._measured, "missed": self._missed}}
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:

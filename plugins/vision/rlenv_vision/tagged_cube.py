@@ -19,13 +19,13 @@ CUBE_TAGS = CubeTags(edge_m=2 * CUBE_HALF, tag_m=0.020)
 """Markers of 20 mm on the cube of 25 mm: a white margin of 2.5 mm around each."""
 
 _CELLS = 6
-"""Cells along a marker's side, its black border included, in the family ``4X4_50``."""
+"""Cells along a marker's side in the family ``4X4_50``, including the black border."""
 
 _PIXELS_A_CELL = 20
 
 
 def so101_tagged_cube(tags: CubeTags = CUBE_TAGS) -> SimModel:
-    """Make the nominal model with the cube, whose faces show markers. The motion is that of `sim.robots.so101.so101`.
+    """Make the nominal model with markers on the cube's faces and the dynamics of `sim.robots.so101.so101`.
 
     Raises:
         RobotError: OpenCV is not installed.

@@ -1,4 +1,4 @@
-"""The pose of a cube from square markers (ArUco, AprilTag) on its faces, seen by calibrated cameras."""
+"""Measure the pose of a cube from square markers (ArUco, AprilTag) on its faces, with calibrated cameras."""
 
 from __future__ import annotations
 
@@ -31,37 +31,38 @@ FACES: tuple[np.ndarray, ...] = tuple(
 marker's right edge, its upper edge, and out of the face, in the cube's frame."""
 
 _MOST_RESIDUAL_PX = 2.0
-"""Largest root mean square distance between corners as seen and as computed; more is a wrong pose."""
+"""Largest root mean square reprojection error of corners, pixels, beyond which a pose is rejected."""
 
 _ROUNDS = 8
 
 _SHARPENINGS = 2
 _SHARES = np.linspace(0.12, 0.88, 14)
-"""Places along an edge at which its position is measured, as shares of its length."""
+"""Points along an edge at which its position is measured, as shares of its length."""
 
 _SAMPLES, _REACH, _MOST_REACH_PX = 13, 0.1, 3.0
-"""Brightness is sampled so often across an edge, over that share of its length to both sides, at most 3 pixels."""
+"""Number of brightness samples across an edge, and their reach to each side as a share of the edge's length and in
+pixels."""
 
 _LEAST_CONTRAST = 30
-"""Least difference of brightness across an edge, of 255."""
+"""Smallest difference in brightness across an edge, of 255 levels."""
 
 _THRESHOLD_WINDOWS_PX = (13, 33)
 """Widths of the neighbourhoods of the adaptive threshold, for small markers and for large ones. OpenCV's 3, 13 and 23
-take half as long again, and find no more markers in rendered images."""
+take 50 % more time and find no more markers in rendered images."""
 
 
 @dataclass(frozen=True)
 class CubeTags:
-    """A cube with a marker in the middle of each face, as `FACES` says.
+    """A cube with a marker in the middle of each face, oriented as in `FACES`.
 
     Attributes:
         edge_m: length of the cube's edges, metres.
         tag_m: length of a marker's black square, metres.
-        ids: the number of the marker on each face.
-        family: of the markers, OpenCV's name without ``DICT_``, such as ``4X4_50`` or ``APRILTAG_36h11``.
+        ids: the id of the marker on each face.
+        family: family of the markers, OpenCV's name without ``DICT_``, such as ``4X4_50`` or ``APRILTAG_36h11``.
 
     Raises:
-        ValueError: a marker does not fit on a face, or there are not six different ids.
+        ValueError: a marker does not fit on a face, or the ids are not six different numbers.
     """
 
     edge_m: float
@@ -77,7 +78,7 @@ class CubeTags:
 
     @cached_property
     def corners_m(self) -> Mapping[int, np.ndarray]:
-        """Marker -> its corners in the cube's frame, (4, 3): upper left, upper right, lower right, lower left."""
+        """Marker id -> corners in the cube's frame, m, (4, 3): upper left, upper right, lower right, lower left."""
         square = np.array([(-1, 1), (1, 1), (1, -1), (-1, -1)]) * self.tag_m / 2
         placed = np.concatenate([square, np.full((4, 1), self.edge_m / 2)], axis=1)
         return {number: placed @ face.T for number, face in zip(self.ids, FACES, strict=True)}
@@ -88,10 +89,10 @@ class CubePose:
     """A measured pose of a cube in the base frame.
 
     Attributes:
-        position_m: of the middle, shape (3,).
-        orientation: unit quaternion w, x, y, z.
-        residual_px: root mean square distance between the markers' corners as seen and as computed, pixels.
-        tags: number of markers that were seen, by all cameras together.
+        position_m: position of the cube's middle, metres, (3,).
+        orientation: unit quaternion w, x, y, z, (4,).
+        residual_px: root mean square reprojection error of the markers' corners, pixels.
+        tags: total number of markers seen by all cameras.
         stamp_ns: capture time of the oldest image used.
     """
 
@@ -116,15 +117,15 @@ class _Seen:
 class TagDetector:
     """Measure the pose of one cube.
 
-    OpenCV finds the markers and a first pose in each image. Gauss-Newton steps then fit one pose to the corners in all
-    images: a single camera measures the distance badly, two see it from the side.
+    OpenCV finds the markers and an initial pose in each image. Gauss-Newton steps then fit one pose to the corners in
+    all images: a single camera measures distance poorly, and two cameras resolve it.
 
     Attributes:
         cube: the cube and its markers.
         cameras: the cameras by name.
 
     Raises:
-        SpecError: OpenCV knows no such family of markers.
+        SpecError: OpenCV does not know the family of markers.
         RobotError: OpenCV is not installed.
     """
 
@@ -146,10 +147,10 @@ class TagDetector:
         self._detector = cv2.aruco.ArucoDetector(cv2.aruco.getPredefinedDictionary(dictionary), settings)
 
     def measure(self, images: Mapping[str, Image]) -> CubePose | None:
-        """Return the cube's pose, or None where no camera sees a marker, or what they see fits no pose.
+        """Return the cube's pose, or None if no camera sees a marker or no pose fits the markers.
 
         Args:
-            images: by the cameras' names; others are ignored.
+            images: camera -> image; images of other cameras are ignored.
         """
         seen = [self._see(self.cameras[name], image) for name, image in images.items() if name in self.cameras]
         views = [view for view in seen if view is not None]
@@ -241,12 +242,12 @@ class TagDetector:
 
 
 def cube_tag_timing() -> Mapping[str, Any]:
-    """Return ``timing`` of a cube's pose that two cameras measure by markers.
+    """Return ``timing`` for a cube's pose that two cameras measure from markers.
 
     The noise is that of two cameras of 1280 x 960 (benchmarks/tags.py: 0.06, 0.05 and 0.83 mm along x, y and z, turns
-    by 0.14 degrees in the median); here it is alike along all axes. Cameras give 30 images a second. The age is
-    assumed: 23 to 43 ms from the exposure to the decoded image, and 12 ms to find the markers in two images. With the
-    pause between two images it stays below the 0.1 s that `hal.robots.so101.SO101_CUBE` allows.
+    by 0.14 degrees in the median); here it is equal along all axes. Cameras give 30 images per second. The age is an
+    assumption: 23 to 43 ms from the exposure to the decoded image, and 12 ms to find the markers in two images. With
+    the interval between two images it stays below the 0.1 s that `hal.robots.so101.SO101_CUBE` allows.
     """
     pose = ("cube_position", "cube_orientation")
     return {

@@ -1,4 +1,4 @@
-"""The verb of this plug-in: declared here, imported when it is asked for."""
+"""Declare the verb of the vision plug-in, which is imported on use."""
 
 from rlenv_robot.cli.verbs import Verb
 

@@ -1,4 +1,4 @@
-"""Show an environment's robot in MuJoCo's own viewer window, as it moves."""
+"""Show an environment's moving robot in MuJoCo's viewer window."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GOAL_RADIUS_M, _GOAL_RGBA = 0.012, (0.10, 0.65, 0.35, 0.75)
 
 
 class HasWorld(Protocol):
-    """An environment, as `rlenv_robot.env.Environment`."""
+    """An object with a world, such as `rlenv_robot.env.Environment`."""
 
     @property
     def world(self) -> World:
@@ -35,41 +35,41 @@ class HasWorld(Protocol):
 
 @runtime_checkable
 class MeasuredRobot(Protocol):
-    """A world with a robot whose model is known."""
+    """A world with a robot of a known model."""
 
     def drawn_model(self) -> RobotModel:
-        """Return the robot's model; raise `hal.RobotError` where none is known."""
+        """Return the robot's model, or raise `hal.RobotError` if it is unknown."""
         ...
 
     def measured(self) -> tuple[FieldValues, FieldValues]:
-        """Return the newest sensors and the episode's goal; both empty before the first reset."""
+        """Return the newest sensors and the episode's goal by field; both are empty before the first reset."""
         ...
 
 
 def view(env: HasWorld) -> Viewer:
-    """Open MuJoCo's viewer window on an environment, simulated or real; the window follows each step and reset.
+    """Open MuJoCo's viewer window on a simulated or real environment; the window follows each step and reset.
 
-    The window shows a copy of the robot's model in the measured pose, with a ball at the goal, so nothing that is done
-    in it changes the environment. Close it, or use the result in a ``with`` statement.
+    The window shows a copy of the robot's model in the measured pose, with a ball at the goal, so actions in the window
+    do not affect the environment. Close the result, or use it in a ``with`` statement.
 
     Raises:
-        RobotError: there is no display or no GLFW, the environment is not of a robot, or its model is unknown; the
+        RobotError: there is no display or no GLFW, the environment has no robot, or the robot's model is unknown; the
             message says what to do instead.
     """
     world = env.world.unwrapped if isinstance(env.world, WorldWrapper) else env.world
     if not isinstance(world, MeasuredRobot):
         raise RobotError(
-            f"a {type(world).__name__} is no robot that MuJoCo's viewer could show; "
+            f"a {type(world).__name__} is not a robot that MuJoCo's viewer can show; "
             'env.render({"mode": "window"}) shows any environment that has a picture'
         )
     return Viewer(world)
 
 
 class Viewer:
-    """An open window.
+    """An open viewer window.
 
     Args:
-        world: is looked at sixty times a second, from a thread of the window's own.
+        world: the world to show; the window's thread reads it sixty times per second.
 
     Raises:
         RobotError: as for `view`.
@@ -89,7 +89,7 @@ class Viewer:
 
     @property
     def is_open(self) -> bool:
-        """Whether the window is open; a person may have closed it."""
+        """Whether the window is open; the user may have closed it."""
         return not self._closing.is_set() and bool(self._window.is_running())
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A simulated camera, whose robot may follow the motion of a served one."""
+"""A simulated camera that may show the motion of a served robot."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _NOISES = 8
 
 
 class Telemetry(Protocol):
-    """One message of telemetry; `real.Snapshot` is one."""
+    """One message of telemetry, such as `real.Snapshot`."""
 
     @property
     def sensors(self) -> Mapping[str, np.ndarray]:
-        """The newest sensor values; empty before the first."""
+        """The newest sensor values; empty before the first reading."""
         ...
 
 
 class TelemetrySource(Protocol):
-    """A source of telemetry; `real.Watcher` is one."""
+    """A source of telemetry, such as `real.Watcher`."""
 
     def next(self, timeout_s: float) -> Telemetry:
-        """Wait for the next message."""
+        """Wait for the next message, and return it."""
         ...
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class Follower:
     """Follow a served robot by its telemetry, on a thread of its own.
 
     Args:
-        source: of the telemetry; it is closed with the follower.
+        source: source of the telemetry, which `close` closes.
 
     Attributes:
         sensors: the newest values; empty before the first message.
@@ -82,17 +82,17 @@ class Follower:
 
 
 class VirtualCamera:
-    """Render a scene with the noise of a sensor. One thread may call `shoot`.
+    """A camera that renders a scene with sensor noise. Only one thread may call `shoot`.
 
     Args:
         sim_model: the scene and its robot.
         view: the name of a camera in the scene.
         settings: size and quality of the images.
         follow: the robot whose pose is rendered; None renders the model's keyframe.
-        noise: the most grey levels that are added to a value; 0 for none.
+        noise: largest noise of a pixel value, grey levels, 0 to 64; 0 for none.
 
     Raises:
-        ValueError: noise is not 0 to 64.
+        ValueError: ``noise`` is not 0 to 64.
     """
 
     def __init__(

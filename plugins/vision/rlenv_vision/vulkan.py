@@ -1,6 +1,6 @@
-"""Find the graphics devices that Vulkan offers, without a window and without a Python package.
+"""List the graphics devices that Vulkan offers, without a window and without a Python package.
 
-MuJoCo's Filament renderer ends the process where Vulkan is missing, so this is asked before it is made.
+MuJoCo's Filament renderer ends the process if Vulkan is missing, so check `devices` before making the renderer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_DEVICES = 16
 
 
 class DeviceKind(Enum):
-    """VkPhysicalDeviceType."""
+    """Kinds of devices, by the values of Vulkan's VkPhysicalDeviceType."""
 
     OTHER = 0
     INTEGRATED = 1
@@ -32,11 +32,11 @@ class DeviceKind(Enum):
 
 
 class Device(NamedTuple):
-    """A device that draws.
+    """A graphics device.
 
     Attributes:
-        name: as its driver says, such as ``llvmpipe (LLVM 15.0.6, 256 bits)``.
-        kind: a processor draws in software.
+        name: the driver's name of the device, such as ``llvmpipe (LLVM 15.0.6, 256 bits)``.
+        kind: the device's kind; `DeviceKind.CPU` draws in software.
     """
 
     name: str
@@ -54,7 +54,7 @@ class _CreateInfo(ctypes.Structure):
 
 @functools.cache
 def devices() -> tuple[Device, ...]:
-    """Return the devices of this machine; none where Vulkan or its drivers are missing. The answer is cached."""
+    """Return the devices of this machine, or none if Vulkan or its drivers are missing. The result is cached."""
     try:
         library = ctypes.CDLL("libvulkan.so.1")
     except OSError:

@@ -81,7 +81,8 @@ def test_it_moves_as_the_robot_does():
 def test_the_command_serves_a_image_of_a_served_robot():
     robot = find_robot_model("so101").make_served_simulation("twin")
     with Server(robot, paced_by_robot=True, telemetry="tcp://127.0.0.1:*") as server:
-        command = [sys.executable, "-m", "rlenv_robot", "camera", "so101", "--port", "0", "--watch", server.telemetry]
+        program = [sys.executable, "-m", "rlenv_robot"]
+        command = [*program, "robot", "camera", "so101", "--port", "0", "--watch", server.telemetry]
         process = subprocess.Popen([*command, "--width", "160", "--height", "120"], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         try:
@@ -117,5 +118,5 @@ def test_the_command_serves_a_image_of_a_served_robot():
     ],
 )
 def test_what_can_not_be_is_one_line(capsys, arguments, words):
-    assert main(["camera", "so101", *arguments]) == 2
+    assert main(["robot", "camera", "so101", *arguments]) == 2
     assert words in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``rlenv-robot data``: look at recorded data, judge them, and make new data sets of them."""
+"""``rlenv-robot data``: inspect and judge recorded data, and make new data sets from them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ VERBS = {
         "rlenv_robot.cli.data.view:add_show", "describe episodes, fields, returns and timing", example="runs --all"
     ),
     "replay": Verb("rlenv_robot.cli.replay", "show a recorded episode"),
-    "label": Verb("rlenv_robot.cli.data.edit:add_label", "add verdicts and remarks to recorded episodes"),
     "export": Verb("rlenv_robot.cli.data.export", "write another project's format"),
-    "recover": Verb(
-        "rlenv_robot.cli.data.edit:add_recover", "repair a torn log, and report what was lost", example="runs"
-    ),
-    "verify": Verb("rlenv_robot.cli.data.verify", "show that runs are as they were recorded, and sign them"),
 }
-"""The core's verbs of ``data``, in the order of the help. Packages declare further ones."""
+"""The core's verbs of ``data``, in the order of the help. Packages declare further verbs."""
 
 
 def all_verbs() -> dict[str, Verb]:
-    """Return the verbs of ``data``, those of installed packages included, in the order of the help."""
+    """Return the verbs of ``data``, including those of installed packages, in the order of the help."""
     return {**VERBS, **plugin_verbs("rlenv_robot.data_verbs")}

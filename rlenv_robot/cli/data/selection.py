@@ -1,4 +1,4 @@
-"""Find the runs and episodes that a user names: a path, and ``3``, ``0,2,5-9`` or ``12-``."""
+"""Find the runs and episodes that a user selects: a path, and ``3``, ``0,2,5-9`` or ``12-``."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _LARGEST = 2**31
 
 
 class Choice:
-    """Chosen numbers of episodes.
+    """A selection of episode numbers.
 
     Args:
-        ranges: first and last number of each range, both included; None as the last for a range without an end.
+        ranges: first and last number of each range, both included; the last is None for a range without an end.
     """
 
     def __init__(self, ranges: Sequence[tuple[int, int | None]]) -> None:
@@ -50,10 +50,10 @@ class Choice:
 
 
 def choice(text: str) -> Choice:
-    """Read a choice of episodes, as a type for argparse.
+    """Parse a selection of episodes, as a type for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: the text is not a choice.
+        argparse.ArgumentTypeError: the text is not a selection.
     """
     ranges: list[tuple[int, int | None]] = []
     for part in text.split(","):
@@ -69,10 +69,10 @@ def choice(text: str) -> Choice:
 
 
 def location(text: str) -> Path:
-    """Read a path or an address (``hf://``, ``s3://``, ``https://``), as a type for argparse.
+    """Parse a path or an address (``hf://``, ``s3://``, ``https://``), as a type for argparse.
 
     Returns:
-        The path; of an address, the folder that stands for it.
+        The path; for an address, the local folder that mirrors it.
 
     Raises:
         argparse.ArgumentTypeError: nothing can be read at the address.
@@ -90,9 +90,9 @@ def location(text: str) -> Path:
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
-    """Declare how another project's data set is read."""
+    """Declare the options for reading another project's data set."""
     parser.add_argument("--columns", metavar="OURS=THEIRS,...", type=_columns,
-                        help="columns that stand for ours, such as action=actions,observation.state=state; several "
+                        help="columns that replace ours, such as action=actions,observation.state=state; several "
                         "are joined by +")  # fmt: skip
     parser.add_argument(
         "--units", choices=("degrees", "percent"), help="unit of an SO-101's joints that LeRobot recorded"
@@ -123,7 +123,7 @@ def _columns(text: str) -> dict[str, str | list[str]]:
     for part in text.split(","):
         ours, equals, theirs = part.partition("=")
         if not (ours.strip() and equals and theirs.strip()):
-            raise argparse.ArgumentTypeError(f"{part!r} is no mapping; write ours=theirs, such as action=actions")
+            raise argparse.ArgumentTypeError(f"{part!r} is not a mapping; write ours=theirs, such as action=actions")
         names = [name.strip() for name in theirs.split("+")]
         columns[ours.strip()] = names[0] if len(names) == 1 else names
     return columns
@@ -133,9 +133,9 @@ _FILTERS = ("source", "policy", "verdict", "expert", "success", "min_return", "t
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
-    """Declare filters of episodes; those of `rlenv_robot.data.filters`."""
+    """Declare the options that filter episodes, which `rlenv_robot.data.filters` applies."""
     group = parser.add_argument_group("filters of episodes")
-    group.add_argument("--episodes", type=choice, help="their numbers, such as 0,2,5-9 (default: all)")
+    group.add_argument("--episodes", type=choice, help="episode numbers, such as 0,2,5-9 (default: all)")
     for name in ("source", "policy", "verdict"):
         group.add_argument(f"--{name}", metavar="WORD,...", help=f"episodes with one of these as their {name}")
     for name in ("expert", "success"):
@@ -157,7 +157,7 @@ def chosen(table: Table, args: argparse.Namespace) -> list[int]:
 
     Raises:
         ValueError: a chosen episode does not exist.
-        SourceError: a filter needs what was not recorded, or leaves nothing.
+        SourceError: a filter needs data that were not recorded, or leaves nothing.
     """
 
     from recorder.table.transitions import Transitions
@@ -182,7 +182,7 @@ def chosen(table: Table, args: argparse.Namespace) -> list[int]:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """Return the folders of runs: the path itself, or those below it, in order of their names.
+    """Return the folders of runs: the path itself, or those below it, sorted by name.
 
     Raises:
         SourceError: the path does not exist, or is a file but not a log.
@@ -203,7 +203,7 @@ def one_run(path: Path) -> Path:
     """Return the only run at a path: the path itself, or the single run below it.
 
     Raises:
-        SourceError: there is none, or more than one.
+        SourceError: there is no run, or more than one.
     """
     from hal import SourceError
     from recorder.names import LOG_NAME
@@ -218,7 +218,7 @@ def one_run(path: Path) -> Path:
 
 
 def instead(path: Path) -> str:
-    """Return advice for another project's data set, to follow an error; empty if the path holds none."""
+    """Return advice for another project's data set, to append to an error; empty if the path holds none."""
     from recorder.formats.registry import recognised
 
     data_format = recognised(path)
@@ -231,7 +231,7 @@ def instead(path: Path) -> str:
 
 
 def provenance(run: Path) -> Iterator[str]:
-    """Yield a line for each fact that a run records of its origin: software, machine, task, robot, profile, streams.
+    """Yield a line for each recorded fact about a run's origin: software, machine, task, robot, profile, streams.
 
     Raises:
         LogError: there is no log, or its metadata can't be read.

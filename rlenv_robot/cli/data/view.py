@@ -1,4 +1,4 @@
-"""Verbs of ``rlenv-robot data`` that only read: ``ls`` and ``show``."""
+"""Verbs of ``rlenv-robot data`` that only read data: ``ls`` and ``show``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
 
 
 def run_ls(args: argparse.Namespace) -> int:
-    """Print a table, with a note below it for each run that can't be read."""
+    """Print a table of runs, followed by a note for each run that can't be read."""
     from hal import SourceError
     from recorder.formats.registry import format_names, sets_in
 
@@ -106,7 +106,7 @@ def add_show(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = "Describe recorded data: episodes, fields with units and ranges, returns and timing."
     parser.add_argument("path", type=location, help="a run, a folder of runs, or a data set or its address")
-    parser.add_argument("--task", help="compute observations and rewards anew for this task, such as so101-reach")
+    parser.add_argument("--task", help="recompute observations and rewards for this task, such as so101-reach")
     parser.add_argument(
         "--goal", choices=("recorded", "hindsight"), default="recorded",
         help="goal of the task: the recorded one, or what the episode reached in the end (default: recorded)",

@@ -11,11 +11,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
         "Train a policy in simulation, deploy it over the network on a virtual arm behind a serial bus, record it, "
-        "retrain it from the record alone, and deploy it again. Takes two minutes on a quiet machine, and needs no "
-        "settings. The arm keeps a time of its own, so the same seed gives the same table however busy the machine is."
+        "retrain it from the recording only, and deploy it again. Takes two minutes on a quiet machine, and needs no "
+        "settings. The arm runs in virtual time, so the same seed gives the same table however busy the machine is."
     )
     parser.add_argument("--out", default="demo-runs", help="folder for all results (default: demo-runs)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of all randomness (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")
     parser.add_argument("--episodes", type=int, default=20, help="episodes of each deployment (default: 20)")
     parser.add_argument(
         "--train-steps", type=int, default=1_500_000,

@@ -48,11 +48,11 @@ __all__ = [
 
 
 class FixtureStandIn:
-    """Stand in for a fixture (`hal.reset.Fixture`): confirm each reset request at once.
+    """Replace a fixture (`hal.reset.Fixture`): confirm each reset request at once.
 
     Attributes:
-        asked: how many requests have come.
-        address: where the fixture listens, on loopback.
+        asked: number of requests received.
+        address: address on which the fixture listens, on loopback.
     """
 
     def __init__(self) -> None:
@@ -86,16 +86,16 @@ class FixtureStandIn:
 
 
 class ServingProcess:
-    """Run a module that serves as a child process.
+    """Run a serving module as a child process.
 
     Args:
         words: the module's name and its arguments.
-        pattern: matches the line that says where it serves; its first group is the address.
+        pattern: matches the line in which the process prints its address, which is the first group.
         log: the file for the process's output.
 
     Attributes:
-        words: as given.
-        address: where it serves, once it does.
+        words: the module's name and its arguments.
+        address: address at which the process serves, once it does.
 
     Raises:
         RobotError: on entry: the process ended, or did not serve within 30 s.
@@ -165,12 +165,13 @@ class DemoSettings:
 
     Attributes:
         folder: for all results.
-        seed: of everything random.
-        train_steps, retrain_steps: control steps of the two searches.
-        episodes: the number in each deployment.
-        simulated: the number of episodes of each evaluation in simulation.
-        robot: ``bus``, a virtual arm behind a serial bus and the driver of a real one; or ``twin``, without these.
-        real_time: whether the arm moves at its own rate, rather than in virtual time.
+        seed: seeds all random draws.
+        train_steps: control steps of the first search.
+        retrain_steps: control steps of the second search.
+        episodes: number of episodes in each deployment.
+        simulated: number of episodes of each evaluation in simulation.
+        robot: ``bus``, a virtual arm behind a serial bus and the driver of a real arm; or ``twin``, without these.
+        real_time: whether the arm moves in real time, rather than in virtual time.
     """
 
     folder: Path
@@ -191,12 +192,12 @@ class DemoSettings:
 
 @dataclass(frozen=True)
 class Deployment:
-    """The episodes of a policy on the robot.
+    """The episodes of a policy deployed on the robot.
 
     Attributes:
         outcomes: how each episode ended.
-        run: the folder of their record.
-        fixture_asked: how many resets the fixture was asked for.
+        run: the folder of the recorded run.
+        fixture_asked: number of resets requested from the fixture.
     """
 
     outcomes: list[Outcome]
@@ -205,7 +206,7 @@ class Deployment:
 
 
 def train(settings: DemoSettings, progress: Progress) -> Training:
-    """Stage 1: train in simulation, many environments at once."""
+    """Stage 1: train in many simulated environments at once."""
     return train_in_simulation("so101-reach", math.inf, settings.seed, progress, steps=settings.train_steps)
 
 
@@ -216,12 +217,12 @@ def simulate(settings: DemoSettings, policy: SearchedPolicy) -> list[Outcome]:
 
 
 def held_out_seed(settings: DemoSettings) -> int:
-    """Return the seed of all evaluations, which no training uses."""
+    """Return the seed of all evaluations, which is never used for training."""
     return 7_000_000 + settings.seed
 
 
 def write_robot_profile(settings: DemoSettings, fixture: str) -> Path:
-    """Write the profile of the served robot, whose resets a fixture confirms."""
+    """Write the profile of the served robot, with a fixture that confirms resets."""
     path = settings.folder / "robot.toml"
     if settings.robot == "twin":
         robot = f'where = "twin"\nseed = {settings.seed}\n'
@@ -240,7 +241,7 @@ def write_robot_profile(settings: DemoSettings, fixture: str) -> Path:
 
 
 def virtual_arm(settings: DemoSettings, name: str) -> ServingProcess:
-    """Return the process of a virtual arm behind the serial port ``arm`` in the folder, not yet started."""
+    """Return the process, not yet started, of a virtual arm behind the serial port ``arm`` in the folder."""
     port, calibration = (str(settings.folder.resolve() / file) for file in ("arm", "arm.json"))
     options = ("--link", port, "--calibration", calibration, "--seed", str(settings.seed))
     words = ("rlenv_robot", "robot", "twin", "so101", "--bus", *options)
@@ -248,7 +249,7 @@ def virtual_arm(settings: DemoSettings, name: str) -> ServingProcess:
 
 
 def serving(settings: DemoSettings, profile: Path, log: Path) -> ServingProcess:
-    """Return the process that serves the arm on a free port of loopback, not yet started."""
+    """Return the process, not yet started, that serves the arm on a free port of loopback."""
     if settings.real_time:
         words: tuple[str, ...] = ("rlenv_robot", "serve", str(profile), "--address", "tcp://127.0.0.1:*")
     else:
@@ -260,7 +261,7 @@ def serving(settings: DemoSettings, profile: Path, log: Path) -> ServingProcess:
 def deploy(
     settings: DemoSettings, policy: SearchedPolicy, name: str, progress: Callable[[Outcome], None]
 ) -> Deployment:
-    """Stages 2 and 4: serve the arm in other processes, run the policy on it over the network, and record it."""
+    """Stages 2 and 4: serve the arm in other processes, run the policy on it over the network, and record the run."""
     folder = settings.folder / name
     outcomes: list[Outcome] = []
     with FixtureStandIn() as fixture, ExitStack() as ends:
@@ -307,7 +308,7 @@ def _run_episode(env: Environment, policy: SearchedPolicy, options: Options, res
 
 
 def retrain(settings: DemoSettings, start: SearchedPolicy, runs: Path, progress: Progress) -> Retraining:
-    """Stage 3: improve the policy from the record alone, through the source-data adapter."""
+    """Stage 3: improve the policy from the recorded data only, through the source-data adapter."""
     return retrain_from_record(runs, start, Reach(), math.inf, settings.seed, progress, steps=settings.retrain_steps)
 
 
@@ -315,13 +316,13 @@ def retrain(settings: DemoSettings, start: SearchedPolicy, runs: Path, progress:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run all stages, then print the table and write the report."""
+    """Run all stages, print the table of results, and write the report."""
     if args.episodes < LEAST_EPISODES:
         raise ValueError(f"--episodes is {args.episodes}, a model of the arm needs at least {LEAST_EPISODES}")
     for name, steps in (("train", args.train_steps), ("retrain", args.retrain_steps)):
         if getattr(args, f"{name}_s") is not None:
-            raise ValueError(f"--{name}-s is no option any more, as its result depended on this machine's load: "
-                             f"say --{name}-steps, such as {steps}")  # fmt: skip
+            raise ValueError(f"--{name}-s was removed, since its result depended on this machine's load: "
+                             f"use --{name}-steps, such as {steps}")  # fmt: skip
         if steps < 1:
             raise ValueError(f"--{name}-steps is {steps}, it must be at least 1")
     settings = DemoSettings(
@@ -344,7 +345,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def fresh_folder(folder: Path) -> Path:
-    """Make an empty folder: the given one, or a numbered one beside it if that already holds files."""
+    """Create an empty folder: the given one, or a numbered one beside it if that contains files."""
     number, empty = 1, folder
     while empty.exists() and any(empty.iterdir()):
         number += 1
@@ -384,7 +385,7 @@ def _deploy_first(settings: DemoSettings, trained: Training, bars: ProgressBars)
 
 
 def _retrain(settings: DemoSettings, trained: Training, deployed: Deployment, bars: ProgressBars) -> Retraining:
-    progress = search_bar(bars, "3 retrain from the record alone")
+    progress = search_bar(bars, "3 retrain from the recording only")
     retrained = retrain(settings, trained.policy, deployed.run, progress)
     metadata = {"trained": "from the record", "episodes": retrained.episodes[0]}
     retrained.training.policy.save(settings.folder / "policy-2.npz", metadata)
@@ -429,7 +430,7 @@ def _report(
     repeats = (
         "The arm moved in real time: its rows, and what was retrained from them, depend on this machine's load."
         if settings.real_time
-        else "The arm kept a time of its own: the same seed gives the same table, however busy the machine is."
+        else "The arm ran in virtual time: the same seed gives the same table, however busy the machine is."
     )
     notes = [f"{trained.steps:,} simulated control steps in {trained.elapsed_s[-1]:.0f} s of training, "
              f"{retrained.training.steps:,} in the learned model in {retrained.training.elapsed_s[-1]:.0f} s.",
@@ -452,7 +453,7 @@ def _report(
             "Learning",
             folder / "learning.png",
             "The return of each search's median candidate, with the search's noise; the table has the policies' own. "
-            "The second search moves a learned model of the robot. Targets that turn round cost return.",
+            "The second search moves a learned model of the robot. Oscillating targets reduce the return.",
         ),
         ("The learned model", folder / "model.png", "On episodes that were held back from the fit."),
         (f"Episode {number} before", folder / "episode-before.png", f"The first policy on the {settings.place}."),

@@ -1,4 +1,4 @@
-"""Results of the demonstration: plots, the rows of a table, a JSON file, and a page with all of it."""
+"""Report the results of the demonstration: plots, a table, a JSON file, and an HTML page with all of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def plot_distances(path: Path, rows: Sequence[Row], tolerance_mm: float) -> None:
-    """Plot the final distance of every episode, in one line for each row of the table."""
+    """Plot the final distance of every episode, with one line per row of the table."""
     figure, (axis,) = sheet(1, 1, 9, 0.9 + 0.75 * len(rows))
     rng = np.random.default_rng(0)
     for place, row in enumerate(rows):
@@ -58,7 +58,7 @@ def plot_learning(path: Path, trainings: Sequence[tuple[str, Training]]) -> None
 
 
 def plot_model(path: Path, error_deg: np.ndarray, unchanged_deg: np.ndarray, period_s: float) -> None:
-    """Plot the open-loop error of the learned model on episodes that it was not fitted to."""
+    """Plot the open-loop error of the learned model on episodes outside its fit."""
     figure, (axis,) = sheet(1, 1, 9, 3.0)
     seconds = period_s * np.arange(1, len(error_deg) + 1)
     axis.plot(seconds, unchanged_deg, color=QUIET, linewidth=1.5, linestyle="--", label="no motion")
@@ -75,7 +75,7 @@ def plot_model(path: Path, error_deg: np.ndarray, unchanged_deg: np.ndarray, per
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table: a policy, where it ran, the seed of its episodes, and how each ended."""
+    """One row of the table: a policy, its robot, the seed of the episodes, and their outcomes."""
 
     policy: str
     place: str
@@ -115,7 +115,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def write_figures(path: Path, rows: Sequence[Row], more: dict[str, Any]) -> None:
-    """Write everything that was measured as JSON."""
+    """Write all measurements as JSON."""
     plain = [
         {
             "policy": row.policy, "where": row.place, "seed": row.seed, "episodes": len(row.outcomes),
@@ -149,7 +149,7 @@ pre { background: var(--card); padding: 1rem; border-radius: 10px; overflow-x: a
 def html_report(
     path: Path, rows: Sequence[Row], figures: Sequence[tuple[str, Path, str]], notes: Sequence[str]
 ) -> None:
-    """Write a page that needs no other file.
+    """Write a self-contained HTML page.
 
     Args:
         path: of the page.
@@ -165,7 +165,7 @@ def html_report(
         f"<title>so101-reach: the main job</title><style>{_STYLE}</style></head><body><main>",
         "<h1>so101-reach, end to end</h1>",
         "<p>Trained in simulation, deployed over the network on another arm, recorded, "
-        "retrained from that record alone, and deployed again.</p>",
+        "retrained from that recording only, and deployed again.</p>",
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
         *(f"<p>{html.escape(note)}</p>" for note in notes),
         *(_figure_element(*figure) for figure in figures),

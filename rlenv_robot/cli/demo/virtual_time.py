@@ -1,9 +1,9 @@
-"""Serve a virtual arm whose time passes only while it is commanded: the same on any machine, however busy.
+"""Serve a virtual arm in virtual time, which advances with each command, so results don't depend on the machine's load.
 
     python -m rlenv_robot.cli.demo.virtual_time PROFILE [--robot twin] [--seed 3]
 
-Clients reach it over the network as they reach any robot. Its server is in lockstep: the arm waits for each command,
-and none comes late. Only simulated robots may be served so.
+Clients connect over the network as to any robot. The server is in lockstep: the arm waits for each command, so no
+command is late. Only simulated robots may be served this way.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ __all__ = ["VirtualTime", "main", "virtual_arm"]
 
 
 class VirtualTime(RobotWrapper):
-    """A simulated robot whose clock shows the time stamp of its newest reading.
+    """A simulated robot with a clock that shows the time stamp of its newest reading.
 
-    It offers no reading between two steps: on a bus that would let time pass, as often as this machine finds time.
+    No reading is possible between two steps: on a bus it would advance the time, by an amount that depends on the
+    machine.
     """
 
     def __init__(self, robot: Robot) -> None:
@@ -42,11 +43,11 @@ class VirtualTime(RobotWrapper):
 
     @property
     def simulated(self) -> bool:
-        """Whether nothing real moves: always."""
+        """Always True, since no hardware moves."""
         return True
 
     def now(self) -> float:
-        """Return the robot's own time, seconds."""
+        """Return the robot's virtual time, seconds."""
         return self._stamp_ns / 1e9
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
@@ -58,7 +59,7 @@ class VirtualTime(RobotWrapper):
         return self._clocked(super().step(command))
 
     def read(self) -> None:
-        """Return None: there is no reading between two steps."""
+        """Return None, since no reading is possible between two steps."""
 
     def _clocked(self, state: RobotState) -> RobotState:
         self._stamp_ns = state.stamp_ns
@@ -66,10 +67,10 @@ class VirtualTime(RobotWrapper):
 
 
 def virtual_arm(seed: int = 0) -> BusArm:
-    """Return the driver of a real SO-101 on a bus of virtual servos, in the bus's own time.
+    """Return the driver of a real SO-101 on a bus of virtual servos, in the bus's virtual time.
 
     Args:
-        seed: draws where each encoder's zero is; 0: all at 2048, as for ``rlenv-robot robot twin``.
+        seed: draws the zero position of each encoder; 0: all at 2048, as for ``rlenv-robot robot twin``.
     """
     zeros = [2048] * 6 if not seed else np.random.default_rng(seed).integers(0, 4096, 6).tolist()
     servos = so101_servos(zeros)

@@ -113,7 +113,7 @@ def test_a_file_that_makes_no_sense_is_refused_by_name(tmp_path: Path, change: d
 
 
 def test_a_file_that_is_missing_or_no_json_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CalibrationError, match="rlenv-robot calibrate"):
+    with pytest.raises(CalibrationError, match="rlenv-robot robot calibrate"):
         load_calibration(tmp_path / "none.json")
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(CalibrationError, match="list"):

@@ -49,7 +49,7 @@ def test_what_is_no_key_is_said_with_the_file(tmp_path, text):
 
 
 def test_missing_files_say_what_makes_them(tmp_path):
-    with pytest.raises(ValueError, match=r"No such file.*rlenv-robot keys new"):
+    with pytest.raises(ValueError, match=r"No such file.*rlenv-robot robot keys new"):
         load_pair(tmp_path)
     with pytest.raises(ValueError, match="keys show"):
         load_server(tmp_path)

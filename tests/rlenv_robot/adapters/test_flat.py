@@ -75,16 +75,16 @@ def test_a_recorded_action_comes_back_as_its_vector(name: str, plain: bool) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"scales": {"plce": 1.0}}, "'plce' is no observation field, allowed are place, goal"),
+        ({"scales": {"plce": 1.0}}, "'plce' is not an observation field, allowed: place, goal"),
         ({"scales": {"place": 0.0}}, "every scale must be above 0"),
         ({"differences": (Difference("goal", "count", 1.0),)}, "'goal' and 'count' differ in shape"),
         ({"around": "goal", "stride": 1.0}, "one action field of its shape"),
         ({"around": {"push": "goal"}}, "a stride above 0"),
         ({"around": {"pull": "goal"}, "stride": 1.0}, "one action field of its shape"),
         ({"around": {"grip": "goal"}, "stride": 1.0}, "one action field of its shape"),
-        ({"around": {"push": "gaol"}, "stride": 1.0}, "'gaol' is no observation field"),
-        ({"action": Spec("a", (Field("far"),))}, "'far' is no float field with a finite range"),
-        ({"action": Spec("a", (Field("gear", (), "int8", 0, 3),))}, "'gear' is no float field"),
+        ({"around": {"push": "gaol"}, "stride": 1.0}, "'gaol' is not an observation field"),
+        ({"action": Spec("a", (Field("far"),))}, "'far' is not a float field with a finite range"),
+        ({"action": Spec("a", (Field("gear", (), "int8", 0, 3),))}, "'gear' is not a float field"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict[str, Any], message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 import rlenv_robot
 from recorder.formats.images import Filming
 from recorder.formats.registry import Format
-from recorder.names import LABELS
 from recorder.table.load import load_runs
 from rlenv_robot.cli import data
 from rlenv_robot.cli import main as cli
@@ -87,12 +85,9 @@ def test_a_path_in_place_of_a_verb_is_shown(runs: Path, capsys: Captured) -> Non
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("shwo",), "'shwo' is neither a verb nor a path, did you mean 'show'? verbs are ls, show, replay, label"),
+        (("shwo",), "'shwo' is neither a verb nor a path, did you mean 'show'? verbs are ls, show, replay, export"),
         (("ls", "{}/nothing"), "does not exist"),
         (("ls", "{}/empty"), "holds no runs (folders with a log.mcap)"),
-        (("label", "{}/a", "0"), "give --verdict"),
-        (("label", "{}/a", "5", "--verdict", "success"), "there is no episode 5, there are 0 to 2"),
-        (("label", "{}/a", "0", "--verdict", "great"), "invalid choice: 'great'"),
         (("export", "{}/a", "{}/new", "--to", "cassette"), "'cassette' is unknown"),
     ],
 )
@@ -103,18 +98,6 @@ def test_what_a_user_can_do_wrong(runs: Path, arguments: tuple[str, ...], told: 
     assert told in captured.err.splitlines()[-1]
     assert captured.out == ""
     assert not (runs / "new").exists()
-
-
-def test_labels_are_what_the_filters_go_by(runs: Path, capsys: Captured) -> None:
-    assert run("data", "label", runs / "a", "0,2", "--verdict", "success", "--source", "expert", "--by", "ana") == 0
-    assert "2 episodes: verdict success, source expert" in capsys.readouterr().out
-    assert json.loads((runs / "a" / LABELS).read_text().splitlines()[1])["who"] == "ana"
-    source = rlenv_robot.open_source(runs / "a")
-    batch = source.sample_steps(50, {"success": True, "source": "expert"})
-    assert set(batch["extra_info"]["episode"].tolist()) == {0, 2}
-    assert run("data", "label", runs / "a", "2", "--no-success") == 0
-    episodes = rlenv_robot.open_source(runs / "a").sample_steps(50, {"success": True})["extra_info"]["episode"]
-    assert set(episodes.tolist()) == {0}
 
 
 def test_export_goes_by_the_catalogue(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
@@ -149,13 +132,3 @@ def test_export_says_which_images(runs: Path, monkeypatch: pytest.MonkeyPatch, c
 )
 def test_episodes_as_people_write_them(text: str, wanted: list[int]) -> None:
     assert choice(text).among(range(10)) == wanted
-
-
-def test_recover_mends_a_tornrun(runs: Path, capsys: Captured) -> None:
-    log = runs / "a" / "log.mcap"
-    log.write_bytes(log.read_bytes()[: log.stat().st_size * 3 // 4])
-    assert run("data", "recover", runs / "a") == 0
-    assert "written anew: log.mcap" in capsys.readouterr().out
-    assert run("data", "recover", runs / "b") == 0
-    assert "nothing to repair" in capsys.readouterr().out
-    assert run("data", "recover", runs / "none") == 2

@@ -169,8 +169,8 @@ def test_the_table_shows_the_limit_cycle_in_degrees() -> None:
     [
         (["--episodes", "2"], "at least 5"),
         (["--train-steps", "0"], "at least 1"),
-        (["--train-s", "50"], "say --train-steps, such as 1500000"),
-        (["--retrain-s", "12"], "say --retrain-steps, such as 2000000"),
+        (["--train-s", "50"], "use --train-steps, such as 1500000"),
+        (["--retrain-s", "12"], "use --retrain-steps, such as 2000000"),
     ],
 )
 def test_wrong_options_are_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 
 import rlenv_robot
-from hal.drivers.ports import PortInfo
 from plugins.kit.tests import subjects_that_end
-from rlenv_robot.cli import doctor
 from rlenv_robot.cli import main as cli
 from rlenv_robot.cli.output import print_table
 from rlenv_robot.cli.verbs import Group, Verb, plugin_verbs
@@ -70,7 +68,8 @@ def test_help_names_every_verb(capsys: Captured) -> None:
     told = capsys.readouterr().out
     listed = told.partition("VERB\n")[2].partition("\n\n")[0]
     assert sorted(re.findall(r"^    (\w+) ", listed, re.MULTILINE)) == FIRST_WORDS
-    assert len(FIRST_WORDS) <= 13
+    assert len(cli.VERBS) <= 12, "the core's own"
+    assert len(FIRST_WORDS) <= 15, "with the plug-ins of this repository"
 
 
 @pytest.mark.parametrize("group", [word for word in FIRST_WORDS if word not in VERBS])
@@ -193,7 +192,7 @@ def test_wrong_usage_is_2(arguments: tuple[str, ...], capsys: Captured) -> None:
         (("check", "so101-reach", "--robot", "reel"), "robot 'reel' is unknown, allowed are 'sim', 'twin'"),
         (("check", "so101-reach", "--robot", "tcp://127.0.0.1:1", "--yes"), "127.0.0.1:1"),
         (("data", "/no/such/data"), "/no/such/data does not exist"),
-        (("replay", "/no/such/run", "--plot", "x.png"), "/no/such/run"),
+        (("data", "replay", "/no/such/run", "--plot", "x.png"), "/no/such/run"),
         (("serve", "/no/such/profile.toml"), "there is no such file; launch/ holds profiles"),
     ],
 )
@@ -210,8 +209,8 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> Non
     def interrupted(*_: object) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(doctor, "examine", interrupted)
-    assert _run("doctor") == 130
+    monkeypatch.setattr("rlenv_robot.config.profile.load_profile", interrupted)
+    assert _run("dev", "profile", "lab.toml") == 130
     assert capsys.readouterr().err == "interrupted\n"
 
 
@@ -219,9 +218,9 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def bug(*_: object) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(doctor, "examine", bug)
+    monkeypatch.setattr("rlenv_robot.config.profile.load_profile", bug)
     with pytest.raises(ZeroDivisionError):
-        _run("doctor")
+        _run("dev", "profile", "lab.toml")
 
 
 @pytest.mark.process
@@ -240,9 +239,9 @@ def test_a_reader_that_goes_away_is_no_traceback(verb: tuple[str, ...]) -> None:
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send there")
 def test_ctrl_c_in_a_real_process() -> None:
-    code = "import rlenv_robot.cli.main as c, rlenv_robot.cli.doctor as d, time\n" \
+    code = "import rlenv_robot.cli.main as c, rlenv_robot.config.profile as d, time\n" \
            "def wait(*_):\n    print('ready', flush=True); time.sleep(60)\n" \
-           "d.examine = wait\nraise SystemExit(c.main(['doctor']))"  # fmt: skip
+           "d.load_profile = wait\nraise SystemExit(c.main(['dev', 'profile', 'lab.toml']))"  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )  # fmt: skip
@@ -308,7 +307,7 @@ def test_data_describes_our_own_runs(recorded: Path, capsys: Captured) -> None:
 
 def test_data_computes_rewards_for_a_task(recorded: Path, capsys: Captured) -> None:
     assert _run("data", str(recorded), "--task", "so101-reach", "--goal", "hindsight") == 0
-    assert "computed anew for so101-reach with goal 'hindsight'" in capsys.readouterr().out
+    assert "recomputed for so101-reach with goal 'hindsight'" in capsys.readouterr().out
     assert _run("data", str(recorded), "--task", "so101-reech") == 2
     assert "did you mean 'so101-reach'?" in capsys.readouterr().err
 
@@ -323,14 +322,17 @@ def test_data_describes_lerobots_data_sets(shared_data: Path, name: str, capsys:
     assert "note: no rewards were recorded" in told
 
 
-# -- replay, doctor, tables ------------------------------------------------------------------------------------
+# -- replay, tables ------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R1.5")
 def test_replay_hands_on_what_it_is_told(recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     calls: list[Any] = []
     monkeypatch.setattr("rlenv_robot.rendering.show.render_history", lambda *a, **k: calls.append((a, k)))
-    assert _run("replay", str(recorded), "--episode", "3", "--plot", "p.png", "--video", "v.mp4", "--step", "2") == 0
+    assert (
+        _run("data", "replay", str(recorded), "--episode", "3", "--plot", "p.png", "--video", "v.mp4", "--step", "2")
+        == 0
+    )
     options = {
         "video": "v.mp4",
         "plot": "p.png",
@@ -349,57 +351,8 @@ def test_replay_hands_on_what_it_is_told(recorded: Path, monkeypatch: pytest.Mon
 @pytest.mark.requirement("R1.5")
 def test_replay_plots_a_recorded_episode(recorded: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    assert _run("replay", str(recorded), "--plot", str(tmp_path / "p.png")) == 0
+    assert _run("data", "replay", str(recorded), "--plot", str(tmp_path / "p.png")) == 0
     assert (tmp_path / "p.png").read_bytes()[:4] == b"\x89PNG"
-
-
-def test_doctor_knows_this_machine(capsys: Captured) -> None:
-    assert _run("doctor") == 0
-    told = capsys.readouterr().out
-    for what in ("Python", "numpy", "mujoco-core", "pyarrow", "OpenCV", "rendering (EGL)", "port 5555"):
-        assert f"\n  {what} " in told
-
-
-def test_doctor_says_what_to_do_about_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    there = doctor.version
-    monkeypatch.setattr(
-        doctor, "version", lambda name: there("no-such-package" if name in ("mcap", "pyarrow") else name)
-    )
-    monkeypatch.setattr("sim.rendering.camera.available", lambda: "no EGL library")
-    assert _run("doctor") == 1
-    told = capsys.readouterr().out
-    lines = {line.split("  ")[1]: line for line in told.splitlines() if line.startswith("  ")}
-    assert "MISSING" in lines["mcap"]
-    assert "install rlenv-robot again" in lines["mcap"]
-    assert 'pip install "rlenv-robot[parquet]"' in lines["pyarrow"]
-    assert "note" in lines["rendering (EGL)"]
-    assert "no EGL library" in lines["rendering (EGL)"]
-
-
-@pytest.mark.parametrize(
-    ("installed", "loaded", "ok", "state"),
-    [
-        ([], {"libLLVM"}, True, "not installed"),
-        (["libtriton.so"], set(), True, "no conflict"),
-        (["libtriton.so"], {"libLLVM", "libtriton"}, True, "solved"),
-        (["libtriton.so"], {"libLLVM"}, None, "conflict"),
-    ],
-)
-def test_doctor_knows_the_conflict_of_mesa_and_torch(
-    installed: list[str], loaded: set[str], ok: bool | None, state: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sim.rendering.egl.triton_libraries", lambda: installed)
-    monkeypatch.setattr(doctor, "_is_loaded", loaded.__contains__)
-    (finding,) = [finding for finding in doctor.examine() if finding.subject == "rendering and torch"]
-    assert finding.ok is ok
-    assert state in finding.state
-    assert ("import torch before" in finding.advice) == (ok is None)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the libraries of a process")
-def test_a_loaded_library_is_known() -> None:
-    assert doctor._is_loaded("libc.so") or doctor._is_loaded("libc-")
-    assert not doctor._is_loaded("libnosuchlibrary")
 
 
 def test_a_table_on_a_terminal_is_drawn_and_takes_brackets_for_what_they_are(
@@ -415,16 +368,3 @@ def test_a_table_on_a_terminal_is_drawn_and_takes_brackets_for_what_they_are(
     drawn = capsys.readouterr().out
     assert "[red]a" in drawn
     assert drawn != plain
-
-
-def test_the_doctor_reports_serial_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = PortInfo("/dev/ttyACM0", "/dev/serial/by-id/usb-1a86", "QinHeng, cdc_acm", True, (), ())
-    slow = PortInfo(
-        "/dev/ttyUSB0", "/dev/serial/by-id/usb-FTDI", "FTDI, ftdi_sio", True, (), ("each answer waits 16 ms",)
-    )
-    monkeypatch.setattr("hal.drivers.ports.list_ports", lambda: [quick, slow])
-    findings = [finding for finding in doctor.examine() if finding.subject == "serial port"]
-    assert [(finding.ok, finding.advice) for finding in findings] == [(True, ""), (None, "each answer waits 16 ms")]
-    monkeypatch.setattr("hal.drivers.ports.list_ports", list)
-    (none,) = [finding for finding in doctor.examine() if finding.subject == "serial ports"]
-    assert (none.ok, none.state) == (None, "none")

@@ -26,7 +26,7 @@ def test_progress_without_a_terminal_is_a_line_for_a_stage_or_nothing(capsys):
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-@pytest.mark.parametrize("title", ["train by evolution", "3 retrain from the record alone"])
+@pytest.mark.parametrize("title", ["train by evolution", "3 retrain from the recording only"])
 def test_a_search_shows_its_time_left(columns, title, monkeypatch):
     pytest.importorskip("rich")
 

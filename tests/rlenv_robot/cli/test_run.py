@@ -28,7 +28,7 @@ def test_run_prints_the_limit_cycle_and_warns_above_a_degree(
     assert main(["run", "so101-reach", "--policy", "buzzing.npz", "--episodes", "2"]) == 0
     captured = capsys.readouterr()
     assert "median limit cycle " in captured.out
-    assert "warning: in 2 of 2 episodes a joint's target went to and fro by more than 1 degree" in captured.err
+    assert "warning: in 2 of 2 episodes a joint's target oscillated by more than 1 degree" in captured.err
     saved("steady.npz", 0.0)
     assert main(["run", "so101-reach", "--policy", "steady.npz", "--episodes", "2"]) == 0
     captured = capsys.readouterr()

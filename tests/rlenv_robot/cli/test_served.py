@@ -1,4 +1,4 @@
-"""``stop``, ``status`` and ``watch`` against a server, as a person at a terminal uses them."""
+"""``stop`` and ``robot status`` against a server, as a person at a terminal uses them."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def test_an_unconfirmed_stop_is_an_error_that_names_the_button(server: Server, c
 def test_status_names_state_reason_and_client(server: Server, capsys: Captured) -> None:
     mover = RemoteRobot(server.address)
     mover.reset({})
-    assert main(["status", server.address]) == 0
+    assert main(["robot", "status", server.address]) == 0
     told = capsys.readouterr().out
     assert "ready" in told
     assert server.about()["holder"] in told
     mover.stop("the test")
-    assert main(["status", server.address, "--json"]) == 0
+    assert main(["robot", "status", server.address, "--json"]) == 0
     status = json.loads(capsys.readouterr().out)
     assert (status["state"], status["why"]) == ("stopped", "the test")
     mover.close()
@@ -60,20 +60,3 @@ def test_a_status_of_another_version_is_shown_as_far_as_it_goes() -> None:
         "newest reading": "none yet",
     }
     assert "control loop" not in served.describe({"state": "ready", "cadence": {"periods": "many"}})
-
-
-def test_watch_prints_changes_alone() -> None:
-    ready, running = {"state": "ready", "holder": "desk"}, {"state": "running", "holder": "desk"}
-    looks = iter([ready, ready, running, "nobody listens there", "nobody listens there", ready])
-    assert list(served.changes(looks)) == [
-        "ready; client: desk",
-        "running; client: desk",
-        "no answer: nobody listens there",
-        "ready; client: desk",
-    ]
-
-
-@pytest.mark.parametrize("period", ["nan", "0", "inf"])
-def test_watch_refuses_a_period_without_end(period: str, capsys: Captured) -> None:
-    assert main(["watch", "--period", period]) == 2
-    assert "--period" in capsys.readouterr().err

@@ -130,7 +130,7 @@ def test_a_goal_may_be_given_to_retrain(folder: Path, capsys: pytest.CaptureFixt
         assert reason in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main([*arguments, "somewhere"])
-    assert "write recorded, hindsight, or field=numbers" in capsys.readouterr().err
+    assert "write recorded, hindsight or field=numbers" in capsys.readouterr().err
 
 
 def test_both_searches_say_how_much_is_left(

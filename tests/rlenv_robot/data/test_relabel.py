@@ -84,7 +84,7 @@ def test_what_was_recorded_stays_and_the_log_is_not_touched() -> None:
     assert (table.rows.tobytes(), made.layout.observation) == (before.tobytes(), Reach().observation)
     for name in ("sensor_joint_position", "applied_joint_target", "acted", "frame_no", "terminated", "truncated"):
         np.testing.assert_array_equal(made.rows[name], before[name])
-    assert "computed anew for so101-reach with goal 'recorded'" in made.notes[0]
+    assert "recomputed for so101-reach with goal 'recorded'" in made.notes[0]
     assert made.episodes[0]["return"] == pytest.approx(SourceData(made).transitions.returns[0])
 
 

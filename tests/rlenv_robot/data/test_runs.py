@@ -116,5 +116,5 @@ def test_a_model_is_judged_on_held_out_real_episodes() -> None:
 
 @pytest.mark.requirement("R3.1")
 def test_data_of_another_robot_are_refused() -> None:
-    with pytest.raises(SourceError, match="not data of this task"):
+    with pytest.raises(SourceError, match="data are of another robot"):
         open_source(real("g1-pick-bottle"), task="so101-reach")

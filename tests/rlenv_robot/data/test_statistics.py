@@ -89,18 +89,6 @@ def test_inference_sees_no_sensor() -> None:
 
 
 @pytest.mark.requirement("R3.6")
-def test_a_histogram_counts_every_element() -> None:
-    table = two_walks()
-    found = figures(SourceData(table), {"kind": "histogram", "field": "action.u", "bins": 5})
-    acted = table.rows["action_u"][table.rows["acted"] == 1]
-    for element in range(2):
-        counts, edges = np.histogram(acted[:, element], 5)
-        assert found["counts"][element] == counts.tolist()
-        np.testing.assert_allclose(found["edges"][element], edges)
-    assert sum(figures(SourceData(table), {"kind": "histogram", "field": "reward"})["counts"][0]) == 10
-
-
-@pytest.mark.requirement("R3.6")
 def test_timing_finds_the_late_period() -> None:
     table = two_walks()
     table.rows["stamp_ns"][7:12] += 35_000_000  # one period of episode 1 takes 55 ms
@@ -121,16 +109,6 @@ def test_data_without_a_clock_have_no_timing() -> None:
     assert figures(data, {})["timing"] is None
 
 
-@pytest.mark.requirement("R6.2")
-def test_advantages_and_their_baseline() -> None:
-    found = figures(SourceData(two_walks(), discount=1.0), {"kind": "advantage"})
-    # Returns to go 4 3 2 1 and 12 10 8 6 4 2; only the first four steps have two episodes.
-    each = [-4, -3.5, -3, -2.5, 4, 3.5, 3, 2.5, 0, 0]
-    assert found["mean"] == pytest.approx(np.mean(each))
-    assert found["std"] == pytest.approx(np.std(each))
-    assert "same step" in found["baseline"]
-
-
 @pytest.mark.requirement("R3.6")
 def test_a_line_an_episode() -> None:
     lines = figures(SourceData(two_walks()), {"kind": "episodes"})["episodes"]
@@ -146,10 +124,8 @@ def test_a_line_an_episode() -> None:
 @pytest.mark.parametrize(
     ("extra_info", "message"),
     [
-        ({"kind": "sumary"}, "kind is 'sumary', allowed is one of advantage, "),
+        ({"kind": "sumary"}, "kind is 'sumary', allowed is one of "),
         ({"bins": 3}, "'bins' is unknown"),
-        ({"kind": "histogram"}, "option 'field' is missing"),
-        ({"kind": "histogram", "field": "action.v"}, "allowed are observation.x, action.u, reward"),
     ],
 )
 def test_a_statistic_that_cannot_be_made_says_why(extra_info: dict[str, Any], message: str) -> None:

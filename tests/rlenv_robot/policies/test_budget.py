@@ -30,11 +30,11 @@ PROGRAM = """
     import resource, sys
     import numpy, mujoco  # before the count begins
     from hal import RobotError
-    from rlenv_robot.policies import feedback, network, policy
+    from rlenv_robot.policies import feedback, policy
     from rlenv_robot.policies.policy import load_policy
     if sys.argv[1].endswith(".onnx"):
         import onnx, onnxruntime
-        from rlenv_robot.policies import onnx as ours
+        from rlenv_learn.policies import onnx as ours
         ours._TRIAL_S = float(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -158,7 +158,7 @@ def test_the_budget_is_read_from_the_environment(tmp_path: Path, monkeypatch: py
 
 def test_a_pipe_is_no_policy(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "policy.onnx")
-    with pytest.raises(RobotError, match="no regular file"):
+    with pytest.raises(RobotError, match="not a regular file"):
         read_within(tmp_path / "policy.onnx")
 
 
@@ -182,7 +182,7 @@ def graph(kind: str) -> Any:
     pytest.importorskip("onnxruntime")
     from onnx import TensorProto, helper, numpy_helper
 
-    from rlenv_robot.policies.onnx import METADATA, metadata
+    from rlenv_learn.policies.onnx import METADATA, metadata
 
     task, count = Reach(), 1 << 29
     inputs = [helper.make_tensor_value_info(f.name, TensorProto.FLOAT, ["b", *f.shape]) for f in task.observation]

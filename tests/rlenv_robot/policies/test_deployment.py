@@ -146,7 +146,7 @@ def test_a_served_arm_gives_its_gains_and_refuses_a_policy(tmp_path: Path, capsy
         with closing(RemoteRobot(server.address, expect=robot.spec)) as remote:
             assert remote.served_spec().manifest_digest == served.manifest_digest
             assert server.about()["manifest"] == served.manifest_digest
-        assert main.main(["manifest", file, "--robot", server.address]) == 1
+        assert main.main(["sim2real", "manifest", file, "--robot", server.address]) == 1
         assert "refused: gains: all joints: p in the training 16, here 32" in capsys.readouterr().out
 
 
@@ -194,12 +194,12 @@ def test_an_old_file_is_noted_and_can_be_given_its_manifest(tmp_path: Path, caps
     file = old_file(tmp_path)
     assert main.main(["run", "so101-reach", "--policy", file, "--episodes", "1"]) == 0
     assert "rlenv-robot sim2real manifest" in capsys.readouterr().err
-    assert main.main(["manifest", file]) == 2
-    assert main.main(["manifest", file, "--write", "so101", "--profile", DRAWN]) == 0
+    assert main.main(["sim2real", "manifest", file]) == 2
+    assert main.main(["sim2real", "manifest", file, "--write", "so101", "--profile", DRAWN]) == 0
     assert "2.5 to 50" in capsys.readouterr().out
     assert load_policy(file).robot == robot_of_training("so101-reach", profile=rr.load_profile(DRAWN))  # type: ignore[attr-defined]
-    assert main.main(["manifest", file, "--write", "so101"]) == 2
-    assert main.main(["manifest", file, "--robot", "sim"]) == 0
+    assert main.main(["sim2real", "manifest", file, "--write", "so101"]) == 2
+    assert main.main(["sim2real", "manifest", file, "--robot", "sim"]) == 0
 
 
 def test_a_changed_manifest_is_a_damaged_file(tmp_path: Path) -> None:

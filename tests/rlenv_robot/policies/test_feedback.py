@@ -1,8 +1,7 @@
-"""Searched policies, feedback and network: shapes, populations and files, for the vectors of several tasks."""
+"""Searched policies: shapes, populations and files, for the vectors of several tasks."""
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,12 @@ from rlenv_robot.policies.feedback import (
     parameter_count,
     save_arrays,
 )
-from rlenv_robot.policies.network import NetworkPolicy
 from rlenv_robot.policies.policy import load_policy, load_searched
 from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.registry import task
 
 NAMES = ["go2-walk", "so101-pair-lift", "so101-push", "so101-reach"]
-every_policy = pytest.mark.parametrize(
-    "policy", [f"{kind} {name}" for kind in ("feedback", "network") for name in NAMES], indirect=True
-)
+every_policy = pytest.mark.parametrize("policy", NAMES, indirect=True)
 
 
 def vectors_of(name: str) -> Vectors:
@@ -40,17 +36,9 @@ def policy_of(name: str) -> FeedbackPolicy:
     return FeedbackPolicy(np.random.default_rng(0).normal(size=parameter_count(vectors)) * 0.1, vectors, name)
 
 
-def network_of(name: str) -> NetworkPolicy:
-    vectors, rng = flat_for(task(name)), np.random.default_rng(0)
-    sizes = itertools.pairwise((vectors.size, 16, 8, vectors.action_size))
-    layers = [(rng.normal(size=(a, b)) * 0.3, rng.normal(size=b) * 0.1) for a, b in sizes]
-    return NetworkPolicy(layers, vectors, name)
-
-
 @pytest.fixture
 def policy(request: pytest.FixtureRequest) -> SearchedPolicy:
-    kind, name = request.param.split()
-    return policy_of(name) if kind == "feedback" else network_of(name)
+    return policy_of(request.param)
 
 
 def observations(name: str, *leading: int) -> dict[str, np.ndarray]:

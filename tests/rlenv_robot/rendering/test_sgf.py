@@ -65,5 +65,5 @@ def test_other_recordings_are_refused(tmp_path: Path) -> None:
     with rr.make("so101-reach", record=tmp_path / "runs") as env:
         env.reset({"seed": 1})
     find_episode(tmp_path / "runs", 0)
-    with pytest.raises(rr.SourceError, match="games of Go alone"):
+    with pytest.raises(rr.SourceError, match="games of Go only"):
         render_history(tmp_path / "runs", sgf=tmp_path / "game.sgf")

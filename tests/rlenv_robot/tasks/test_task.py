@@ -23,7 +23,7 @@ class Nearly:
 
 
 def test_a_task_without_a_member_is_refused_by_its_name() -> None:
-    with pytest.raises(TypeError, match=r"'Nearly' is no Task: it has no .*reward"):
+    with pytest.raises(TypeError, match=r"'Nearly' is not a Task: it has no .*reward"):
         EpisodeRules(Nearly(), SO101, "training")  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ import pytest
 import rlenv_robot
 from hal import RobotError, SourceError, SpecMismatch
 from rlenv_robot.policies.feedback import FeedbackPolicy
-from rlenv_robot.policies.policy import Policy, RandomPolicy
+from rlenv_robot.policies.policy import Policy
 from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.registry import task
 from rlenv_robot.training.learner import recipe_for, retrain_from_record, train_in_simulation
@@ -96,42 +96,3 @@ def test_too_few_episodes_and_another_tasks_policy_are_refused(model: str, tmp_p
         retrain_from_record(runs, policy, chosen, 1.0, 0, silent)
     with pytest.raises(SpecMismatch, match="so101-reach"):
         retrain_from_record(runs, FeedbackPolicy.zeros(ReachVectors(), "so101-reach"), chosen, 1.0, 0, silent)
-
-
-LEVER = {"reward_from": "tip[2]", "steps": 40, "start_noise": 0.5}
-
-
-@pytest.mark.slow
-def test_varied_actions_in_the_record_improve_a_policy(model: str, tmp_path: Path) -> None:
-    chosen = task(model, **LEVER)
-    start, explorer = FeedbackPolicy.zeros(recipe_for(chosen).vectors, model), RandomPolicy(0)
-    explorer.check(chosen.observation, chosen.action)
-    runs = record(model, explorer, tmp_path / "runs", 20, **LEVER)
-    retrained = retrain_from_record(runs, start, chosen, 3.0, 0, silent)
-    assert retrained.is_improved
-    with rlenv_robot.make_vector(model, 16, autoreset="disabled", **LEVER) as envs:
-        before, after = (evaluate(envs, policy, 5) for policy in (start, retrained.training.policy))
-    assert np.mean([one.total for one in after]) > np.mean([one.total for one in before]) + 1
-
-
-def test_a_budget_in_steps_gives_the_same_policy_again(model: str, tmp_path: Path) -> None:
-    chosen, parameters = task(model, **LEVER), []
-    start, explorer = FeedbackPolicy.zeros(recipe_for(chosen).vectors, model), RandomPolicy(0)
-    explorer.check(chosen.observation, chosen.action)
-    runs = record(model, explorer, tmp_path / "runs", 6, **LEVER)
-    for _ in range(2):
-        retrained = retrain_from_record(runs, start, chosen, math.inf, 0, silent, steps=40_000)
-        parameters.append(retrained.training.policy.parameters)
-        assert 0 < retrained.training.steps <= 40_000
-    np.testing.assert_array_equal(*parameters)
-    assert np.abs(parameters[0]).max() > 0
-
-
-def test_a_record_of_the_policys_own_actions_alone_changes_nothing(model: str, tmp_path: Path) -> None:
-    chosen = task(model, **LEVER)
-    zeros = FeedbackPolicy.zeros(recipe_for(chosen).vectors, model)
-    parameters = np.random.default_rng(0).normal(size=zeros.parameters.shape) * 0.3
-    start = FeedbackPolicy(parameters, zeros.vectors, model)
-    retrained = retrain_from_record(record(model, start, tmp_path / "runs", 6, **LEVER), start, chosen, 0.5, 0, silent)
-    assert not retrained.is_improved
-    np.testing.assert_array_equal(retrained.training.policy.parameters, start.parameters)

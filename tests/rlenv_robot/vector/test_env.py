@@ -367,7 +367,7 @@ def test_wider_numbers_are_rounded_and_enormous_ones_refused(envs: VectorEnviron
 @pytest.mark.parametrize("ids", [[3], [-1], [1, 0], [0, 0], 1, [0.5], ["a"]])
 def test_wrong_ids_are_refused(envs: VectorEnvironment, ids: Any) -> None:
     envs.reset()
-    with pytest.raises(ValueError, match="expected rising numbers from 0 to 2"):
+    with pytest.raises(ValueError, match="expected ascending numbers from 0 to 2"):
         envs.reset({"ids": ids})
 
 

@@ -149,12 +149,12 @@ def test_snapshots_out_of_turn_and_of_what_can_not_be_kept_are_refused() -> None
             envs.snapshot()
         envs.reset()
         kept = envs.snapshot()
-        with pytest.raises(ValueError, match="rising numbers"):
+        with pytest.raises(ValueError, match="ascending numbers"):
             envs.snapshot([1, 0])
         with vector(2) as fresh, pytest.raises(EpisodeError, match="call reset first"):
             fresh.restore(kept, [0, 1])
         envs.batch = object()  # type: ignore[assignment]
-        with pytest.raises(ValueError, match=r"a object can't be kept"):
+        with pytest.raises(ValueError, match=r"a object can't be saved"):
             envs.snapshot()
         envs.batch = SimBatch(so101(looks=False), 2, 1)
 

@@ -1,4 +1,4 @@
-"""``rlenv-robot robot calibrate``: relate an arm's steps to angles, and read, write, convert and verify such files."""
+"""``rlenv-robot robot calibrate``: calibrate an arm, and read, write, convert and verify calibrations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["add", "run"]
 
 Sweep = tuple[str, tuple[int, int]]
-"""A joint, and the readings of its encoder at its lower and at its upper end."""
+"""A joint, and its encoder's readings at its lower and upper end."""
 
 _LET_DOWN_S = 10.0
-"""Longest time for which damping may let the arm down, seconds."""
+"""Longest time for damping to lower the arm, seconds."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -59,11 +59,12 @@ Examples:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry out the action; by default the guided calibration.
+    """Carry out the requested action, by default the guided calibration.
 
     Raises:
-        ValueError: the robot is unknown, or the ids are not as many as its joints.
-        SpecError, CalibrationError: the table or the calibration can't be used.
+        ValueError: the robot is unknown, or the number of ids differs from that of its joints.
+        SpecError: the table can't be used.
+        CalibrationError: the calibration can't be used.
     """
     from hal.drivers.calibration import load_calibration, portability_report, save_calibration
     from rlenv_robot.robot_models import load_robot_model
@@ -92,7 +93,7 @@ def _at_the_arm(args: argparse.Namespace, arm: ArmTable) -> int:
     from hal.drivers.simulated_port import open_port
 
     if not args.port:
-        raise ValueError("give --port, the arm's adapter; rlenv-robot robot ports lists those that there are")
+        raise ValueError("give --port, the arm's adapter; rlenv-robot robot ports lists the ports")
     port = open_port(args.port, arm.baud if args.baud is None else args.baud)
     bus = ServoBus(port, arm.family.codec, BusSettings(latency_s=0.1))
     try:
@@ -131,7 +132,7 @@ def _sweep(args: argparse.Namespace, bus: ServoBus, arm: ArmTable) -> int:
 
     servos = arm.ids if args.ids is None else args.ids
     if len(servos) != len(arm.joints):
-        raise ValueError(f"--ids has {len(servos)} numbers, wanted are {len(arm.joints)}: {', '.join(arm.names)}")
+        raise ValueError(f"--ids has {len(servos)} numbers, expected {len(arm.joints)}: {', '.join(arm.names)}")
     ids = dict(zip(arm.names, servos, strict=True))
     file = SweepFile(args.file, args.port, arm)
     sweeps = {} if args.restart else file.load()

@@ -35,8 +35,8 @@ Examples:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the ports, the servos of one, the one that somebody moves, or the cameras."""
-    from hal.drivers.ports import list_ports
+    """Print the ports, the servos at one port, the port with the arm that a person moves, or the cameras."""
+    from rlenv_arms.ports import list_ports
     from rlenv_arms.scan import scan_servos
 
     if args.pictures:

@@ -22,10 +22,10 @@ from hal.drivers.calibration import (
 from hal.drivers.so101_arm import SO101_ARM
 from hal.robots.so101 import HIGH, JOINTS, LOW
 from rlenv_arms.motor_sweep import sweep_plan
+from rlenv_arms.servo_terminal import ServoTerminal
 from rlenv_robot.cli.main import main
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.line import ServoLine
-from sim.servo_bus.terminal import ServoTerminal
 
 
 @pytest.fixture
@@ -40,21 +40,25 @@ def arm(tmp_path: Path) -> Iterator[ServoArm]:
 
 @pytest.mark.process
 def test_the_command_serves_an_arm_plants_faults_and_writes_its_calibration(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rlenv_robot", "twin", "so101", "--bus", "--seed", "3"]
+    command = [sys.executable, "-m", "rlenv_robot", "robot", "twin", "so101", "--bus", "--seed", "3"]
     command += ["--link", str(tmp_path / "arm"), "--calibration", str(tmp_path / "arm.json")]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
     try:
         assert str(tmp_path / "arm") in process.stdout.readline()
-        assert main(["ports", str(tmp_path / "arm"), "--highest", "6"]) == 0
-        assert main(["calibrate", str(tmp_path / "arm.json"), "--verify", "--port", str(tmp_path / "arm")]) == 0
+        assert main(["robot", "ports", str(tmp_path / "arm"), "--highest", "6"]) == 0
+        assert (
+            main(["robot", "calibrate", str(tmp_path / "arm.json"), "--verify", "--port", str(tmp_path / "arm")]) == 0
+        )
         print("hang 3", file=process.stdin, flush=True)
         assert process.stdout.readline() == "done: hang 3\n"
-        assert main(["calibrate", str(tmp_path / "arm.json"), "--verify", "--port", str(tmp_path / "arm")]) == 1
+        assert (
+            main(["robot", "calibrate", str(tmp_path / "arm.json"), "--verify", "--port", str(tmp_path / "arm")]) == 1
+        )
         print("unplug", file=process.stdin, flush=True)
         assert process.stdout.readline() == "done: unplug\n"
-        assert main(["ports", str(tmp_path / "arm")]) == 2
+        assert main(["robot", "ports", str(tmp_path / "arm")]) == 2
     finally:
         process.terminate()
         assert process.wait(30) == 0
@@ -91,7 +95,7 @@ def test_an_arm_that_calibrates_itself_goes_on_where_it_was(
     monkeypatch.setattr("sys.stdin", io.StringIO("\n\n"))
     arm.hand = np.zeros(6)
     arm.data.qpos[arm._qpos] = 0.0
-    command = ["calibrate", str(tmp_path / "swept.json"), "--motor", "--port", str(tmp_path / "arm")]
+    command = ["robot", "calibrate", str(tmp_path / "swept.json"), "--motor", "--port", str(tmp_path / "arm")]
     assert main(command) == 2
     assert ended == [3], "it was let down"
     assert main(command) == 0
@@ -105,15 +109,15 @@ def test_an_arm_that_calibrates_itself_goes_on_where_it_was(
 def test_calibrations_are_converted_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_calibration(tmp_path / "lerobot.json", nominal_calibration(), lerobot=True)
     ours, back = tmp_path / "ours.json", tmp_path / "back.json"
-    assert main(["calibrate", str(ours), "--from-lerobot", str(tmp_path / "lerobot.json")]) == 0
-    assert main(["calibrate", str(ours), "--to-lerobot", str(back)]) == 0
+    assert main(["robot", "calibrate", str(ours), "--from-lerobot", str(tmp_path / "lerobot.json")]) == 0
+    assert main(["robot", "calibrate", str(ours), "--to-lerobot", str(back)]) == 0
     assert json.loads(back.read_text()) == json.loads((tmp_path / "lerobot.json").read_text())
-    assert main(["calibrate", str(ours), "--report"]) == 0
+    assert main(["robot", "calibrate", str(ours), "--report"]) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in JOINTS)
     plain = json.loads(back.read_text())
     plain["shoulder_pan"] |= {"range_min": 900, "range_max": 3110}
     back.write_text(json.dumps(plain))
-    assert main(["calibrate", str(back), "--report"]) == 1
+    assert main(["robot", "calibrate", str(back), "--report"]) == 1
     assert load_calibration(back).joints["shoulder_pan"].range_min == 900
-    assert main(["calibrate", str(ours)]) == 2, "no port was given"
+    assert main(["robot", "calibrate", str(ours)]) == 2, "no port was given"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hal.drivers.ports import PortInfo
+from rlenv_arms.ports import PortInfo
 from rlenv_arms.scan import Wiggle
 from rlenv_robot.cli.main import main
 
@@ -17,8 +17,8 @@ HELD = PortInfo("/dev/ttyACM1", "/dev/ttyACM1", "QinHeng, cdc_acm", True, ("serv
 
 
 def test_ports_are_listed_with_advice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("hal.drivers.ports.list_ports", lambda: [QUICK, SLOW])
-    assert main(["ports"]) == 0
+    monkeypatch.setattr("rlenv_arms.ports.list_ports", lambda: [QUICK, SLOW])
+    assert main(["robot", "ports"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "/dev/serial/by-id/usb-1a86  (/dev/ttyACM0; QinHeng, cdc_acm)",
         "/dev/serial/by-id/usb-FTDI  (/dev/ttyUSB0; FTDI, ftdi_sio)",
@@ -29,7 +29,7 @@ def test_ports_are_listed_with_advice(monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_only_free_ports_are_watched_for_a_wiggle(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hal.drivers.ports.list_ports", lambda: [QUICK, HELD])
+    monkeypatch.setattr("rlenv_arms.ports.list_ports", lambda: [QUICK, HELD])
     found = [Wiggle(QUICK.name, 6, 12.0), None]
 
     def find_wiggle(paths: list[str], **options: object) -> Wiggle | None:
@@ -37,9 +37,9 @@ def test_only_free_ports_are_watched_for_a_wiggle(
         return found.pop(0)
 
     monkeypatch.setattr("rlenv_arms.scan.find_wiggle", find_wiggle)
-    assert main(["ports", "--wiggle"]) == 0
+    assert main(["robot", "ports", "--wiggle"]) == 0
     assert "usb-1a86: servo 6, gripper of an SO-101, moved by 12 degrees" in capsys.readouterr().out
-    assert main(["ports", "--wiggle"]) == 1
+    assert main(["robot", "ports", "--wiggle"]) == 1
 
 
 def test_every_camera_gives_a_picture(
@@ -51,8 +51,8 @@ def test_every_camera_gives_a_picture(
     (tmp_path / "empty").mkdir()
     devices = [str(tmp_path / "scene"), str(tmp_path / "empty")]
     monkeypatch.setattr("hal.cameras.sources.video_devices", lambda: devices)
-    assert main(["ports", "--pictures", str(tmp_path / "out")]) == 1
+    assert main(["robot", "ports", "--pictures", str(tmp_path / "out")]) == 1
     assert cv2.imread(str(tmp_path / "out" / "camera-0.jpg")).shape == (4, 6, 3)
     assert "holds no image" in capsys.readouterr().out
     monkeypatch.setattr("hal.cameras.sources.video_devices", list)
-    assert main(["ports", "--pictures", str(tmp_path / "out")]) == 1
+    assert main(["robot", "ports", "--pictures", str(tmp_path / "out")]) == 1

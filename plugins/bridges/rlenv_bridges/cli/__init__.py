@@ -1,1 +1,1 @@
-"""Verbs of this plug-in."""
+"""The command-line verbs of the bridges plug-in."""

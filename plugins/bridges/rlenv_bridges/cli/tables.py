@@ -13,7 +13,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
         "Serve an environment's tables as JSON to programs of this machine, in any language, until one of them closes "
-        "it. `rlenv-robot dev protocol NAME` describes the messages; `--format json` gives their JSON Schema."
+        "it. `rlenv-robot protocol NAME` describes the messages; `--format json` gives their JSON Schema."
     )
     parser.add_argument("name", help="the environment: a name such as so101-reach, a MuJoCo model, or module:factory")
     parser.add_argument("--robot", default="sim", help="sim, twin, a server's address, or module:factory of a driver")
@@ -27,7 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve the tables; return 0 when a program closed the environment."""
+    """Serve the tables, and return 0 when a program has closed the environment."""
     from rlenv_bridges.table_server import TableServer
     from rlenv_robot.registry import make
 

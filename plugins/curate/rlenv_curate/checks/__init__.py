@@ -1,1 +1,1 @@
-"""Find what spoils recorded data for training."""
+"""Find problems in recorded data that impair training."""

@@ -1,4 +1,4 @@
-"""Check the images and the streams of one run for what spoils data."""
+"""Check the images and the streams of one run for problems."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = ["check_cameras", "check_streams"]
 OFF = 0.5
 """Largest median distance, in control periods, between a camera's images and their frames."""
 REPEATED = 0.05
-"""Share of images that repeat the one before, byte for byte, above which a finding is made."""
+"""Share of images identical to the one before, byte for byte, above which a finding is reported."""
 
 _Image = tuple[int, int, int]
 """An image's stamp, the stamp of the frame before it, and a checksum of its bytes."""
 
 
 def check_cameras(run: Path | str, table: Table) -> list[Finding]:
-    """Check the images of one run: images that repeat, gaps, and stamps away from their frames.
+    """Check the images of one run for repeated images, gaps, and stamps far from those of their frames.
 
     Args:
         run: the run's folder.
-        table: the table of this run alone; episodes are found in it by their number.
+        table: the table of this run only; its episodes are found by number.
 
     Raises:
         LogError: the log can't be read.
@@ -99,17 +99,17 @@ def _examine(camera: str, episode: int, seen: Sequence[_Image], rows: int, perio
 
 
 _FEW = 20
-"""Smallest number of samples in an episode whose rate is checked."""
+"""Fewest samples in an episode for which the rate is checked."""
 
 
 def check_streams(run: Path | str, table: Table) -> list[Finding]:
-    """Check the streams of one run: dropped samples, gaps, wrong rates, falling clocks, sensors that stand still.
+    """Check the streams of one run for dropped samples, gaps, wrong rates, clocks that go back, and frozen sensors.
 
     A stream may pause between episodes.
 
     Args:
         run: the run's folder.
-        table: the table of this run alone.
+        table: the table of this run only.
 
     Raises:
         LogError: the log can't be read.

@@ -1,4 +1,4 @@
-"""Check the rows of a table, its clock, values, actions and episodes, for what spoils data."""
+"""Check the clock, values, actions and episodes of a table for problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ADVICE", "DataSet", "Finding", "check_table", "element_of", "group_o
 
 
 class DataSet:
-    """Properties of a whole data set that the checks of one episode need: its period, and how far values range.
+    """Properties of a whole data set that the checks of an episode need, such as its period and the ranges of values.
 
     Args:
         table: the table to check.
@@ -29,20 +29,20 @@ class DataSet:
         self.spec = table.layout.spec
 
     def episodes(self) -> Iterator[np.ndarray]:
-        """Yield the rows of one episode after another; rows between them mean nothing."""
+        """Yield the rows of each episode, without the unused rows between episodes."""
         for start, stop in zip(self.table.starts, self.table.stops, strict=True):
             yield self.table.rows[start:stop]
 
     @cached_property
     def period_s(self) -> float | None:
-        """Median time between frames; None if the data have no clock."""
+        """Median time between frames, seconds; None if the data have no clock."""
         steps = np.concatenate([np.zeros(0, np.int64), *(np.diff(rows["stamp_ns"]) for rows in self.episodes())])
         steps = steps[steps > 0]
         return float(np.median(steps)) / 1e9 if len(steps) else None
 
     @cached_property
     def steps(self) -> float:
-        """Median length of an episode."""
+        """Median length of an episode, steps."""
         return float(np.median(self.table.stops - self.table.starts - 1)) if len(self.table.starts) else 0.0
 
     @cached_property
@@ -66,9 +66,9 @@ class DataSet:
 
     @cached_property
     def measured(self) -> list[Field]:
-        """The measurements: sensors if there are any, otherwise observations that move in some episode.
+        """The measurements: sensors if there are any, otherwise observations that change in some episode.
 
-        An observation that stands still in every episode and differs between episodes is a goal.
+        An observation that is constant in every episode but differs between episodes is a goal.
         """
         group = "sensor" if len(self.table.layout.sensors) else "observation"
         fields = [field for field in self.spec if field.name in self.spread and group_of(field) == group]
@@ -79,14 +79,14 @@ class DataSet:
 
     @cached_property
     def commands(self) -> list[Field]:
-        """The commands: those that were applied if recorded, otherwise the actions."""
+        """The commands: the applied commands if recorded, otherwise the actions."""
         fields = [field for field in self.spec if field.name in self.spread]
         applied = [field for field in fields if group_of(field) == "applied"]
         return applied or [field for field in fields if group_of(field) == "action"]
 
     @property
     def command(self) -> Field | None:
-        """The first of the commands; None where there are none."""
+        """The first command, or None if there are none."""
         return self.commands[0] if self.commands else None
 
 
@@ -109,7 +109,7 @@ def element_of(field: Field, index: int) -> str:
 
 
 def runs_of(flags: np.ndarray) -> np.ndarray:
-    """Return the runs of true flags: shape (k, 2), the first and one past the last of each."""
+    """Return the runs of true flags, (k, 2): the first index of each run, and one past its last."""
     edges = np.diff(np.concatenate([[0], flags.astype(np.int8), [0]]))
     return np.stack([np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)], 1)
 
@@ -122,17 +122,17 @@ GAP = 2.5
 RATE = 0.05
 """Largest relative difference between an episode's rate and that of all episodes."""
 FROZEN_S, FROZEN_FRAMES = 1.0, 10
-"""Shortest time and number of frames of a frozen measurement: one that stands still, to the last bit, while the robot
-is commanded to move. A measurement at 0 or at its lowest or highest value is exempt: there a joint rests, or is at its
-stop."""
+"""Shortest time in seconds and number of frames of a frozen measurement: one that stays equal to the last bit while the
+robot is commanded to move. A measurement at 0 or at its lowest or highest value is exempt, since a joint rests there or
+is at its stop."""
 MOVED = 0.25
-"""Part of a command's range in the data by which the command must change to count as movement."""
+"""Share of a command's range in the data by which the command must change to count as movement."""
 CLIPPED = 0.05
-"""Share of an episode's actions at a limit above which a finding is made."""
+"""Share of an episode's actions at a limit above which a finding is reported."""
 SHORT, SHORT_STEPS = 0.1, 5
-"""An episode with fewer steps than this part of the median, or than this number, is short."""
+"""An episode is short if it has less than this share of the median steps, or fewer than this number."""
 UNCHANGED = 3
-"""Smallest number of frames without a new measurement while the command moves; fewer may be chance."""
+"""Fewest frames without a new measurement, while the command changes, that are reported; fewer may be chance."""
 
 ADVICE: Mapping[str, str] = {
     "gap": "look for what held the loop up; cut the episode there, or leave it out of training",
@@ -150,7 +150,7 @@ ADVICE: Mapping[str, str] = {
     "lost": "rlenv-robot data recover says more",
     "camera": "look at the camera's clock, cable and exposure",
 }
-"""Kind of finding -> what to do about it."""
+"""Kind of finding -> advice on what to do about it."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Finding:
         episode: the episode's index in the table; -1 for the whole data set.
         field: the field with its element, or the camera; may be empty.
         first: the first frame, counted from 0 in the episode; -1 if the problem is not at certain frames.
-        last: the last frame, likewise.
+        last: the last frame, counted in the same way.
         message: the problem, with its numbers.
         advice: what to do about it.
     """
@@ -181,10 +181,10 @@ class Finding:
 
 
 def check_table(table: Table) -> list[Finding]:
-    """Check the rows and the episodes' ends.
+    """Check the rows and the ends of episodes.
 
     Args:
-        table: a table of our logs, or of another format.
+        table: a table of this project's logs or of another format.
 
     Returns:
         The findings: those of the whole data set first, then episode by episode.

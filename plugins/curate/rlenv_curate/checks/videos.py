@@ -1,4 +1,4 @@
-"""Check the videos and images of a data set: whether they open, are as many as the data say, and come at their rate."""
+"""Check that the videos and images of a data set open and have the right number of frames and the right rate."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["check_videos"]
 _RATE = 0.01
 """Largest relative difference between the rate of a video, or of the stamps, and that of the data set."""
 _OLD = 2.5
-"""Periods of control above which an image is too old for its frame; those of a gap (`rlenv_curate.checks.table`)."""
+"""Control periods above which an image is too old for its frame, as for a gap (`rlenv_curate.checks.table`)."""
 
 
 def check_videos(table: Table) -> list[Finding]:
     """Open every video of a table's episodes, count its frames, and decode the first and the last of each episode.
 
-    Images that are kept otherwise are counted by their frames, and decoded likewise.
+    Images that are not in videos are counted and decoded in the same way.
 
     Args:
-        table: of a data set with videos or images; another one, and a log of ours, gives no findings.
+        table: table of a data set with videos or images. Other data sets, and logs of this project, give no findings.
     """
     sources = ImageSources(table)
     positions = {int(info.get("episode", -1)): number for number, info in enumerate(table.episodes)}

@@ -1,4 +1,4 @@
-"""``rlenv-robot data check``: find what spoils training, such as gaps, frozen sensors and clipped actions."""
+"""``rlenv-robot data check``: find problems that impair training, such as gaps, frozen sensors and clipped actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rlenv-robot data cut`` and ``data merge``: make new runs and data sets of recorded ones."""
+"""``rlenv-robot data cut`` and ``data merge``: make new runs from recorded ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Examples:
 
 
 def run_cut(args: argparse.Namespace) -> int:
-    """Write the new run and print what it holds."""
+    """Write the new run, and print a summary of it."""
     from recorder.read.reader import LogReader
     from recorder.table.load import build
     from rlenv_curate.cut import Part
@@ -140,7 +140,7 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
 
 
 def run_merge(args: argparse.Namespace) -> int:
-    """Write the new run and print what it holds."""
+    """Write the new run, and print a summary of it."""
     from hal import SourceError
 
     formats = [_data_set(path, args) for path in args.runs]

@@ -33,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the offset of the clocks, the times that commands and readings took, and the controller's events."""
+    """Print the clocks' offset, the delays of commands and readings, and the controller's events."""
     from recorder.read.reader import LogReader
     from rlenv_curate.clocks import clocks_of, match_frames
 

@@ -1,1 +1,1 @@
-"""The verbs of this plug-in."""
+"""The command-line verbs of the formats plug-in."""

@@ -21,7 +21,7 @@ __all__ = [
 ]  # fmt: skip
 
 PREFIX = "observation.images."
-"""Beginning of a camera's name in a LeRobot data set; here cameras have the rest of the name."""
+"""Prefix of a camera's name in LeRobot data sets, which our camera names omit."""
 
 BOOKKEEPING = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 NEXT = ("next.reward", "next.done", "next.truncated", "next.success")
@@ -31,7 +31,7 @@ LOG_PROBABILITY = "complementary_info.log_probability"
 
 @dataclass(frozen=True)
 class Feature:
-    """A column, or a part of a column, and the field that it becomes.
+    """A column, or a part of one, and the field that it becomes.
 
     Attributes:
         column: the column's name.
@@ -47,7 +47,7 @@ class Feature:
 
     @property
     def stored(self) -> tuple[str, tuple[int, ...]]:
-        """The type and shape of the column's values."""
+        """Type and shape of the column's values."""
         return ("float32", (self.width,)) if self.width else (self.field.dtype, self.field.shape)
 
     def values(self, stored: np.ndarray) -> np.ndarray:
@@ -60,7 +60,7 @@ class Feature:
 
 
 def camera_of(field: Field) -> str:
-    """Return the name of an observed image's camera: that of its field without ``_image`` at its end."""
+    """Return the camera of an image field: the field's name without the suffix ``_image``."""
     return field.name.removesuffix("_image") or field.name
 
 
@@ -69,12 +69,12 @@ class Features:
     """The columns of a data set, by their use.
 
     Attributes:
-        observation: its features, in the order of the description.
-        action: its features, in the order of the description.
-        pictures: features of images that are fields of the observation, behind the others; also among ``videos``.
-        reserved: the existing columns with a meaning of their own (``next.reward`` ...).
+        observation: features of the observation, in the order of the description.
+        action: features of the action, in the order of the description.
+        pictures: features of images that are observation fields, which follow the other fields; also in ``videos``.
+        reserved: the existing columns with a fixed meaning, such as ``next.reward``.
         videos: features that are images.
-        ignored: columns for which a frame row has no place.
+        ignored: columns that a frame row can't hold.
     """
 
     observation: tuple[Feature, ...]
@@ -101,12 +101,11 @@ class Features:
 def sort_features(features: Mapping[str, JsonObject], where: str) -> Features:
     """Sort the ``features`` of an ``info.json``.
 
-    ``observation.state`` becomes the observation ``state``; ``action`` becomes the action ``target``, and
-    ``action.x`` the action ``x``. Images are those of cameras, unless the description names a field: then they are
-    that field of the observation.
+    ``observation.state`` becomes the observation ``state``; ``action`` becomes the action ``target``, and ``action.x``
+    the action ``x``. Images become camera images, or an observation field if the description names one.
 
     Raises:
-        SourceError: there is no action, or no observation in numbers or fields.
+        SourceError: there is no action, or no numeric observation and no observation field.
     """
     observation, pictures, action, videos, ignored = [], [], [], [], []
     reserved = tuple(name for name in (*NEXT, INTERVENTION, LOG_PROBABILITY) if name in features)

@@ -1,7 +1,7 @@
-"""Find the files of a LeRobot data set, v3.0 and v2.1, and check them against their description.
+"""Find the files of a LeRobot data set, v3.0 or v2.1, and check them against its description.
 
-Layout: the LeRobotDataset sources. v2.1 has a Parquet file for each episode, described in JSON lines; v3.0 has many
-episodes in a file, described in Parquet. Episodes that are missing or damaged are left out, with a note.
+The layout is that of the LeRobotDataset sources. v2.1 has one Parquet file for each episode, described in JSON lines;
+v3.0 has many episodes in a file, described in Parquet. Episodes that are missing or damaged are left out, with a note.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Entry", "LeRobotFiles", "open_files", "place_values"]
 
 VERSIONS = ("v3.0", "v2.1")
 OURS = "rlenv_robot/"
-"""Beginning of the names of our own columns in the description of episodes."""
+"""Prefix of our columns in the description of episodes."""
 _STAMPS = f"{OURS}stamp_ns"
 _LINES_BYTES = 1 << 28
 """Largest ``episodes.jsonl``: a hundred thousand episodes have about 20 MB."""
@@ -40,8 +40,8 @@ class Entry:
         length: its number of frames.
         tasks: the texts of its tasks.
         file: the file with its frames.
-        ours: our own columns, which `rlenv_formats.lerobot.write` adds, by name; empty in others' data sets.
-        first: the row of the file at which the episode begins, if the file holds all described episodes in order.
+        ours: the columns that `rlenv_formats.lerobot.write` adds, by name; empty in other data sets.
+        first: row at which the episode begins in its file, if the file holds all described episodes in order.
     """
 
     index: int
@@ -59,9 +59,9 @@ class LeRobotFiles:
     Attributes:
         root: the folder.
         info: ``meta/info.json``, with the features under the names of `names`.
-        entries: the described episodes, by rising number.
-        notes: where the description contradicts itself, a sentence each.
-        names: our name of a column -> its name in the files, where the two differ.
+        entries: the described episodes, in order of their numbers.
+        notes: a sentence about each contradiction in the description.
+        names: our name of a column -> its name in the files, if the two differ.
     """
 
     root: Path
@@ -77,14 +77,14 @@ class LeRobotFiles:
 
     @property
     def indices(self) -> np.ndarray:
-        """The episodes' numbers, rising, (E,)."""
+        """The episodes' numbers in increasing order, (E,)."""
         return np.array([entry.index for entry in self.entries], np.int64)
 
     def episodes(self, columns: Sequence[str]) -> Iterator[tuple[Entry, ArrowTable | SourceError]]:
-        """Yield each episode with its rows (a pyarrow table of the existing columns), or with the error of reading it.
+        """Yield each episode with a pyarrow table of its existing columns, or with the error from reading it.
 
-        Of a file whose episodes follow one another, as LeRobot writes them, only the row groups with described episodes
-        are read, each once, and few rows are in memory at a time. Another file is read as a whole.
+        If a file's episodes follow one another, as LeRobot writes them, only the row groups with described episodes are
+        read, each once, and few rows are in memory at a time. Any other file is read as a whole.
         """
         for path, some in itertools.groupby(self.entries, lambda entry: entry.file):
             entries = list(some)
@@ -224,13 +224,13 @@ class _Runs:
 
 
 def place_values(index: int, chunk: int, file: int, size: int) -> JsonDict:
-    """Return what a path pattern may name: v3.0's and v2.1's names alike, since some data sets mix them.
+    """Return the values for a path pattern, under the names of v3.0 and of v2.1, since some data sets mix the two.
 
     Args:
         index: the episode's number.
-        chunk: of v3.0; for v2.1, the episode's chunk.
-        file: of v3.0; for v2.1, the episode's number.
-        size: episodes in a chunk of v2.1.
+        chunk: chunk number in v3.0; in v2.1, the episode's chunk.
+        file: file number in v3.0; in v2.1, the episode's number.
+        size: number of episodes in a chunk in v2.1.
     """
     return {"chunk_index": chunk, "file_index": file, "episode_chunk": index // size, "episode_index": index}
 
@@ -242,15 +242,15 @@ def open_files(
 
     Args:
         root: the folder with ``meta`` and ``data``.
-        columns: LeRobot's name of a feature -> its name in this data set, where they differ.
+        columns: LeRobot's name of a feature -> its name in this data set, if the two differ.
         episodes: numbers of the episodes to read; None reads all.
 
     Raises:
-        SourceError: the folder is no data set, of another version, or nothing in it can be read.
+        SourceError: the folder is not a data set, has another version, or contains nothing readable.
     """
     path = root / "meta" / "info.json"
     if not path.is_file():
-        raise SourceError(f"{root} is no LeRobot data set: {path} is missing")
+        raise SourceError(f"{root} is not a LeRobot data set: {path} is missing")
     info = read_mapping(path)
     _check_info(path, info)
     info["features"] = _renamed(path, info["features"], columns or {})

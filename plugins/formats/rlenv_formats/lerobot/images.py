@@ -29,19 +29,19 @@ __all__ = [
 ]  # fmt: skip
 
 _OPEN_COLUMNS = 4
-"""Columns of encoded images that are kept in memory."""
+"""Largest number of columns of encoded images in memory."""
 _OPEN_VIDEOS = 8
-"""Videos that a thread keeps open."""
+"""Largest number of videos that a thread keeps open."""
 
 
 class LeRobotImages(ImageSource):
-    """The images of one data set. An image belongs to the frame with its number.
+    """The images of one data set, numbered by frame.
 
     Args:
         root: the data set's folder.
 
     Raises:
-        SourceError: the folder is no data set, or contradicts itself; or pyarrow is missing.
+        SourceError: the folder is not a data set or its description is inconsistent, or pyarrow is not installed.
     """
 
     def __init__(self, root: Path) -> None:
@@ -88,11 +88,11 @@ class LeRobotImages(ImageSource):
         data = self._embedded.stored(name, episode, frame)
         pixels = decode_bytes(data, rgb)
         if pixels is None:
-            raise SourceError(f"{name}, frame {frame} of episode {episode}: {len(data)} bytes are no image")
+            raise SourceError(f"{name}, frame {frame} of episode {episode}: {len(data)} bytes are not an image")
         return pixels
 
     def fill(self, rows: np.ndarray, feature: Feature) -> None:
-        """Set an observed image in the rows of an episode; a row behind the last image repeats it.
+        """Set an observed image in the rows of an episode. A row after the last image repeats it.
 
         Raises:
             SourceError: an image is missing, can't be decoded, or is smaller than its field.
@@ -108,7 +108,7 @@ class LeRobotImages(ImageSource):
             values[row] = pixels
 
     def videos(self) -> Iterator[VideoSpan]:
-        """Yield the part of a video that shows each episode; see `ImageSource.videos`."""
+        """Yield the span of video for each episode; see `ImageSource.videos`."""
         for camera, name in self._features.items():
             if name in self._videos.cameras:
                 for index in self._indices.tolist():
@@ -173,7 +173,7 @@ def _read_column(file: Path, name: str) -> _Column:
 
 
 class VideoPlace(NamedTuple):
-    """The place of an image: the video's file, and the time from the video's beginning in seconds."""
+    """The location of an image: its video file, and its time from the start of the video in seconds."""
 
     file: Path
     seconds: float
@@ -187,7 +187,7 @@ class _ThreadsVideos(threading.local):
 
 
 class LeRobotVideos:
-    """Decodes the images in the videos of one data set, for any number of threads: each has decoders of its own.
+    """Decode the images in the videos of one data set. Any number of threads may call it; each has its own decoders.
 
     Args:
         path: the data set's folder.
@@ -197,7 +197,7 @@ class LeRobotVideos:
         cameras: names of the features that are videos.
 
     Raises:
-        SourceError: the folder is no data set, or contradicts itself; or pyarrow is missing.
+        SourceError: the folder is not a data set or its description is inconsistent, or pyarrow is not installed.
     """
 
     def __init__(self, path: Path | str, by: str | None = None) -> None:
@@ -212,11 +212,11 @@ class LeRobotVideos:
 
     @property
     def fps(self) -> float:
-        """Frames per second, by the data set's description."""
+        """Frames per second according to the data set's description."""
         return self._files.fps
 
     def place(self, camera: str, episode: int, frame: int) -> VideoPlace:
-        """Return the place of an image.
+        """Return the location of an image.
 
         Args:
             camera: one of `cameras`.
@@ -224,8 +224,8 @@ class LeRobotVideos:
             frame: number from 0, as ``frame_no`` of a row.
 
         Raises:
-            SourceError: there is no such camera, episode or frame. A frame that a table has beyond those of the data
-                set has an image only if the data set keeps each episode's last observation.
+            SourceError: there is no such camera, episode or frame. A table's extra last frame of an episode has an
+                image only if the data set keeps each episode's last observation.
         """
         if camera not in self.cameras:
             raise SourceError(
@@ -239,35 +239,35 @@ class LeRobotVideos:
         return VideoPlace(begin.file, begin.seconds + frame / self._files.fps)
 
     def exist(self, camera: str) -> np.ndarray:
-        """Return whether the video of each episode is there, (E,)."""
+        """Return whether the video of each episode exists, bool (E,)."""
         files = [self._begins[camera][entry.index].file for entry in self._files.entries]
         there = {file: file.is_file() and not is_git_lfs_pointer(file) for file in set(files)}
         return np.array([there[file] for file in files], bool)
 
     def frames(self, camera: str, episode: int) -> int:
-        """Return the number of an episode's images, whether its video is there or not."""
+        """Return the number of an episode's images, even if its video is missing."""
         entry = self._entries[episode]
         return entry.length + (f"last/{camera}" in entry.ours)
 
     def at(self, camera: str, episode: int, frame: int) -> np.ndarray:
-        """Return one image: uint8, (height, width, 3), RGB.
+        """Return one image, RGB, uint8 (height, width, 3).
 
         Raises:
-            SourceError: as `place`; or the video is missing, can't be decoded, or needs PyAV.
+            SourceError: as for `place`; or the video is missing, can't be decoded, or needs PyAV.
         """
         place = self.place(camera, episode, frame)
         return self._decoder(place.file).at(place.seconds)
 
     def of_rows(self, table: Table, rows: Any, camera: str) -> np.ndarray:
-        """Return the images of rows, uint8 (B, height, width, 3); each video is read once, from front to back.
+        """Return the images of rows, uint8 (B, height, width, 3). Each video is read once, from start to end.
 
         Args:
-            table: the data set's, by `rlenv_formats.lerobot.read.load_lerobot`.
-            rows: their numbers in the table, (B,).
+            table: the data set's table from `rlenv_formats.lerobot.read.load_lerobot`.
+            rows: row numbers in the table, (B,).
             camera: one of `cameras`.
 
         Raises:
-            SourceError: as `at`.
+            SourceError: as for `at`.
         """
         picked = [table.rows[int(row)] for row in np.asarray(rows)]
         places = [self.place(camera, int(row["episode"]), int(row["frame_no"])) for row in picked]
@@ -289,7 +289,7 @@ class LeRobotVideos:
         decoder.close()
 
     def close(self) -> None:
-        """Close the videos, once no other thread decodes. Calling it twice is allowed."""
+        """Close the videos. No other thread may be decoding. Calling it twice is allowed."""
         for decoder in list(self._all):
             self._end(decoder)
         self._mine = _ThreadsVideos()
@@ -344,12 +344,12 @@ def _begins_v3(files: LeRobotFiles, camera: str, where: str) -> dict[int, VideoP
 VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 _CHUNK = 1000
 _VIDEO_PIXELS = 2_000_000_000
-"""Largest number of pixels in one video file. At a tenth of a byte per pixel, a high rate for AV1, that is the 200 MB
-that LeRobot uses."""
+"""Largest number of pixels in one video file. At 0.1 byte per pixel, a high rate for AV1, this gives LeRobot's limit of
+200 MB."""
 
 
 class LeRobotFilm:
-    """Writes the images of one data set.
+    """Write the images of one data set.
 
     Args:
         film: the images.
@@ -369,7 +369,7 @@ class LeRobotFilm:
         return tuple(self._stats) if self._film.embedded else ()
 
     def features(self) -> dict[str, JsonDict]:
-        """Return the features for ``info.json``; a video's codec is known once the video is written."""
+        """Return the features for ``info.json``. A video's codec is known only after the video is written."""
         features: dict[str, JsonDict] = {}
         for camera, shape in self._shapes.items():
             kind = "image" if self._film.embedded else "video"
@@ -395,8 +395,8 @@ class LeRobotFilm:
         """Encode a run's embedded images.
 
         Returns:
-            Feature -> T encoded images; and the entries of the episode's description, among them the image of its last
-            observation, for which LeRobot has no place.
+            Feature -> T encoded images; and the entries of the episode's description, including the image of its last
+            observation, which LeRobot's frames can't hold.
         """
         columns, description = {}, {}
         for camera in self._film.cameras:
@@ -409,7 +409,7 @@ class LeRobotFilm:
         return columns, description
 
     def videos(self, root: Path) -> list[JsonDict]:
-        """Write all videos, the image of each last observation included; return each episode's description."""
+        """Write all videos, including the image of each last observation, and return each episode's description."""
         entries: list[JsonDict] = [{} for _ in self._runs]
         for camera in self._film.cameras:
             height, width, _ = self._shapes[camera]
@@ -420,7 +420,7 @@ class LeRobotFilm:
         return entries
 
     def stats(self) -> dict[str, JsonDict]:
-        """Return feature -> its statistics over all episodes."""
+        """Return the statistics of each feature over all episodes, feature -> statistics."""
         return {name: stats.of_all() for name, stats in self._stats.items()}
 
     def _files(self, pixels: int) -> list[list[int]]:
@@ -469,7 +469,7 @@ _EVERY, _COARSE = 8, 4
 
 
 def column_stats(value: np.ndarray) -> dict[str, list[float]]:
-    """Return the statistics of a column of numbers, (N, ...), for each element."""
+    """Return the statistics of each element of a column of numbers, (N, ...)."""
     return {name: stat.tolist() for name, stat in _stats(value.reshape(len(value), -1).astype(np.float64)).items()} | {
         "count": [len(value)]
     }
@@ -487,7 +487,7 @@ def _stats(numbers: np.ndarray) -> dict[str, np.ndarray]:
 
 
 class PixelStats:
-    """Statistics of images from a sample of their pixels: a number for each channel, 0 to 1, in the shape (3, 1, 1)."""
+    """Statistics of images from a sample of their pixels: one number per channel, 0 to 1, of shape (3, 1, 1)."""
 
     def __init__(self) -> None:
         self._sample: list[np.ndarray] = []
@@ -495,13 +495,13 @@ class PixelStats:
         self._episodes: list[tuple[int, dict[str, np.ndarray]]] = []
 
     def add(self, images: np.ndarray) -> None:
-        """Add images, uint8 (N, height, width, 3), that follow those added before."""
+        """Add the next images, uint8 (N, height, width, 3)."""
         chosen = images[-self._seen % _EVERY :: _EVERY, ::_COARSE, ::_COARSE]
         self._seen += len(images)
         self._sample.append(chosen.reshape(-1, 3).astype(np.float64) / 255)
 
     def of_episode(self, prefix: str) -> JsonDict:
-        """Return the statistics of the images added since the last episode; names begin with the prefix."""
+        """Return the statistics of the images added since the last episode, under names with the prefix."""
         stats = _stats(np.concatenate(self._sample))
         self._episodes.append((self._seen, stats))
         self._sample, count, self._seen = [], self._seen, 0

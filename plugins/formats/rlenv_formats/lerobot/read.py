@@ -1,13 +1,12 @@
 """Read LeRobot data sets, v3.0 and v2.1.
 
-LeRobot stores pairs: the observation of frame t and the action chosen there. Our row n holds the action that led
-to frame n and the observation there; so LeRobot's T pairs become T rows, and the action of pair t stands in row t + 1,
-as do ``next.reward`` and ``next.done``. The observation that followed the last action of an episode was never
-recorded. Where ``next.done`` says that the task ended there, one more row is added, ``terminated``, whose
-observation repeats the last one: an end's observation is not bootstrapped from, its reward must not be lost. In
-all other cases the last action stays out of the rows, in the episode's info as ``last_action``, and the episode
-is truncated. Data sets that `rlenv_formats.lerobot.write` made keep each episode's last observation beside it;
-then nothing is repeated or left out.
+LeRobot stores pairs: the observation of frame t and the action chosen there. Our row n holds the action that led to
+frame n and the observation there. LeRobot's T pairs therefore become T rows, and the action of pair t is in row t + 1,
+with ``next.reward`` and ``next.done``. The observation after the last action of an episode was never recorded. If
+``next.done`` says that the task ended there, a row with ``terminated`` is added that repeats the last observation: its
+reward must not be lost, and the observation of a terminal row is not bootstrapped from. Otherwise the last action is
+not in the rows but in the episode's info as ``last_action``, and the episode is truncated. Data sets that
+`rlenv_formats.lerobot.write` wrote keep each episode's last observation; then nothing is repeated or left out.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ __all__ = ["LEROBOT", "is_lerobot", "load_lerobot"]
 Columns = dict[str, np.ndarray]
 
 _LATEST_S = 9e9
-"""Bound of a time stamp: what a count of nanoseconds can hold; seconds since 1970 are far below."""
+"""Largest time stamp, seconds: about what int64 nanoseconds can hold."""
 
 
 def is_lerobot(path: Path | str) -> bool:
@@ -57,22 +56,23 @@ def load_lerobot(
 ) -> Table:
     """Read a LeRobot data set.
 
-    Observation and action keep the data set's own units. For an SO-101 whose units are known the rows also have
-    the sensors and commands of `hal.robots.so101` in SI, so that our tasks can compute rewards from them. LeRobot
-    stores no units, and a guess can be wrong by tens of degrees: they come from the arguments, or from
-    ``meta/rlenv_robot.json``, which ``rlenv-robot data units`` writes.
+    Observation and action keep the data set's units. For an SO-101 with known units, the rows also have the sensors and
+    commands of `hal.robots.so101` in SI units, from which our tasks compute rewards. LeRobot stores no units, and a
+    guess can be wrong by tens of degrees, so the units come from the arguments or from ``meta/rlenv_robot.json``, which
+    ``rlenv-robot data units`` writes.
 
     Args:
         path: the folder with ``meta`` and ``data``.
-        units: of an SO-101's joints, ``degrees`` or ``percent``; None takes the data set's own declaration.
-        calibration: the file in which LeRobot keeps the recording arm's calibration.
+        units: units of an SO-101's joints, ``degrees`` or ``percent``; None takes the data set's declaration.
+        calibration: LeRobot's calibration file of the recording arm.
         columns: LeRobot's name -> this data set's name, such as ``{"observation.state": "state"}``.
         episodes: numbers of the episodes to read, as in the data set; None reads all.
-        keep_last: whether an episode's last observation and action become a row too, for imitation: the observation
-            after that action, which was not recorded, is then a repetition of the one before it.
+        keep_last: whether an episode's last action also becomes a row, for imitation. That row repeats the last
+            observation, since the one after the action was not recorded.
 
     Raises:
-        SourceError: the folder is no data set, of another version, or no episode can be read; or pyarrow is missing.
+        SourceError: the folder is not a data set, has another version or no readable episode, or pyarrow is not
+            installed.
         ValueError: the units are unknown, or the calibration can't be read.
     """
     given = None if units is None else so101.joint_units(units, calibration)

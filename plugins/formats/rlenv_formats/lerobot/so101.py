@@ -1,4 +1,4 @@
-"""Convert LeRobot's data of an SO-101 to SI: the sensors and commands of our robot, from which tasks reward."""
+"""Convert LeRobot's data of an SO-101 to the robot's sensors and commands in SI units, which tasks need for rewards."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ KINDS = ("so101", "so101_follower", "so100", "so100_follower")
 ELEMENTS = tuple(f"{joint}.pos" for joint in JOINTS)
 SENSORS, COMMANDS = SO101.sensors, SO101.commands
 MARGIN = 10.0
-"""Largest distance of a measured joint from -100..100 percent; beyond it the unit must be another."""
+"""Largest distance of a measured joint from the range -100 to 100 percent; beyond it the unit can't be percent."""
 
 DECLARATION = Path("meta") / "rlenv_robot.json"
-"""The file of a data set that declares its units; LeRobot passes over it."""
+"""File in a data set that declares its units; LeRobot ignores it."""
 
 
 def why_not(robot_type: str, features: Features) -> str | None:
-    """Return why the columns are no SO-101's joints: empty for another robot, None if they are."""
+    """Return None if the columns are an SO-101's joints, otherwise why not: an empty text for another robot."""
     if robot_type not in KINDS:
         return ""
     for part, name in ((features.observation, "state"), (features.action, "target")):
@@ -41,10 +41,10 @@ def why_not(robot_type: str, features: Features) -> str | None:
 
 
 def joint_units(unit: str, calibration: str | Path | None) -> JointUnits:
-    """Return the conversion from a unit and the file of the recording arm's calibration, if there is one.
+    """Return the conversion for a unit and the recording arm's calibration file, if any.
 
     Raises:
-        ValueError: an unknown unit, or a calibration that can't be read.
+        ValueError: the unit is unknown, or the calibration can't be read.
     """
     return JointUnits(unit, None if calibration is None else load_calibration(calibration).joints)
 
@@ -74,7 +74,7 @@ def declare_units(root: Path, unit: str, calibration: Path | None) -> JointUnits
     """Write a data set's units into it, with a copy of the calibration.
 
     Raises:
-        ValueError: an unknown unit, or a calibration that can't be read.
+        ValueError: the unit is unknown, or the calibration can't be read.
         OSError: the folder can't be written.
     """
     units = joint_units(unit, calibration)
@@ -87,20 +87,20 @@ def declare_units(root: Path, unit: str, calibration: Path | None) -> JointUnits
 
 
 def in_range(units: JointUnits, *values: np.ndarray) -> bool:
-    """Return whether values can be of a unit: percent end at 100, give or take what a pushed servo adds."""
+    """Return whether values are plausible: within the range of their unit (percent or degrees), widened by `MARGIN`."""
     arm = 360.0 if units.unit == "degrees" else 100.0
     low, high = np.array([-arm] * 5 + [0.0]) - MARGIN, np.array([arm] * 5 + [100.0]) + MARGIN
     return all(bool(((value >= low) & (value <= high)).all()) for value in values)
 
 
 def fill(rows: np.ndarray, state: np.ndarray, target: np.ndarray, units: JointUnits) -> None:
-    """Write sensors and applied commands of one episode (`hal.robots.so101.sensors_from_joints`).
+    """Set the sensors and applied commands in the rows of one episode (`hal.robots.so101.sensors_from_joints`).
 
     Args:
         rows: shape (T,), with ``stamp_ns`` filled.
         state: measured positions in LeRobot's units, shape (T, 6).
         target: the goals that led to rows 1 to T - 1, in LeRobot's units, shape (T - 1, 6).
-        units: of both.
+        units: units of ``state`` and ``target``.
     """
     observed, commands = {"joint_position": units.to_radians(state)}, {"joint_target": units.to_radians(target)}
     sensors = sensors_from_joints(observed, commands, rows["stamp_ns"])

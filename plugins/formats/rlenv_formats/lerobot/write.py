@@ -1,4 +1,4 @@
-"""Write a table as a LeRobot data set of version 3.0. Layout: the sources of LeRobotDataset, 0.4."""
+"""Write a table as a LeRobot data set of version 3.0, in the layout of LeRobotDataset 0.4."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Shape", "shape_of", "write_lerobot"]
 _NO_FIELDS = Spec("none")
 
 _TOLERANCE_S = 5e-5
-"""Half of ``tolerance_s`` of LeRobot's `LeRobotDataset`; the other half is left for the rounding to float32."""
+"""Half of ``tolerance_s`` of `LeRobotDataset`, seconds; the other half covers rounding to float32."""
 
 _NUMBERS = {"frame_index": "int64", "episode_index": "int64", "index": "int64", "task_index": "int64"}
 
@@ -41,10 +41,10 @@ class Shape:
         observation: the spec of ``observation.state``, one vector.
         action: the spec of ``action``, one vector.
         fps: frames per second, a whole number.
-        clock: whether time stamps are of the robot's clock; otherwise they count frames.
+        clock: whether time stamps come from the robot's clock; otherwise from the number of frames.
         extras: columns beyond the usual ones, name -> dtype.
-        environment: the spec of ``observation.environment_state``, another part of the observation; often empty.
-        images: camera -> observation field that is its image, the rest of the observation; often empty.
+        environment: the spec of ``observation.environment_state``, a further part of the observation; often empty.
+        images: camera -> observation field of its image, the rest of the observation; often empty.
     """
 
     observation: Spec
@@ -63,19 +63,19 @@ class Shape:
 
     @property
     def features(self) -> dict[str, JsonDict]:
-        """The features for ``info.json``; ``fields`` is our own key and names the field of each part of a vector."""
+        """The features for ``info.json``. Our additional key ``fields`` names the field of each part of a vector."""
         features: dict[str, JsonDict] = {name: _vector(spec) for name, spec in self.observed.items()}
         features["action"] = _vector(self.action)
         scalars = {**self.extras, "timestamp": "float32", **_NUMBERS}
         return features | {name: {"dtype": dtype, "shape": [1], "names": None} for name, dtype in scalars.items()}
 
     def columns(self, run: Run, number: int, index: int, task: int) -> dict[str, np.ndarray]:
-        """Return the T pairs of a run: the observation, and the action chosen there.
+        """Return the columns of a run's T pairs: each observation, and the action chosen there.
 
         Args:
             run: the run.
             number: the episode's number.
-            index: the number of its first frame in the data set.
+            index: the index of the episode's first frame in the data set.
             task: the task's index.
         """
         count = len(run)
@@ -99,7 +99,7 @@ class Shape:
         return {name: held[name] for name in self.features}
 
     def last(self, run: Run) -> JsonDict:
-        """Return what LeRobot's pairs have no place for, as columns of our own in the episode's description."""
+        """Return what LeRobot's pairs can't hold, as additional columns of the episode's description."""
         stamps = run.observed["stamp_ns"]
         clock = {} if self.clock or (np.diff(stamps) <= 0).any() else {"rlenv_robot/stamp_ns": stamps.tolist()}
         return {
@@ -113,13 +113,13 @@ class Shape:
         }
 
     def jitters(self, runs: list[Run]) -> bool:
-        """Return whether a time stamp is further from its frame in a video than LeRobot tolerates."""
+        """Return whether a time stamp differs from that of its video frame by more than LeRobot tolerates."""
         return self.clock and any(
             np.abs(run.seconds - np.arange(len(run) + 1) / self.fps).max() > _TOLERANCE_S for run in runs
         )
 
     def seconds(self, run: Run) -> np.ndarray:
-        """Return the rising time stamps in seconds, (T + 1,)."""
+        """Return the increasing time stamps in seconds, (T + 1,)."""
         return run.seconds if self.clock else np.arange(len(run) + 1) / self.fps
 
 
@@ -145,15 +145,16 @@ def shape_of(table: Table, runs: list[Run], environment: Collection[str] = ()) -
     """Choose the columns.
 
     Args:
-        table: to write.
-        runs: of the table.
+        table: the table to write.
+        runs: the table's unbroken runs.
         environment: names of the observation fields for ``observation.environment_state``.
 
     Returns:
-        The columns, and a sentence for each thing that will be lost.
+        The columns, and a sentence about each thing that will be lost.
 
     Raises:
-        SourceError: there is no step, no observation or no action, or ``environment`` names other fields or all.
+        SourceError: there is no step, no observation or no action, or ``environment`` names unknown fields or all
+            fields.
     """
     layout = table.layout
     images: dict[str, Field] = {}
@@ -239,29 +240,29 @@ def write_lerobot(
 ) -> list[str]:
     """Write a table as a data set that LeRobot reads and trains on.
 
-    Images among the observation's fields become ``observation.images.<camera>``, which LeRobot's policies take as
-    images; all other observation fields become the vector ``observation.state``, all action fields ``action``, float32
-    both. Frame t has the observation and the action chosen there; ``next.reward``, ``next.done`` and ``next.truncated``
-    describe what followed. LeRobot has no place for an episode's last observation, without which the
-    value of a truncated episode can't be bootstrapped: it is kept in a column of our own beside the episode, which
-    LeRobot passes over and `rlenv_formats.lerobot.read.load_lerobot` reads; the image that belongs to it is in the
-    video behind those of the episode, or in such a column.
+    Image fields of the observation become ``observation.images.<camera>``, which LeRobot's policies take as images. All
+    other observation fields become the vector ``observation.state``, and all action fields ``action``, both float32.
+    Frame t has the observation and the action chosen there; ``next.reward``, ``next.done`` and ``next.truncated``
+    describe what followed. LeRobot's frames can't hold an episode's last observation, without which the value of a
+    truncated episode can't be bootstrapped. It is kept in an additional column of the episode's description, which
+    LeRobot ignores and `rlenv_formats.lerobot.read.load_lerobot` reads; its image follows those of the episode in the
+    video, or is in such a column.
 
     Args:
         table: the table to write.
         path: the folder, which must not exist yet.
-        filming: the choice of images, and whether they are videos: AV1 if PyAV is installed, otherwise VP9. None: all
-            images, as videos. What was observed is always written, in its own size.
+        filming: the choice of images, and whether they become videos (AV1 if PyAV is installed, otherwise VP9). None
+            writes all images as videos. Observed images are always written, in their own size.
         environment: names of observation fields that become ``observation.environment_state`` instead, which LeRobot's
-            ACT and diffusion policy want where there are no images.
+            ACT and diffusion policy require if there are no images.
 
     Returns:
-        What is lost, a sentence each.
+        A sentence about each thing that is lost.
 
     Raises:
-        SourceError: there is no step, several agents are rewarded, pyarrow is missing, or the folder is there; there
-            is no such camera, or its images differ in size.
-        LogError: there are images, and OpenCV is missing.
+        SourceError: there is no step, several agents are rewarded, pyarrow is not installed, the folder exists, there
+            is no such camera, or a camera's images differ in size.
+        LogError: there are images, and OpenCV is not installed.
     """
     single_reward(table, "LeRobot")
     runs, notes = runs_of(table)

@@ -1,1 +1,1 @@
-"""Read data sets at an address (``hf://``, ``s3://``, ``https://``) by fsspec, through a cache of bounded size."""
+"""Read data sets at an address (``hf://``, ``s3://``, ``https://``) with fsspec, through a cache of bounded size."""

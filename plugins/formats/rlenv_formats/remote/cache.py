@@ -1,4 +1,4 @@
-"""Keep what was fetched in a folder of bounded size: least recently used files go first, and damage is noticed."""
+"""Cache fetched bytes in a folder of bounded size, which evicts the least recently used entries and detects damage."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["FetchCache", "default_folder"]
 
 _DIGEST = hashlib.sha256().digest_size
 _SPARED = 0.9
-"""Share of the bound to which the cache is emptied once it is full."""
+"""Share of the capacity that remains in use after a full cache has evicted entries."""
 
 
 def default_folder() -> Path:
-    """Return the folder of what was fetched, by the XDG Base Directory Specification."""
+    """Return the cache's default folder, according to the XDG Base Directory Specification."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlenv-robot" / "remote"
 
 
 class FetchCache:
-    """A folder of entries, each with a checksum of its content. Any thread and process may use it.
+    """A folder of entries with checksums. Any thread and process may use it.
 
     Args:
-        folder: made on first use.
-        capacity: bytes of all entries together; the newest entry stays even if it is larger.
+        folder: the cache's folder, created on first use.
+        capacity: total bytes of all entries; the newest entry stays even if it is larger.
     """
 
     def __init__(self, folder: Path, capacity: int = BYTES) -> None:
@@ -41,7 +41,7 @@ class FetchCache:
         return self._path(key).is_file()
 
     def get(self, key: str) -> bytes | None:
-        """Return an entry's content; None if there is none, or if it is damaged, which removes it."""
+        """Return an entry's content, or None if it is missing or damaged. A damaged entry is removed."""
         path = self._path(key)
         try:
             stored = path.read_bytes()
@@ -57,7 +57,7 @@ class FetchCache:
         return content
 
     def put(self, key: str, content: bytes) -> None:
-        """Store an entry, which appears complete or, where nothing can be written, not at all."""
+        """Store an entry atomically; do nothing if the folder can't be written."""
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Show a data set at an address as a folder: in each file's place is a pointer, and bytes come when they are read.
+"""Mirror a data set at an address as a folder of pointers, and fetch bytes when they are read.
 
-A pointer is a small text, as Git LFS has them; a reader that knows nothing of it finds a damaged file, never wrong
-numbers. `fetched` puts the whole file in its place; `opened` reads ranges of it. Both keep what they fetched in a
-bounded cache. fsspec and what it needs for an address are imported on use.
+A pointer is a small text file, like those of Git LFS. A reader that does not know about pointers finds a damaged file,
+never wrong numbers. `fetched` replaces a pointer with the whole file; `opened` reads ranges of the file. Both use a
+bounded cache. fsspec and the package for an address are imported on use.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ __all__ = ["fetch_below", "fetched", "is_pointer", "mirror", "opened", "size_of"
 
 _MAGIC = b"rlenv-robot pointer to a remote file, version 1\n"
 _BLOCK = 1 << 18
-"""Bytes that are kept together when a file is read in part."""
+"""Size of a cached block when ranges of a file are read, bytes."""
 _CHUNK = 8 << 20
-"""Bytes that are asked for at once when a whole file is fetched."""
+"""Bytes of one request when a whole file is fetched."""
 _DESCRIPTION_BYTES = 16 << 20
 _DESCRIPTIONS = (".json", ".jsonl", ".yaml", ".toml")
 _FILES = (".hdf5", ".h5", ".mcap", ".db3", ".parquet", ".csv")
-"""Endings of the files that are data sets of their own."""
+"""Suffixes of files that are data sets by themselves."""
 _PROBED = (
     "meta/info.json", "meta/episodes.jsonl", "meta/tasks.jsonl", "meta/tasks.parquet", "meta/stats.json",
     "meta/rlenv_robot.json", "data/metadata.json", "data/main_data.hdf5", "episodes.json", "labels.jsonl",
     "preferences.jsonl",
 )  # fmt: skip
-"""Files that are looked for where a server lists none."""
+"""Files to look for if a server can't list files."""
 _SERIES = ("meta/episodes/chunk-000/file-{:03d}.parquet", "frames/part-{:05d}.parquet")
 _EXTRAS = {"hf": "huggingface_hub", "s3": "s3fs", "s3a": "s3fs", "http": "aiohttp", "https": "aiohttp"}
 
@@ -69,17 +69,18 @@ def mirror(
     capacity: int = BYTES,
     options: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Return a folder, or a file, that stands for a data set at an address.
+    """Return a local folder or file of pointers that stands for a data set at an address.
 
     Args:
-        address: such as ``hf://datasets/lerobot/pusht``, ``s3://bucket/runs`` or ``https://host/set/``.
-        folder: of the cache; None takes the user's.
+        address: an address such as ``hf://datasets/lerobot/pusht``, ``s3://bucket/runs`` or ``https://host/set/``.
+        folder: folder of the cache; None for the user's default.
         capacity: bytes that the cache may hold.
-        options: of fsspec's file system, such as ``endpoint_url`` for S3. Credentials come from where the service's own
-            tools keep them; none are asked for.
+        options: options of fsspec's file system, such as ``endpoint_url`` for S3. Credentials come from where the
+            service's own tools keep them.
 
     Raises:
-        SourceError: a package is missing, nothing is there, access is refused, or the service can't be reached.
+        SourceError: a package is not installed, nothing is at the address, access is refused, or the service can't be
+            reached.
     """
     where = default_folder() if folder is None else folder
     fs, base = _file_system(address, dict(options or {}))
@@ -112,7 +113,7 @@ def _file_system(address: str, options: JsonDict) -> tuple[Any, str]:
             f"{address} needs fsspec{f' and {package}' if package else ''} ({error}): pip install 'rlenv-robot[remote]'"
         ) from None
     except ValueError as error:
-        raise SourceError(f"{address} is no address that can be read: {error}; allowed are hf, s3, https") from error
+        raise SourceError(f"{address} can't be read as an address: {error}; allowed are hf, s3, https") from error
     return fs, str(base)
 
 
@@ -248,7 +249,7 @@ def _origin_of(path: Path) -> _Origin | None:
 
 
 def fetched(path: Path) -> Path:
-    """Return a path after its file was fetched, if it is a pointer; other paths are returned as they are.
+    """Fetch the file if a path is a pointer, and return the path.
 
     Raises:
         SourceError: the file can't be fetched.
@@ -271,10 +272,10 @@ def fetched(path: Path) -> Path:
 
 
 def fetch_below(path: Path) -> None:
-    """Fetch all files in a folder, or a file, for a reader that opens them by itself.
+    """Fetch a file, or all files in a folder, for a reader that opens files itself.
 
     Raises:
-        SourceError: as `fetched`.
+        SourceError: as for `fetched`.
     """
     for one in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if one.is_file():
@@ -315,7 +316,7 @@ def _fetch(origin: _Origin, path: Path, pointer: Pointer) -> None:
         digest = _digest(part)
         if (expected := _expected(pointer)) is not None and expected != digest:
             part.unlink()
-            raise SourceError(f"{pointer.place} came with other bytes than its checksum says; run it again")
+            raise SourceError(f"{pointer.place} does not match its checksum; run the command again")
         _write_once(_sum_file(path), json.dumps([list(pointer), digest, size]).encode())
         replace_file(part, path)
         _verified.add((str(path), path.stat().st_mtime_ns))
@@ -397,10 +398,10 @@ def _sweep(origin: _Origin, spared: Path | None = None) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Return the size of a file in bytes, also of one that was not fetched yet.
+    """Return the size of a file in bytes, whether it was fetched or not.
 
     Raises:
-        SourceError: the server does not say.
+        SourceError: the server does not report the size.
     """
     pointer = _read_pointer(path)
     origin = None if pointer is None else _origin_of(path)
@@ -410,10 +411,10 @@ def size_of(path: Path) -> int:
 
 
 def opened(path: Path) -> Path | io.RawIOBase:
-    """Return a path; or, of a file that was not fetched, a reader that fetches the ranges that are read.
+    """Return the path of a local file, or a file object that fetches the ranges that are read from a remote one.
 
     Raises:
-        SourceError: the server does not say how large the file is.
+        SourceError: the server does not report the file's size.
     """
     if not path.exists() and (origin := _origin_of(path)) is not None and not origin.listed:
         _discover(origin, path)

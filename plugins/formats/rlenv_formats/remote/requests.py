@@ -1,4 +1,4 @@
-"""Ask a server for files and parts of files, again after a cut connection, with errors that say what to do."""
+"""Request files and ranges of files from a server, with retries and with errors that say what to do."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hal import SourceError
 __all__ = ["Absent", "Pointer", "asked", "pointer_of", "read_range"]
 
 _ATTEMPTS, _PAUSE_S = 4, 0.2
-"""Number of requests before giving up, and the first pause after a cut connection; each pause is twice as long."""
+"""Number of attempts, and the first pause after a lost connection in seconds; each pause is twice the one before."""
 _VERSION = (
     "ETag", "etag", "oid", "blob_id", "sha256", "Content-MD5", "Last-Modified", "LastModified", "mtime", "created",
 )  # fmt: skip
-"""Entries of a file system's description of a file that differ once the file has changed."""
+"""Keys in a file system's file info that change when the file changes."""
 
 _Answer = TypeVar("_Answer")
 
@@ -24,9 +24,9 @@ class Pointer(NamedTuple):
     """The description of a remote file.
 
     Attributes:
-        place: its path, as fsspec's file system takes it.
-        size: in bytes; None if the server has not said so yet.
-        version: a text that differs once the file has changed; empty if unknown.
+        place: the file's path in fsspec's file system.
+        size: size in bytes; None if not yet known.
+        version: a text that changes when the file changes; empty if unknown.
     """
 
     place: str
@@ -35,7 +35,7 @@ class Pointer(NamedTuple):
 
 
 def pointer_of(place: str, about: Mapping[str, Any]) -> Pointer:
-    """Return the description of a file from what fsspec's file system says of it."""
+    """Return the pointer to a file, given the info that fsspec's file system returns for it."""
     size = about.get("size")
     version = "|".join(f"{key}={about[key]}" for key in _VERSION if about.get(key))
     lfs = about.get("lfs")
@@ -45,7 +45,7 @@ def pointer_of(place: str, about: Mapping[str, Any]) -> Pointer:
 
 
 class Absent(SourceError):
-    """Nothing is at an address."""
+    """There is nothing at an address."""
 
 
 def read_range(fs: Any, pointer: Pointer, start: int, stop: int) -> bytes:
@@ -53,12 +53,12 @@ def read_range(fs: Any, pointer: Pointer, start: int, stop: int) -> bytes:
 
     Args:
         fs: fsspec's file system.
-        pointer: of the file.
+        pointer: pointer to the file.
         start: offset of the first byte.
-        stop: offset behind the last byte.
+        stop: offset after the last byte.
 
     Raises:
-        SourceError: as `asked`.
+        SourceError: as for `asked`.
     """
 
     def read() -> bytes:
@@ -73,15 +73,15 @@ def read_range(fs: Any, pointer: Pointer, start: int, stop: int) -> bytes:
 
 
 def asked(ask: Callable[[], _Answer], place: str, where: str = "") -> _Answer:
-    """Ask a server, again after a cut connection.
+    """Make a request to a server, and repeat it after a lost connection.
 
     Args:
         ask: makes the request.
         place: the address, for messages.
-        where: how far an earlier request came, for messages.
+        where: progress of the transfer, for messages.
 
     Raises:
-        Absent: nothing is there.
+        Absent: nothing is at the address.
         SourceError: access is refused, or the server can't be reached.
     """
     for attempt in range(_ATTEMPTS):
@@ -93,8 +93,8 @@ def asked(ask: Callable[[], _Answer], place: str, where: str = "") -> _Answer:
             _raise_if_final(error, place)
             if attempt == _ATTEMPTS - 1:
                 raise SourceError(
-                    f"{place}: the connection was cut{where}, {_ATTEMPTS} times ({error!r:.200}); what came is kept, "
-                    "run it again"
+                    f"{place}: the connection was cut{where}, {_ATTEMPTS} times ({error!r:.200}); "
+                    "the received bytes are kept, run the command again"
                 ) from error
             time.sleep(_PAUSE_S * 2**attempt)
     raise AssertionError  # the last attempt returned or raised

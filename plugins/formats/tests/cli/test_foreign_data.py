@@ -42,7 +42,10 @@ def test_a_goal_among_the_observations_is_not_a_frozen_sensor(reach: Path) -> No
 
 def test_the_twin_is_drawn_from_what_was_observed(reach: Path, tmp_path: Path) -> None:
     pytest.importorskip("cv2", reason="neither opencv-python nor opencv-python-headless is installed")
-    assert main(["replay", str(reach), "--episode", "1", "--step", "30", "--frames", str(tmp_path / "frames")]) == 0
+    assert (
+        main(["data", "replay", str(reach), "--episode", "1", "--step", "30", "--frames", str(tmp_path / "frames")])
+        == 0
+    )
     assert (tmp_path / "frames" / "000030.png").stat().st_size > 1000
 
 

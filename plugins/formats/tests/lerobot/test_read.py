@@ -236,7 +236,7 @@ def remove(pattern: str) -> Callable[[Path], None]:
         ("v3.0", lambda root: edit(root, codebase_version="v1.6"), "codebase_version is 'v1.6', supported are v3.0"),
         ("v2.1", lambda root: edit(root, fps=0), "fps is 0, expected a number above 0"),
         ("v2.1", lambda root: edit(root, features=None), "features is missing"),
-        ("v3.0", remove("meta/info.json"), "is no LeRobot data set"),
+        ("v3.0", remove("meta/info.json"), "is not a LeRobot data set"),
         ("v3.0", remove("data/**/*.parquet"), r"file-000\.parquet is missing; the data set is incomplete"),
         ("v3.0", remove("meta/episodes/**/*.parquet"), "holds no chunk"),
         ("v2.1", remove("meta/episodes.jsonl"), r"episodes\.jsonl is missing"),

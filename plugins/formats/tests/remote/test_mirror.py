@@ -226,7 +226,7 @@ def test_refusals_name_the_address_and_what_to_do(web: FileServer, cache: Path, 
 def test_no_server_and_no_package_are_said(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SourceError, match=r"http://127\.0\.0\.1:9/arm.*connection was cut, 4 times"):
         rr.open_source("http://127.0.0.1:9/arm.hdf5", cache=cache)
-    with pytest.raises(SourceError, match=r"is no address that can be read.*allowed are hf, s3, https"):
+    with pytest.raises(SourceError, match=r"can't be read as an address.*allowed are hf, s3, https"):
         rr.open_source("nonsense://x/y", cache=cache)
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(SourceError, match=r"needs fsspec and s3fs .*pip install 'rlenv-robot\[remote\]'"):

@@ -1,4 +1,4 @@
-"""``rlenv-robot dev kaiwu``: run, test and write projects of Tencent's Kaiwu framework."""
+"""``rlenv-robot kaiwu``: run, test and write projects of Tencent's Kaiwu framework."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STYLES = ("document", "2024", "2025", "2026", "batch")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the verbs below this one."""
+    """Declare the subcommands ``run``, ``test`` and ``new``."""
     parser.description = (
         "Run a project directory of Tencent's Kaiwu framework, with its agent and workflow unchanged, over any of our "
         "environments (docs/kaiwu.md)."
@@ -62,8 +62,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot dev kaiwu new reach --env so101-reach
-  rlenv-robot dev kaiwu run reach --steps 60000 --seed 0
+  rlenv-robot kaiwu new reach --env so101-reach
+  rlenv-robot kaiwu run reach --steps 60000 --seed 0
 """
     _add_project(parser)
     for name, kind, text in (
@@ -124,7 +124,7 @@ def add_new(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run a project, and print what it did."""
+    """Run a project, and print a summary."""
     from rlenv_kaiwu.project import open_project
     from rlenv_kaiwu.run import run_project
 
@@ -172,7 +172,7 @@ def _run_distributed(args: argparse.Namespace, project: Project) -> int:
 
 
 def test(args: argparse.Namespace) -> int:
-    """Test a project, and print what it did."""
+    """Test a project, and print a summary."""
     from rlenv_kaiwu.project import open_project
     from rlenv_kaiwu.run import check_project
 
@@ -195,14 +195,14 @@ def test(args: argparse.Namespace) -> int:
 
 
 def new(args: argparse.Namespace) -> int:
-    """Write a project, and print what to do next."""
+    """Write a new project, and print what to do next."""
     from rlenv_kaiwu.templates import write_project
 
     written = write_project(args.folder, args.env, args.algorithm)
     print(f"{args.folder}: {len(written)} files")
     print("next:")
-    print(f"  rlenv-robot dev kaiwu test {args.folder}")
-    print(f"  rlenv-robot dev kaiwu run {args.folder} --steps 60000")
+    print(f"  rlenv-robot kaiwu test {args.folder}")
+    print(f"  rlenv-robot kaiwu run {args.folder} --steps 60000")
     return 0
 
 

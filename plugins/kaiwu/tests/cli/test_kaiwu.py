@@ -16,7 +16,7 @@ def test_a_new_project_is_tested_run_and_gone_on_with(
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     assert main(["kaiwu", "new", "reach", "--env", "so101-reach"]) == 0
-    assert "rlenv-robot dev kaiwu run reach" in capsys.readouterr().out
+    assert "rlenv-robot kaiwu run reach" in capsys.readouterr().out
     assert main(["kaiwu", "test", "reach", "--out", "test"]) == 0
     assert "succeeded" in capsys.readouterr().out
     for more in ([], ["--resume"]):

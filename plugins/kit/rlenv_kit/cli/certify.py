@@ -13,9 +13,9 @@ __all__ = ["add", "run"]
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Stop a served robot, and fall silent, many times in each state, and write the times as a signed certificate. "
-        "The robot goes home by its resets and stays there; keep its way home clear. The times end when its driver has "
-        "confirmed, not when a mass has come to rest. Or verify a certificate."
+        "Stop a served robot, and stop commanding it, many times in each state, and write the times as a signed "
+        "certificate. The robot goes home by its resets and stays there; keep its way home clear. The times end when "
+        "its driver has confirmed, not when the arm is at rest. Or verify a certificate."
     )
     parser.epilog = """
 Examples:
@@ -29,12 +29,12 @@ Examples:
         "address", nargs="?", default="tcp://127.0.0.1:5555", help="of the server (default: %(default)s)"
     )
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")
-    parser.add_argument("--trials", type=int, default=100, help="of each kind (default: 100)")
+    parser.add_argument("--trials", type=int, default=100, help="trials of each kind (default: 100)")
     parser.add_argument("--profile", metavar="FILE", help="the server's profile; its digest is certified")
     parser.add_argument(
         "--conformance", metavar="FILE", help="put this report of `rlenv-robot check --report FILE.json` into it"
     )
-    parser.add_argument("--key", metavar="FILE", help="sign with this private key; a missing one is made")
+    parser.add_argument("--key", metavar="FILE", help="sign with this private key, created if missing")
     parser.add_argument("--out", metavar="FILE", default="stopping.json", help="default: stopping.json")
     parser.add_argument("--verify", metavar="FILE", help="verify this certificate, and do nothing else")
     parser.set_defaults(run=run)
@@ -72,7 +72,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         certificate = None
     if not isinstance(certificate, dict):
-        raise ValueError(f"{path} is no certificate: it holds no JSON object")
+        raise ValueError(f"{path} is not a certificate: it contains no JSON object")
     return certificate
 
 

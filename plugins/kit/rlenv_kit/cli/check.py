@@ -26,7 +26,7 @@ _ENDINGS = (".txt", ".json", ".xml", ".html")
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.description = "Test an environment or a robot against its contract, with tests made from its description."
+    parser.description = "Test an environment or a robot against its contract, by tests that its description generates."
     parser.epilog = (
         "A simulated robot moves over its whole range. A real robot moves slowly and a little way; how far and how "
         "fast is shown first, and has to be confirmed. Stand clear of it, with a hand on its stop. Whatever ends the "
@@ -43,7 +43,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--vector", type=int, default=0, metavar="N", help="check a simulated batch of N environments, too"
     )
     parser.add_argument("--steps", type=int, default=30, help="length of each trial episode (default: 30)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of all randomness (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")
     parser.add_argument("--verbose", "-v", action="store_true", help="list what passed, too")
     parser.add_argument(
         "--report", metavar="FILE", action="append", default=[],
@@ -51,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--reproduce", metavar="N", default="",
-        help="make check number N alone and show its calls; robot:N, batch:N, source:N for one of these parts",
+        help="run only check number N and show its calls; robot:N, batch:N, source:N for one of these parts",
     )  # fmt: skip
     parser.add_argument("--yes", action="store_true", help="a real robot may move without a confirmation")
     parser.add_argument(
@@ -64,7 +64,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--time-limit", type=float, default=1800.0, metavar="SECONDS",
-        help="longest time of the whole check; the report names what was not reached (default: 1800, 0 sets none)",
+        help="time limit of the whole check; the report lists what was not reached (default: 1800, 0 sets none)",
     )  # fmt: skip
     parser.set_defaults(run=run)
 
@@ -121,7 +121,7 @@ def _reproduced(text: str) -> tuple[str, int]:
 def _announce(motion: list[str], time_limit_s: float) -> None:
     from rlenv_kit.supervisor import Deadlines
 
-    say("The robot will move, slowly and a little way:")
+    say("The robot will move slowly over small distances:")
     for line in motion:
         say(f"  {line}")
     say(f"It moves {_at_most(time_limit_s)}. A call over {Deadlines.step:g} s, or a reset over {Deadlines.reset:g} s, "
@@ -143,10 +143,10 @@ def _confirm(name: str, where: str, agreed: bool, time_limit_s: float) -> None:
     if agreed:
         return
     if not sys.stdin.isatty():
-        raise ValueError(f"{where} may be real: confirm its motion with --yes, since nobody can be asked here")
+        raise ValueError(f"{where} may be real: confirm its motion with --yes, since there is no terminal to ask at")
     answer = input(
         f"{name} on {where} may be real. It resets, then moves by small steps {_at_most(time_limit_s)}. "
-        "Type yes to go on: "
+        "Type yes to continue: "
     )
     if answer.strip().lower() != "yes":
         raise ValueError("nothing was checked: the motion was not confirmed")
@@ -162,7 +162,7 @@ def _show(report: Report, verbose: bool, calls: bool) -> None:
             say(f"  {line}")
 
 
-# -- rlenv-robot dev protocol ------------------------------------------------------------------------------------
+# -- rlenv-robot protocol ------------------------------------------------------------------------------------
 
 
 def add_protocol(parser: argparse.ArgumentParser) -> None:
@@ -224,7 +224,7 @@ def _source_page(folder: str, kind: str) -> str:
 def _robot_page(name: str, kind: str, keys: str | None) -> str:
     """Return the page of a robot, which a server describes, or which has a model here."""
     from real import RemoteRobot
-    from real.protocol.wire_page import wire_page
+    from rlenv_kit.wire_page import wire_page
     from rlenv_robot.robot_models import load_robot_model
 
     if "://" not in name:

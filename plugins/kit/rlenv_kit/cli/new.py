@@ -1,4 +1,4 @@
-"""``rlenv-robot dev new``: write a robot, a task, a driver or a whole package to begin with."""
+"""``rlenv-robot dev new``: write the skeleton of a robot, a task, a driver or a whole package."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Skeleton(NamedTuple):
     """One kind of skeleton.
 
     Attributes:
-        module: the name of its module in the skeleton, for which the user's name is put in.
-        summary: what it is.
-        next: commands that use it, with that name.
+        module: the name of its module in the skeleton; the user's name replaces it.
+        summary: what the skeleton contains, for the help.
+        next: the commands to try next, with that module name in them.
     """
 
     module: str
@@ -39,7 +39,7 @@ SKELETONS = {
     "task": Skeleton("my_task", "a task for the SO-101", ("rlenv-robot train my_task:Task --out policy.npz",)),
     "driver": Skeleton("my_arm", "a driver of an arm's servos", ("rlenv-robot serve my_arm.toml",)),
 }  # fmt: skip
-"""The kinds, by the word on the command line."""
+"""Word on the command line -> kind of skeleton."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -76,14 +76,14 @@ def write(kind: str, name: str, folder: str | Path) -> list[Path]:
     Args:
         kind: one of `SKELETONS`.
         name: words of lower-case letters and digits joined by ``-`` or ``_``, beginning with a letter.
-        folder: made if it is missing; no file in it is replaced.
+        folder: created if missing. Existing files are never replaced.
 
     Returns:
         The files, sorted.
 
     Raises:
-        ValueError: the name can't name a module, or is that of a package of this project.
-        FileExistsError: a file of that name is there already; nothing was written.
+        ValueError: the name isn't a valid module name, or a package of this project has it.
+        FileExistsError: a file that would be written exists already; nothing was written.
     """
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*", name) or keyword.iskeyword(module):
@@ -101,7 +101,7 @@ def write(kind: str, name: str, folder: str | Path) -> list[Path]:
     }
     for path in files:
         if path.exists():
-            raise FileExistsError(f"{path} is there already and was kept; choose another --out or name")
+            raise FileExistsError(f"{path} exists already and was kept; choose another --out or name")
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         path.write_text(text, encoding="utf-8")

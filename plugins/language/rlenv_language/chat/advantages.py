@@ -1,7 +1,7 @@
-"""Advantages of an agent's tokens, from rewards on the tokens that end its turns.
+"""Compute advantages of an agent's tokens from rewards on the tokens that end its turns.
 
-Both estimators are those of Ammanabrolu and Wang 2025 (arXiv:2510.01132). A turn's reward is that of its end token. A
-value function (PPO), or the returns of other episodes with the same start (RLOO), credit the other tokens.
+Both estimators are those of Ammanabrolu and Wang 2025 (arXiv:2510.01132). A turn's reward is on its end token. A value
+function (PPO), or the returns of other episodes with the same start (RLOO), assign credit to the other tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def gae(
     turns: ArrayLike | None = None,
     turn_discount: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return generalised advantages of the agent's tokens of an episode (Schulman et al. 2016, arXiv:1506.02438).
+    """Return the generalised advantages of the agent's tokens in an episode (Schulman et al. 2016, arXiv:1506.02438).
 
     ``delta_i = r_i + g_i V_{i+1} - V_i`` and ``A_i = sum_l (prod of g decay) delta_{i+l}`` over the agent's tokens
     alone: the token after the end of a turn is the first of the next turn. ``g_i`` is ``discount``, times
@@ -31,13 +31,13 @@ def gae(
         rewards: rewards of the agent's tokens in order, (M,), without other tokens of the chat.
         values: V before each of these tokens, (M,).
         last_value: V after the last token: 0 if the task ended the episode, the last state's value if it was truncated.
-        discount: from token to token, 0 to 1.
+        discount: discount factor per token, 0 to 1.
         decay: lambda, 0 to 1.
         turns: number of each token's turn, (M,), which ``turn_discount`` needs.
-        turn_discount: from turn to turn, 0 to 1.
+        turn_discount: additional discount factor per turn, 0 to 1.
 
     Returns:
-        Advantages (M,), and targets of the values ``A_i + V_i`` (M,).
+        Advantages (M,), and value targets ``A_i + V_i`` (M,).
 
     Raises:
         ValueError: shapes differ, a factor is out of range, or ``turns`` is missing.
@@ -66,10 +66,10 @@ def gae(
 
 
 def leave_one_out(returns: ArrayLike, groups: ArrayLike) -> np.ndarray:
-    """Return each episode's return less the mean return of the others in its group (RLOO; arXiv:2402.14740).
+    """Return each episode's return minus the mean return of the others in its group (RLOO; arXiv:2402.14740).
 
     Args:
-        returns: (K,).
+        returns: the episodes' returns, (K,).
         groups: identifier of each episode's start, such as its seed, (K,). The advantage of a single episode is 0.
     """
     value, group = np.asarray(returns, float), np.asarray(groups)

@@ -1,8 +1,9 @@
 """Train a small language model on an environment in language: fine-tuning, then PPO or RLOO over whole episodes.
 
 The method is that of Ammanabrolu and Wang 2025 (arXiv:2510.01132): supervised fine-tuning on demonstrations, then
-reinforcement learning with a turn's reward on its end token. It needs PyTorch and the package ``tokenizers``. The model
-begins with random weights, and the tokenizer is trained on the demonstrations, so nothing is downloaded.
+reinforcement learning with each turn's reward on its end token. This module needs PyTorch and the package
+``tokenizers``. The model starts from random weights and the tokenizer is trained on the demonstrations, so nothing is
+downloaded.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class LearnerSettings:
     """The settings of a `ChatLearner`.
 
     Attributes:
-        method: ``ppo`` (token advantages from a value function) or ``rloo`` (return less the mean return of the other
+        method: ``ppo`` (token advantages from a value function) or ``rloo`` (return minus the mean return of the other
             episodes with the same seed).
         width: width of the transformer.
         layers: layers of the transformer.
@@ -49,15 +50,15 @@ class LearnerSettings:
         epochs: passes over each batch.
         minibatch: episodes in one gradient.
         clip: clip range of PPO.
-        kl_limit: estimated divergence from the policy that played the batch, beyond which the batch's remaining
+        kl_limit: estimated KL divergence from the policy that played the batch, beyond which the batch's remaining
             gradients are skipped; None for 0.06 with PPO and no limit with RLOO.
-        discount: from token to token (`rlenv_language.chat.advantages.gae`).
+        discount: discount factor per token (`rlenv_language.chat.advantages.gae`).
         decay: lambda (`rlenv_language.chat.advantages.gae`).
-        turn_discount: from turn to turn (`rlenv_language.chat.advantages.gae`).
+        turn_discount: additional discount factor per turn (`rlenv_language.chat.advantages.gae`).
         value_weight: weight of the value loss.
-        entropy_weight: weight of the entropy.
-        group: episodes from each seed in a batch.
-        seed: of the weights and all draws.
+        entropy_weight: weight of the entropy bonus.
+        group: number of episodes per seed in a batch.
+        seed: seed of the weights and all draws.
     """
 
     method: Literal["ppo", "rloo"] = "ppo"
@@ -85,7 +86,7 @@ class LearnerSettings:
 
 _RATE = {"ppo": 3e-4, "rloo": 1e-3}
 _KL_LIMIT = {"ppo": 0.06, "rloo": float("inf")}
-"""With RLOO's step size PPO failed in its first batch: after sixteen steps of Adam the divergence of the policy was 0.5
+"""With RLOO's step size PPO failed in its first batch: the policy's KL divergence was 0.5 after sixteen Adam steps
 (benchmarks/README.md, learning in language)."""
 
 
@@ -106,15 +107,15 @@ def train_tokenizer(texts: Sequence[str], size: int = 640) -> Tokenizer:
 
 
 class CachedEnv:
-    """A deterministic environment with a cache: for equal seeds and texts, it returns the earlier result.
+    """A deterministic environment with a cache that returns the earlier result for equal seeds and texts.
 
-    Only for simulations, since a robot is not deterministic.
+    Use it for simulations only, since a robot is not deterministic.
 
     Args:
         make: makes the environment.
 
     Attributes:
-        steps: number of steps that the environment made, without those from the cache.
+        steps: number of environment steps, without those from the cache.
     """
 
     def __init__(self, make: Callable[[], GemEnv]) -> None:
@@ -155,7 +156,7 @@ class ChatLearner:
 
     Args:
         tokenizer: a tokenizer of the package ``tokenizers`` with the marks of ChatML.
-        settings: of model and training; None for the defaults.
+        settings: settings of model and training; None for the defaults.
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: LearnerSettings | None = None) -> None:
@@ -232,7 +233,7 @@ class ChatLearner:
     # -- playing -----------------------------------------------------------------------------------------
 
     def answer(self, chats: Sequence[Sequence[Message]], greedy: bool = False) -> list[str]:
-        """Return the agent's next message in each chat: drawn, or the most likely tokens if greedy."""
+        """Return the agent's next message in each chat, sampled or, if ``greedy``, of the most likely tokens."""
         with torch.no_grad():
             return self._answer(chats, greedy)
 
@@ -347,9 +348,9 @@ class ChatLearner:
         Args:
             ids: tokens of episodes, (B, L).
             agent_mask: mask of the agent's tokens among all but the first, (B, L - 1).
-            old_log_prob: log-probabilities under the policy that played the episodes, likewise.
-            advantages: likewise.
-            targets: targets of the values, likewise.
+            old_log_prob: log-probabilities under the policy that played the episodes, of the same shape.
+            advantages: advantages, of the same shape.
+            targets: value targets, of the same shape.
 
         Returns:
             The divergence from the policy that played the episodes, estimated as the mean of r - 1 - log r (Schulman

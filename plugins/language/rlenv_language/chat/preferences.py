@@ -23,7 +23,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class Preference(NamedTuple):
-    """Two chats of which the first is preferred.
+    """A pair of chats, the first of which is preferred.
 
     Attributes:
         chosen: the preferred chat.
@@ -44,16 +44,16 @@ def preferences(
     seed: int = 0,
     same_start: bool = False,
 ) -> list[Preference]:
-    """Draw pairs of chats of which one is preferred.
+    """Draw preference pairs from recorded chats.
 
     Args:
-        chats: the chats, of which at least two differ.
+        chats: the chats, at least two of them different.
         size: number of pairs.
         by: what decides the preference: ``return``, ``success`` (by the task, or by a recorded verdict or label), or
             ``person`` (preferences given at the console, which are stored beside the logs).
         priority: ``controversy`` draws disputed pairs more often: those with similar returns, or, by person, those on
             which people disagree. Empty draws uniformly.
-        seed: of the draws.
+        seed: seed of the draws.
         same_start: whether to pair only chats with the same messages up to the agent's first answer.
 
     Raises:
@@ -71,7 +71,7 @@ def preferences(
         better, worse, controversy = better[alike], worse[alike], controversy[alike]
     if not len(better):
         raise SourceError(
-            f"nobody prefers one of two of {len(chats)} chats; let people compare them at `rlenv-robot operate console`"
+            f"no preference compares two of the {len(chats)} chats; let people do so at `rlenv-robot operate console`"
             if by == "person"
             else f"no two of the {len(chats)} chats {'with the same start ' * same_start}differ in their {by}, so none "
             "is preferred"
@@ -82,7 +82,7 @@ def preferences(
 
 
 _Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""The number of the better and of the worse chat of each pair, and the pair's controversy, (P,) each."""
+"""Indices of the preferred and of the rejected chat of each pair, and the pair's controversy, (P,) each."""
 
 
 def _by_score(chats: Sequence[Transcript], by: str) -> _Pairs:
@@ -115,12 +115,12 @@ def write_preferences(pairs: Sequence[Preference], path: str | Path) -> int:
 
     Each line is a JSON object with ``prompt``, ``chosen`` and ``rejected``. The prompt is the common beginning of both
     chats; chosen and rejected are the first messages of the agent that differ. Later messages are left out, so that all
-    tokens to learn from are the agent's. Pairs with different observations before are left out too: draw pairs with
+    trained tokens are the agent's. Pairs that differ in an earlier observation are also left out: draw pairs with
     ``same_start``.
 
     Args:
         pairs: the pairs.
-        path: of the file (``.jsonl``), which is overwritten.
+        path: the file (``.jsonl``), which is overwritten.
 
     Returns:
         The number of lines.
@@ -139,14 +139,14 @@ def write_preferences(pairs: Sequence[Preference], path: str | Path) -> int:
 
 @dataclass
 class WordRewardModel:
-    """A Bradley-Terry model over the words of the agent's messages, in NumPy, which trains within a second.
+    """A Bradley-Terry model of the words in the agent's messages, in NumPy, which trains within a second.
 
-    The probability that a chat is preferred is the logistic function of the difference of the scores. A score is linear
-    in log(1 + count) of each word.
+    The probability that one chat is preferred over another is the logistic function of the difference of their scores.
+    A score is linear in log(1 + count) of each word.
 
     Attributes:
         words: word -> its index in the weights.
-        weights: (W,).
+        weights: weight of each word, (W,).
     """
 
     words: dict[str, int]
@@ -195,11 +195,11 @@ def _counts(chat: Transcript) -> Counter[str]:
 
 
 def relabel_chats(source: SourceData, score: Callable[[Transcript], float]) -> SourceData:
-    """Return recorded chats whose rewards are the score of the whole chat in its last step, and 0 before (R3.1).
+    """Return recorded chats with new rewards: the whole chat's score in its last step, and 0 before (R3.1).
 
     Args:
         source: record of an environment in language.
-        score: computes a chat's score, such as `WordRewardModel.score`.
+        score: function that returns a chat's score, such as `WordRewardModel.score`.
 
     Raises:
         SourceError: the data have no texts, an episode has a step of unknown effect, or a score is not finite.

@@ -24,7 +24,7 @@ CHAT_TEMPLATE = (
     "{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-"""The same format as a chat template of ``transformers``, with the marks from which that makes its mask."""
+"""The same format as a chat template of ``transformers``, with the ``generation`` marks for the assistant mask."""
 
 
 class _Encoding(Protocol):
@@ -33,7 +33,7 @@ class _Encoding(Protocol):
 
 
 class Tokenizer(Protocol):
-    """A tokenizer of the package ``tokenizers``, such as ``backend_tokenizer`` of a fast one of ``transformers``."""
+    """A tokenizer of the package ``tokenizers``, such as ``backend_tokenizer`` of a fast ``transformers`` one."""
 
     def encode(self, sequence: str, *, add_special_tokens: bool = True) -> Any:
         """Return an encoding with ``ids`` and ``offsets`` in characters."""
@@ -42,13 +42,13 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenEpisode:
-    """The tokens of one episode, length L.
+    """The tokens of one episode, a sequence of length L.
 
     Attributes:
         ids: int64 (L,).
-        mask: mask of the agent's tokens, including the end of each of its messages, bool (L,).
+        mask: mask of the agent's tokens, including the end mark of each message, bool (L,).
         rewards: a turn's reward at the token that ends its message, otherwise 0, float64 (L,).
-        turns: number of the turn of each of the agent's tokens, -1 for other tokens, int64 (L,).
+        turns: turn number of each of the agent's tokens, -1 for other tokens, int64 (L,).
         terminated: whether the task ended the episode.
     """
 
@@ -60,10 +60,10 @@ class TokenEpisode:
 
 
 def render(messages: Sequence[Message], prompt: bool = False) -> tuple[str, list[tuple[int, int]]]:
-    """Return a chat as one text, and the agent's messages as spans of characters, each with its end mark.
+    """Return a chat as one text, and the character spans of the agent's messages, including their end marks.
 
     Args:
-        messages: of the chat.
+        messages: messages of the chat.
         prompt: whether to append the beginning of the agent's next message.
     """
     text, spans = "", []
@@ -76,11 +76,11 @@ def render(messages: Sequence[Message], prompt: bool = False) -> tuple[str, list
 
 
 def tokenize(transcript: Transcript, tokenizer: Tokenizer) -> TokenEpisode:
-    """Return the tokens of an episode.
+    """Tokenise an episode.
 
     Raises:
-        ValueError: a token is partly inside an agent's message, so that no mask is exact, or the end mark of a message
-            is not one token.
+        ValueError: a token extends beyond an agent's message, so that no mask is exact, or the end mark of a message is
+            not one token.
     """
     text, spans = render(transcript.messages)
     encoding = tokenizer.encode(text, add_special_tokens=False)
@@ -95,16 +95,14 @@ def tokenize(transcript: Transcript, tokenizer: Tokenizer) -> TokenEpisode:
             raise ValueError(f"turn {number}: a token lies across the border of the message: {text[start:stop]!r:.80}")
         last = np.flatnonzero(inside)[-1]
         if begins[last] != stop - len(END):
-            raise ValueError(
-                f"turn {number}: {END} is no token of its own: give it to the tokenizer as a special token"
-            )
+            raise ValueError(f"turn {number}: {END} is not a single token: add it to the tokenizer as a special token")
         turns[inside] = number
         rewards[last] = reward
     return TokenEpisode(ids, turns >= 0, rewards, turns, transcript.terminated)
 
 
 def write_rl(transcripts: Sequence[Transcript], tokenizer: Tokenizer, path: str | Path) -> int:
-    """Write tokens for reinforcement learning, one JSON object for each episode on a line.
+    """Write episodes as tokens for reinforcement learning, one JSON object per line.
 
     An object has ``messages``, and the fields of `TokenEpisode` as ``input_ids``, ``loss_mask``, ``rewards`` and
     ``terminated``.
@@ -112,7 +110,7 @@ def write_rl(transcripts: Sequence[Transcript], tokenizer: Tokenizer, path: str 
     Args:
         transcripts: the episodes.
         tokenizer: as for `tokenize`.
-        path: of the file (``.jsonl``), which is overwritten.
+        path: the file (``.jsonl``), which is overwritten.
 
     Returns:
         The number of lines.

@@ -24,8 +24,8 @@ class Transcript:
         messages: messages up to the agent's last answer, with an optional system message first.
         rewards: reward of each of the agent's messages.
         last: the observation after the last message.
-        terminated: whether the task ended the episode. The last state of a truncated episode has a value.
-        success: by a person's verdict or label, otherwise by the task; None if unknown.
+        terminated: whether the task ended the episode; the last state of a truncated episode is bootstrapped.
+        success: success according to a person's verdict or label, otherwise to the task; None if unknown.
         seed: seed of the episode, if recorded.
         episode: the recorded episode; None if it was not recorded.
     """
@@ -45,10 +45,11 @@ class Transcript:
 
 
 def read_transcripts(source: SourceData, system: str = "") -> list[Transcript]:
-    """Return a transcript of each recorded episode with at least one turn.
+    """Return the transcript of each recorded episode that has at least one turn.
 
     Args:
-        source: record of an environment in language (`rlenv_language.text.view.to_text`, a dialogue, or gem's).
+        source: recordings of an environment in language (`rlenv_language.text.view.to_text`, a dialogue, or a gem
+            environment).
         system: content of a system message, such as the environment's instructions; empty for none.
 
     Raises:
@@ -74,11 +75,11 @@ def read_transcripts(source: SourceData, system: str = "") -> list[Transcript]:
 def write_sft(
     transcripts: Sequence[Transcript], path: str | Path, keep: Callable[[Transcript], bool] | None = None
 ) -> int:
-    """Write chats for supervised fine-tuning, as TRL reads them: a JSON object with ``messages`` on each line.
+    """Write chats for supervised fine-tuning in TRL's format: a JSON object with ``messages`` on each line.
 
     Args:
-        transcripts: to write.
-        path: of the file (``.jsonl``), which is overwritten.
+        transcripts: the chats to write.
+        path: the file (``.jsonl``), which is overwritten.
         keep: returns whether to write a chat; None writes all.
 
     Returns:

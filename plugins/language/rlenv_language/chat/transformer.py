@@ -52,14 +52,14 @@ class _Layer(nn.Module):
 
 
 class ChatTransformer(nn.Module):
-    """A causal transformer over tokens.
+    """A causal transformer that predicts tokens and values.
 
     Args:
         words: number of tokens in the vocabulary.
         width: width of the hidden state, a multiple of ``heads``.
         layers: number of layers.
         heads: number of attention heads.
-        context: largest number of tokens in a row.
+        context: largest number of tokens in a sequence.
     """
 
     def __init__(self, words: int, width: int, layers: int, heads: int, context: int) -> None:
@@ -75,12 +75,12 @@ class ChatTransformer(nn.Module):
         nn.init.zeros_(self.value.bias)
 
     def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return logits (B, L, words) and values (B, L) after each token of complete rows."""
+        """Return logits (B, L, words) and values (B, L) after each token of complete sequences, int64 (B, L)."""
         hidden = self.hidden(ids)
         return self.head(hidden), self.value(hidden)[..., 0]
 
     def hidden(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the heads' inputs after each token of complete rows, (B, L, width)."""
+        """Return the heads' inputs (B, L, width) after each token of complete sequences, int64 (B, L)."""
         inside = self.words(ids) + self.places(torch.arange(ids.shape[1]))
         for layer in self.layers:
             inside = layer(inside, None, None)
@@ -88,16 +88,16 @@ class ChatTransformer(nn.Module):
         return last
 
     def cache(self, rows: int, places: int) -> Cache:
-        """Return an empty cache for this many rows of at most this many tokens."""
+        """Return an empty cache for ``rows`` sequences of at most ``places`` tokens."""
         shape = (rows, self.heads, places, self.width // self.heads)
         return [(torch.zeros(shape), torch.zeros(shape)) for _ in self.layers]
 
     def extend(self, ids: torch.Tensor, places: torch.Tensor, cache: Cache) -> torch.Tensor:
-        """Return the logits after further tokens of each row, (B, T, words).
+        """Return the logits (B, T, words) after further tokens of each sequence.
 
         Args:
             ids: the tokens, (B, T).
-            places: position of each token in its row, (B, T). A later token may replace padding.
+            places: position of each token in its sequence, (B, T). A later token may replace padding.
             cache: cache of the earlier tokens, to which these are added.
         """
         hidden = self.words(ids) + self.places(places)

@@ -1,1 +1,1 @@
-"""Serve environments on the wire of OpenEnv, without its package."""
+"""Serve environments over OpenEnv's protocol, without its package."""

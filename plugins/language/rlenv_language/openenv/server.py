@@ -1,12 +1,12 @@
-"""Serve environments on OpenEnv's wire: JSON over WebSocket and HTTP, made from their specs.
+"""Serve environments over OpenEnv's protocol: JSON over WebSocket and HTTP, with messages derived from their specs.
 
-A session is a WebSocket connection to ``/ws`` with an environment of its own; all HTTP requests share one more. The
+Each WebSocket connection to ``/ws`` is a session with its own environment; all HTTP requests share one more. The
 messages are those of openenv-core 0.3: ``{"type": "reset" | "step" | "state" | "close", "data": {...}}``, answered by
-``{"type": "observation", "data": {observation, reward, done}}``, ``{"type": "state", ...}`` or
-``{"type": "error", "data": {message, code}}``. OpenEnv's wire has no place for ``truncated`` and information, so the
-observation carries both.
+``{"type": "observation", "data": {observation, reward, done}}``, ``{"type": "state", ...}`` or ``{"type": "error",
+"data": {message, code}}``. OpenEnv's protocol has no place for ``truncated`` and information, so the observation
+carries both.
 
-The wire has no authentication: the server listens on this machine alone, and refuses pages of other origins.
+The protocol has no authentication: the server listens only on this machine, and refuses pages of other origins.
 
 This module needs Starlette and uvicorn: ``pip install 'rlenv-robot[openenv]'``.
 """
@@ -39,25 +39,25 @@ from rlenv_robot.env import Environment
 __all__ = ["OpenEnvServer"]
 
 _MAX_BYTES = 8 << 20
-"""Bytes of a message, and of the body of an HTTP request."""
+"""Most bytes of a message, and of the body of an HTTP request."""
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 _PROTOCOL_ERROR, _TRY_AGAIN_LATER = 1002, 1013  # RFC 6455, section 7.4.1, and its registry
 
 
 class OpenEnvServer:
-    """Serve environments to the clients of OpenEnv, on this machine alone.
+    """Serve environments to OpenEnv clients on this machine only.
 
     Args:
         make: returns a new environment; called once for each session.
-        port: of ``127.0.0.1``; 0 takes a free one.
-        sessions: WebSocket sessions at a time, each with its own environment; 1 for a robot.
+        port: port on ``127.0.0.1``; 0 takes a free one.
+        sessions: most WebSocket sessions at a time, each with its own environment; use 1 for a robot.
 
     Attributes:
-        url: such as ``http://127.0.0.1:8000``, once it is started.
+        url: the server's address after `start`, such as ``http://127.0.0.1:8000``.
 
     Raises:
-        ValueError: sessions is not at least 1.
+        ValueError: ``sessions`` is below 1.
     """
 
     def __init__(self, make: Callable[[], Environment], port: int = 0, sessions: int = 8) -> None:
@@ -83,7 +83,7 @@ class OpenEnvServer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> OpenEnvServer:
-        """Listen, in a thread of its own.
+        """Start a thread that listens, and return the server.
 
         Raises:
             OSError: the port is taken.

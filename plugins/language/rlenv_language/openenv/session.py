@@ -1,4 +1,4 @@
-"""One environment on OpenEnv's wire: answer its requests as JSON, apart from any connection."""
+"""Answer OpenEnv's requests to one environment as JSON, independently of any connection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class RefusedError(Exception):
-    """A request breaks OpenEnv's wire, or comes at the wrong time.
+    """A request violates OpenEnv's protocol, or comes at the wrong time.
 
     Attributes:
         code: one of openenv-core's ``WSErrorCode``.
@@ -40,7 +40,7 @@ class RefusedError(Exception):
 
 
 class Session:
-    """One environment and its episodes, in a thread of their own, in which calls come one at a time.
+    """One environment with its own thread, which carries out calls one at a time.
 
     Args:
         make: returns a new environment; called at the first request that needs one.
@@ -55,7 +55,7 @@ class Session:
         self._thread = ThreadPoolExecutor(1, "openenv-session")
 
     async def run(self, call: Callable[..., _T], *arguments: object) -> _T:
-        """Return the result of a call with this session and the arguments, made in the session's thread."""
+        """Call a function with this session and the arguments in the session's thread, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, self, *arguments)
 
     async def close(self) -> None:
@@ -71,19 +71,19 @@ class Session:
 
     @property
     def env(self) -> Environment:
-        """The environment, made when it is first needed."""
+        """The environment, created on first use."""
         if self._env is None:
             self._env = self._make()
         return self._env
 
     def reset(self, data: Any) -> JsonDict:
-        """Begin an episode, and return the answer to the request.
+        """Begin an episode, and return the response to the request.
 
         Args:
-            data: the options of the environment's reset, with ``episode_id`` or without.
+            data: the options of the environment's reset, and optionally ``episode_id``.
 
         Raises:
-            RefusedError: the data are no object, or hold an option that the environment refuses.
+            RefusedError: the data are not an object, or contain an option that the environment refuses.
         """
         options = dict(_mapping(data, "reset"))
         for key, kind in _RESET_TYPES.items():
@@ -99,13 +99,13 @@ class Session:
         return self._answer(self._table, None)
 
     def step(self, data: Any) -> JsonDict:
-        """Carry out an action, and return the answer to the request.
+        """Carry out an action, and return the response to the request.
 
         Args:
-            data: the action by field, texts as strings; ``metadata`` beside it changes nothing.
+            data: the action by field, texts as strings; ``metadata`` is ignored.
 
         Raises:
-            RefusedError: the data are no object, a text has no room, or no episode was begun.
+            RefusedError: the data are not an object, a text is too long, or no episode has begun.
         """
         table = self._table
         if table is None:
@@ -183,7 +183,7 @@ def _plain(value: Any) -> Any:
 
 
 def answer_message(session: Session, text: str) -> str | None:
-    """Return the answer to a WebSocket message as JSON; None to a message of the type ``close``."""
+    """Return the response to a WebSocket message as JSON, or None to a message of type ``close``."""
     try:
         message = json.loads(text)
     except ValueError as error:
@@ -208,7 +208,7 @@ def answer_message(session: Session, text: str) -> str | None:
 
 
 def error_message(code: str, message: str) -> str:
-    """Return the message of an error as JSON; the code is one of openenv-core's ``WSErrorCode``."""
+    """Return an error message as JSON. The code is one of openenv-core's ``WSErrorCode``."""
     return _encoded({"type": "error", "data": {"message": message, "code": code}})
 
 
@@ -254,11 +254,11 @@ HTTP: Mapping[tuple[str, str], Callable[[Session, Any], JsonDict]] = {
     ("GET", "/metadata"): _metadata,
     ("POST", "/mcp"): _no_tools,
 }
-"""(method, path) -> the call that answers such a request from its body."""
+"""(method, path) -> the function that answers such a request from its body."""
 
 
 def answer_request(session: Session, call: Callable[[Session, Any], JsonDict], body: bytes) -> tuple[int, JsonDict]:
-    """Return the status and the answer of an HTTP request, whose call is one of `HTTP`."""
+    """Return the status and the response to an HTTP request, by calling one of the functions in `HTTP`."""
     try:
         return 200, call(session, json.loads(body) if body.strip() else {})
     except RefusedError as refused:

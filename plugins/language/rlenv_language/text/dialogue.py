@@ -1,4 +1,4 @@
-"""Dialogues as environments: a prompt, turns, and a reward function or a reward model that judges them (R6.4)."""
+"""Make environments of dialogues: a prompt, turns, and a reward function or reward model that judges them (R6.4)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Said(TypedDict):
     """One message of a dialogue.
 
     Attributes:
-        role: ``user`` or ``assistant``, who is the agent.
-        content: its text.
+        role: ``user``, or ``assistant`` for the agent.
+        content: the message's text.
     """
 
     role: str
@@ -32,20 +32,22 @@ class Said(TypedDict):
 
 
 class Dialogue(World):
-    """Answer a prompt, over one turn or several, and be judged at the end.
+    """A dialogue of one or more turns, in which the agent answers a prompt and is judged at the end.
 
-    An observation is what the user says, an action what the agent answers. The reward is 0 until the dialogue ends, and
-    then the score that ``judge`` gives all its messages. It ends after ``turns`` answers, or where the user is done.
+    An observation is the user's message, an action the agent's answer. The reward is 0 until the dialogue ends, and
+    then the score that ``judge`` gives to all messages. The dialogue ends after ``turns`` answers, or when ``respond``
+    returns None.
 
     Args:
         prompts: the first messages; the seed draws one for each episode.
         judge: a reward function or a reward model: messages -> a finite number.
-        respond: the user's next message to the messages so far, or None to end; without it a dialogue is one turn.
-        turns: most answers.
-        size: room of a text, characters.
+        respond: function from the messages so far to the user's next message, or None to end; without it a dialogue has
+            one turn.
+        turns: largest number of answers.
+        size: longest text, characters.
 
     Raises:
-        ValueError: no prompt, a prompt without room, or turns below 1.
+        ValueError: there is no prompt, a prompt is too long, or ``turns`` is below 1.
     """
 
     def __init__(
@@ -69,12 +71,12 @@ class Dialogue(World):
 
     @cached_property
     def observation(self) -> Spec:
-        """The observation: what the user says."""
+        """The observation: the user's message."""
         return Spec("dialogue_observation", (text_field(self._size, "what the user says"),))
 
     @cached_property
     def action(self) -> Spec:
-        """The action: what the agent answers."""
+        """The action: the agent's answer."""
         return Spec("dialogue_action", (text_field(self._size, "what the agent answers"),))
 
     @property
@@ -91,7 +93,7 @@ class Dialogue(World):
         """Draw a prompt.
 
         Raises:
-            ValueError: an unknown option, or a wrong seed.
+            ValueError: an option is unknown, or the seed is wrong.
         """
         check_options(options, "reset", '{"seed": 7}', ("seed",))
         if options.get("seed") is not None:
@@ -102,10 +104,10 @@ class Dialogue(World):
         return self._timestep(0.0, False, {})
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
-        """Take an answer; the user responds, or the judge does.
+        """Take the agent's answer, then the user's response or the judge's score.
 
         Raises:
-            ValueError: the judge's score is not finite, or the user's message has no room.
+            ValueError: the judge's score is not finite, or the user's message is too long.
         """
         self._messages.append({"role": "assistant", "content": decode(action[TEXT])})
         answers = sum(one["role"] == "assistant" for one in self._messages)

@@ -1,4 +1,4 @@
-"""Parse and write actions as text, by a grammar that is made from the action's `Spec`."""
+"""Parse and write actions as text, with a grammar derived from the action's `Spec`."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from rlenv_robot.tasks.text_hints import TextCommand
 __all__ = ["FORMAT", "Grammar", "ParsedText"]
 
 FORMAT = "format"
-"""Code of a violation: the text is no command of the grammar."""
+"""Violation code: the text is not a command of the grammar."""
 
 _WORD = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _NUMBER = re.compile(r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,3})?", re.ASCII)
 _WHOLE = re.compile(r"[-+]?\d{1,40}", re.ASCII)
 
 _SHOWN = 60
-"""Characters of an agent's text that a message repeats."""
+"""Most characters of an agent's text in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedText:
-    """An action that was read from text.
+    """An action parsed from text.
 
     Attributes:
-        action: validated values by the names in the action's spec.
+        action: the validated action by field.
         command: the command's name.
         content: the text between the tags.
-        thought: the text between the tags ``think`` before it; empty without one.
+        thought: the text between ``think`` tags before the command; empty if there is none.
     """
 
     action: Mapping[str, np.ndarray]
@@ -43,22 +43,22 @@ class ParsedText:
 
 
 class Grammar:
-    """The texts that stand for actions: one command between two tags, with or without text around them.
+    """The grammar of texts that stand for actions: one command between two tags, with or without other text around it.
 
-    A command is written ``name``, ``name(value, value)`` or ``name(field=value)``. A value is a number, a word where
-    the field has words, or numbers in brackets: ``[0.2, 0.05, 0.1]``, row by row for an array of several axes. Commands
-    and words may be in upper or lower case. The first pair of tags counts.
+    A command is written ``name``, ``name(value, value)`` or ``name(field=value)``. A value is a number, a word if the
+    field has words, or numbers in brackets such as ``[0.2, 0.05, 0.1]``, row by row for an array of several axes. Case
+    does not matter in commands and words. The first pair of tags counts.
 
     Args:
-        spec: of the action.
-        commands: see `TextCommand`; none for a single one, ``command``, that gives every field.
-        names: field -> a word for each of its values, from the lowest on.
-        tag: the name of the tags: ``<answer>...</answer>``.
-        longest: characters of a text; longer ones are refused.
-        ignored: marks of a chat template that are cut out of a text before it is read.
+        spec: the action's spec.
+        commands: see `TextCommand`; if empty, a single command, ``command``, takes every field.
+        names: field -> a word for each of its values, in increasing order.
+        tag: the tags' name, such as ``answer`` in ``<answer>...</answer>``.
+        longest: most characters of a text; a longer text is refused.
+        ignored: marks of a chat template that are removed from a text before parsing.
 
     Raises:
-        ValueError: a command or a word can't be written or told from another, or a field is unknown.
+        ValueError: a command or a word can't be written or is ambiguous, or a field is unknown.
     """
 
     def __init__(
@@ -117,11 +117,11 @@ class Grammar:
     # -- reading -----------------------------------------------------------------------------------------
 
     def parse(self, text: str) -> ParsedText:
-        """Return the action that a text stands for.
+        """Parse a text into an action.
 
         Raises:
-            IllegalAction: with code ``format`` where the text is no command of the grammar, or as for
-                `hal.Spec.validate` where a value breaks the spec.
+            IllegalAction: the text is not a command of the grammar (code ``format``), or a value violates the spec
+                (codes as for `hal.Spec.validate`).
         """
         if len(text) > self.longest:
             raise self._wrong(f"the text has {len(text)} characters, allowed are {self.longest}")
@@ -211,10 +211,10 @@ class Grammar:
     # -- writing -----------------------------------------------------------------------------------------
 
     def write(self, action: Mapping[str, object]) -> str:
-        """Return the text of a legal action, with its tags; `parse` gives the same action back.
+        """Return the text of a legal action, with its tags, which `parse` converts back to the same action.
 
         Raises:
-            IllegalAction: the action breaks the spec.
+            IllegalAction: the action violates the spec.
             ValueError: no command gives these values.
         """
         values = self.spec.validate(action, "action")
@@ -245,7 +245,7 @@ class Grammar:
     # -- describing --------------------------------------------------------------------------------------
 
     def form(self, command: TextCommand) -> str:
-        """Return how a command is written, such as ``move_to(position=[x, y, z])``."""
+        """Return the written form of a command, such as ``move_to(position=[x, y, z])``."""
         if not command.arguments:
             return command.name
         return (
@@ -261,7 +261,7 @@ class Grammar:
 
     @cached_property
     def forms(self) -> tuple[str, ...]:
-        """The form of each command, for people."""
+        """The written form of each command."""
         return tuple(self.form(command) for command in self.commands)
 
     @cached_property

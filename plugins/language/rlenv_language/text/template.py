@@ -1,4 +1,4 @@
-"""Write observations as text, by a template of named fields."""
+"""Write observations as text, with a template of named fields."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ UNITS: Mapping[tuple[str, str], float] = {
     ("rad", "deg"): 180.0 / math.pi,
     ("rad/s", "deg/s"): 180.0 / math.pi,
 }
-"""(the field's unit, the written unit) -> the factor between them."""
+"""(field's unit, written unit) -> conversion factor."""
 
 _PLACE = re.compile(r"\{([a-z][a-z0-9_]*)(?:\.(\w+))?\}")
 
 _DIGITS = 3
 
 _MOST = 512
-"""Elements of a field up to which a template writes it."""
+"""Most elements of a field that a template can write."""
 
 Part = tuple[str, slice | int]
-"""A field, and which of its elements in C order."""
+"""A field, and the elements of it, in C order."""
 
 
 class Template:
-    """Write observations of a spec.
+    """Write observations of one spec as text.
 
     Args:
-        spec: of the observation.
-        text: with places for values: ``{field}``, or ``{field.element}`` where the field names its elements; None for
-            a line a field: name, elements, unit.
-        units: field -> the unit in which it is written, see `UNITS`; by default its own.
-        digits: field -> digits after the point; 3 by default. Whole numbers have none.
-        omit: fields without a line of their own.
+        spec: the observation's spec.
+        text: text with places for values: ``{field}``, or ``{field.element}`` if the field names its elements; None for
+            one line per field with name, elements and unit.
+        units: field -> the unit in which it is written, see `UNITS`; by default the field's unit.
+        digits: field -> digits after the decimal point; 3 by default. Whole numbers have none.
+        omit: fields for which no line is written.
 
     Raises:
-        ValueError: an unknown field, element or unit, or a field of over 512 elements that is not left out.
+        ValueError: a field, element or unit is unknown, or a field of over 512 elements is not omitted.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Turn any environment into one in language: text as observation, text as action, a turn a step."""
+"""Convert an environment to one with text as observation and as action, one turn per step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["AGGREGATION", "TextRules", "TextWorld", "text_field", "text_hints_of
 AGGREGATION: Mapping[str, str] = {
     "action_is_effective": "mean", "action_is_valid": "mean", "success": "last", "format_penalty": "mean",
 }  # fmt: skip
-"""Metric of a turn -> how it is aggregated over an episode, as in the environments of ROLL (alibaba/ROLL)."""
+"""Metric of a turn -> its aggregation over an episode, as in the environments of ROLL (alibaba/ROLL)."""
 
 _INFO = {
     "metrics": "of the turn: action_is_valid, action_is_effective, success, format_penalty; at the end the world's too",
@@ -39,19 +39,20 @@ _INFO = {
 }
 
 _OF_AN_ACTION = frozenset({*_INFO, "effective", "skill"})
-"""Entries that are not true of a text that was not carried out."""
+"""Entries of ``extra_info`` that do not apply to a text that was not carried out."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextRules:
-    """The rules for texts that are no legal action.
+    """The rules for texts that are not legal actions.
 
     Attributes:
-        penalty: reward of such a text, at most 0. Where it is no turn, the next turn's reward has it.
-        invalid_is_turn: whether such a text is a turn with a frame of its own, as in multi-turn recipes, or is refused
-            as the standard has it (R1.2): same frame, reward 0. It is never carried out.
-        turns: after which an episode is truncated; 0 for the world's own limit alone.
-        observation_size, action_size: room of a text, characters.
+        penalty: reward of such a text, at most 0. If the text is not a turn, it is added to the next turn's reward.
+        invalid_is_turn: whether such a text is a turn with its own frame, as in multi-turn training. Otherwise it is
+            refused, as the standard requires (R1.2): same frame, reward 0. It is never carried out.
+        turns: number of turns after which an episode is truncated; 0 for the world's limit only.
+        observation_size: longest text of an observation, characters.
+        action_size: longest text of an action, characters.
 
     Raises:
         ValueError: a value is out of range.
@@ -74,17 +75,17 @@ class TextRules:
 
 
 def text_field(size: int, meaning: str) -> Field:
-    """Return the field of a text.
+    """Return a field for a text.
 
     Args:
-        size: room for the text, characters.
-        meaning: one sentence.
+        size: longest text, characters.
+        meaning: the field's meaning, one sentence.
     """
     return Field(TEXT, (), "text", meaning=meaning, characters=size)
 
 
 def text_hints_of(world: World) -> TextHints:
-    """Return the hints of a world, or of its task where the world's actions are the task's; else empty ones."""
+    """Return the text hints of a world, or of its task if the world takes the task's actions, otherwise empty hints."""
     if isinstance(world, HasTextHints):
         return world.text_hints()
     inner = task_world(world)
@@ -97,15 +98,15 @@ class TextWorld(WorldWrapper):
     """A world whose observations and actions are text.
 
     Args:
-        world: the inner world, owned from now on; with a single reward.
-        rules: for texts that are no legal action.
+        world: the inner world, with a single reward; this world takes ownership of it.
+        rules: rules for texts that are not legal actions.
         template: the text of an observation with places for values (`rlenv_language.text.template.Template`); by
-            default as the world's hints say, else a line a field.
-        hints: in place of the world's own.
+            default that of the world's hints, otherwise one line per field.
+        hints: text hints that replace the world's.
 
     Attributes:
-        grammar: of the actions.
-        rules: as given.
+        grammar: the grammar of actions.
+        rules: the rules for texts that are not legal actions.
 
     Raises:
         ValueError: the world has several agents, or a template or hints do not fit its specs.
@@ -147,7 +148,7 @@ class TextWorld(WorldWrapper):
 
     @property
     def description(self) -> EnvDescription:
-        """The inner world's description, with what the text adds."""
+        """The inner world's description, and the commands and rules of the text."""
         inner = self._world.description
         return replace(
             inner,
@@ -165,10 +166,10 @@ class TextWorld(WorldWrapper):
     # -- reset and step ----------------------------------------------------------------------------------
 
     def reset(self, options: Options) -> TimeStep:
-        """Reset the inner world, and write what it observes.
+        """Reset the inner world, and write its observation as text.
 
         Raises:
-            ValueError: as the inner world, or the text has no room.
+            ValueError: as for the inner world, or the text is too long.
         """
         timestep = self._world.reset(options)
         self._turn, self._owed = 0, 0.0
@@ -179,7 +180,7 @@ class TextWorld(WorldWrapper):
         """Carry out the command in a text.
 
         Raises:
-            IllegalAction: the text is no legal action, and such a text is no turn here; nothing changed.
+            IllegalAction: the text is not a legal action and such a text is not a turn; nothing changed.
             ValueError: as for `reset`.
         """
         text = decode(action[TEXT])
@@ -277,15 +278,16 @@ def to_text(
     """Return an environment with text as observation and as action; see `TextWorld`.
 
     Args:
-        env: owned from now on; it must not record, as its frames are not the ones that are then seen.
+        env: the environment, of which the result takes ownership. It must not record, since its frames differ from
+            those that the agent sees.
         rules: as for `TextWorld`.
         template: as for `TextWorld`.
         hints: as for `TextWorld`.
-        record: a folder; every episode is recorded into a new run inside it, a frame a turn.
+        record: a folder; every episode is recorded into a new run inside it, one frame per turn.
         info: metadata of every recorded episode, such as ``{"policy": "v3"}``.
 
     Raises:
-        ValueError: as for `TextWorld`, or the environment records by itself.
+        ValueError: as for `TextWorld`, or the environment records.
     """
     if env.is_recorded:
         raise ValueError(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from rlenv_robot.policies.chunks import ChunkExecution
+from rlenv_learn.policies.chunks import ChunkExecution
 
 __all__ = ["ACT", "ActSettings"]
 
@@ -30,9 +30,10 @@ class ActSettings:
             uses one of the seven layers of its decoder).
         latent: number of elements of z.
         feed: width of the layers between attentions, as a multiple of ``width``.
-        dropout: rate in training. The paper has 0.1, which costs precision where the observation has few numbers.
-        kl_weight: weight of the KL divergence of z from a standard normal distribution, beside the L1 distance of
-            chunks. The paper has 10.
+        dropout: dropout rate in training. The paper uses 0.1, which costs precision where the observation has few
+            numbers.
+        kl_weight: weight of the KL divergence between z and a standard normal distribution, relative to the L1 distance
+            between chunks. The paper uses 10.
     """
 
     width: int = 96
@@ -109,7 +110,7 @@ class ACT(nn.Module):
     def loss(
         self, vectors: torch.Tensor, images: Mapping[str, torch.Tensor], chunk: torch.Tensor, mask: torch.Tensor
     ) -> torch.Tensor:
-        """Return the loss of a batch: the L1 distance of the chunks, and the weighted divergence of z.
+        """Return the loss of a batch, a scalar: the L1 distance between chunks plus the weighted KL divergence of z.
 
         Args:
             vectors: as for `forward`.

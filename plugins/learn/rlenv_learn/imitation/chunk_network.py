@@ -12,10 +12,10 @@ from torch import nn
 
 from hal import RobotSpec, Spec
 from recorder.json_data import JsonObject
+from rlenv_learn.policies.chunks import ChunkExecution, ChunkPolicy
+from rlenv_learn.policies.flat import ScaledDifferences, export_onnx, flat_vector
+from rlenv_learn.policies.onnx import metadata
 from rlenv_robot.adapters.flat import FlattenObservation, flat_for
-from rlenv_robot.policies.chunks import ChunkExecution, ChunkPolicy
-from rlenv_robot.policies.flat import ScaledDifferences, export_onnx, flat_vector
-from rlenv_robot.policies.onnx import metadata
 from rlenv_robot.tasks.task import Task
 
 __all__ = ["ChunkFields", "ChunkNetworkPolicy"]
@@ -25,8 +25,8 @@ class ChunkFields(nn.Module):
     """The conversion of named fields to a network's inputs, and of its outputs to chunks of named actions.
 
     Observations become the vectors of `FlattenObservation` with magnified differences
-    (`rlenv_robot.policies.flat.ScaledDifferences`); images stay separate, with values from 0 to 1. Actions are relative
-    to the robot's present goal (the field that ``flat.held`` names, or 0), and scaled so that each of the K steps has
+    (`rlenv_learn.policies.flat.ScaledDifferences`); images stay separate, with values from 0 to 1. Actions are relative
+    to the robot's current goal (the field that ``flat.held`` names, or 0), and scaled so that each of the K steps has
     mean 0 and standard deviation 1 in the training data, since later steps vary more than earlier ones.
 
     Args:
@@ -37,8 +37,8 @@ class ChunkFields(nn.Module):
         flat: the vectors, without images.
         size: D, number of elements of a vector with magnified differences.
         images: the image fields.
-        mean: mean of the K actions relative to the present goal, (K, A); set by `measure`.
-        std: standard deviation, likewise.
+        mean: mean of the K actions relative to the current goal, (K, A); set by `measure`.
+        std: standard deviation of these actions, (K, A); set by `measure`.
     """
 
     LEAST = 0.01
@@ -60,7 +60,7 @@ class ChunkFields(nn.Module):
             self.register_buffer(name, torch.from_numpy(bound))
 
     def vectors(self, fields: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return the vectors of observations, name -> (batch, H, ...): (batch, H, D)."""
+        """Return vectors (batch, H, D) for observations, name -> (batch, H, ...)."""
         folded = {name: fields[name].flatten(0, 1) for name in self.flat.observation.names}
         return self.magnified(flat_vector(self.flat, folded, self.scale)).unflatten(0, (-1, self.execution.history))
 
@@ -69,7 +69,7 @@ class ChunkFields(nn.Module):
         return {field.name: fields[field.name].permute(0, 1, 4, 2, 3) / 255.0 for field in self.images}
 
     def relative(self, fields: Mapping[str, torch.Tensor], action: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return chunks of actions, name -> (batch, K, ...), relative to the present goal, (batch, K, A)."""
+        """Return chunks (batch, K, A) relative to the current goal for actions, name -> (batch, K, ...)."""
         parts = [action[name].float().flatten(2) for name in self.action.names]
         return torch.cat(parts, dim=2) - self._goal(fields)[:, None]
 
@@ -79,7 +79,7 @@ class ChunkFields(nn.Module):
         self.std.copy_(relative.std(0).clamp(min=self.LEAST))
 
     def scaled(self, relative: torch.Tensor) -> torch.Tensor:
-        """Return relative chunks (batch, K, A) scaled as a network predicts them."""
+        """Scale relative chunks (batch, K, A) to the form that a network predicts."""
         return (relative - self.mean) / self.std
 
     def actions(self, scaled: torch.Tensor, fields: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -120,11 +120,11 @@ class ChunkNetworkPolicy:
         self._chunks = ChunkPolicy(self._predict, fields.observation, fields.action, fields.execution)
 
     def reset(self) -> None:
-        """Begin an episode."""
+        """Discard the planned actions at the beginning of an episode."""
         self._chunks.reset()
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the action of the present step, with the leading axes of the observation."""
+        """Return the action of the current step, with the leading axes of the observation."""
         return self._chunks.act(observation)
 
     def _predict(self, observation: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -136,12 +136,12 @@ class ChunkNetworkPolicy:
     def save_onnx(
         self, path: str | Path, task: str, about: JsonObject | None = None, robot: RobotSpec | None = None
     ) -> None:
-        """Write an ONNX file that `rlenv_robot.policies.onnx.OnnxPolicy` executes in the same way.
+        """Write an ONNX file that `rlenv_learn.policies.onnx.OnnxPolicy` executes in the same way.
 
         Args:
-            path: ending in ``.onnx``.
+            path: file name, ending in ``.onnx``.
             task: name of the task of the training.
-            about: JSON data for people about the training.
+            about: JSON data about the training, for readers of the file.
             robot: the robot on which it was trained, such as ``envs.batch.spec``.
 
         Raises:

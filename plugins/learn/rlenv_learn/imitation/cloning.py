@@ -61,8 +61,9 @@ def demonstrated(source: SourceData, flat: FlattenObservation) -> Demonstrations
 def clone(network: nn.Module, demonstrations: Demonstrations, updates: int, random: torch.Generator) -> None:
     """Train a network to predict the demonstrator's actions, in place.
 
-    The loss is Huber's, which is linear beyond 0.05 of an action's range. The optimiser is Adam with decoupled weight
-    decay, whose step size falls linearly from 3e-3 to 0. Vectors get noise with a standard deviation of 0.02.
+    The loss is the Huber loss, which is linear beyond 0.05 in units of an action vector. The optimiser is Adam with
+    decoupled weight decay, whose step size falls linearly from 3e-3 to 0. Vectors get noise with a standard deviation
+    of 0.02.
 
     Args:
         network: from observation vectors to action vectors.

@@ -55,8 +55,8 @@ class DisturbedDemonstrator:
     Args:
         policy: the demonstrator.
         flat: the action vectors to which the disturbance is added.
-        disturbance: of the actions.
-        seed: of the disturbance.
+        disturbance: disturbance of the actions.
+        seed: seed of the disturbance.
     """
 
     def __init__(self, policy: Policy, flat: FlattenObservation, disturbance: Disturbance, seed: int = 0) -> None:
@@ -108,9 +108,9 @@ def record_demonstrations(
         task: the task, such as `rlenv_robot.task` makes it.
         policy: the demonstrator.
         folder: the folder in which the run's own folder is made.
-        episodes: number of successful episodes to record. Failed ones are recorded too, with their verdict.
-        disturbance: of the actions; None for the default.
-        seed: of the episodes and the disturbance.
+        episodes: number of successful episodes to record. Failed episodes are recorded too, with their outcome.
+        disturbance: disturbance of the actions; None for the default.
+        seed: seed of the episodes and the disturbance.
         settings: further settings of `rlenv_robot.make`, such as ``robot`` or ``profile``.
 
     Returns:

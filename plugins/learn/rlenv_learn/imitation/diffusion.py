@@ -2,9 +2,9 @@
 
 In training, the network predicts the clean chunk from a noised one (DDPM; Ho, Jain, Abbeel 2020, with the cosine
 schedule of Nichol and Dhariwal 2021). When the policy acts, it removes the noise in a few steps (DDIM; Song, Meng,
-Ermon 2021). A prediction of the noise, as in these papers, would divide the errors by the signal's share, which is
-small at first (Salimans and Ho 2022, section 4), and few steps don't correct that. The policy starts from a fixed
-noise, drawn once and saved in its file, so it is deterministic.
+Ermon 2021). Predicting the noise, as these papers do, would divide the errors by the signal's share, which is small at
+first (Salimans and Ho 2022, section 4), and a few steps do not correct that. The policy starts from fixed noise, drawn
+once and saved in its file, so it is deterministic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlenv_robot.policies.chunks import ChunkExecution
+from rlenv_learn.policies.chunks import ChunkExecution
 
 __all__ = ["DiffusionPolicy", "DiffusionSettings"]
 
@@ -40,7 +40,7 @@ class DiffusionSettings:
 
 
 class DiffusionPolicy(nn.Module):
-    """The network of a diffusion policy, which predicts the scaled chunk from observations by DDIM from a fixed noise.
+    """The network of a diffusion policy, which denoises fixed noise by DDIM to predict the scaled chunk.
 
     In place of the paper's U-net there is a sequence of blocks of equal length, since chunks of 16 steps are too short
     for halving. The observation and the diffusion step scale and shift each block (FiLM; Perez et al. 2018).
@@ -53,8 +53,8 @@ class DiffusionPolicy(nn.Module):
     """
 
     RANGE = 8.0
-    """Bound of scaled actions while noise is removed, in standard deviations of the data. Scripts rest more than they
-    move, so their motions are up to 8 deviations from the mean."""
+    """Bound on scaled actions during denoising, in standard deviations of the data. Scripts rest more than they move,
+    so their motions are up to 8 standard deviations from the mean."""
 
     def __init__(
         self, size: int, action_size: int, execution: ChunkExecution, settings: DiffusionSettings | None = None
@@ -101,8 +101,8 @@ class DiffusionPolicy(nn.Module):
     ) -> torch.Tensor:
         """Return the mean absolute error of the clean chunks that the network predicts.
 
-        Chi et al. have the squared error, which rare large motions dominate: with it, and with two observations, the
-        lid was lifted in 37 % of the episodes after 1,500 updates, instead of 86 %.
+        Chi et al. use the squared error, which rare large motions dominate. With the squared error and two
+        observations, the policy lifted the lid in 37 % of the episodes after 1,500 updates, instead of 86 %.
 
         Args:
             vectors: as for `forward`.

@@ -1,4 +1,4 @@
-"""Estimate a position from images that the robot does not measure, and act on the estimate."""
+"""Estimate from images a position that the robot does not measure, and act on the estimate."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hal.cameras.pinhole import PinholeCamera
 from recorder.json_data import JsonObject
 from rlenv_learn.imitation.keypoints import KeypointNetwork, expected_pixels, learn_keypoints
 from rlenv_learn.imitation.views import Landmarks, Views
-from rlenv_robot.policies.flat import FlatGraph, FlatPolicy, export_onnx
-from rlenv_robot.policies.onnx import metadata
+from rlenv_learn.policies.flat import FlatGraph, FlatPolicy, export_onnx
+from rlenv_learn.policies.onnx import metadata
 from rlenv_robot.tasks.task import Task
 
 __all__ = ["EstimateErrors", "EstimatingPolicy", "FieldEstimator", "learn_estimator", "learn_position"]
@@ -61,7 +61,7 @@ class FieldEstimator(nn.Module):
 
     @property
     def inputs(self) -> tuple[Field, ...]:
-        """The fields that the estimator takes."""
+        """The fields that the estimator reads."""
         return (*self.images, *self.landmarks.measured)
 
     def features(self, fields: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -116,7 +116,7 @@ class FieldEstimator(nn.Module):
 
 
 _PART = 64
-"""Number of views whose heat maps are computed at once."""
+"""Views per batch of heat maps."""
 
 
 def _in_parts(
@@ -139,11 +139,11 @@ def learn_position(
     """Train the small network of an estimator, in place.
 
     Args:
-        estimator: an estimator whose `KeypointNetwork` of each camera is trained already.
+        estimator: an estimator with a trained `KeypointNetwork` for each camera.
         features: features of training data, (N, size).
         target: true positions, metres, (N, 3).
         updates: number of updates, with 256 rows each.
-        seed: of the rows drawn.
+        seed: seed of the drawn rows.
     """
     estimator.measure(features, target)
     parameters = [*estimator.direct.parameters(), *estimator.body.parameters()]
@@ -168,7 +168,7 @@ def learn_estimator(
         views: for example from `rlenv_learn.imitation.views.collect_views`.
         cameras: name -> the camera in its nominal pose.
         updates: updates of each `KeypointNetwork`. The small network behind them gets twice as many.
-        seed: of the weights and of the views drawn.
+        seed: seed of the weights and of the drawn views.
         width: number of filters of a `KeypointNetwork`.
 
     Returns:
@@ -230,7 +230,7 @@ class EstimateErrors:
 
 
 class EstimatingPolicy:
-    """A policy that estimates a hidden field from images, and passes the estimate to another policy.
+    """Estimate a hidden field from images, and pass the estimate to another policy.
 
     Args:
         estimator: estimator of the field, in evaluation mode.
@@ -251,14 +251,14 @@ class EstimatingPolicy:
             raise SpecError(f"{task.name!r} observes no {missing[0]!r}, it has {', '.join(self.observation.names)}")
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return an action by the names of the action spec, for a batch of observations (batch, ...)."""
+        """Return the action, name -> (batch, ...), for a batch of observations (batch, ...)."""
         estimate = self.estimator.estimate(observation)
         return self.policy.act({**observation, self.estimator.landmarks.target.name: estimate})
 
     def save_onnx(
         self, path: str | Path, task: str, about: JsonObject | None = None, robot: RobotSpec | None = None
     ) -> None:
-        """Write an ONNX file from images to actions, as `rlenv_robot.policies.flat.FlatPolicy.save_onnx` does.
+        """Write an ONNX file from images to actions, as `rlenv_learn.policies.flat.FlatPolicy.save_onnx` does.
 
         Raises:
             RobotError: the packages onnx or onnxscript are missing.

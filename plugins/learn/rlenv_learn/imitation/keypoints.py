@@ -14,7 +14,7 @@ STRIDE = 4
 """Distance between two cells of a heat map, pixels."""
 
 _OFFSET_UNIT = float(STRIDE)
-"""Offset for an output of 1, pixels."""
+"""Pixels of offset for a network output of 1."""
 
 
 class KeypointNetwork(nn.Module):
@@ -58,7 +58,7 @@ def expected_pixels(logits: torch.Tensor, offsets: torch.Tensor) -> tuple[torch.
     """Return the positions of points, and their confidence.
 
     Args:
-        logits: of the heat maps, (batch, K, h, w).
+        logits: logits of the heat maps, (batch, K, h, w).
         offsets: from the cells' centres to the points, pixels, (batch, K, 2, h, w).
 
     Returns:
@@ -128,7 +128,7 @@ def vary_colours(images: torch.Tensor, generator: torch.Generator) -> torch.Tens
 
     Args:
         images: 0 to 1, (batch, 3, height, width).
-        generator: of the draws.
+        generator: random generator.
     """
 
     def draw(*shape: int, low: float, high: float) -> torch.Tensor:
@@ -164,7 +164,7 @@ def learn_keypoints(
         updates: number of updates.
         batch: images in each update.
         rate: largest step size of Adam with decoupled weight decay.
-        seed: of the images drawn and of their colours.
+        seed: seed of the drawn images and of their colours.
     """
     optimizer = torch.optim.AdamW(network.parameters(), rate, weight_decay=1e-4, fused=True)
     warm = max(1, updates // 20)

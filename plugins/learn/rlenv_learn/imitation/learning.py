@@ -17,7 +17,7 @@ from rlenv_learn.torch_data import TransitionDataset
 from rlenv_robot.source import SourceData
 
 _MEMORY = 0.995
-"""Weight of the old mean in the running mean of the weights, after the first updates."""
+"""Decay of the running mean of the weights, after the first updates."""
 
 __all__ = ["ChunkModel", "learn_chunks", "load_windows"]
 
@@ -28,28 +28,28 @@ class ChunkModel(Protocol):
     def loss(
         self, vectors: torch.Tensor, images: Mapping[str, torch.Tensor], chunk: torch.Tensor, mask: torch.Tensor
     ) -> torch.Tensor:
-        """Return the loss of a batch of scaled chunks."""
+        """Return the loss of a batch of scaled chunks, a scalar; arguments as for `ACT.loss`."""
         ...
 
 
 def load_windows(
     source: SourceData, fields: ChunkFields, filters: JsonDict | None = None
 ) -> tuple[JsonDict, torch.Tensor, torch.Tensor]:
-    """Load all windows of recorded demonstrations into memory, and set the scales of ``fields`` by them.
+    """Load all windows of recorded demonstrations into memory, and set the scales of ``fields`` from them.
 
     A chunk has the actions that the demonstrator intended if the record has them
     (`rlenv_learn.imitation.demonstrations`), otherwise the executed ones.
 
     Args:
         source: the demonstrations.
-        fields: of the task. Their ``mean`` and ``std`` are set.
+        fields: conversion of the task's fields. Its ``mean`` and ``std`` are set.
         filters: filters of `rlenv_robot.source.SourceData.sample_steps`, such as ``{"success": True}``.
 
     Returns:
         Observations, name -> (N, H, ...); scaled chunks (N, K, A); and their masks, bool (N, K).
 
     Raises:
-        SourceError: a filter leaves nothing.
+        SourceError: no window passes the filters.
     """
     execution = fields.execution
     dataset = TransitionDataset(source, {"stack": execution.history, "chunk": execution.length, **(filters or {})})
@@ -83,8 +83,8 @@ def learn_chunks(
         updates: number of updates.
         batch: windows in each update.
         rate: largest step size of Adam with decoupled weight decay.
-        seed: of the windows drawn.
-        augment: changes a batch of vectors, (batch, H, D), for example by noise.
+        seed: seed of the drawn windows.
+        augment: returns an augmented batch of vectors, (batch, H, D), for example with noise added.
     """
     observations, chunks, masks = windows
     vectors = fields.vectors(observations)

@@ -17,7 +17,7 @@ from sim.rendering.projection import project_points
 __all__ = ["Landmarks", "Views", "collect_views"]
 
 _TARGET_ERROR_M = 0.04
-"""Standard deviation, along x and along y, of the wrong target's position in half of the episodes."""
+"""Standard deviation along x and along y of the error in the target position that half of the episodes get, metres."""
 _ACTION_OFFSET = 0.5
 """Largest offset of action vectors."""
 _OFFSET_STEPS = 10.0
@@ -28,7 +28,7 @@ _OFFSET_STEPS = 10.0
 class Landmarks:
     """The points that a `FieldEstimator` finds in images: the target, and others whose positions are known.
 
-    The known points show the camera's present pose: if it differs from the nominal one, all of them are displaced.
+    The known points show the camera's current pose: if it differs from the nominal pose, all of them are displaced.
 
     Attributes:
         target: the field to estimate, a position in the base frame, metres, (3,).
@@ -93,27 +93,27 @@ def collect_views(
 ) -> Views:
     """Collect images while a disturbed policy acts, so that they show many poses of the robot.
 
-    In half of the episodes the policy gets a wrong target position, with a standard deviation of 4 cm along x and along
-    y. In four of ten intervals, a third of a second on average, an offset is added to its actions.
+    In half of the episodes the policy gets a target position with an error, of standard deviation 4 cm along x and
+    along y. In four of ten intervals, which last a third of a second on average, an offset is added to its actions.
 
     Args:
-        envs: of a task with images (`rlenv_robot.tasks.images.with_images`) whose target is in the observation or in
-            the privileged state. Set the rate of the image sensors to ``30 / every`` in ``timing``, so that no further
-            images are rendered, and ranges of looks in ``randomise``.
+        envs: environments of a task with images (`rlenv_vision.image_task.with_images`) whose target is in the
+            observation or in the privileged state. Set the rate of the image sensors to ``30 / every`` in ``timing``,
+            so that no further images are rendered, and ranges of looks in ``randomise``.
         policy: takes the fields of the observation and of the privileged state.
         flat: the vectors of the policy's actions.
         landmarks: the landmarks.
         count: smallest number of images of each camera.
         every: control periods from one image to the next.
-        seed: of the disturbance.
+        seed: seed of the disturbance.
 
     Raises:
-        SpecError: the task has no images, or the robots are not simulated on the host.
+        SpecError: the task has no images, or the robots are not simulated on the CPU.
     """
     task, batch, rng = envs.task, envs.batch, np.random.default_rng(seed)
     images = [field for field in task.observation if field.name.endswith("_image")]
     if not images or not isinstance(batch, SimBatch):
-        raise SpecError(f"views of {task.name!r} need images among its observations, and a simulation on the host")
+        raise SpecError(f"views of {task.name!r} need image observations and a simulation on the CPU")
     qpos, target = batch.open_batch.bind("qpos"), landmarks.target.name
     offset, target_error = np.zeros((envs.num_envs, flat.action_size)), np.zeros((envs.num_envs, 3))
     parts: dict[str, list[np.ndarray]] = {}

@@ -25,17 +25,17 @@ _WAIT_S = 0.05
 
 
 class OnlineActor:
-    """Step an environment with actions drawn from a policy, whose weights a learner replaces meanwhile.
+    """Step an environment with actions drawn from a policy while a learner replaces the policy's weights.
 
-    The actor looks for new weights in a file between two choices, which costs microseconds: the robot never waits for
+    Between two choices the actor looks for new weights in a file. This takes microseconds, so the robot never waits for
     the learner. Without a learner, the actor continues with the last weights.
 
     Args:
         env: an environment that records its episodes, such as one of a served robot.
         flat: vectors of one control period.
-        folder: of the learner (`rlenv_learn.online.learner.Learner`).
-        settings: of the learner.
-        seed: of the actions.
+        folder: the learner's folder (`rlenv_learn.online.learner.Learner`).
+        settings: settings of the learner.
+        seed: seed of the actions.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class OnlineActor:
         ensure: Callable[[], None] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Wait for the learner's first weights, or until it has caught up.
+        """Wait for the learner's first weights, or until the learner has caught up.
 
         Args:
-            frames: control periods after which the learner has caught up, with all their updates; None waits only for
-                the first weights.
-            ensure: called repeatedly; it starts the learner if there is none.
+            frames: number of control periods that the learner must have read, with all updates due for them; None waits
+                only for the first weights.
+            ensure: called repeatedly while waiting, such as `LearnerProcess.ensure`, which starts a missing learner.
             sleep: waits, seconds.
         """
         while True:
@@ -117,7 +117,7 @@ def take_turns(actor: OnlineActor, learner: Learner, steps: int, seed: int) -> I
         actor: an actor that records into the learner's folder.
         learner: the learner.
         steps: control periods after which no further episode begins.
-        seed: of the episodes.
+        seed: seed of the episodes.
 
     Yields:
         The outcome of each episode, after the learner has made the updates due.

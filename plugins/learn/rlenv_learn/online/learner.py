@@ -1,4 +1,4 @@
-"""Learn beside the robot: read the actor's log as it grows, update, and pass the weights to the actor in a file."""
+"""Learn beside the robot: read the actor's log as it grows, update, and write the weights to a file for the actor."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hal import RobotError, SourceError
 from hal.atomic_file import atomic_write
 from rlenv_learn.online.replay import LogFollower, Replay, Reward, held, steps_of, symmetric
 from rlenv_learn.online.rlpd import Rlpd, RlpdSettings, module_arrays
+from rlenv_learn.policies.flat import FlatPolicy
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.flat import FlatPolicy
 from rlenv_robot.source import open_source
 from rlenv_robot.tasks.task import Task
 
 __all__ = ["LOGS", "Learner", "WeightsFile", "read_arrays", "write_arrays"]
 
 LOGS = "logs"
-"""The folder of the actor's runs, in the folder of a learning."""
+"""Folder of the actor's runs, inside the learner's folder."""
 
 _WEIGHTS, _STATE = "weights.npz", "learner.npz"
 _PUBLISH_S, _SAVE_S, _IDLE_S = 1.0, 20.0, 0.05
@@ -43,7 +43,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
-    """Return the named arrays of a file, or None without the file.
+    """Return the named arrays of a file, or None if there is no file.
 
     Raises:
         RobotError: the file is damaged.
@@ -54,19 +54,19 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise RobotError(f"{path} can't be read ({error}); remove it, and the learner begins anew") from error
+        raise RobotError(f"{path} can't be read ({error}); remove it to restart the learner from scratch") from error
 
 
 class WeightsFile:
-    """The actor's side of the file in which the learner passes weights. Reading it never waits.
+    """Read the file in which the learner passes weights to the actor, without waiting.
 
     Args:
-        folder: of the learner.
+        folder: folder of the learner.
 
     Attributes:
         updates: updates of the critics before the newest weights were written.
-        frames: control periods that the learner had read by then.
-        owed: updates that were due then.
+        frames: control periods that the learner had read when it wrote them.
+        owed: updates that were still due then.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -76,7 +76,7 @@ class WeightsFile:
 
     @property
     def read(self) -> bool:
-        """Whether any weights were read."""
+        """Whether any weights have been read."""
         return self._stamp is not None
 
     def caught_up(self, frames: int) -> bool:
@@ -102,17 +102,17 @@ class WeightsFile:
 class Learner:
     """A learner that shares a folder with an actor.
 
-    ``folder/logs`` has the actor's runs, ``folder/weights.npz`` the newest weights, and ``folder/learner.npz`` the
+    ``folder/logs`` holds the actor's runs, ``folder/weights.npz`` the newest weights, and ``folder/learner.npz`` the
     learner's state. A new `Learner` of the same folder continues from there: it reads the steps from the logs again,
     and at most the updates of the last 20 s are lost.
 
     Args:
-        folder: made if missing.
+        folder: folder shared with the actor; created if missing.
         task: the task; its vectors are those of `flat_for`.
-        demonstrations: folders of recorded demonstrations. Steps that a person chose in the actor's episodes are added
-            to them.
-        settings: of the learner.
-        seed: of the networks and of all draws.
+        demonstrations: folders of recorded demonstrations. The learner adds the steps of the actor's episodes that a
+            person chose.
+        settings: settings of the learner.
+        seed: seed of the networks and of all random draws.
         reward: see `rlenv_learn.online.replay.Reward`.
 
     Raises:
@@ -157,22 +157,22 @@ class Learner:
 
     @property
     def frames(self) -> int:
-        """Control periods read so far."""
+        """Number of control periods read so far."""
         return self._follower.frames
 
     @property
     def choices(self) -> int:
-        """Choices of the policy read so far."""
+        """Number of the policy's choices read so far."""
         return self.frames // self.settings.hold
 
     @property
     def owed(self) -> int:
-        """Updates that are due by `RlpdSettings.ratio`."""
+        """Number of updates still due according to `RlpdSettings.ratio`."""
         return max(0, int(self.choices * self.settings.ratio) - self.agent.updates)
 
     @property
     def uses_critics(self) -> bool:
-        """Whether the actor learns from the critics by now (`RlpdSettings.warm_up`), rather than by imitation alone."""
+        """Whether the actor learns from the critics, as after `RlpdSettings.warm_up`, and not by imitation alone."""
         return self.settings.warm_up is not None and self.choices >= self.settings.warm_up
 
     def policy(self) -> FlatPolicy:

@@ -1,4 +1,4 @@
-"""Keep a learner running in a process of its own beside the actor."""
+"""Keep a learner running in a separate process beside the actor."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MOST_ERRORS = 3
 
 
 class LearnerProcess:
-    """A process of a learner, which is started again after it was killed or has failed.
+    """Run a learner in another process, and restart it after a kill or a failure.
 
     Args:
-        command: the program and its arguments. The program must end on SIGTERM, and when its parent has ended
+        command: the program and its arguments. The program must end on SIGTERM and when its parent process ends
             (`over_with_parent`).
 
     Attributes:
-        starts: number of starts.
+        starts: number of times that the process was started.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -36,7 +36,7 @@ class LearnerProcess:
 
     @property
     def pid(self) -> int:
-        """The process's number.
+        """The process ID.
 
         Raises:
             RuntimeError: the process was never started.
@@ -46,7 +46,7 @@ class LearnerProcess:
         return self._process.pid
 
     def ensure(self) -> None:
-        """Start the process unless it runs, without waiting.
+        """Start the process if it is not running, without waiting for it.
 
         Raises:
             RobotError: the process has ended with an error for the third time.
@@ -60,7 +60,7 @@ class LearnerProcess:
             if self._errors >= _MOST_ERRORS:
                 raise RobotError(
                     f"the learner has ended with an error {_MOST_ERRORS} times; it printed the reason. What was "
-                    "recorded is in its folder: mend the cause, and begin again there"
+                    "recorded is in its folder: fix the cause, and restart it there"
                 )
             _log.warning("the learner ended with code %d; it is started again and goes on from its folder", code)
         self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)
@@ -85,7 +85,7 @@ class LearnerProcess:
 
 
 def over_with_parent() -> Callable[[], bool]:
-    """Return a function that returns whether this process should end: after SIGTERM, Ctrl-C or its parent's end."""
+    """Return a function that tells whether this process should end: after SIGTERM, Ctrl-C or its parent's end."""
     parent, ended = os.getppid(), [False]
 
     def end(*_: object) -> None:

@@ -30,14 +30,14 @@ _UNFINISHED = "torn"
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Steps of a policy that keeps each choice for some control periods.
+    """Steps of a policy that holds each action for several control periods.
 
     Attributes:
         observation: vectors before the step, (B, D).
         action: vectors, (B, A).
-        reward: discounted sum over the control periods, (B,); scaled so that values lie between 0 and 1.
+        reward: discounted sum of rewards over the control periods, (B,); scaled so that values lie between 0 and 1.
         next_observation: vectors after the step, (B, D).
-        discount: factor of the next value, (B,); 0 where the episode terminated.
+        discount: discount factor of the next value, (B,); 0 where the episode terminated.
     """
 
     observation: torch.Tensor
@@ -60,7 +60,7 @@ class Steps:
 
 
 def held(flat: FlattenObservation, hold: int) -> FlattenObservation:
-    """Return vectors whose actions hold for ``hold`` control periods, and so move goals that many times as far."""
+    """Return the vectors for actions held for ``hold`` control periods, which move goals ``hold`` times as far."""
     return replace(flat, stride=flat.stride * hold)
 
 
@@ -69,10 +69,10 @@ def steps_of(
 ) -> tuple[Steps, np.ndarray]:
     """Return a step from every recorded frame to the one ``hold`` control periods later.
 
-    The action is the last executed one, so a step may begin at any frame, not only where a policy chose. Steps cut
-    short by the end of an episode by time or by a lost frame are left out. A step in which a person takes over from the
-    policy counts as the end of the episode (RLIF; Luo et al. 2023, arXiv:2311.12996): otherwise the policy's choice
-    would be credited with the person's success.
+    The action is the last one executed, so a step may begin at any frame, not only where a policy chose. Steps that
+    truncation or a lost frame cuts short are left out. A step in which a person takes over from the policy counts as
+    the end of the episode (RLIF; Luo et al. 2023, arXiv:2311.12996): otherwise the policy's choice would be credited
+    with the person's success.
 
     Args:
         source: recorded episodes.
@@ -114,7 +114,7 @@ def _tensor(values: np.ndarray) -> torch.Tensor:
 
 
 class Replay:
-    """A growing memory of steps."""
+    """A replay buffer that grows as steps are added."""
 
     def __init__(self) -> None:
         self._steps: Steps | None = None
@@ -124,7 +124,7 @@ class Replay:
         return self._count
 
     def add(self, steps: Steps) -> None:
-        """Add steps; the memory doubles when it is full."""
+        """Add steps, doubling the memory when it is full."""
         if not len(steps):
             return
         count = self._count + len(steps)
@@ -158,7 +158,8 @@ def symmetric(demonstrations: Replay, recorded: Replay, batch: int, random: torc
 
     Args:
         demonstrations: demonstrations and corrections.
-        recorded: all steps of the actor's episodes. While one memory is empty, the whole batch is from the other.
+        recorded: all steps of the actor's episodes. While one of the two memories is empty, the whole batch comes from
+            the other.
         batch: an even number of steps.
         random: generator of the draws.
 
@@ -184,10 +185,10 @@ class LogFollower:
     An episode that a killed program left unfinished is read as soon as there is a newer run.
 
     Args:
-        folder: of the runs. It may be missing or empty at first.
+        folder: folder of the runs; it may be missing or empty at first.
         task: computes the rewards; None takes the recorded ones.
-        discount: of one control period.
-        reward: with ``verdict``, an episode waits for its verdict.
+        discount: discount factor per control period.
+        reward: see `Reward`. With ``verdict``, an episode is read once it has a verdict.
     """
 
     def __init__(self, folder: Path, task: Task | None, discount: float, reward: Reward = "task") -> None:
@@ -196,9 +197,9 @@ class LogFollower:
         self.frames = 0
 
     def new(self) -> SourceData | None:
-        """Return the episodes that have ended since the last call; None where there are none.
+        """Return the episodes that have ended since the last call, or None if there are none.
 
-        ``frames`` counts the control periods of all episodes that were returned.
+        The attribute ``frames`` counts the control periods of all episodes returned so far.
         """
         try:
             table = load_runs(self._folder)
@@ -225,7 +226,7 @@ class LogFollower:
 
 
 def recorded_frames(folder: Path) -> int:
-    """Return the control periods of all episodes in a folder of runs; 0 where there is none."""
+    """Return the number of control periods of all episodes in a folder of runs; 0 without the folder."""
     follower = LogFollower(folder, None, 0.0)
     follower.new()
     return follower.frames

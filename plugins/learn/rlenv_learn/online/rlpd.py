@@ -1,7 +1,7 @@
-"""Soft actor-critic with prior data (RLPD; Ball et al. 2023, arXiv:2302.02948), and imitation beside it, in PyTorch.
+"""Soft actor-critic with prior data (RLPD; Ball et al. 2023, arXiv:2302.02948) and an imitation loss, in PyTorch.
 
-Which of the two moves the actor is a setting: until `RlpdSettings.warm_up` choices were made it only imitates
-demonstrations and corrections, as HG-DAgger does (Kelly et al. 2019, arXiv:1810.02890).
+Until the policy has made `RlpdSettings.warm_up` choices, the actor only imitates demonstrations and corrections, as
+HG-DAgger does (Kelly et al. 2019, arXiv:1810.02890).
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from torch.nn import functional
 
 from rlenv_learn.gripper_view import GripperView
 from rlenv_learn.online.replay import Steps
+from rlenv_learn.policies.flat import ScaledDifferences
 from rlenv_robot.adapters.flat import FlattenObservation
-from rlenv_robot.policies.flat import ScaledDifferences
 
 __all__ = ["Actor", "CriticEnsemble", "Improvement", "Rlpd", "RlpdSettings", "View", "load_arrays", "module_arrays"]
 
 Improvement = Literal["gradient", "filter"]
-"""Ways of learning from the critics. ``gradient``: by the gradient of their mean value (RLPD). ``filter``: by
-imitating recorded steps whose actions the critics value more than the actor's own (CRR; Wang et al. 2020,
-arXiv:2006.15134), so that it never chooses actions far from recorded ones."""
+"""Ways of learning from the critics. ``gradient``: by the gradient of their mean value (RLPD). ``filter``: by imitating
+recorded steps whose actions the critics value more than the actor's own (CRR; Wang et al. 2020, arXiv:2006.15134), so
+that the actor never chooses actions far from recorded ones."""
 
 View = Literal["vector", "gripper"]
 """``vector``: the task's vector with magnified differences; ``gripper``: the vector relative to an SO-101's heading and
 gripper (`rlenv_learn.gripper_view.GripperView`), or ``vector`` where the task has no such arm."""
 
 _LOG_STD_RANGE = (-5.0, 0.0)
-"""Smallest and largest logarithm of an action's standard deviation before tanh."""
+"""Smallest and largest log_std of actions before tanh."""
 
 _HUBER_BETA = 0.05
 """Error of an action beyond which the imitation loss is linear."""
@@ -45,33 +45,34 @@ class RlpdSettings:
     """The settings of a learner; the defaults are for one processor core.
 
     Attributes:
-        hold: control periods for which the robot carries out one choice of the policy. 3 periods of an arm at 30 Hz
-            are the 10 Hz of HIL-SERL (Luo et al. 2024, arXiv:2410.21845).
-        discount: of rewards, for each control period.
+        hold: control periods for which the robot holds one choice of the policy. 3 periods of an arm at 30 Hz are the
+            10 Hz of HIL-SERL (Luo et al. 2024, arXiv:2410.21845).
+        discount: discount factor per control period.
         critics: number of critics in the ensemble.
-        subset: number of critics, drawn for each update, whose smallest value is the target.
+        subset: number of target critics drawn for each update; the smallest of their values is the target.
         hidden: units of each hidden layer of a critic.
         actor_hidden: units of each hidden layer of the actor.
         view: input of actor and critics, see `View`.
-        average: share of the newest weights in the running average of the actor's weights, at each update. The average
-            acts, and is saved as the policy; 1 takes the newest weights.
+        average: share of the newest weights in the running average of the actor's weights, at each update. The averaged
+            weights act, and are saved as the policy; 1 uses the newest weights.
         batch: steps in one update; half of them are demonstrations and corrections.
         rate: step size of Adam.
-        target_rate: share of the critics in the running average that the target critics are, at each update.
-        ratio: updates of the critics for each choice of the policy.
+        target_rate: share of the critics' weights in the running average that forms the target critics, at each update
+            (tau).
+        ratio: updates of the critics for each choice of the policy (update-to-data ratio).
         actor_every: number of critic updates for one update of the actor.
         entropy: target entropy of actions, for each element of the action vector.
-        temperature: initial weight of the entropy.
+        temperature: initial weight of the entropy in the actor's loss.
         imitation: initial weight of the distance between the actor's and the demonstrated actions in the actor's loss
             (Nair et al. 2018, arXiv:1709.10089); 0 for plain RLPD.
-        imitations: updates of the actor, after each update, that only imitate demonstrations and corrections.
-        imitated: choices of the policy over which ``imitation`` falls linearly to a tenth.
+        imitations: additional updates of the actor after each update; they only imitate demonstrations and corrections.
+        imitated: number of the policy's choices over which ``imitation`` falls linearly to a tenth.
         noise: initial standard deviation of the actor's actions before tanh.
         cloning: updates that imitate the demonstrations before any other learning; 0 for random initial weights.
         improvement: how the actor learns from the critics, see `Improvement`.
-        warm_up: choices of the policy before the actor learns from the critics; until then it only imitates. None: the
-            actor never learns from the critics, so the method is imitation with corrections (HG-DAgger), not RLPD.
-        value_range: smallest and largest value that rewards allow, at which targets are clipped.
+        warm_up: number of the policy's choices before the actor learns from the critics; until then it only imitates.
+            With None the actor never learns from the critics: the method is HG-DAgger, not RLPD.
+        value_range: smallest and largest value that the rewards allow; targets are clipped to this range.
     """
 
     hold: int = 3
@@ -104,7 +105,7 @@ class RlpdSettings:
             if value < 1:
                 raise ValueError(f"{name} is {value}, it must be at least 1")
         if self.subset > self.critics:
-            raise ValueError(f"subset is {self.subset}, it must be at most the {self.critics} critics")
+            raise ValueError(f"subset is {self.subset}, it must be at most critics, {self.critics}")
         if self.batch < 2 or self.batch % 2:
             raise ValueError(f"batch is {self.batch}, it must be an even number from 2, for two halves")
         if not 0 < self.average <= 1:
@@ -238,17 +239,17 @@ def _dense(inputs: int, outputs: int, share: float, generator: torch.Generator) 
 
 
 class Rlpd:
-    """Actor, critics and their updates.
+    """Hold the actor and the critics, and update them.
 
     The critics are RLPD's: layer normalisation, targets from the smallest value of a drawn subset of target critics,
-    many updates for each step, and batches of which half are demonstrations. In addition, targets are clipped to the
-    values that rewards allow, without the entropy (as in RLPD for sparse rewards). The actor may begin as a clone, and
-    imitate with or without the critics (`RlpdSettings`). Equal seeds learn equally on the same machine.
+    many updates for each step, and batches that are half demonstrations. In addition, targets are clipped to the values
+    that the rewards allow, without the entropy (as in RLPD for sparse rewards). The actor may begin as a clone, and
+    imitate with or without the critics (`RlpdSettings`). Equal seeds give equal results on the same machine.
 
     Args:
         flat: the vectors; one action vector holds for `RlpdSettings.hold` control periods.
-        settings: of the learner.
-        seed: of the networks and of all draws.
+        settings: settings of the learner.
+        seed: seed of the networks and of all draws.
     """
 
     def __init__(self, flat: FlattenObservation, settings: RlpdSettings, seed: int = 0) -> None:
@@ -271,7 +272,7 @@ class Rlpd:
         self._fill_optimizers()
 
     def clone(self, steps: Steps) -> float:
-        """Update the actor to imitate steps, and return the loss before the update."""
+        """Update the actor to imitate steps, and return the imitation loss before the update."""
         loss = self._imitation_loss(steps)
         self._update_actor_weights(loss)
         return float(loss.item())
@@ -337,7 +338,7 @@ class Rlpd:
         return metrics | {"train/temperature": self.log_temperature.exp().item()}
 
     def better(self, steps: Steps, demonstrated: int) -> torch.Tensor:
-        """Return the mask of the steps to imitate, (B,) bool: demonstrations, and steps better than the actor's choice.
+        """Return the mask of the steps to imitate, bool (B,): demonstrations, and steps better than the actor's choice.
 
         A step is better if the critics' mean value of its action exceeds that of the mode of the actor's actions.
 
@@ -373,17 +374,17 @@ class Rlpd:
     # -- state -----------------------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the networks, the optimisers and the state of the random generator as named arrays."""
+        """Return the state of networks, optimisers and random generator as named arrays."""
         result = {"updates": np.array(self.updates), "random": self.random.get_state().numpy().copy()}
         for name, value in self._named():
             result[name] = value.detach().numpy().copy()
         return result
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Continue from what `arrays` returned.
+        """Restore the state that `arrays` returned.
 
         Raises:
-            ValueError: the arrays are of other settings or vectors.
+            ValueError: the arrays belong to other settings or vectors.
         """
         for name, value in self._named():
             if name not in arrays or arrays[name].shape != tuple(value.shape):
@@ -435,7 +436,7 @@ def module_arrays(module: nn.Module) -> dict[str, np.ndarray]:
 
 
 def load_arrays(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
-    """Give a network the weights that `module_arrays` returned; other arrays are ignored.
+    """Load the weights that `module_arrays` returned into a network, ignoring other arrays.
 
     Raises:
         RuntimeError: the network has other weights.

@@ -1,4 +1,4 @@
-"""Correct a policy by a script in place of a person, for trials in simulation."""
+"""Let a script correct a policy in place of a person, for trials in simulation."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from rlenv_robot.tasks.task import Arrays
 __all__ = ["ScriptedOperator"]
 
 _SHARE = 0.2
-"""Weight of the newest control period in the running mean of differences."""
+"""Weight of the current control period in the running mean of differences."""
 
 
 class ScriptedOperator:
     """A scripted `rlenv_robot.robot_env.intervention.Operator`, which corrects as an attentive person would.
 
-    The operator takes over when the policy's commands differ from the script's, or when the task was not fulfilled for
-    too long, and hands back some control periods later.
+    The operator takes over when the policy's commands differ from the script's or the task remains unsolved for too
+    long, and hands back control some periods later.
 
     Args:
         script: a policy whose actions are the robot's commands.
-        difference: running mean, over control periods, of the largest difference between the policy's and the script's
-            command, beyond which the operator takes over; in the unit of the command.
+        difference: threshold above which the operator takes over, in the unit of the command. It applies to the running
+            mean, over control periods, of the largest difference between the policy's and the script's command.
         patience: control periods without success after which the operator takes over.
-        hand_back: control periods after which the operator hands back. After `patience` it waits for success too.
+        hand_back: control periods after which the operator hands back control. If it took over because of ``patience``,
+            it also waits for success.
     """
 
     def __init__(self, script: Policy, difference: float = 0.045, patience: int = 90, hand_back: int = 20) -> None:
@@ -45,7 +46,7 @@ class ScriptedOperator:
         self._world = world
 
     def poll(self, present: Arrays) -> Arrays | None:
-        """Return the script's action while the operator has the robot, else None.
+        """Return the script's action while the operator has control of the robot, else None.
 
         Raises:
             RobotError: `watch` was not called.
@@ -80,7 +81,7 @@ class ScriptedOperator:
             self._left = None
 
     def release(self) -> None:
-        """Hand the robot to the policy at the beginning of an episode."""
+        """Hand control to the policy at the beginning of an episode."""
         self._script_command = self._left = None
         self._mean, self._failing = 0.0, 0
 

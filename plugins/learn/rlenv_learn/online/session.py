@@ -1,4 +1,4 @@
-"""Run an actor and a learner in two processes that share a folder, and may end and restart at any time."""
+"""Run an actor and a learner in two processes that share a folder and may end and restart at any time."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ _SCRIPT_VELOCITY = 2.7
 """Velocity of a scripted operator's interventions, rad/s: that of the scripts (`rlenv_tabletop.scripted`)."""
 
 POLICY = "policy.onnx"
-"""Name of the policy's file in the shared folder, which the learner writes at its orderly end."""
+"""Name of the policy's file in the shared folder. The learner writes it when it ends normally."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnlineSession:
-    """Actor and learner of one training on one robot.
+    """The actor and the learner of one training run on one robot.
 
     Attributes:
-        folder: shared by both. They continue from what it already holds.
+        folder: folder shared by both, which continue from its contents.
         task: the task.
         demonstrations: folders of recorded demonstrations.
-        settings: of the learner.
-        seed: of networks, draws and episodes.
-        reward: see `rlenv_learn.online.replay.Reward`; ``verdict`` needs a judge.
+        settings: settings of the learner.
+        seed: seed of networks, random draws and episodes.
+        reward: see `rlenv_learn.online.replay.Reward`; ``verdict`` needs a ``judge`` in `act`.
     """
 
     folder: Path
@@ -77,16 +77,16 @@ class OnlineSession:
 
         A robot waits only for the first weights. A simulation (``sim``, or a robot object of this process) waits after
         each episode for the learner's updates. A `ScriptedOperator` observes the episodes. After a lost connection,
-        such as that of a killed server, the next episode is retried for 60 s. A stop, which only a person may clear,
-        ends the run.
+        such as that of a killed server, the next episode is retried for 60 s. A stop ends the run, since only a person
+        may clear it.
 
         Args:
             where: the robot, as for `rlenv_robot.make`.
             keys: as for `rlenv_robot.make`.
             operator: as for `rlenv_robot.make`.
             judge: as for `rlenv_robot.make`.
-            steps: control periods of all runs in the folder together, after which no episode begins.
-            learner: a process to keep running; None where another program learns in the folder.
+            steps: total control periods of all runs in the folder, after which no new episode begins.
+            learner: the process to keep running; None if another program runs the learner.
 
         Raises:
             RobotError: the start of an episode could not be reached.
@@ -107,7 +107,7 @@ class OnlineSession:
                 yield _episode(actor, {} if actor.frames else {"seed": seed})
 
     def learn(self, over: Callable[[], bool] | None = None) -> Path:
-        """Learn from the actor's logs until ``over``, then write the policy, and return its file.
+        """Learn from the actor's logs until ``over`` returns True, then write the policy, and return its path.
 
         Args:
             over: returns whether to end; None for SIGTERM, Ctrl-C, or the end of the parent process.
@@ -128,7 +128,7 @@ class OnlineSession:
 
 
 def can_intervene(task: Task) -> bool:
-    """Return whether a person can take over, which needs a task whose actions are the robot's commands."""
+    """Return whether a person can take over: the task's actions must be the robot's commands."""
     return task.action.digest == robot_model_of(task).load_spec().commands.digest
 
 
@@ -140,8 +140,8 @@ def simulated(
     Args:
         task: the task.
         record: folder of the runs.
-        operator: a scripted operator, who takes over at the scripts' velocity; None for none.
-        arm: the seed of the simulated twin; None for the nominal robot.
+        operator: a scripted operator, which moves the arm at the scripts' velocity; None for none.
+        arm: seed of the simulated twin; None for the nominal robot.
 
     Raises:
         ValueError: the task's robot has no twin.

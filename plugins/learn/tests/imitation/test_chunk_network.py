@@ -10,10 +10,10 @@ import pytest
 
 import rlenv_robot
 from hal import RobotError
-from rlenv_robot.policies.chunks import ChunkExecution
-from rlenv_robot.policies.onnx import METADATA, OnnxPolicy
-from rlenv_robot.tasks.images import with_images
+from rlenv_learn.policies.chunks import ChunkExecution
+from rlenv_learn.policies.onnx import METADATA, OnnxPolicy
 from rlenv_robot.training.rollout import evaluate
+from rlenv_vision.image_task import with_images
 
 torch = pytest.importorskip("torch")
 for package in ("onnx", "onnxscript", "onnxruntime"):

@@ -10,7 +10,7 @@ import pytest
 
 import rlenv_robot as rr
 from hal import Field, SpecError
-from rlenv_robot.tasks.images import with_images
+from rlenv_vision.image_task import with_images
 from sim.rendering.camera import available
 from sim.rendering.projection import pinhole_camera, project_points
 from sim.robots.so101 import so101_cube
@@ -24,8 +24,8 @@ from rlenv_learn.imitation.field_estimator import (  # noqa: E402
     learn_position,
 )
 from rlenv_learn.imitation.views import Landmarks  # noqa: E402
-from rlenv_robot.policies.flat import FlatPolicy  # noqa: E402
-from rlenv_robot.policies.onnx import OnnxPolicy  # noqa: E402
+from rlenv_learn.policies.flat import FlatPolicy  # noqa: E402
+from rlenv_learn.policies.onnx import OnnxPolicy  # noqa: E402
 
 SIZE = 48, 32
 CAMERAS = {"overhead": SIZE, "view": SIZE}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rlenv_robot
-from rlenv_robot.policies.chunks import ChunkExecution
+from rlenv_learn.policies.chunks import ChunkExecution
 
 torch = pytest.importorskip("torch")
 

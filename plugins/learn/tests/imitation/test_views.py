@@ -12,8 +12,8 @@ from hal import SpecError
 from rlenv_learn.imitation.views import Landmarks, collect_views
 from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.tasks.cube import Push
-from rlenv_robot.tasks.images import with_images
 from rlenv_tabletop.scripted import ScriptedPush
+from rlenv_vision.image_task import with_images
 from rlenv_vision.so101_looks import so101_cube_textured, so101_looks
 from sim.rendering.camera import available
 
@@ -52,5 +52,5 @@ def test_the_cube_is_red_where_a_view_says_that_it_is() -> None:
 
 
 def test_a_task_without_images_is_refused() -> None:
-    with rr.make_vector("so101-push", 2, seed=0) as envs, pytest.raises(SpecError, match="images"):
+    with rr.make_vector("so101-push", 2, seed=0) as envs, pytest.raises(SpecError, match="image observations"):
         collect_views(envs, ScriptedPush(), rr.flat_for(Push()), MARKS, 4)

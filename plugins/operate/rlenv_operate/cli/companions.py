@@ -1,4 +1,4 @@
-"""The clients that ``rlenv-robot serve`` starts beside the server: the console and live views."""
+"""Start clients of a robot's server together with ``rlenv-robot serve``: the console and live views."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["ConsoleCompanion", "LiveViews"]
 
 
 class ConsoleCompanion:
-    """The console of the server's robot, which records and has the task that the profile names."""
+    """Start the operator's console, with the recording and the task that the profile names."""
 
     def add(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the option."""
+        """Declare the option ``--console``."""
         parser.add_argument(
             "--console", type=int, nargs="?", const=8400, metavar="PORT",
             help="serve the operator's page too, on this machine alone, in a process of its own (default port: 8400)",
         )  # fmt: skip
 
     def commands(self, args: argparse.Namespace, profile: Profile) -> Iterator[tuple[str, list[str]]]:
-        """Yield the verb and its arguments, if the option is given."""
+        """Yield the verb and its arguments, if the option was given."""
         if args.console is None:
             return
         arguments = ["--port", str(args.console), *(["--profile", args.profile] if args.profile else [])]
@@ -37,14 +37,14 @@ class ConsoleCompanion:
 
 
 class LiveViews:
-    """The views in Foxglove and Rerun: a process each, so that a viewer that is slow holds up no other."""
+    """Start the views in Foxglove and Rerun, each as a process, so that a slow viewer does not delay another."""
 
     def add(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
+        """Declare the options of the viewers."""
         add_targets(parser)
 
     def commands(self, args: argparse.Namespace, profile: Profile) -> Iterator[tuple[str, list[str]]]:
-        """Yield the verb and its arguments for each viewer that is asked for."""
+        """Yield the verb and its arguments for each requested viewer."""
         for option in ("foxglove", "rerun"):
             value = getattr(args, option)
             if value is not None:

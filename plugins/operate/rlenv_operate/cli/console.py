@@ -36,7 +36,7 @@ Examples:
         "address", nargs="?", default="tcp://127.0.0.1:5555", help="of the robot's server (default: %(default)s)"
     )
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")
-    parser.add_argument("--telemetry", metavar="ADDRESS", help="where the server does not announce its telemetry")
+    parser.add_argument("--telemetry", metavar="ADDRESS", help="telemetry of the server, if it does not announce it")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, only this machine)")
     parser.add_argument("--port", type=int, default=8400, help="0 for any free port (default: 8400)")
     parser.add_argument(
@@ -50,7 +50,7 @@ Examples:
         default=[],
         help="another name by which browsers reach this machine; may be repeated",
     )
-    parser.add_argument("--certificate", metavar="FILE", help="for TLS (PEM); needed beyond this machine")
+    parser.add_argument("--certificate", metavar="FILE", help="for TLS (PEM); required if other machines connect")
     parser.add_argument("--private-key", metavar="FILE", help="of the certificate (PEM)")
     parser.add_argument(
         "--fixture", metavar="ADDRESS", help="answer the resets of a profile with [reset] signal = 'fixture' there"
@@ -139,11 +139,11 @@ Examples:
   rlenv-robot operate tokens revoke tokens guest
 """
     acts = parser.add_subparsers(title="acts", metavar="ACT", dest="act", required=True)
-    new = acts.add_parser("new", help="make a token and print it; only its digest is kept")
+    new = acts.add_parser("new", help="make a token and print it; only its digest is stored")
     new.add_argument("folder", help="of the list; it is made readable by its owner only")
     new.add_argument("--name", required=True, help="of the person, written to the log of acts")
     new.add_argument("--role", required=True, choices=_ROLES, help="each role includes those after it")
-    new.add_argument("--days", type=float, help="for which it is valid; without it, it never ends")
+    new.add_argument("--days", type=float, help="days of validity (default: unlimited)")
     listing = acts.add_parser("list", help="list names, roles and ends")
     listing.add_argument("folder", help="of the list")
     revoke = acts.add_parser("revoke", help="take a person's tokens off the list; open pages are closed")
@@ -153,7 +153,7 @@ Examples:
 
 
 def run_tokens(args: argparse.Namespace) -> int:
-    """Make a token, list tokens, or take them off the list.
+    """Create a token, list the tokens, or revoke tokens.
 
     Raises:
         ValueError: a name, a role or the number of days is not allowed, or the list is damaged.
@@ -166,7 +166,7 @@ def run_tokens(args: argparse.Namespace) -> int:
             raise ValueError(f"--days is {args.days:g}, allowed are numbers above 0 and below 36500")
         until = None if args.days is None else datetime.now(UTC) + timedelta(days=args.days)
         token = new_token(args.folder, args.name, Role(args.role), until)
-        say(f"{args.name} may {args.role}. The token, which is kept nowhere else:\n{token}")
+        say(f"{args.name} may {args.role}. The token, which is stored nowhere else:\n{token}")
     elif args.act == "revoke":
         say(f"revoked: {revoke_token(args.folder, args.name)} of {args.name}")
     else:

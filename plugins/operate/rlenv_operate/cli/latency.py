@@ -1,4 +1,4 @@
-"""``rlenv-robot operate latency``: measure the time from a person's input to the goal and to the robot's motion."""
+"""``rlenv-robot operate latency``: measure the time from an input to the changed goal and to the robot's motion."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ Examples:
     )  # fmt: skip
     parser.add_argument("--trials", type=int, default=100, help="how many (default: 100)")
     parser.add_argument(
-        "--motion", type=float, default=0.005, help="least measured motion that counts, rad (default: %(default)s)"
+        "--motion", type=float, default=0.005, help="smallest measured motion that counts, rad (default: %(default)s)"
     )
     parser.add_argument("--json", action="store_true", help="print the figures for programs")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, and print the percentiles; 1 where a trial was lost."""
+    """Measure, and print the percentiles; return 1 if a trial showed no motion."""
     from rlenv_operate.teleop.latency.devices import LatencySettings, measure_latency
 
     settings = LatencySettings(

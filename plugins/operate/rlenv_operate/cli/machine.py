@@ -1,6 +1,6 @@
-"""Examine a machine for what makes a control loop late, cuts its connections or stops its record, and name the cures.
+"""Find what makes a control loop late, cuts its connections or stops its recording on this machine, and give remedies.
 
-Every examination reads the system through `System`, so that a test can plant each cause.
+Every examination reads the system through `System`, so that a test can simulate each cause.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
-from rlenv_robot.cli.doctor import Finding
+from rlenv_robot.cli.output import Finding
 
 __all__ = ["System", "examine_machine"]
 
@@ -44,14 +44,14 @@ def _clock_state() -> int | None:
 
 @dataclass(frozen=True)
 class System:
-    """The system as the examinations see it.
+    """Access to the system for the examinations.
 
     Attributes:
-        root: of the file system.
-        environ: the environment's variables.
+        root: root of the file system.
+        environ: the environment variables.
         limit: returns the soft limit of a resource (`resource.getrlimit`).
-        free: returns the free bytes of the disk on which a path lies.
-        clock_state: returns the answer of adjtimex(2), or None.
+        free: returns the free space of the disk that holds a path, bytes.
+        clock_state: returns the result of adjtimex(2), or None.
         versions: returns the version of an installed distribution, or None.
     """
 
@@ -63,14 +63,14 @@ class System:
     versions: Callable[[str], str | None] = lambda name: _version(name)
 
     def read(self, path: str) -> str:
-        """Return the text of a file without blanks at its ends; empty if it can't be read."""
+        """Return the text of a file, stripped of white space; empty if it can't be read."""
         try:
             return (self.root / path).read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             return ""
 
     def has_capability(self, bit: int) -> bool:
-        """Return whether this process has a capability of Linux."""
+        """Return whether this process has the Linux capability with a bit number."""
         match = re.search(r"^CapEff:\s*([0-9a-f]+)$", self.read("proc/self/status"), re.MULTILINE)
         return match is not None and bool(int(match[1], 16) >> bit & 1)
 
@@ -88,9 +88,9 @@ def examine_machine(
     """Examine real-time rights, clocks, disk, network, versions and keys.
 
     Args:
-        system: to examine; None for this one.
-        record: a folder that runs are recorded into; None for the working directory.
-        keys: the folder of this machine's keys; None examines none.
+        system: the system to examine; None for this one.
+        record: the folder for recorded runs; None for the working directory.
+        keys: the folder of this machine's keys; None skips the keys.
     """
     seen = System() if system is None else system
     return [

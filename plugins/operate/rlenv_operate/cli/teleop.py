@@ -48,7 +48,7 @@ docs/teleop.md shows their profiles.
     parser.add_argument("--velocity", type=float, help="fastest motion, rad/s (default: 2.0 with a leader, else 0.5)")
     parser.add_argument("--task", default="", help="of the episodes, by name; without one they have no goal")
     parser.add_argument("--steps", type=int, help="length of an episode in control periods")
-    parser.add_argument("--episodes", type=int, help="how many (default: until Ctrl-C)")
+    parser.add_argument("--episodes", type=int, help="number of episodes (default: until Ctrl-C)")
     parser.add_argument("--record", metavar="FOLDER", help="record the episodes there, as an expert's")
     parser.add_argument("--operator", metavar="NAME", default="", help="of the person, for the record (default: yours)")
     add_clearing(parser)

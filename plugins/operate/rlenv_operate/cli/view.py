@@ -43,19 +43,19 @@ Examples:
     )
     add_targets(parser)
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")
-    parser.add_argument("--telemetry", metavar="ADDRESS", help="where the server does not announce its telemetry")
+    parser.add_argument("--telemetry", metavar="ADDRESS", help="telemetry of the server, if it does not announce it")
     parser.add_argument(
         "--tokens",
         metavar="FOLDER",
         help="of `rlenv-robot operate tokens new`, for Foxglove; without it, one token is made and printed",
     )
-    parser.add_argument("--certificate", metavar="FILE", help="for TLS (PEM); needed beyond this machine")
+    parser.add_argument("--certificate", metavar="FILE", help="for TLS (PEM); required if other machines connect")
     parser.add_argument("--private-key", metavar="FILE", help="of the certificate (PEM)")
     parser.set_defaults(run=run)
 
 
 def add_targets(parser: argparse.ArgumentParser) -> None:
-    """Declare the viewers that a robot can be shown in."""
+    """Declare the options that name viewers."""
     parser.add_argument(
         "--foxglove", nargs="?", const=FOXGLOVE, metavar="HOST:PORT",
         help=f"serve Foxglove's WebSocket protocol, for Foxglove and Lichtblick (default: {FOXGLOVE}; port 0 is any)",

@@ -1,1 +1,1 @@
-"""The operator's console: a web page, served as one more client of the robot's server (docs/console.md)."""
+"""The operator's console: a web page, served by a client of the robot's server (docs/console.md)."""

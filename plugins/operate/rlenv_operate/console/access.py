@@ -1,4 +1,4 @@
-"""Admit visitors by their tokens, and browsers by the names in their requests."""
+"""Admit visitors by their tokens, and browsers by the ``Host`` and ``Origin`` of their requests."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["Origins", "Tokens", "Visitor", "is_loopback", "new_token", "revoke_t
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A person whose token was admitted.
+    """A person who logged in with a valid token.
 
     Attributes:
-        name: in the log of acts.
-        role: the rights.
+        name: as written to the log of acts.
+        role: the person's rights.
         digest: SHA-256 of the token, in hexadecimal digits.
     """
 
@@ -33,30 +33,30 @@ class Visitor:
 
     @property
     def id(self) -> str:
-        """The first 16 digits of the digest, which is public: it tells visitors of the same name apart."""
+        """The first 16 digits of the digest, which are public and distinguish visitors of the same name."""
         return self.digest[:16]
 
     def is_same(self, other: Visitor | None) -> bool:
-        """Return whether another visitor has the same token, whatever its role was."""
+        """Return whether another visitor has the same token, in any role."""
         return other is not None and self.digest == other.digest
 
 
 class Tokens:
-    """The tokens of a console: a list in a folder, or one token that lives as long as the process.
+    """The tokens of a console: a list in a folder, or one token that is valid while the process runs.
 
-    The list is that of `rlenv-robot robot keys`, with the SHA-256 of each token in the place of a key, so the folder
-    shows no token. The list is looked at for each message, so an edit, a revocation or a token's end counts at the next
-    one. Its methods may be called from any thread.
+    The list has the format of `rlenv-robot robot keys`, with the SHA-256 of each token in place of a key, so the folder
+    reveals no token. The list is read again at each message, so an edit, a revocation or an expiry takes effect at the
+    next one. The methods may be called from any thread.
 
     Args:
-        folder: of the list; None makes one token of the role ``operate``, which `own` has.
+        folder: of the list; None creates one token of the role ``operate``, which `own` holds.
         owner: name of the visitor with that token.
 
     Attributes:
-        own: the token that was made; None with a folder.
+        own: the token that was created; None with a folder.
 
     Raises:
-        ValueError: the list is damaged or empty, or others can write it.
+        ValueError: the list is damaged or empty, or other users can write it.
     """
 
     def __init__(self, folder: str | Path | None, owner: str = "operator") -> None:
@@ -76,9 +76,9 @@ class Tokens:
                 )
 
     def admit(self, token: str) -> Visitor | None:
-        """Return the visitor of a token, or None where it has no rights.
+        """Return the visitor with a token, or None if the token is invalid.
 
-        Every entry is compared in constant time, so the time tells nothing of a token.
+        Every entry is compared in constant time, so the duration reveals nothing about a token.
         """
         digest, found = _digest(token), None
         for key in self._keys():
@@ -87,7 +87,7 @@ class Tokens:
         return None if found is None else self._visitor(found)
 
     def current(self, visitor: Visitor) -> Visitor | None:
-        """Return a visitor with the rights of now, or None where the token was revoked or has expired."""
+        """Return a visitor with the present rights, or None if the token was revoked or has expired."""
         return self._visitor(visitor.digest)
 
     def _visitor(self, digest: str) -> Visitor | None:
@@ -112,16 +112,17 @@ def _digest(token: str) -> str:
 
 
 def new_token(folder: str | Path, name: str, role: Role, until: datetime | None = None) -> str:
-    """Make a token, put its digest on a folder's list, and return it; it is kept nowhere else.
+    """Create a token, add its digest to the list in a folder, and return the token, which is stored nowhere.
 
     Args:
-        folder: is made if need be, readable by its owner only.
-        name: of the visitor, for the log of acts; no other token on the list may have it.
-        role: what the visitor may do.
-        until: when its rights end, with a time zone; None: never.
+        folder: created if missing, readable by its owner only.
+        name: of the visitor, for the log of acts; must be unique on the list.
+        role: the visitor's rights.
+        until: when the rights expire, with a time zone; None for never.
 
     Raises:
-        ValueError: name or end are wrong, another token has the name, or others can write the folder.
+        ValueError: the name or the time is not allowed, another token has the name, or other users can write the
+            folder.
     """
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     token = secrets.token_urlsafe(32)
@@ -130,7 +131,7 @@ def new_token(folder: str | Path, name: str, role: Role, until: datetime | None 
 
 
 def revoke_token(folder: str | Path, name: str) -> int:
-    """Take all tokens of a name off the list, and return their number.
+    """Remove all tokens of a visitor from the list, and return their number.
 
     Raises:
         ValueError: the list has no such name.
@@ -142,7 +143,7 @@ def revoke_token(folder: str | Path, name: str) -> int:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address or name is this machine's own, so that no other machine reaches it."""
+    """Return whether an address or name is a loopback one, which no other machine can reach."""
     if host == "localhost":
         return True
     try:
@@ -152,14 +153,14 @@ def is_loopback(host: str) -> bool:
 
 
 class Origins:
-    """The names under which this console may be reached.
+    """The host names and the origin under which browsers may reach this console.
 
-    A page of another origin, and a name that a stranger's DNS server points to this machine, are both refused.
+    Pages of another origin are refused, and so are names that a foreign DNS server points to this machine.
 
     Args:
         hosts: names and addresses without a port.
-        port: on which the console listens.
-        tls: whether it speaks HTTPS.
+        port: the port on which the console listens.
+        tls: whether the console speaks HTTPS.
     """
 
     def __init__(self, hosts: Collection[str], port: int, *, tls: bool) -> None:
@@ -173,9 +174,9 @@ class Origins:
         self._origins = {f"{scheme}://{host}" for host in self._hosts}
 
     def serves(self, host: str | None) -> bool:
-        """Return whether a request's ``Host`` is one of ours."""
+        """Return whether the ``Host`` of a request is one of this console's names."""
         return host is not None and host.lower() in self._hosts
 
     def trusts(self, origin: str | None) -> bool:
-        """Return whether a request's ``Origin`` is our own page; a request without one comes from no browser's page."""
+        """Return whether the ``Origin`` of a request is this console's page; a missing ``Origin`` is refused."""
         return origin is not None and origin.lower() in self._origins

@@ -1,4 +1,4 @@
-"""Carry out the acts of people at the page, each by right, and write each to the log of acts with its name."""
+"""Carry out the acts of visitors after checking their rights, and log each act with the visitor's name."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ _KEPT = 200
 
 @dataclass(frozen=True, slots=True)
 class ActRecord:
-    """One act.
+    """One act of a visitor, as logged.
 
     Attributes:
         wall_s: time of day, seconds since 1970.
-        name, role: of the person.
+        name: of the person.
+        role: of the person.
         act: its name.
         text: the reason or remark that the person gave.
         ok: whether it was carried out.
-        outcome: for the person.
+        outcome: a message for the person.
     """
 
     wall_s: float
@@ -52,10 +53,11 @@ class ActRecord:
 
 
 class ActLog:
-    """Write each act as a line of JSON, on the disk when `add` returns. From any thread.
+    """Write each act as a line of JSON, which is on disk when `add` returns. All methods are thread-safe.
 
     Args:
-        path: of the file, which is added to; None keeps the acts in memory alone.
+        path: of the file, which is appended to; None keeps the acts in memory only.
+        path: of the file, which is appended to; None keeps the acts in memory alone.
 
     Raises:
         OSError: the file can't be written.
@@ -76,7 +78,7 @@ class ActLog:
             return tuple(self._recent)
 
     def add(self, record: ActRecord) -> None:
-        """Add an act. A disk that is full is reported once; the act itself was carried out."""
+        """Add an act. A full disk is reported once, since the act itself was carried out."""
         _log.info(
             "%s (%s): %s%s: %s", record.name, record.role, record.act, f" ({record.text})" * bool(record.text),
             record.outcome,
@@ -102,15 +104,15 @@ class ActLog:
 
 
 class Acts:
-    """Carry out acts. From any thread; an act waits for its outcome, a stop waits for no other act.
+    """Carry out acts. All methods are thread-safe; an act waits for its outcome, but a stop waits for no other act.
 
     Args:
         address: of the robot's server.
         keys: folder of this machine's keys.
-        mover: moves the robot for people.
-        questions: of the robot's server.
-        log: of acts.
-        wall: time of day, seconds since 1970.
+        mover: moves the robot for visitors.
+        questions: the open questions of the robot's server.
+        log: the log of acts.
+        wall: returns the time of day, seconds since 1970.
     """
 
     def __init__(
@@ -127,7 +129,7 @@ class Acts:
         self._stopper = Stopper(address, keys)
 
     def start(self) -> None:
-        """Keep a connection for stops from now on."""
+        """Open a connection for stops, which stays open until `close`."""
         self._stopper.start()
 
     def close(self) -> None:
@@ -135,7 +137,7 @@ class Acts:
         self._stopper.close()
 
     def carry_out(self, act: Act, visitor: Visitor) -> ActRecord:
-        """Carry out one act, and return it with its outcome; whatever is wrong with it is the outcome."""
+        """Carry out one act, and return its record; an error is described in the outcome."""
         text = printable(act.text, 500)
         try:
             ok, outcome = True, self._allowed(act, visitor, text)

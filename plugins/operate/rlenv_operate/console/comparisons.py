@@ -1,4 +1,4 @@
-"""Ask a person which of two recorded episodes is better, the most disputed pairs first, and keep the answer."""
+"""Ask a person which of two recorded episodes is better, the most disputed pairs first, and save the answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Pair:
     """Two episodes for a person to compare.
 
     Attributes:
-        left, right: their identities.
+        left: identity of the episode on the left.
+        right: identity of the episode on the right.
         numbers: their numbers in the folder, left and right.
         controversy: how disputed the two are, 0 to 1.
         kind: ``motion`` or ``chat``.
@@ -49,15 +50,15 @@ class Pair:
 
 
 class Comparisons:
-    """The comparisons of a folder's episodes, read anew at each question. For one thread at a time.
+    """The comparisons of a folder's episodes, which are read again at each question. One thread at a time may use it.
 
-    Two episodes are compared where both are of the same task and robot or, in chats, begin with the same prompt. Pairs
-    on which people voted are as disputed as their votes (`Votes.controversy`); of the others, those whose returns
-    differ least are the most disputed.
+    Two episodes are comparable if they have the same task and robot or, in chats, the same prompt. Pairs with votes are
+    as disputed as the votes (`Votes.controversy`); among the others, the smaller the difference of the returns, the
+    more disputed the pair.
 
     Args:
         folder: of the runs, or another project's data set.
-        seed: of the sides on which the two of a pair are shown, so that no side is the better one by custom.
+        seed: decides which episode of a pair is shown on the left, so that neither side is better on average.
     """
 
     def __init__(self, folder: str | Path, seed: int | None = None) -> None:
@@ -65,11 +66,11 @@ class Comparisons:
         self._replays = Replays(folder)
 
     def next(self, who: str) -> Pair | None:
-        """Return the most disputed pair that a person has not judged or skipped yet, or None.
+        """Return the most disputed pair that a person has neither judged nor skipped, or None.
 
         Raises:
             SourceError: there are no episodes.
-            LogError: preferences can't be read.
+            LogError: the saved preferences can't be read.
         """
         table, _ = find_episode(self._folder, -1)
         ids = [table.episode_id(number) for number in range(len(table.starts))]
@@ -84,10 +85,10 @@ class Comparisons:
         return None
 
     def show(self, pair: Pair) -> JsonDict:
-        """Return a pair for the page: ``kind``, and ``left`` and ``right``: a log (`Replays.load`) or messages.
+        """Return a pair for the page: ``kind``, and ``left`` and ``right``, each a log (`Replays.load`) or messages.
 
         Raises:
-            SourceError: an episode is there no more, or its robot can't be drawn.
+            SourceError: an episode no longer exists, or its robot can't be drawn.
         """
         left, right = (self._side(number, pair.kind) for number in pair.numbers)
         return {"kind": pair.kind, "left": left, "right": right}
@@ -99,10 +100,10 @@ class Comparisons:
         return {"messages": read_messages(table.rows[int(table.starts[number]) : int(table.stops[number])])[0]}
 
     def answer(self, pair: Pair, choice: Choice, who: str) -> str:
-        """Write a person's answer beside the log of the left episode, and return it in words.
+        """Save a person's answer beside the log of the left episode, and return a message about it.
 
         Raises:
-            LogError: the answer can't be written.
+            LogError: the answer can't be saved.
         """
         add_judgement(pair.left, pair.right, choice, who)
         left, right = (f"{Path(run).name}:{number}" for run, number in (pair.left, pair.right))
@@ -114,7 +115,7 @@ class ShownPair:
     """The pair that a page shows.
 
     Attributes:
-        number: under which the page was sent it, from 1.
+        number: the number under which the page received the pair, from 1.
         pair: the two episodes.
     """
 
@@ -125,18 +126,18 @@ class ShownPair:
 def compare(
     comparisons: Comparisons | None, question: Compare, shown: ShownPair | None, visitor: Visitor, log: ActLog
 ) -> tuple[str, ShownPair | None]:
-    """Take a page's answer on the pair that it shows, if it has one, and return the next pair.
+    """Process a page's answer on the pair that it shows, if it sent one, and return the next pair.
 
     Args:
-        comparisons: of the recorded episodes, or None where the console was given no folder.
-        question: of the page.
-        shown: the pair that the page shows; None: none.
+        comparisons: of the recorded episodes; None if the console has no folder of runs.
+        question: the page's message.
+        shown: the pair that the page shows, or None.
         visitor: the person, who needs the role ``operate``.
-        log: takes each answer as an act, a refused one too.
+        log: logs each answer as an act, including refused ones.
 
     Returns:
-        A message as JSON with ``pair`` (a number; 0: there is none), ``problem``, ``outcome`` and `Comparisons.show`;
-        and the pair that the page shows then.
+        A JSON message with ``pair`` (its number; 0 if there is none), ``problem``, ``outcome`` and `Comparisons.show`;
+        and the pair that the page shows from now on.
     """
     message: JsonDict = {"t": "compare", "pair": 0, "problem": "", "outcome": ""}
     try:

@@ -1,4 +1,4 @@
-"""Follow a served robot for the people who watch it: its state, its cameras, its episodes; only ever the newest."""
+"""Follow a served robot for its viewers: the newest state, camera images and episodes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _KEPT_EPISODES = 100
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The newest of what is known of the robot.
+    """The newest data received from the robot.
 
     Attributes:
-        spec: of the robot; None before the server has answered for the first time.
+        spec: of the robot; None until the server has answered for the first time.
         snapshot: the newest telemetry; None before the first.
-        came_s: monotonic clock of this machine when it came, seconds.
-        problem: why the robot can't be followed now; empty where it can.
+        came_s: this machine's monotonic clock when the telemetry arrived, seconds.
+        problem: why the robot can't be followed now; empty if it can.
         cameras: their names.
     """
 
@@ -54,14 +54,15 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class FinishedEpisode:
-    """An episode as the telemetry showed it.
+    """An episode as seen in the telemetry.
 
     Attributes:
-        number: counted from 1, since this feed began.
+        number: counted from 1 since this feed started.
         began_wall_s: time of day, seconds since 1970.
         seconds: its duration.
         holder: the client that moved the robot.
-        state, why: the state that ended it, and the server's reason.
+        state: the lifecycle state that ended it.
+        why: the server's reason.
     """
 
     number: int
@@ -73,14 +74,14 @@ class FinishedEpisode:
 
 
 class EpisodeWatch:
-    """Tell episodes apart by the robot's state: one lasts as long as the robot is ``running``."""
+    """Find the episodes in the robot's states: an episode lasts as long as the robot is ``running``."""
 
     def __init__(self) -> None:
         self._number = 0
         self._began: tuple[float, float, str] | None = None
 
     def see(self, state: str, why: str, holder: str | None, now_s: float, wall_s: float) -> FinishedEpisode | None:
-        """Take the next state; return the episode that it ended, if it ended one."""
+        """Take the next state; return the episode that it ended, or None."""
         if state == "running":
             if self._began is None:
                 self._number += 1
@@ -93,12 +94,12 @@ class EpisodeWatch:
 
 
 class RobotFeed:
-    """Follow a served robot, on threads of its own. A server that is lost is looked for until `close`.
+    """Follow a served robot on background threads. A lost server is searched for until `close`.
 
     Args:
         address: of the server.
         keys: folder of this machine's keys; their role must be at least ``watch``.
-        telemetry: its endpoint, where the server does not announce it.
+        telemetry: address of the telemetry, if the server does not announce it.
         now: monotonic clock, seconds.
     """
 
@@ -121,7 +122,7 @@ class RobotFeed:
 
     @property
     def look(self) -> Look:
-        """The newest of what is known of the robot."""
+        """The newest data received from the robot."""
         return self._look
 
     @property
@@ -131,15 +132,15 @@ class RobotFeed:
 
     @property
     def episodes(self) -> tuple[FinishedEpisode, ...]:
-        """The last episodes, oldest first."""
+        """The most recent episodes, oldest first."""
         return tuple(self._episodes)
 
     def start(self, on_news: Callable[[str], None]) -> None:
-        """Begin to follow.
+        """Start following the robot.
 
         Args:
-            on_news: called, from threads of the feed, with ``state``, ``episodes`` or ``image`` when that has changed;
-                must not wait.
+            on_news: called from the feed's threads with ``state``, ``episodes`` or ``image`` after a change of that;
+                must not block.
         """
         self._on_news = on_news
         self._thread.start()

@@ -1,4 +1,4 @@
-"""Follow a person's hand in space: a headset's controller or a phone, as targets of a robot's commands."""
+"""Convert the motion of a person's hand (a headset's controller or a phone) to targets of a robot's commands."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rlenv_robot.tasks.task import Arrays
 __all__ = ["HAND", "HandFollower"]
 
 HAND = ("forward", "left", "up", "pitch", "roll", "grip")
-"""A hand's place: metres away from the person, to the left and up; tipped down and turned clockwise, rad; and closed.
+"""Components of a hand's pose: forward, left, up (m); pitch down, roll clockwise (rad); grip.
 
-Closed is 0 to 1. The zero is anywhere: only differences count.
+Grip is 0 (open) to 1 (closed). The origin is arbitrary: only differences count.
 """
 
 _PER_METRE = 3.0
@@ -29,16 +29,16 @@ _SAME = 0.01
 
 
 class HandFollower:
-    """Turn the motion of a hand into targets. Each engagement begins anew, at the hand and the robot's command of then.
+    """Convert the motion of a hand to targets, relative to the hand's pose and the robot's command at engagement.
 
-    So nothing moves by engaging, wherever the hand is. An SO-101's gripper moves as the hand does, by its inverse
-    kinematics; out of its reach it stays where it is. Of another robot, and of an SO-101 that begins with its elbow
-    down, the first six commanded numbers follow the hand's six. A target is never farther from the applied command
-    than ``velocity * period_s``.
+    So engaging moves nothing, wherever the hand is. An SO-101's gripper moves as the hand does, by inverse kinematics;
+    it stops where the hand leaves its reach. For another robot, and for an SO-101 that begins with its elbow down, the
+    first six commanded values follow the six components of the hand. A target is at most ``velocity * period_s`` from
+    the applied command.
 
     Args:
         spec: of the robot; its commands are targets of float types.
-        velocity: greatest velocity of a commanded number, units a second; the robot's own limits lower it.
+        velocity: maximum velocity of a commanded value, units per second; the robot's own limits lower it.
 
     Raises:
         SpecError: a command is not of a float type.
@@ -52,14 +52,14 @@ class HandFollower:
         self._target: Arrays = {}
 
     def open(self) -> None:
-        """Let go: the robot holds."""
+        """Open the clutch: the robot holds."""
         self._anchor = None
 
     def next(self, hand: Sequence[float], applied: Arrays) -> Arrays:
-        """Return the action of this period.
+        """Return the action for this control period.
 
         Args:
-            hand: the numbers of `HAND`.
+            hand: the components of `HAND`.
             applied: the command that was applied last.
         """
         place = np.asarray(hand, np.float64)

@@ -1,4 +1,4 @@
-"""Messages of a browser, each bounded and validated before anything is done with it."""
+"""Parse the messages of a browser, which are bounded and validated before any use."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_BYTES = 4096
-"""Most bytes of one message."""
+"""Maximum size of a message, bytes."""
 
 MAX_AXES = 64
-"""Most numbers of a command that a page can move."""
+"""Maximum number of commanded values that a page can move."""
 
 ACTS = ("arm", "hold", "reset_done", "reset_refused", "success", "failure", "discard", "stop")
 """The acts of an operator."""
@@ -26,7 +26,7 @@ _Short = Annotated[str, Field(max_length=64)]
 
 
 class MessageError(ValueError):
-    """A message that no page of ours sends."""
+    """Say that a message is not one that the console's page sends."""
 
 
 class _Message(BaseModel):
@@ -48,11 +48,11 @@ class Act(_Message):
     """An operator's act.
 
     Attributes:
-        id: given back with the outcome.
+        id: returned with the outcome.
         act: one of `ACTS`.
         text: a reason or a remark, one line.
-        stop_number: of the newest stop that the page showed; an arming clears no later one.
-        take: whether to take the robot from another client, which needs the role ``operate``.
+        stop_number: number of the newest stop that the page showed; arming clears no later one.
+        take: whether to take the robot over from another client, which needs the role ``operate``.
     """
 
     t: Literal["act"]
@@ -67,10 +67,10 @@ class Drive(_Message):
     """The state of a person's input device.
 
     Attributes:
-        engaged: whether the clutch is closed; open, the robot holds.
-        axes: wanted velocity of each commanded number as a share of the greatest one, -1 to 1.
-        device: ``keyboard``, ``gamepad``, ``touch`` or ``xr`` (a headset, or a phone that knows where it is).
-        hand: place of a hand in space, in place of ``axes``: the numbers of `rlenv_operate.console.hand.HAND`.
+        engaged: whether the clutch is closed; while it is open, the robot holds.
+        axes: requested velocity of each commanded value as a share of the maximum, -1 to 1.
+        device: ``keyboard``, ``gamepad``, ``touch`` or ``xr`` (a headset, or a phone with pose tracking).
+        hand: pose of a hand, in place of ``axes``: the components of `rlenv_operate.console.hand.HAND`.
     """
 
     t: Literal["drive"]
@@ -81,7 +81,7 @@ class Drive(_Message):
 
 
 class Choice(_Message):
-    """The cameras that a page shows; it is sent no others.
+    """The cameras that a page shows; it receives images of these only.
 
     Attributes:
         cameras: their names.
@@ -92,7 +92,7 @@ class Choice(_Message):
 
 
 class Seen(_Message):
-    """The number of states and images that a page has taken so far; it is sent a few more than that.
+    """The number of states and images that a page has processed, which limits how many more are sent.
 
     Attributes:
         n: since its login.
@@ -103,12 +103,12 @@ class Seen(_Message):
 
 
 class Replay(_Message):
-    """A question for recorded episodes.
+    """A request for recorded episodes.
 
     Attributes:
-        episode: its number; None asks for the list.
-        simulated: whether the simulation of the episode is asked for, in place of the measurements.
-        slot: given back with the answer.
+        episode: its number; None requests the list.
+        simulated: whether to return a simulation of the episode instead of the measurements.
+        slot: returned with the answer.
     """
 
     t: Literal["replay"]
@@ -118,11 +118,11 @@ class Replay(_Message):
 
 
 class Compare(_Message):
-    """A question for two episodes to compare, with the answer on the two before, if they were judged.
+    """A request for two episodes to compare, with the answer on the previous pair, if there is one.
 
     Attributes:
-        pair: the number under which the page was sent the pair that ``choice`` is on.
-        choice: the answer; None only asks for a pair.
+        pair: number of the pair that ``choice`` is about.
+        choice: the answer; None only requests a pair.
     """
 
     t: Literal["compare"]
@@ -135,10 +135,10 @@ _ADAPTER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discrimina
 
 
 def parse(text: str) -> Message:
-    """Return a message.
+    """Parse a message.
 
     Raises:
-        MessageError: it is too long, or no message of ours; the text says where.
+        MessageError: the message is too long, or not one of the page's; the text says where.
     """
     if len(text) > MAX_BYTES:
         raise MessageError(f"a message has {len(text)} characters, allowed are {MAX_BYTES}")

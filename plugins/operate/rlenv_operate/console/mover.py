@@ -44,10 +44,10 @@ __all__ = ["Clutch", "Mover", "MoverSettings", "goal_of"]
 _log = logging.getLogger(__name__)
 
 INPUT_AGE_S = 0.25
-"""Oldest message of a person's device that moves the robot, seconds; the page sends one every 33 ms while it moves."""
+"""Maximum age of a device message that moves the robot, seconds; a moving device sends one every 33 ms."""
 
 GONE_S = 5.0
-"""Time in which a page that was reloaded finds its episode still there, seconds; the robot holds meanwhile."""
+"""Time for a reloaded page to return to its episode, during which the robot holds, seconds."""
 
 _IDLE_S = 0.02
 
@@ -63,12 +63,12 @@ class MoverSettings:
     """The settings of teleoperation.
 
     Attributes:
-        task: of the episodes, by the name or path that `rlenv_robot.task` takes; empty: no goal.
-        task_options: the task's own settings.
-        steps: length of an episode in control periods; None: the task's own, and 36,000 without a task.
+        task: of the episodes, by the name or path that `rlenv_robot.task` takes; empty for episodes without a goal.
+        task_options: the task's settings.
+        steps: length of an episode in control periods; None: the task's default, and 36,000 without a task.
         record: folder of the recorded runs; None records nothing.
         key: file of the private key that signs the recorded runs; None leaves them unsigned.
-        velocity: greatest velocity of a commanded number, units a second.
+        velocity: maximum velocity of a commanded value, units per second.
     """
 
     task: str = ""
@@ -84,15 +84,14 @@ class MoverSettings:
 
 
 class Clutch:
-    """Turn a person's motion into targets. Each engagement begins anew at the robot's applied command.
+    """Convert a person's input to targets, relative to the robot's applied command at engagement.
 
-    So nothing moves by engaging, wherever the device is, and the robot holds while the clutch is open. A target is
-    never farther from the applied command than ``velocity * period_s`` (`ActionBlender`), a step that the guard
-    beside the motors allows.
+    So engaging moves nothing, wherever the device is, and the robot holds while the clutch is open. A target is at most
+    ``velocity * period_s`` from the applied command (`ActionBlender`), a step that the guard beside the motors allows.
 
     Args:
         spec: of the robot; its commands are targets of float types.
-        velocity: greatest velocity of a commanded number, units a second; the robot's own limits lower it.
+        velocity: maximum velocity of a commanded value, units per second; the robot's own limits lower it.
 
     Raises:
         SpecError: a command is not of a float type.
@@ -112,19 +111,19 @@ class Clutch:
 
     @property
     def size(self) -> int:
-        """The number of a person's axes: one for each commanded number."""
+        """The number of input axes: one for each commanded value."""
         return sum(field.size for field in self._spec.commands)
 
     def open(self) -> None:
-        """Let go: the robot holds, and the next engagement begins where it is then."""
+        """Open the clutch: the robot holds, and the next engagement begins at its command then."""
         self._target = None
 
     def next(self, axes: list[float] | None, applied: Arrays) -> Arrays:
-        """Return the action of this period.
+        """Return the action for this control period.
 
         Args:
-            axes: wanted velocity of each commanded number in the order of the spec, as a share of the greatest one;
-                None where the clutch is open.
+            axes: requested velocity of each commanded value in the order of the spec, as a share of the maximum; None
+                while the clutch is open.
             applied: the command that was applied last.
         """
         if axes is None:
@@ -176,20 +175,20 @@ class _Arming:
 
 
 class Mover:
-    """Move a served robot as one client of its server, for one person at a time.
+    """Move a served robot as a client of its server, for one person at a time.
 
-    An episode belongs to the token that armed the robot. What others may do to it is in `real.protocol.access`; each
-    method asks that table with the rights of the token as they are now. The owner's rights are looked at all the time:
-    an owner who has lost the right to move loses the episode, and the robot holds.
+    An episode belongs to the token that armed the robot. The table `real.protocol.access` says what other visitors may
+    do to it; each method consults it with the token's present rights. The owner's rights are checked continuously: an
+    owner who loses the right to move loses the episode, and the robot holds.
 
     Args:
         address: of the server.
         keys: folder of this machine's keys.
         settings: of teleoperation.
         questions: asks for verdicts on episodes that end by themselves.
-        rights: returns a visitor with the rights of now, or None where the token has none any more (`Tokens.current`).
-        robot_state: returns the state of the robot's life, and when that was known (monotonic clock, seconds); an empty
-            state where it is not known.
+        rights: returns a visitor with the present rights, or None if the token has none (`Tokens.current`).
+        robot_state: returns the robot's lifecycle state and when it was received (monotonic clock, seconds); the state
+            is empty if it is unknown.
         now: monotonic clock, seconds.
 
     Attributes:
@@ -227,7 +226,7 @@ class Mover:
     # -- from the page ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to take requests."""
+        """Start accepting requests."""
         self._thread.start()
         self._guard.start()
 
@@ -237,7 +236,7 @@ class Mover:
         return self._owner
 
     def state(self) -> JsonDict:
-        """Return the state as plain data.
+        """Return the state as JSON data.
 
         Keys: ``owner`` (name) and ``owner_id`` of the person (`Visitor.id`), ``phase`` (`Phase`), ``engaged``,
         ``recorded`` (number of episodes), ``recording`` (whether episodes are recorded), ``task``, and ``goal`` of the
@@ -251,14 +250,14 @@ class Mover:
         }  # fmt: skip
 
     def check(self, kind: str, by: Visitor) -> None:
-        """Refuse what the table of rights does not allow a person now, by the token and in the present phase.
+        """Refuse an act that a person's token does not allow in the present phase.
 
         Args:
-            kind: a row of `real.protocol.access.ACCESS`.
+            kind: the act, a row of `real.protocol.access.ACCESS`.
             by: the person.
 
         Raises:
-            ValueError: saying what is not allowed, and who may do it.
+            ValueError: the act is not allowed; the message says who may do it.
         """
         now, owner = self._rights(by), self._owner
         if now is None:
@@ -269,16 +268,16 @@ class Mover:
             raise ValueError(f"{by.name} {why}. Stop is always possible")
 
     def arm(self, by: Visitor, clear_stop: str = "", stop_number: int | None = None, *, take: bool = False) -> str:
-        """Reset the robot, and begin an episode in which the person may move it; wait for the reset's end.
+        """Reset the robot, and begin an episode in which the person may move it; return after the reset.
 
         Args:
             by: the person.
-            clear_stop: what was found at a stopped robot, and why it may move again.
-            stop_number: of the newest stop that the person saw; a later one is not cleared.
-            take: whether to take the robot from another client, or from another person here.
+            clear_stop: what was found at the stopped robot, and why it may move again.
+            stop_number: number of the newest stop that the person saw; a later one is not cleared.
+            take: whether to take the robot over from another client or visitor.
 
         Returns:
-            The outcome, for the person.
+            A message for the person.
 
         Raises:
             RobotError: the robot could not be reset.
@@ -296,14 +295,14 @@ class Mover:
         return arming.done.result()
 
     def hold(self, by: Visitor, *, take: bool = False) -> bool:
-        """End the episode or the reset of this console, so that the robot holds; return whether there was one.
+        """End the console's episode or reset, so that the robot holds; return whether there was one.
 
         Args:
             by: the person.
-            take: whether to end another person's too.
+            take: whether to end another person's episode too.
 
         Raises:
-            ValueError: the person may not do this.
+            ValueError: the person has no right to do this.
         """
         with self._lock:
             self.check("hold with take" if take else "hold", by)
@@ -318,20 +317,20 @@ class Mover:
             self._holds += 1
             self._drive, self._ending = None, _Ending(reason, by)
             robot = self._robot if self._phase is Phase.ARMING else None
-        _log.info("the console's episode is broken off: %s", reason)
+        _log.info("the console's episode was aborted: %s", reason)
         self._questions.give_up()
         if robot is not None:
             robot.close()  # ends its wait for the reset; without the lock, since it may take a while
         return busy
 
     def judge(self, by: Visitor, verdict: str, note: str = "") -> str:
-        """End the person's own episode with a verdict, or give the verdict on it where it has ended by itself.
+        """End the person's episode with a verdict, or give the verdict if it has ended by itself.
 
         Returns:
-            The outcome, for the person.
+            A message for the person.
 
         Raises:
-            ValueError: the person may not do this, or there is no episode to judge.
+            ValueError: the person has no right to do this, or there is no episode to judge.
         """
         with self._lock:
             self.check("verdict", by)
@@ -344,7 +343,7 @@ class Mover:
         """Take the newest state of a person's device.
 
         Raises:
-            ValueError: the person may not move the robot (now); nothing of this message moves it.
+            ValueError: the person may not move the robot now; the message is ignored.
         """
         with self._lock:
             try:
@@ -357,12 +356,12 @@ class Mover:
             self._drive = drive, self._now()
 
     def leave(self, by: Visitor) -> None:
-        """Take up that a person's page is gone: the robot holds at once, and the episode ends if it does not return."""
+        """React to a page that disconnects: the robot holds at once, and the episode ends unless the page returns."""
         if by.is_same(self._owner):
             self._drive, self._gone_s = None, self._now()
 
     def come(self, by: Visitor) -> None:
-        """Take up that a person's page is there (again)."""
+        """React to a person's page that connects or reconnects."""
         if by.is_same(self._owner):
             self._gone_s = None
 
@@ -388,7 +387,7 @@ class Mover:
                 continue
             now = self._rights(owner)
             if now is None or not may(now.role, "drive"):
-                why = "has no rights any more" if now is None else f"has only the role {now.role} now"
+                why = "has no rights now" if now is None else f"has only the role {now.role} now"
                 self._break_off(f"{owner.name} {why}", owner.name, of=owner)
             is_gone = gone_s is not None and self._now() - gone_s > GONE_S
             if is_gone or (self._phase is Phase.JUDGING and self._ending is not None):  # or ended as it ended by itself
@@ -509,6 +508,6 @@ class Mover:
 
 
 def goal_of(task: Task, observation: Arrays) -> JsonDict:
-    """Return what an observation shows of the episode's goal: name -> ``values`` (numbers or text) and ``unit``."""
+    """Return the observed values of the episode's goal: name -> ``values`` (numbers or text) and ``unit``."""
     parts = [part for part in task.goal if part.name in observation]
     return {part.name: {"values": np.asarray(observation[part.name]).tolist(), "unit": part.unit} for part in parts}

@@ -1,4 +1,4 @@
-"""Put questions of the robot's server and of the console's own episodes to the people at the page."""
+"""Show visitors the questions of the robot's server and of the console's own episodes, and return their replies."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Question:
     """An open question.
 
     Attributes:
-        id: of this question alone.
-        kind: ``reset`` asks for the scene, ``verdict`` for an episode's.
-        text: for people, one line.
-        verdict: whether the answer to a ``reset`` carries the verdict on the episode before.
-        until_s: monotonic clock at which nobody waits any more, seconds.
-        owner: the id of the visitor who alone may answer; empty for a question of the robot's server.
+        id: identifies the question.
+        kind: ``reset`` asks whether the scene is ready, ``verdict`` for the verdict on an episode.
+        text: the question, one line.
+        verdict: whether the reply to a ``reset`` also carries the verdict on the previous episode.
+        until_s: monotonic clock after which the question is closed, seconds.
+        owner: the id of the only visitor who may answer; empty for a question of the robot's server.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Reply:
 
     Attributes:
         by: the person's name.
-        ready: whether the scene is ready; of a ``verdict`` always True.
+        ready: whether the scene is ready; always True for a ``verdict``.
         note: a remark.
         verdict: ``success``, ``failure``, ``discard``, or None.
     """
@@ -64,15 +64,15 @@ class Reply:
 
 
 class QuestionBox:
-    """Hold the open question until a person replies or nobody waits. From any thread.
+    """Hold the open question until it is answered or expires. All methods are thread-safe.
 
-    A new question takes the place of one that is open: the robot asks one thing at a time.
+    A new question replaces an open one, since the robot asks only one at a time.
 
     Args:
         now: monotonic clock, seconds.
 
     Attributes:
-        on_change: called after each change of what is open.
+        on_change: called after each change of the open question.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -90,7 +90,7 @@ class QuestionBox:
 
     @property
     def chosen_verdict(self) -> str | None:
-        """The verdict that goes with the next "reset done", or None."""
+        """The verdict that the next "reset done" will carry, or None."""
         return self._verdict
 
     def ask(self, question: Question) -> None:
@@ -101,7 +101,7 @@ class QuestionBox:
         self.on_change()
 
     def withdraw(self, question_id: str) -> None:
-        """Close a question that nobody waits for any more."""
+        """Close a question that is no longer waited for."""
         with self._changed:
             if self._open is None or self._open.id != question_id:
                 return
@@ -110,7 +110,7 @@ class QuestionBox:
         self.on_change()
 
     def take_reply(self, question_id: str, timeout_s: float = 0.0) -> Reply | None:
-        """Return the reply to a question once, or None where there is none in time or it is not open any more."""
+        """Return the reply to a question once, or None if there is none in time or the question was closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._open is None or self._open.id != question_id, timeout_s)
             if self._reply is None or self._reply[0] != question_id:
@@ -119,7 +119,7 @@ class QuestionBox:
             return reply
 
     def answer_reset(self, by: str, *, ready: bool, note: str = "") -> None:
-        """Reply that the scene is ready, or why not.
+        """Reply that the scene is ready, or why it is not.
 
         Raises:
             ValueError: no such question is open.
@@ -131,10 +131,10 @@ class QuestionBox:
         self.on_change()
 
     def answer_verdict(self, by: str, verdict: str, note: str = "") -> str:
-        """Reply with a verdict, or keep it for the open question for a reset that asks for one too.
+        """Reply with a verdict, or keep it for the open reset question that asks for one too.
 
         Returns:
-            How the verdict was taken up, for the person.
+            What happens with the verdict, as a message for the person.
 
         Raises:
             ValueError: no question asks for a verdict.
@@ -153,7 +153,7 @@ class QuestionBox:
     def _expect(self, kind: str) -> Question:
         question = self.pending
         if question is None or question.kind != kind:
-            raise ValueError("the robot asks for no " + ("reset" if kind == "reset" else "verdict") + " now")
+            raise ValueError("the robot does not ask for a " + ("reset" if kind == "reset" else "verdict") + " now")
         return question
 
     def _settle(self, question: Question, reply: Reply) -> None:
@@ -171,7 +171,7 @@ class QuestionBox:
             owner: the id of the visitor whose episode it was.
 
         Raises:
-            DeadlineExceeded: nobody replied, or the question was given up (`give_up`).
+            DeadlineExceeded: nobody replied, or the question was closed (`give_up`).
         """
         question = Question(f"own {time.monotonic_ns()}", "verdict", text, False, self._now() + deadline_s, owner)
         self.ask(question)
@@ -180,26 +180,26 @@ class QuestionBox:
         finally:
             self.withdraw(question.id)
         if reply is None:
-            raise DeadlineExceeded("nobody at the console judged the episode", deadline_s, "press a verdict in time")
+            raise DeadlineExceeded("nobody at the console judged the episode", deadline_s, "give a verdict in time")
         return Answer(reply.by, reply.note, reply.verdict)
 
     def give_up(self) -> None:
-        """Close the question for a verdict on an episode of the console's own, if one is open: it gets none."""
+        """Close the question for a verdict on an episode of the console, if one is open, without a verdict."""
         question = self._open
         if question is not None and question.owner:
             self.withdraw(question.id)
 
 
 class FixtureSocket:
-    """Answer the questions of a robot's server: the machine of a profile with ``[reset] signal = "fixture"``.
+    """Answer the questions of a robot's server, in the role of the fixture of ``[reset] signal = "fixture"``.
 
     Args:
-        address: to bind, on this machine alone, since the questions carry no key: ``tcp://127.0.0.1:5570`` or ``ipc://``.
+        address: to bind, on loopback, since the questions carry no key: ``tcp://127.0.0.1:5570`` or ``ipc://``.
         box: takes the questions.
         now: monotonic clock, seconds.
 
     Raises:
-        ValueError: the address is another machine's, or can't be bound.
+        ValueError: the address is not local, or can't be bound.
     """
 
     def __init__(self, address: str, box: QuestionBox, now: Callable[[], float] = time.monotonic) -> None:
@@ -223,7 +223,7 @@ class FixtureSocket:
         self._thread = threading.Thread(target=self._run, name="rlenv-robot operate console fixture", daemon=True)
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start answering."""
         self._thread.start()
 
     def close(self) -> None:
@@ -261,7 +261,7 @@ class FixtureSocket:
 
 
 def question_of(frame: bytes, now_s: float) -> Question | None:
-    """Return the question in a message of a robot's server, or None where it is none (`hal.Fixture`)."""
+    """Parse a message of a robot's server (`hal.Fixture`); return None if it is not a question."""
     try:
         data: Any = json.loads(frame)
         kind, question_id, deadline_s = data["ask"], data["id"], float(data["deadline_s"])

@@ -1,4 +1,4 @@
-"""Recorded episodes for the page: their list, and the places of the robot's bodies along each of them."""
+"""List recorded episodes for the page, and compute the poses of the robot's bodies along each of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Sensors = Mapping[str, np.ndarray]
 
 
 class Replays:
-    """The recorded episodes of a folder of runs, read anew at each question. For one thread at a time.
+    """The recorded episodes of a folder of runs, which is read again at each request. One thread at a time may use it.
 
     Args:
         folder: of the runs, or another project's data set.
@@ -34,7 +34,7 @@ class Replays:
         self._folder = folder
 
     def listing(self) -> list[JsonDict]:
-        """Return the newest episodes: number, ``frames``, ``seconds``, ``task``, ``operator`` and ``verdict`` of each.
+        """Return the newest episodes: number, ``frames``, ``seconds``, ``task``, ``operator`` and ``verdict``.
 
         Raises:
             SourceError: there are no episodes.
@@ -56,11 +56,11 @@ class Replays:
 
         Args:
             episode: its number.
-            simulated: what the nominal simulation does under the episode's applied commands, from its first pose, in
-                place of what was measured.
+            simulated: whether to return the nominal simulation under the episode's applied commands, from its first
+                pose, instead of the measurements.
 
         Returns:
-            ``episode``, ``simulated``, ``rate_hz`` (of the frames that are sent), ``poses`` (`Scene.pose` of each), and
+            ``episode``, ``simulated``, ``rate_hz`` (of the returned frames), ``poses`` (`Scene.pose` of each), and
             ``scene`` (`Scene.describe`).
 
         Raises:

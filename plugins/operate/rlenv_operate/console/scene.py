@@ -1,4 +1,4 @@
-"""Describe a robot's model as solids and their places, for the page to draw."""
+"""Describe the solids of a robot's model and their poses, for the page to draw."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DIGITS = 4
 
 
 class Scene:
-    """The solids of a model, and where they are in measured and in commanded poses. For one thread.
+    """The solids of a model, and their places in measured and in commanded poses. Only one thread may use it.
 
     Args:
         sim_model: of the robot.
@@ -45,7 +45,7 @@ class Scene:
         self._data = mujoco.MjData(self._model)
 
     def describe(self) -> JsonDict:
-        """Return ``geoms``, each with shape, size (m), body, pos (m), quat (w, x, y, z), rgba; and the camera's aim."""
+        """Return ``geoms`` (shape, size and pos (m), body, quat (w, x, y, z), rgba of each) and the camera's target."""
         model = self._model
         whole = sum(int(model.mesh_vertnum[mesh]) for mesh in range(model.nmesh)) <= _MOST_CORNERS
         geoms = [
@@ -90,9 +90,9 @@ class Scene:
             geom["pos"] = np.round(model.geom_pos[index] + turned, 5).tolist()
 
     def pose(self, sensors: Mapping[str, np.ndarray]) -> list[float]:
-        """Return place (m) and quaternion (w, x, y, z) of each body in a measured pose: 7 numbers a body.
+        """Return position (m) and quaternion (w, x, y, z) of each body in a measured pose: 7 numbers per body.
 
-        Empty where the sensors give no pose.
+        The list is empty if the sensors give no pose.
         """
         try:
             return self._places(posed(self._sim_model, sensors))
@@ -100,7 +100,7 @@ class Scene:
             return []
 
     def commanded(self, sensors: Mapping[str, np.ndarray], applied: Mapping[str, np.ndarray]) -> list[float]:
-        """Return the same for the pose that the applied commands name; empty where they name none."""
+        """Return the numbers of `pose` for the commanded pose; empty if the commands give none."""
         start = self._sim_model.start
         if not start or not start.keys() <= applied.keys():
             return []

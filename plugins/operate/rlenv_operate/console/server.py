@@ -1,4 +1,4 @@
-"""Serve the operator's page and its one web socket. Every page gets the newest state at its own pace."""
+"""Serve the operator's page and its WebSocket. Each page receives the newest state as fast as it can process it."""
 
 from __future__ import annotations
 
@@ -111,20 +111,21 @@ class ConsoleSettings:
     Attributes:
         address: of the robot's server.
         keys: folder of this machine's keys.
-        telemetry: endpoint of the telemetry, where the server does not announce it.
-        host: where to listen.
-        port: 0 takes any free one.
-        tokens: folder of the list of tokens; None makes one for this process.
+        telemetry: address of the telemetry, if the server does not announce it.
+        host: address to listen on.
+        port: 0 selects a free one.
+        tokens: folder of the list of tokens; None creates one token for this process.
         names: further names under which browsers reach this machine.
-        certificate, private_key: files (PEM) for TLS; needed where other machines reach the console.
-        fixture: endpoint at which the robot's server asks for resets; None: it asks elsewhere.
+        certificate: file (PEM) for TLS, which is required if other machines can reach the console.
+        private_key: file (PEM) of the certificate's key.
+        fixture: address at which the robot's server asks for resets; None if it does not ask here.
         acts: file of the log of acts; None keeps it in memory.
-        runs: folder of recorded runs that pages may replay and compare; None: none.
+        runs: folder of recorded runs that pages may replay and compare, or None.
         mover: of teleoperation.
 
     Raises:
         ValueError: the port does not exist; other machines could reach the console without TLS or without a list of
-            tokens; or half of the certificate is missing.
+            tokens; or one of certificate and key is missing.
     """
 
     address: str
@@ -150,12 +151,12 @@ class ConsoleSettings:
             return
         if self.certificate is None:
             raise ValueError(
-                f"the console is to listen at {self.host}, where other machines reach it: TLS is needed there "
+                f"the console would listen at {self.host}, which other machines can reach: TLS is required "
                 "(--certificate FILE --private-key FILE), or listen at 127.0.0.1"
             )
         if self.tokens is None:
             raise ValueError(
-                f"the console is to listen at {self.host}, where other machines reach it: give a folder of tokens "
+                f"the console would listen at {self.host}, which other machines can reach: give a folder of tokens "
                 "(--tokens FOLDER; `rlenv-robot operate tokens new FOLDER --name NAME --role ROLE` makes one)"
             )
 
@@ -192,15 +193,15 @@ class ConsoleServer:
     """The console of one served robot.
 
     Args:
-        settings: all of them.
+        settings: of the console.
 
     Attributes:
         tokens: of its visitors.
 
     Raises:
         ValueError: a setting is not allowed, or the list of tokens is damaged.
-        WireError: the robot's address is not understood, or another machine's and there are no keys.
-        OSError: the console's address is taken, or the log of acts can't be written.
+        WireError: the robot's address is invalid, or is another machine's and there are no keys.
+        OSError: the console's address is in use, or the log of acts can't be written.
     """
 
     def __init__(self, settings: ConsoleSettings) -> None:
@@ -241,13 +242,13 @@ class ConsoleServer:
 
     @property
     def url(self) -> str:
-        """The address of the page, with the token of this process behind a # where there is one."""
+        """The address of the page; a token of this process follows after ``#``."""
         host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
         token = f"#token={self.tokens.own}" if self.tokens.own is not None else ""
         return f"{'https' if self.settings.tls else 'http'}://{host}:{self.port}/{token}"
 
     def start(self) -> ConsoleServer:
-        """Begin to serve, in the background.
+        """Start serving in the background.
 
         Raises:
             RobotError: the certificate can't be used.

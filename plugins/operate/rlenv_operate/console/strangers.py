@@ -1,4 +1,4 @@
-"""Bound the connections of clients that have shown no token, so that they keep nobody else from the page."""
+"""Limit the connections of clients without a token, so that they can't lock other visitors out."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 __all__ = ["HANDSHAKE_S", "LONGEST_S", "MOST_STRANGERS", "Strangers", "TlsLoop"]
 
 MOST_STRANGERS = 128
-"""Connections without a token at a time; a further one takes the place of the oldest."""
+"""Maximum number of connections without a token; a further one replaces the oldest."""
 
 LONGEST_S = 20.0
-"""Longest life of a connection without a token, seconds; a browser fetches the four files of the page in one."""
+"""Maximum life of a connection without a token, seconds; a browser fetches the page's four files in that time."""
 
 HANDSHAKE_S = 5.0
-"""Longest time for the handshake of TLS, seconds."""
+"""Time limit of the TLS handshake, seconds."""
 
 
 class Strangers:
-    """The connections whose client has shown no token yet, oldest first. For the thread of the web server.
+    """The connections of clients that have shown no token yet, oldest first. For the web server's thread only.
 
-    A connection is a stranger's from its first byte on: while its request is half sent, while it is kept alive, and
-    while its web socket has not logged in. So half-sent requests can't use up the server's connections.
+    A connection counts from its first byte: while its request is half sent, while it is kept alive, and until its
+    WebSocket has logged in. So half-sent requests can't use up the server's connections.
 
     Args:
-        most: connections at a time.
-        longest_s: longest life of one, seconds.
+        most: maximum number of connections.
+        longest_s: maximum life of a connection, seconds.
     """
 
     def __init__(self, most: int = MOST_STRANGERS, longest_s: float = LONGEST_S) -> None:
@@ -39,11 +39,11 @@ class Strangers:
 
     @property
     def protocol(self) -> type[H11Protocol]:
-        """The protocol of a connection, for ``http`` of uvicorn's settings: uvicorn's own, counted here."""
+        """The protocol class for ``http`` in uvicorn's settings: uvicorn's own, with its connections counted here."""
         return type("StrangerProtocol", (_StrangerProtocol,), {"strangers": self})
 
     def come(self, transport: asyncio.Transport) -> None:
-        """Count a new connection, in the place of the oldest one where there are too many."""
+        """Count a new connection; close the oldest one if there are too many."""
         for ended in [one for one in self._ends if one.is_closing()]:  # a web socket's end is told to nobody here
             self.go(ended)
         if len(self._ends) >= self._most:
@@ -51,13 +51,13 @@ class Strangers:
         self._ends[transport] = asyncio.get_running_loop().call_later(self._longest_s, self._cut, transport)
 
     def go(self, transport: asyncio.Transport) -> None:
-        """Count a connection no more, which has ended."""
+        """Stop counting a connection that has ended."""
         end = self._ends.pop(transport, None)
         if end is not None:
             end.cancel()
 
     def admit(self, client: Any) -> None:
-        """Count a connection no more, since its client has shown a valid token.
+        """Stop counting a connection whose client has shown a valid token.
 
         Args:
             client: host and port of the client, as in an ASGI scope.
@@ -91,10 +91,10 @@ class _StrangerProtocol(H11Protocol):
 
 
 class TlsLoop(asyncio.SelectorEventLoop):
-    """An event loop whose servers give up a TLS handshake after `HANDSHAKE_S`; uvicorn has no setting for that."""
+    """An event loop with a limit of `HANDSHAKE_S` on TLS handshakes, for which uvicorn has no setting."""
 
     async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:
-        """Make a server as the base class does, with the shorter limit where it speaks TLS."""
+        """Create a server as the base class does, with the shorter limit if it speaks TLS."""
         if options.get("ssl") is not None:
             options = {"ssl_handshake_timeout": HANDSHAKE_S, **options}
         return await super().create_server(*args, **options)

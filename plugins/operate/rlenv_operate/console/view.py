@@ -1,4 +1,4 @@
-"""Write what a page is sent: the robot's description, its state, its images."""
+"""Encode the messages for a page: the robot's description, its state, its images."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _DIGITS = 5
 
 
 def describe_robot(spec: RobotSpec, cameras: Iterable[str], scene: Scene | None) -> JsonDict:
-    """Return what stays the same while a robot is served: joints with limits, sensors, cameras, its solids.
+    """Return the constant description of a served robot: joints with limits, sensors, cameras, solids.
 
     Keys: ``name``, ``rate_hz``, ``sensors`` (each with ``name``, ``unit``, ``elements``, ``low``, ``high``),
-    ``commands`` (the same, with ``measured_by`` and ``max_velocity``), ``efforts`` (sensor -> greatest effort),
+    ``commands`` (the same, with ``measured_by`` and ``max_velocity``), ``efforts`` (sensor -> maximum effort),
     ``max_age_s``, ``cameras``, and ``scene`` (`Scene.describe`) or None.
     """
     limits = spec.limits
@@ -70,14 +70,14 @@ def _numbers(values: np.ndarray) -> list[float | None]:
 
 
 def state_text(look: Look, scene: Scene | None, mover: JsonDict, now_s: float, *, restricted: bool = False) -> str:
-    """Return the newest state as JSON, with ages as of now.
+    """Return the newest state as JSON, with ages at the present time.
 
     Args:
-        look: the newest of what is known.
-        scene: adds the bodies' places, measured and commanded.
+        look: the newest data received.
+        scene: adds the measured and the commanded poses of the bodies.
         mover: the state of teleoperation (`Mover.state`).
         now_s: this machine's monotonic clock, seconds.
-        restricted: for the role ``stop``: the lifecycle alone.
+        restricted: whether to return the lifecycle only, for the role ``stop``.
     """
     snapshot = look.snapshot
     state: JsonDict = {"t": "state", "live": not look.problem, "problem": look.problem, "mover": mover}
@@ -137,7 +137,7 @@ def acts_text(acts: Iterable[ActRecord]) -> str:
 
 
 def question_text(question: Question | None, chosen: str | None) -> str:
-    """Return the open question as JSON; ``question`` is null without one."""
+    """Return the open question as JSON; ``question`` is null if there is none."""
     data: JsonDict = {"t": "question", "question": None}
     if question is not None:
         data["question"] = {
@@ -148,21 +148,22 @@ def question_text(question: Question | None, chosen: str | None) -> str:
 
 
 def image_frame(name: str, image: Image) -> bytes:
-    """Return an image as a binary message: one byte with the name's length, the name, 8 bytes of stamp, the image.
+    """Return an image as a binary message: one byte with the name's length, the name, an 8-byte stamp, the image.
 
-    The stamp is that of the robot's clock, nanoseconds, big-endian.
+    The stamp is the robot's clock, nanoseconds, big-endian.
     """
     raw = name.encode()[:255]
     return bytes((len(raw),)) + raw + int(image.stamp_ns).to_bytes(8, "big", signed=True) + bytes(image.data)
 
 
 def replay_text(replays: Replays | None, episode: int | None, simulated: bool, slot: int) -> str:
-    """Return the list of recorded episodes, or one of them, as JSON; ``problem`` says why there is none.
+    """Return the list of recorded episodes, or one of them, as JSON; ``problem`` says why if there is none.
 
     Args:
-        replays: the recorded episodes, or None where the console was given no folder.
-        episode, simulated: as for `Replays.load`; without an episode the list is returned.
-        slot: given back.
+        replays: the recorded episodes; None if the console has no folder of runs.
+        episode: as for `Replays.load`; None returns the list.
+        simulated: as for `Replays.load`.
+        slot: returned with the answer.
     """
     answer: JsonDict = {"t": "replay", "slot": slot, "problem": ""}
     try:

@@ -1,1 +1,1 @@
-"""Show a served robot in viewers of other projects."""
+"""Show a served robot in the viewers of other projects."""

@@ -1,4 +1,4 @@
-"""Compute where a robot's bodies are from its sensors, each relative to its parent body."""
+"""Compute the pose of each body of a robot relative to its parent body, using the robot's sensors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from sim.state import posed
 __all__ = ["WORLD", "BodyFrames", "Place"]
 
 WORLD = "world"
-"""The name of the frame that does not move."""
+"""The name of the fixed frame."""
 
 
 class Place(NamedTuple):
-    """A body in the frame of its parent.
+    """The pose of a body in the frame of its parent.
 
     Attributes:
-        name, parent: of the body and of the body that carries it; `WORLD` carries the outermost ones.
+        name: of the body.
+        parent: of the body that carries it; `WORLD` carries the outermost ones.
         position: metres, (3,).
         quaternion: w, x, y, z, (4,).
     """
@@ -34,13 +35,13 @@ class Place(NamedTuple):
 
 
 class BodyFrames:
-    """The frames of a model's bodies. For one thread.
+    """The frames of a model's bodies. Only one thread may use it.
 
     Args:
         sim_model: of the robot.
 
     Attributes:
-        names: of all bodies, by their number in the MuJoCo model; the first is `WORLD`.
+        names: of all bodies, in the order of the MuJoCo model; the first is `WORLD`.
         parents: body -> the body that carries it, carriers first.
     """
 
@@ -53,7 +54,7 @@ class BodyFrames:
         self.parents = {self.names[body]: self.names[self._parents[body]] for body in bodies}
 
     def places(self, sensors: Mapping[str, np.ndarray]) -> list[Place]:
-        """Return the place of each body in a measured pose; empty where the sensors give no pose or no number."""
+        """Return the place of each body in a measured pose; empty if the sensors give no pose or a NaN."""
         try:
             qpos = posed(self._sim_model, sensors)
         except RobotError:

@@ -1,4 +1,4 @@
-"""Write the solids of a robot's model as one message of Foxglove's 3D panel."""
+"""Encode the solids of a robot's model as one message for Foxglove's 3D panel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GROUND_M = 4.0
 
 
 def scene_update(model: mujoco.MjModel, frames: BodyFrames) -> fg.SceneUpdate:
-    """Return all visible solids of a model, an entity a body, each locked to the frame of its body.
+    """Return all visible solids of a model, with one entity per body that is locked to the body's frame.
 
     Args:
         model: of the robot.

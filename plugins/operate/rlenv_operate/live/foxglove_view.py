@@ -1,4 +1,4 @@
-"""Show a served robot in Foxglove and Lichtblick: its topics, its frames, its solids, and one service, Stop."""
+"""Show a served robot in Foxglove and Lichtblick: topics, frames, solids, and a service that stops the robot."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _log = logging.getLogger(__name__)
 LIFECYCLE_TOPIC, TELEMETRY_TOPIC, TF_TOPIC = "/lifecycle", "/telemetry", "/tf"
 SCENE_TOPIC, LOG_TOPIC, STOP_SERVICE = "/scene", "/log", "/stop"
 DESCRIPTION_TOPIC = "/robot_description"
-"""The topic on which the 3D panels of Foxglove and Lichtblick look for a URDF; they fetch its meshes by their URI."""
+"""The topic on which the 3D panels of Foxglove and Lichtblick look for a URDF, whose meshes they fetch by URI."""
 
 _POSITION, _VELOCITY = "joint_position", "joint_velocity"
-"""Ends of the names of the sensors that hold joint angles and their velocities."""
+"""Suffixes of the sensors that hold joint angles and their velocities."""
 
 _BACKLOG = 64
 """Messages that wait for one client at most; for a client that is slow the oldest are dropped."""
@@ -80,17 +80,18 @@ _LIFECYCLE_SCHEMA = {
 
 
 class FoxgloveView(LiveView):
-    """Publish what a feed follows, to any number of clients of Foxglove's WebSocket protocol.
+    """Publish the data of a session to any number of clients of Foxglove's WebSocket protocol.
 
-    The server of Foxglove's SDK asks for no token, so it listens on this machine alone, at an address that no web page
-    can guess; `rlenv_operate.live.gate.Gate` stands in front of it.
+    The server of Foxglove's SDK checks no token, so it listens on this machine only, at an address that no web page can
+    guess, behind a `rlenv_operate.live.gate.Gate`.
 
     Args:
-        session: follows and stops the robot; started and closed by its owner.
-        wall_ns: time of day, nanoseconds since 1970.
+        session: follows and stops the robot; its owner starts and closes it.
+        wall_ns: returns the time of day, nanoseconds since 1970.
 
     Attributes:
-        host, port: of the SDK's server.
+        host: of the SDK's server.
+        port: of the SDK's server.
     """
 
     def __init__(self, session: LiveSession, wall_ns: Callable[[], int] = time.time_ns) -> None:
@@ -111,7 +112,7 @@ class FoxgloveView(LiveView):
         self.port: int = self._server.port
 
     def close(self) -> None:
-        """End the server; clients are cut off. Calling it twice is allowed."""
+        """Stop the server and disconnect its clients. Calling it twice is allowed."""
         self._server.stop()
 
     # -- topics ------------------------------------------------------------------------------------------

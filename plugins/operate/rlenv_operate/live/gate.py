@@ -1,4 +1,4 @@
-"""Admit WebSocket clients by the token in their URL, with TLS, and pass them on to a server on this machine."""
+"""Admit WebSocket clients by the token in their URL, with TLS, and forward them to a server on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Gate", "check_exposure"]
 _log = logging.getLogger(__name__)
 
 _MOST_HEAD, _HEAD_S = 8192, 5.0
-"""Longest head of a request, bytes, and longest time for TLS and the head, seconds."""
+"""Maximum size of a request's head, bytes, and time limit for TLS and the head, seconds."""
 
 _MOST_CLIENTS, _MOST_WAITING = 32, 64
 _RIGHTS_S = 0.5
@@ -36,7 +36,7 @@ _BLOCK = 1 << 16
 
 
 def check_exposure(host: str, *, tls: bool, tokens: bool) -> None:
-    """Refuse an address that other machines reach without TLS or a list of tokens.
+    """Refuse to listen for other machines without TLS or a list of tokens.
 
     Raises:
         ValueError: TLS or the tokens are missing.
@@ -45,34 +45,35 @@ def check_exposure(host: str, *, tls: bool, tokens: bool) -> None:
         return
     if not tls:
         raise ValueError(
-            f"the live view is to listen at {host}, where other machines reach it: TLS is needed there "
+            f"the live view would listen at {host}, which other machines can reach: TLS is required "
             "(--certificate FILE --private-key FILE), or listen at 127.0.0.1"
         )
     if not tokens:
         raise ValueError(
-            f"the live view is to listen at {host}, where other machines reach it: give a folder of tokens "
+            f"the live view would listen at {host}, which other machines can reach: give a folder of tokens "
             "(--tokens FOLDER; `rlenv-robot operate tokens new FOLDER --name NAME --role watch` makes one)"
         )
 
 
 class Gate:
-    """Listen for clients, on a thread of its own.
+    """Admit clients on a background thread.
 
-    A client is admitted if its URL is ``.../?token=TOKEN`` with a token of at least the role ``watch``. It is cut off
-    within half a second of losing its rights. A client that reads nothing holds up no other.
+    A client is admitted if its URL is ``.../?token=TOKEN`` with a token of at least the role ``watch``. It is
+    disconnected within half a second of losing its rights. A client that does not read does not delay the others.
 
     Args:
         tokens: of the clients.
-        host: where to listen.
-        port: 0 takes any free one.
+        host: address to listen on.
+        port: 0 selects a free one.
         target: host and port of the server behind the gate.
-        certificate, private_key: files (PEM) for TLS; None: without.
+        certificate: file (PEM) for TLS; None for no TLS.
+        private_key: file (PEM) of the certificate's key.
 
     Attributes:
-        port: on which it listens.
+        port: the port that the gate listens on.
 
     Raises:
-        OSError: the address is taken, or a file can't be read.
+        OSError: the address is in use, or a file can't be read.
         ValueError: certificate and key can't be used, or other machines would reach the gate without them.
     """
 
@@ -105,13 +106,13 @@ class Gate:
 
     @property
     def url(self) -> str:
-        """The address for clients, with the token of this process where there is one."""
+        """The address for clients, including the token of this process if there is one."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         token = self._tokens.own or "TOKEN"
         return f"{'ws' if self._tls is None else 'wss'}://{host}:{self.port}/?token={token}"
 
     def close(self) -> None:
-        """Cut off all clients, and end the thread. Calling it twice is allowed."""
+        """Disconnect all clients, and end the thread. Calling it twice is allowed."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join()

@@ -23,7 +23,7 @@ from rlenv_robot.robot_models import find_robot_model
 __all__ = ["RECORDING", "RerunView"]
 
 RECORDING = ".rrd"
-"""The ending of the name of Rerun's files."""
+"""Extension of Rerun's files."""
 
 _MOST_NUMBERS = 64
 """Numbers of a sensor up to which they are drawn as lines."""
@@ -33,16 +33,16 @@ _URL = "rerun"
 
 
 class RerunView(LiveView):
-    """Send what a session follows to a viewer, or write it to a file.
+    """Send the data of a session to a Rerun viewer, or write them to a file.
 
     Entities: ``sensors/<name>`` and ``commands/<name>`` (scalars), ``world/<body>/...`` (transforms relative to the
     parent, with meshes), ``cameras/<name>`` (encoded images), ``lifecycle`` (a line at each change). Timelines:
     ``wall`` (time of day) and ``robot`` (the robot's monotonic clock).
 
     Args:
-        session: follows the robot; started and closed by its owner.
-        target: URL of a viewer that runs, such as ``rerun+http://127.0.0.1:9876/proxy``, or a new file ``.rrd``.
-        wall_ns: time of day, nanoseconds since 1970.
+        session: follows the robot; its owner starts and closes it.
+        target: URL of a running viewer, such as ``rerun+http://127.0.0.1:9876/proxy``, or a new ``.rrd`` file.
+        wall_ns: returns the time of day, nanoseconds since 1970.
 
     Raises:
         ValueError: the target is neither, or the file exists.
@@ -68,7 +68,7 @@ class RerunView(LiveView):
             self._recording.connect_grpc(target)
 
     def close(self) -> None:
-        """Send what is left, for at most 5 s, and end. Calling it twice is allowed."""
+        """Send the remaining data for at most 5 s, then close. Calling it twice is allowed."""
         with suppress(RuntimeError, ValueError):  # the viewer has gone
             self._recording.flush(timeout_sec=_FLUSH_S)
         self._recording.disconnect()

@@ -1,4 +1,4 @@
-"""Follow a served robot for a live view: its feed, a standing connection for stops, and what is new to show."""
+"""Follow a served robot for a live view: its feed, and an open connection for stops."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _log = logging.getLogger(__name__)
 
 
 class LiveSession:
-    """One more client of a robot's server: it watches and may stop, and never asks for the right to move.
+    """A client of a robot's server that may watch and stop the robot, and never asks for the right to move it.
 
     Args:
         address: of the robot's server.
         keys: folder of this machine's keys; their role must be at least ``watch``.
-        telemetry: its endpoint, where the server does not announce it.
+        telemetry: address of the telemetry, if the server does not announce it.
 
     Attributes:
         feed: the newest state and images.
 
     Raises:
-        WireError: the address is not understood, or another machine's and there are no keys.
+        WireError: the address is invalid, or is another machine's and there are no keys.
     """
 
     def __init__(self, address: str, keys: str | Path | None = None, telemetry: str | None = None) -> None:
@@ -37,12 +37,12 @@ class LiveSession:
         self._stopper = Stopper(address, keys)
 
     def start(self, on_news: Callable[[str], None]) -> None:
-        """Begin to follow; see `RobotFeed.start`."""
+        """Start following the robot; see `RobotFeed.start`."""
         self._stopper.start()
         self.feed.start(on_news)
 
     def stop(self, reason: str) -> None:
-        """Stop the robot; see `real.RemoteRobot.stop`. From any thread."""
+        """Stop the robot from any thread; see `real.RemoteRobot.stop`."""
         self._stopper.stop(reason)
 
     def close(self) -> None:
@@ -52,11 +52,11 @@ class LiveSession:
 
 
 class LiveView(ABC):
-    """Show what a session follows.
+    """Show the data of a session.
 
     Args:
-        session: follows the robot; started and closed by its owner.
-        wall_ns: time of day, nanoseconds since 1970.
+        session: follows the robot; its owner starts and closes it.
+        wall_ns: returns the time of day, nanoseconds since 1970.
     """
 
     def __init__(self, session: LiveSession, wall_ns: Callable[[], int] = time.time_ns) -> None:
@@ -65,7 +65,7 @@ class LiveView(ABC):
         self._sent_stamps: dict[str, int] = {}
 
     def take(self, kind: str) -> None:
-        """Show news of the feed; `LiveSession.start` takes this function."""
+        """Show what the feed reports as changed. Pass this method to `LiveSession.start`."""
         try:
             if kind == "state":
                 self._show_state(self._feed.look)

@@ -1,1 +1,1 @@
-"""Devices by which a person moves a robot, and the episodes in which they do."""
+"""Move a robot by a person's input device: the devices, and the teleoperated episodes."""

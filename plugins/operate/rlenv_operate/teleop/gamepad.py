@@ -1,4 +1,4 @@
-"""A gamepad as the device of a person who moves a robot, read from Linux's input events without a further package."""
+"""Teleoperate with a gamepad, which is read from Linux's input events without further packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVENT = struct.Struct("llHHi")
 EV_SYN, EV_KEY, EV_ABS = 0, 1, 3
 SYN_DROPPED = 3
 BTN_TL, BTN_TR = 0x136, 0x137
-"""The shoulder buttons (linux/input-event-codes.h); one held is the closed clutch."""
+"""The shoulder buttons (linux/input-event-codes.h); the clutch is closed while one is held."""
 
 _EVIOCSCLOCKID = 0x400445A0
 _CLOCK_MONOTONIC = 1
@@ -30,31 +30,31 @@ _STICK, _TRIGGER = (-32768, 32767), (0, 1023)
 _DEAD_ZONE = 0.12
 
 AXES = {0: (0, -1.0), 1: (1, -1.0), 4: (2, -1.0), 17: (3, -1.0), 16: (4, 1.0), 5: (5, 1.0), 2: (5, -1.0)}
-"""Absolute axis -> number of the command's element, and sign, as on the operator's page: sticks, D-pad, triggers."""
+"""Absolute axis -> index of the commanded element and sign, as on the console's page: sticks, D-pad, triggers."""
 
 _RANGES = {16: (-1, 1), 17: (-1, 1), 2: _TRIGGER, 5: _TRIGGER}
 
 
 def find_gamepads() -> list[str]:
-    """Return the event devices of the gamepads that are plugged in, by their lasting names."""
+    """Return the event devices of all connected gamepads, by their persistent names."""
     folder = Path("/dev/input/by-id")
     return sorted(str(path) for path in folder.glob("*-event-joystick")) if folder.is_dir() else []
 
 
 class Gamepad:
-    """A gamepad whose sticks move the elements of a command while a shoulder button is held.
+    """Move the elements of a command with a gamepad's sticks while a shoulder button is held.
 
-    A gamepad tells changes alone. Where Linux dropped some, its state is unknown, so the clutch opens until a shoulder
-    button is pressed anew.
+    A gamepad reports changes only. If Linux dropped some, its state is unknown, so the clutch opens until a shoulder
+    button is pressed again.
 
     Args:
-        path: of the event device, such as one of `find_gamepads`, or of a pipe that gives ``struct input_event``.
+        path: of the event device, such as one of `find_gamepads`, or of a pipe that delivers ``struct input_event``.
         spec: of the robot; its commands are targets of float types.
-        velocity: of an element at a full stick, units a second.
+        velocity: of an element at full deflection, units per second.
 
     Attributes:
-        input_ns: time of the first event that moved a stick out of its middle since `mark`, by the kernel's monotonic
-            clock; 0: there was none.
+        input_ns: kernel's monotonic clock at the first event since `mark` that moved a stick out of its centre; 0 if
+            there was none.
     """
 
     def __init__(self, path: str | Path, spec: RobotSpec, velocity: float) -> None:
@@ -71,7 +71,7 @@ class Gamepad:
         """Open the device. Calling it twice is allowed.
 
         Raises:
-            OSError: there is no such device, or no right to read it.
+            OSError: the device does not exist, or may not be read.
         """
         if self._descriptor >= 0:
             return
@@ -79,7 +79,7 @@ class Gamepad:
             self._descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
         except PermissionError as error:
             raise PermissionError(
-                error.errno, f"{self._path} can't be read: add yourself to the group input, and log in anew"
+                error.errno, f"{self._path} can't be read: add yourself to the group input, and log in again"
             ) from None
         try:
             fcntl.ioctl(self._descriptor, _EVIOCSCLOCKID, struct.pack("i", _CLOCK_MONOTONIC))
@@ -98,13 +98,13 @@ class Gamepad:
         return (info[1], info[2]) if info[1] < info[2] else _RANGES.get(axis, _STICK)
 
     def poll(self, present: Arrays) -> Arrays | None:
-        """Return the target of this period; None while no shoulder button is held.
+        """Return the target for this period, or None while no shoulder button is held.
 
         Args:
             present: the command that was applied last.
 
         Raises:
-            OSError: the gamepad is gone.
+            OSError: the gamepad was disconnected.
         """
         self._read()
         if not self._held:
@@ -150,11 +150,11 @@ class Gamepad:
                 self.input_ns = (seconds * 1_000_000 + microseconds) * 1000
 
     def mark(self) -> None:
-        """Note the first input from now on in `input_ns`."""
+        """Start waiting for the first input, whose time `input_ns` will hold."""
         self.input_ns = 0
 
     def release(self) -> None:
-        """Open the clutch, until a shoulder button is pressed anew; forget the sticks."""
+        """Open the clutch until a shoulder button is pressed again, and forget the sticks."""
         self._held.clear()
         self._axes.clear()
 

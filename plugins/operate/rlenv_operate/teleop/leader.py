@@ -1,4 +1,4 @@
-"""Follow a leader arm: a second robot without torque, which a person moves by hand."""
+"""Teleoperate with a leader arm: a second robot without torque, which a person moves by hand."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Clutch", "Leader", "LeaderDriver", "LeaderReader", "LeaderSource"]
 _log = logging.getLogger(__name__)
 
 MAX_AGE_NS = 150_000_000
-"""Age from which on a leader's newest pose moves nothing, nanoseconds: the robot holds."""
+"""Age from which a leader's newest pose is ignored and the robot holds, nanoseconds."""
 
 MOTION = 0.004
-"""Least change of a leader's pose that is a motion, units: beyond two steps of an STS3215 (0.0031 rad)."""
+"""Smallest change of a leader's pose that counts as motion, units: above two steps of an STS3215 (0.0031 rad)."""
 
 _RETRY_S = 1.0
 """Time between two attempts to reach a leader that is lost, seconds."""
@@ -29,19 +29,19 @@ _RETRY_S = 1.0
 
 @runtime_checkable
 class LeaderDriver(Protocol):
-    """A driver whose robot can be a leader, such as `hal.drivers.bus_arm.BusArm`."""
+    """A driver of a robot that can be a leader, such as `hal.drivers.bus_arm.BusArm`."""
 
     @property
     def spec(self) -> RobotSpec:
-        """The robot's description."""
+        """The spec of the leader."""
         ...
 
     def lead(self) -> RobotState:
-        """Take the torque away, and return the first reading; also opens again what was lost."""
+        """Switch the torque off, and return the first reading; also reopen a lost port."""
         ...
 
     def read(self) -> RobotState | None:
-        """Return a reading; None where the port is closed."""
+        """Return a reading, or None if the port is closed."""
         ...
 
     def close(self) -> None:
@@ -50,22 +50,22 @@ class LeaderDriver(Protocol):
 
 
 class LeaderSource(Protocol):
-    """The newest readings of a leader."""
+    """Provide the newest readings of a leader."""
 
     @property
     def spec(self) -> RobotSpec:
-        """The leader's description."""
+        """The spec of the leader."""
         ...
 
     def open(self) -> None:
-        """Begin to read. Calling it twice is allowed."""
+        """Start reading. Calling it twice is allowed."""
         ...
 
     def newest(self) -> RobotState:
         """Return the newest reading.
 
         Raises:
-            OSError: the leader is lost.
+            OSError: the connection to the leader is lost.
         """
         ...
 
@@ -75,10 +75,10 @@ class LeaderSource(Protocol):
 
 
 class Clutch(Protocol):
-    """Connect a device with the robot, or not."""
+    """Connect a device with the robot, and disconnect it."""
 
     def engaged(self) -> bool:
-        """Return whether the device moves the robot now. Called once a period."""
+        """Return whether the device moves the robot now. It is called once per control period."""
         ...
 
     def release(self) -> None:
@@ -87,15 +87,15 @@ class Clutch(Protocol):
 
 
 class LeaderReader:
-    """Read a leader at a rate of its own, on a thread, so that a slow bus does not delay the robot's commands.
+    """Read a leader on a thread at a separate rate, so that a slow bus does not delay the robot's commands.
 
-    A leader that is lost is looked for once a second.
+    A lost leader is reconnected to once per second.
 
     Args:
         driver: of the leader.
-        rate_hz: readings a second.
-        now_ns: the monotonic clock of the readings' stamps, nanoseconds; by default the driver's ``now_ns``
-            where it has one, or this machine's.
+        rate_hz: readings per second.
+        now_ns: the monotonic clock of the readings' stamps, nanoseconds; by default the driver's ``now_ns``, or this
+            machine's if it has none.
     """
 
     def __init__(self, driver: LeaderDriver, rate_hz: float = 60.0, now_ns: Callable[[], int] | None = None) -> None:
@@ -109,14 +109,14 @@ class LeaderReader:
 
     @property
     def spec(self) -> RobotSpec:
-        """The leader's description."""
+        """The spec of the leader."""
         return self._driver.spec
 
     def open(self) -> None:
-        """Take the leader's torque away, and begin to read. Calling it twice is allowed.
+        """Switch the leader's torque off, and start reading. Calling it twice is allowed.
 
         Raises:
-            RobotError: the leader can't be opened, or its torque is not off.
+            RobotError: the leader can't be opened, or its torque is still on.
         """
         if self._thread.is_alive() or self._closing.is_set():
             return
@@ -127,7 +127,7 @@ class LeaderReader:
         """Return the newest reading.
 
         Raises:
-            OSError: the leader is lost, or its newest position is older than 0.15 s.
+            OSError: the connection to the leader is lost, or its newest position is older than 0.15 s.
         """
         newest, trouble = self._newest, self._trouble
         if trouble or newest is None:
@@ -161,11 +161,11 @@ class LeaderReader:
 
 
 class Leader:
-    """The device of a person who moves a leader arm (`rlenv_robot.robot_env.intervention.Operator`).
+    """Move a robot by a leader arm (an `rlenv_robot.robot_env.intervention.Operator`).
 
-    Each engagement begins anew: the pose of the leader then stands for the robot's command then, so engaging moves
-    nothing wherever the leader is. With ``absolute`` the robot goes to the leader's own pose instead, as fast as
-    whoever uses the device allows (`rlenv_robot.robot_env.intervention.ActionBlender`).
+    Each engagement maps the leader's present pose to the robot's present command, so engaging moves nothing, wherever
+    the leader is. With ``absolute`` the robot goes to the leader's pose instead, as fast as the user of this device
+    allows (`rlenv_robot.robot_env.intervention.ActionBlender`).
 
     Args:
         source: of the leader's readings.
@@ -174,11 +174,11 @@ class Leader:
         absolute: whether the robot takes the leader's pose.
 
     Attributes:
-        input_ns: stamp of the first reading since `mark` whose pose is not that of `mark`, nanoseconds on the leader's
-            monotonic clock; 0: there was none.
+        input_ns: stamp of the first reading since `mark` with another pose than at `mark`, nanoseconds on the leader's
+            monotonic clock; 0 if there was none.
 
     Raises:
-        SpecError: the leader measures no pose for one of the robot's commands.
+        SpecError: the leader has no sensor for one of the robot's commands.
     """
 
     def __init__(self, source: LeaderSource, spec: RobotSpec, clutch: Clutch, *, absolute: bool = False) -> None:
@@ -196,21 +196,21 @@ class Leader:
         self.input_ns = 0
 
     def mark(self) -> None:
-        """Note the first motion of the leader from now on in `input_ns`."""
+        """Start waiting for the leader's first motion, whose time `input_ns` will hold."""
         self._marked, self.input_ns = None, 0
 
     def open(self) -> None:
-        """Take the leader's torque away, and begin to read it. Calling it twice is allowed."""
+        """Switch the leader's torque off, and start reading. Calling it twice is allowed."""
         self._source.open()
 
     def poll(self, present: Arrays) -> Arrays | None:
-        """Return the target of this period; None while the clutch is open.
+        """Return the target for this period, or None while the clutch is open.
 
         Args:
             present: the command that was applied last.
 
         Raises:
-            OSError: the leader is lost. The clutch is open then, until the person closes it again.
+            OSError: the connection to the leader is lost. The clutch stays open until the person closes it again.
         """
         try:
             reading = self._source.newest()

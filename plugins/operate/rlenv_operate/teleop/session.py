@@ -1,4 +1,4 @@
-"""Teleoperate from a terminal: one episode after another, each recorded and judged, until the person ends it."""
+"""Teleoperate from a terminal in consecutive episodes, which are recorded and judged, until the person stops."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from rlenv_operate.episode import (
     teleop_world,
 )
 from rlenv_operate.teleop.gamepad import Gamepad, find_gamepads
+from rlenv_operate.teleop.keyboard import TAKE, Keyboard
 from rlenv_operate.teleop.leader import Leader, LeaderDriver, LeaderReader
 from rlenv_operate.teleop.terminal import KeyClutch, TeleopKeys
 from rlenv_robot.config.profile import load_profile
 from rlenv_robot.env import Environment
 from rlenv_robot.registry import robot, task
 from rlenv_robot.robot_env.intervention import Operator
-from rlenv_robot.robot_env.keyboard import TAKE, Keyboard
 from rlenv_robot.robot_models import find_robot_model, make_driver, robot_model_of
 from rlenv_robot.tasks.free import Free
 from rlenv_robot.tasks.task import Task
@@ -44,20 +44,21 @@ class TeleopSettings:
 
     Attributes:
         where: the robot, as `rlenv_robot.robot` takes it: a server's address, ``twin``, or a driver; not ``sim``, whose
-            time does not pass by itself.
-        kind: name of the robot's model, where neither a task nor a server tells it.
+            time does not advance by itself.
+        kind: name of the robot's model, if neither a task nor a server defines it.
         keys: folder of this machine's keys.
-        take: what happens where another client holds the robot.
-        task, steps: of the episodes, as `teleop_task` takes them.
-        leader: profile of the leader arm; empty: another device.
-        gamepad: event device of a gamepad, or ``any``; empty: another device. Without both, keys jog the joints.
-        absolute: whether the robot takes the leader's pose, in place of its motion since the clutch was closed.
+        take: the action if another client holds the robot.
+        task: of the episodes, as `teleop_task` takes it.
+        steps: length of an episode, as `teleop_task` takes it.
+        leader: profile of the leader arm; empty for another device.
+        gamepad: event device of a gamepad, or ``any``; empty for another device. Without both, keys jog the joints.
+        absolute: whether the robot takes the leader's pose, instead of its motion since the clutch was closed.
         engaged: whether the clutch is closed at the beginning of each episode.
-        velocity: greatest velocity of a commanded number, units a second; None: 2.0 with a leader, else 0.5.
+        velocity: maximum velocity of a commanded value, units per second; None: 2.0 with a leader, else 0.5.
         record: folder of the recorded runs; None records nothing.
         operator: name of the person, for the record.
-        episodes: how many; None: until the person ends it.
-        clearing: options of the first reset, where it is to clear a stop: ``clear_stop`` and ``stop_number``.
+        episodes: number of episodes; None continues until the person stops.
+        clearing: options of the first reset if it must clear a stop: ``clear_stop`` and ``stop_number``.
 
     Raises:
         ValueError: a value is out of range, or two devices are named.
@@ -81,7 +82,7 @@ class TeleopSettings:
 
     def __post_init__(self) -> None:
         if self.where == "sim":
-            raise ValueError("the robot is 'sim', whose time does not pass by itself; allowed: an address, 'twin'")
+            raise ValueError("the robot is 'sim', in which no time passes by itself; allowed: an address, 'twin'")
         if self.velocity is not None and not 0 < self.velocity < np.inf:
             raise ValueError(f"velocity is {self.velocity}, it must be above 0 and finite")
         if self.episodes is not None and self.episodes < 1:
@@ -97,18 +98,18 @@ def teleop_task(robot: str, name: str = "", steps: int | None = None) -> Task:
 
     Args:
         robot: name of the robot's model, for episodes without a goal.
-        name: as `rlenv_robot.task` takes it; empty: no goal.
-        steps: length of an episode in control periods; None: the task's own, and 36,000 without a task.
+        name: as `rlenv_robot.task` takes it; empty for episodes without a goal.
+        steps: length of an episode in control periods; None: the task's default, and 36,000 without a task.
 
     Raises:
-        ValueError: unknown name.
+        ValueError: the name is unknown.
     """
     options = {} if steps is None else {"steps": steps}
     return task(name, **options) if name else task(Free, **{"path": robot, "steps": FREE_STEPS, **options})
 
 
 def leader_of_profile(file: str | Path) -> LeaderDriver:
-    """Return the driver of a leader arm; nothing is opened yet.
+    """Create the driver of a leader arm, without opening it.
 
     Args:
         file: a profile whose ``[robot]`` names the leader's driver and options.
@@ -128,18 +129,18 @@ def leader_of_profile(file: str | Path) -> LeaderDriver:
 
 
 def teleoperate(settings: TeleopSettings, keys: TeleopKeys, say: Callable[[str], None]) -> int:
-    """Let a person move a robot, one episode after another.
+    """Let a person move a robot in consecutive episodes.
 
-    An episode ends by a verdict's key, by the task's end, or by KeyboardInterrupt, which also ends the session. On
-    every way out the robot holds, the record is closed, and the terminal is given back.
+    An episode ends by a verdict's key, by the task's end, or by KeyboardInterrupt, which also ends the session. However
+    the session ends, the robot holds, the record is closed, and the terminal is restored.
 
     Args:
-        settings: all of them.
-        keys: of the person.
+        settings: of the session.
+        keys: reads the person's keys.
         say: takes lines for the person.
 
     Returns:
-        The number of episodes that were carried out.
+        The number of completed episodes.
 
     Raises:
         RobotError: the robot can't be reached or moved.

@@ -1,4 +1,4 @@
-"""Keys of a person who teleoperates from a terminal: the clutch, and the verdict on an episode."""
+"""Read the keys of a person who teleoperates from a terminal: the clutch, and the verdict on an episode."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import select
 import sys
 from typing import TextIO
 
-from rlenv_robot.robot_env.keyboard import TAKE, SingleKeys
+from rlenv_operate.teleop.keyboard import TAKE, SingleKeys
 
 __all__ = ["VERDICT_KEYS", "KeyClutch", "TeleopKeys"]
 
@@ -16,15 +16,15 @@ VERDICT_KEYS = {"+": "success", "-": "failure", "x": "discard"}
 
 
 class TeleopKeys:
-    """Read single keys, keep verdicts, and hand the others to a device.
+    """Read single keys, store verdicts, and pass the other keys to a device.
 
-    A terminal gives each key at once. A pipe is read too, so that a program can press keys.
+    A terminal delivers each key immediately. A pipe works too, so that a program can press keys.
 
     Args:
         source: a terminal or a pipe; by default standard input.
 
     Attributes:
-        verdict: ``success``, ``failure`` or ``discard``, where such a key was pressed since `clear`; else None.
+        verdict: ``success``, ``failure`` or ``discard`` if a verdict's key was pressed since `clear`, else None.
     """
 
     def __init__(self, source: TextIO | None = None) -> None:
@@ -37,11 +37,11 @@ class TeleopKeys:
 
     @property
     def opened(self) -> bool:
-        """Whether keys are read."""
+        """Whether keys are being read."""
         return self._is_open
 
     def open(self) -> None:
-        """Take the terminal or the pipe. Calling it twice is allowed."""
+        """Start reading the terminal or the pipe. Calling it twice is allowed."""
         if self._is_open:
             return
         stream = sys.stdin if self._source is None else self._source
@@ -53,10 +53,10 @@ class TeleopKeys:
         self._is_open = True
 
     def read(self) -> str:
-        """Return the keys that were pressed since the last call, without verdicts and ends of lines.
+        """Return the keys pressed since the last call, without verdicts and line ends.
 
         Raises:
-            OSError: the terminal is gone.
+            OSError: the terminal was closed.
         """
         keys = self._pressed + (self._terminal.read() if self._terminal is not None else self._read_pipe())
         self._pressed = ""
@@ -73,16 +73,16 @@ class TeleopKeys:
         return keys.decode(errors="replace")
 
     def press(self, keys: str) -> None:
-        """Have the next `read` return keys that nobody pressed."""
+        """Let the next `read` return keys as if they had been pressed."""
         self._pressed += keys
 
     def clear(self) -> None:
-        """Forget keys and verdict, at the beginning of an episode."""
+        """Forget keys and verdict. It is called at the beginning of an episode."""
         self.read()
         self.verdict = None
 
     def close(self) -> None:
-        """Give the terminal back. Calling it twice is allowed."""
+        """Restore the terminal. Calling it twice is allowed."""
         self._is_open, self._descriptor = False, -1
         if self._terminal is not None:
             self._terminal.close()
@@ -90,10 +90,10 @@ class TeleopKeys:
 
 
 class KeyClutch:
-    """A clutch that the space bar or ``i`` closes and opens.
+    """Close and open a clutch with the space bar or ``i``.
 
     Args:
-        keys: the person's.
+        keys: reads the person's keys.
     """
 
     def __init__(self, keys: TeleopKeys) -> None:

@@ -21,22 +21,22 @@ from rlenv_robot.cli.main import main
 
 def test_a_token_is_made_listed_and_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(tmp_path / "tokens")
-    assert main(["tokens", "new", folder, "--name", "ann", "--role", "move", "--days", "7"]) == 0
+    assert main(["operate", "tokens", "new", folder, "--name", "ann", "--role", "move", "--days", "7"]) == 0
     token = capsys.readouterr().out.splitlines()[-1]
     visitor = Tokens(folder).admit(token)
     assert visitor is not None
     assert (visitor.name, visitor.role) == ("ann", Role.MOVE)
-    assert main(["tokens", "list", folder]) == 0
+    assert main(["operate", "tokens", "list", folder]) == 0
     listed = capsys.readouterr().out
     assert "ann" in listed
     assert token not in listed
-    assert main(["tokens", "revoke", folder, "ann"]) == 0
-    assert main(["tokens", "new", folder, "--name", "bob", "--role", "stop"]) == 0
-    assert main(["tokens", "new", folder, "--name", "bob", "--role", "operate"]) == 2
+    assert main(["operate", "tokens", "revoke", folder, "ann"]) == 0
+    assert main(["operate", "tokens", "new", folder, "--name", "bob", "--role", "stop"]) == 0
+    assert main(["operate", "tokens", "new", folder, "--name", "bob", "--role", "operate"]) == 2
     assert Tokens(folder).admit(token) is None
-    assert main(["tokens", "revoke", folder, "ann"]) == 2
-    assert main(["tokens", "new", folder, "--name", "ann", "--role", "move", "--days", "-1"]) == 2
-    assert main(["tokens", "new", folder, "--name", "a b", "--role", "move"]) == 2
+    assert main(["operate", "tokens", "revoke", folder, "ann"]) == 2
+    assert main(["operate", "tokens", "new", folder, "--name", "ann", "--role", "move", "--days", "-1"]) == 2
+    assert main(["operate", "tokens", "new", folder, "--name", "a b", "--role", "move"]) == 2
 
 
 def test_a_server_with_keys_needs_keys_for_its_console(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_console_that_nobody_could_use_is_refused_in_one_line(
 ) -> None:
     pytest.importorskip("rlenv_operate.console.server", reason="the extra 'console' is not installed")
     monkeypatch.chdir(tmp_path)
-    assert main(["console", *arguments]) == 2
+    assert main(["operate", "console", *arguments]) == 2
     told = capsys.readouterr().err.strip()
     assert "\n" not in told
     assert arguments[1] in told

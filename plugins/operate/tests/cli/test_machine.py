@@ -11,7 +11,7 @@ import pytest
 
 from real.protocol import keys
 from rlenv_operate.cli.machine import System, examine_machine
-from rlenv_robot.cli.doctor import Finding
+from rlenv_robot.cli.output import Finding
 
 ROOT_CAPABILITIES = "CapEff:\t000001ffffffffff\n"
 

@@ -20,6 +20,7 @@ from hal import RobotState
 from hal.drivers.calibration import nominal_calibration, save_calibration
 from hal.robots.so101 import SO101
 from real import Server
+from rlenv_arms.servo_terminal import ServoTerminal
 from rlenv_operate.teleop.latency import devices
 from rlenv_operate.teleop.session import TeleopSettings, leader_of_profile
 from rlenv_robot.cli.main import main
@@ -27,7 +28,6 @@ from rlenv_robot.rendering.show import find_episode
 from sim.robots.so101 import REST
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.line import ServoLine
-from sim.servo_bus.terminal import ServoTerminal
 from tests.fakes import until
 
 PROFILE = """
@@ -86,7 +86,7 @@ def test_a_leader_moves_a_served_arm_is_recorded_as_an_expert_and_ctrl_c_leaves_
 ) -> None:
     robot = Follower()
     with Server(robot, watchdog_s=1.0) as server:
-        command = [sys.executable, "-m", "rlenv_robot", "teleop", server.address, "--leader", "leader.toml"]
+        command = [sys.executable, "-m", "rlenv_robot", "operate", "teleop", server.address, "--leader", "leader.toml"]
         command += ["--record", "runs", "--operator", "ann", "--engaged"]
         process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert process.stdin is not None
@@ -105,7 +105,7 @@ def test_a_leader_moves_a_served_arm_is_recorded_as_an_expert_and_ctrl_c_leaves_
             for _ in range(300):
                 assert leader.hand is not None
                 leader.hand = leader.hand + np.radians([np.sign(degrees) * 0.5, 0, 0, 0, 0, 0])
-                lost = sum("engage anew" in line for line in said)
+                lost = sum("engage again" in line for line in said)
                 if lost > seen:
                     press(" ")
                 seen = lost
@@ -141,7 +141,7 @@ def test_a_leader_moves_a_served_arm_is_recorded_as_an_expert_and_ctrl_c_leaves_
 
 
 def test_a_device_and_its_settings_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["teleop", "sim"]) == 2
+    assert main(["operate", "teleop", "sim"]) == 2
     assert "twin" in capsys.readouterr().err
     with pytest.raises(ValueError, match="one device"):
         TeleopSettings(leader="leader.toml", gamepad="any")
@@ -183,10 +183,10 @@ def test_a_gamepad_of_ones_own_and_the_robot_of_a_profile_are_measured(tmp_path:
 
 @pytest.mark.slow
 def test_the_latency_of_a_gamepad_to_a_simulated_robot_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["latency", "gamepad", "--robot", "sim", "--trials", "2", "--json"]) == 0
+    assert main(["operate", "latency", "gamepad", "--robot", "sim", "--trials", "2", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert (figures["trials"], figures["lost"], figures["rate_hz"]) == (2, 0, 30.0)
     whole = figures["input_to_moved"]
     assert 0 < figures["input_to_written"]["p50_ms"] < whole["worst_ms"]
     assert whole["n"] == 2
-    assert main(["latency", "page", "--source", "x"]) == 2
+    assert main(["operate", "latency", "page", "--source", "x"]) == 2

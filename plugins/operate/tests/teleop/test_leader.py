@@ -93,7 +93,7 @@ def test_a_leader_that_is_unplugged_holds_the_robot_until_the_person_engages_ane
     arms.hand(15)
     again = periods(arms, episode, 5)
     np.testing.assert_array_equal(again, np.tile(held[0], (5, 1)))
-    assert "engage anew" in said[-1]
+    assert "engage again" in said[-1]
     arms.clutch.closed = True
     np.testing.assert_allclose(periods(arms, episode, 3)[0], held[0], atol=0.002)
     env.close()

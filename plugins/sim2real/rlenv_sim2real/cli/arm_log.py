@@ -1,4 +1,4 @@
-"""Read the motions of an arm from the log that a command line names."""
+"""Read the motions of an arm from the log named on a command line."""
 
 from __future__ import annotations
 
@@ -30,30 +30,33 @@ __all__ = [
 
 
 def add_log(parser: argparse.ArgumentParser, several: bool = False) -> None:
-    """Declare the arguments that name recorded data, and the robot that recorded them."""
+    """Declare the arguments that name recorded data and the robot that recorded them."""
     parser.add_argument(
         "logs" if several else "log", metavar="LOG", type=Path, nargs="+" if several else None,
         help="a run, a folder of runs, or a LeRobot data set",
     )  # fmt: skip
-    parser.add_argument("--robot", help="the robot model that recorded it, such as so101 (default: as the data say)")
+    parser.add_argument("--robot", help="the robot model that recorded it, such as so101 (default: from the data)")
     parser.add_argument("--units", choices=("degrees", "percent"), help="of the joints of a LeRobot data set")
     parser.add_argument("--calibration", metavar="FILE", help="LeRobot's calibration of the arm that recorded it")
 
 
 def add_replay(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that name the simulation of a replay, and the part of the data that is replayed."""
+    """Declare the arguments that name the simulation of a replay and the part of the data to replay."""
     words = "sim, twin, twin:SEED, a profile (.toml), or another robot model (default: sim)"
     parser.add_argument("--model", default="sim", metavar="MODEL", help=words)
-    parser.add_argument("--episode", metavar="N,...", help="only these, such as 0,2-5")
-    parser.add_argument("--frames", metavar="E:A-B", action="append", default=[], help="of episode E, frames A to B")
-    parser.add_argument("--contacts", action="store_true", help="let the arm touch itself and its table")
+    parser.add_argument("--episode", metavar="N,...", help="only these episodes, such as 0,2-5")
+    parser.add_argument(
+        "--frames", metavar="E:A-B", action="append", default=[], help="only frames A to B of episode E"
+    )
+    parser.add_argument("--contacts", action="store_true", help="let the arm collide with itself and its table")
 
 
 def open_log(path: Path, args: argparse.Namespace) -> Table:
-    """Read the table at a path, in the units that the arguments name.
+    """Read the table at a path, in the units given by the arguments.
 
     Raises:
-        SourceError, LogError: there are no such data.
+        SourceError: the path holds no recorded data.
+        LogError: the log can't be read.
         ValueError: the units or the calibration are not allowed.
     """
     from rlenv_robot.data.folder import read_folder
@@ -62,10 +65,10 @@ def open_log(path: Path, args: argparse.Namespace) -> Table:
 
 
 def recorded_robot_model(table: Table, args: argparse.Namespace) -> RobotModel:
-    """Return the model of the robot that recorded a table: the one that the arguments name, else the data's.
+    """Return the model of the robot that recorded a table: the one given by the arguments, else that of the data.
 
     Raises:
-        ValueError: neither names one, or no robot model of the data's name is registered.
+        ValueError: neither names a robot, or no robot model of that name is registered.
     """
     from rlenv_robot.robot_models import find_robot_model, load_robot_model
     from rlenv_sim2real.motion import robot_of
@@ -82,10 +85,10 @@ def recorded_robot_model(table: Table, args: argparse.Namespace) -> RobotModel:
 
 
 def recorded_gains(paths: Iterable[Path]) -> Mapping[str, Range] | None:
-    """Return the gains that all runs at these paths declare for the robot's first joint; None where they do not.
+    """Return the gains of the robot's first joint, if all runs at these paths declare the same; else None.
 
     Args:
-        paths: of runs, folders of runs, or data sets, which declare none.
+        paths: of runs, folders of runs, or data sets; the latter declare no gains.
     """
     from hal import LogError, RobotSpec
     from recorder.read.reader import LogReader
@@ -103,10 +106,10 @@ def recorded_gains(paths: Iterable[Path]) -> Mapping[str, Range] | None:
 
 
 def frames_of(texts: Sequence[str]) -> dict[int, tuple[int, int | None]]:
-    """Read ``EPISODE:FIRST-LAST`` or ``EPISODE:FIRST-``, both frames included.
+    """Parse ``EPISODE:FIRST-LAST`` or ``EPISODE:FIRST-``; both frames are included.
 
     Raises:
-        ValueError: a text is none of these.
+        ValueError: a text has neither form.
     """
     frames: dict[int, tuple[int, int | None]] = {}
     for text in texts:
@@ -121,10 +124,10 @@ def frames_of(texts: Sequence[str]) -> dict[int, tuple[int, int | None]]:
 
 
 def chosen_episodes(text: str | None, table: Table) -> list[int] | None:
-    """Return the indices that a choice such as ``0,2-5`` names; None for no choice.
+    """Return the episode indices of a choice such as ``0,2-5``; None if the choice is None.
 
     Raises:
-        ValueError: the choice is none, or an episode does not exist.
+        ValueError: the text is not a choice, or an episode does not exist.
     """
     if text is None:
         return None
@@ -144,7 +147,7 @@ def log_motions(
     """Return the motions of the chosen episodes.
 
     Raises:
-        SourceError: the robot's joints are not in the data.
+        SourceError: the data don't contain the robot's joints.
     """
     from rlenv_sim2real.motion import read_motions
 
@@ -155,14 +158,14 @@ def log_motions(
 
 
 def gap_lines(runs: Iterable[Path]) -> list[str]:
-    """Measure the gap of runs to the nominal simulation, keep it beside their logs, and return lines about it.
+    """Measure the gap of runs to the nominal simulation, save it beside their logs, and return lines about it.
 
     Args:
-        runs: new ones. One whose robot has no simulation, or a free base, gives no line: the gap is a by-product, and
-            what prevents it is no error of the run.
+        runs: new runs. A run of a robot with a free base or without a simulation gives no line, and errors are ignored,
+            since the gap is a by-product of the run.
 
     Returns:
-        The last episode's gap, and an alarm for each joint that has left the history of the runs beside.
+        The last episode's gap, and an alarm for each joint that deviates from earlier runs in the same folder.
     """
     from hal import RobotError
     from rlenv_robot.data.folder import read_folder

@@ -24,7 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "and of the table; show its bounds; and with --robot carry it out and record it, for `sim2real identify`."
     )
     parser.epilog = """
-The motion is checked for the goals, by the simulation model of the robot. It knows nothing else that stands around the
+The motion is checked for the goals, by the simulation model of the robot. It ignores everything else around the
 arm. Keep a hand on the stop.
 
 Examples:
@@ -35,7 +35,7 @@ Examples:
 """
     parser.add_argument("name", help="the robot model, such as so101")
     parser.add_argument("--robot", help="sim, twin (in real time), a server's address, or module:factory of a driver; "
-                                        "left out: only show the motion")  # fmt: skip
+                                        "by default only show the motion")  # fmt: skip
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")
     parser.add_argument("--record", default="runs", help="a folder; the run is recorded into a new one (default: runs)")
     parser.add_argument("--seconds", type=float, default=60.0, help="length of the motion (default: 60)")
@@ -45,14 +45,14 @@ Examples:
         "--clearance", type=float, default=0.02, help="distance that parts keep, metres (default: 0.02)"
     )
     parser.add_argument("--table", type=float, default=0.0, help="height of the table, metres (default: 0)")
-    parser.add_argument("--seed", type=int, default=0, help="of the sines' phases (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sines' phases (default: 0)")
     parser.add_argument("--yes", action="store_true", help="a real robot may move without a confirmation")
     parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the motion, and record it where a robot is named."""
+    """Show the motion, and record it if a robot is given."""
     from rlenv_robot.robot_models import load_robot_model
     from rlenv_sim2real.excite import ExcitationSettings, excitation
 
@@ -95,7 +95,7 @@ def _confirm(args: argparse.Namespace) -> None:
     if args.yes:
         return
     if not sys.stdin.isatty():
-        raise ValueError(f"{args.robot} will move; say --yes where nobody can be asked")
+        raise ValueError(f"{args.robot} will move; add --yes if there is no terminal to ask at")
     answer = input(f"{args.name} at {args.robot} will move through this range. Stand clear. Begin? [y/N] ")
     if answer.strip().lower() not in ("y", "yes"):
         raise ValueError("nothing moved: not confirmed")

@@ -31,7 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
         "Replay the recorded goals of an arm open loop through a simulation, from the first measured pose, and measure "
-        "how far the simulation is from what was recorded: joint by joint, and at the fingertip. Positive lags and "
+        "how far the simulation is from the recording: joint by joint, and at the fingertip. Positive lags and "
         "offsets mean that the arm is later, or farther, than the simulation."
     )
     parser.epilog = """

@@ -30,7 +30,7 @@ __all__ = ["add", "run"]
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Fit the figures of an arm's servos to recorded episodes by least squares over batched simulation, in free "
+        "Fit the parameters of an arm's servos to recorded episodes by least squares over batched simulation, in free "
         "air, and judge them on other episodes. The result is a profile for make, make_vector, run, serve and gap."
     )
     parser.epilog = """
@@ -42,14 +42,16 @@ Examples:
   rlenv-robot sim2real identify runs/excite runs/today --kinds stiffness,damping,friction,offset,armature,delay,payload
 
 Exit code 0: fitted. 1: on the episodes that judge, the fit is no better than the nominal simulation. 2: the data can't
-be read. Look at the warnings: what the data can't tell is not in the profile's figures either.
+be read. Read the warnings: the profile does not contain what the data can't determine.
 """
     add_log(parser, several=True)
     parser.add_argument("--fit", metavar="N,...", help="episodes to fit (default: all but those that judge)")
     parser.add_argument(
         "--judge", metavar="N,...", help="episodes to judge by (default: the last fifth, if there are 2)"
     )
-    parser.add_argument("--frames", metavar="E:A-B", action="append", default=[], help="of episode E, frames A to B")
+    parser.add_argument(
+        "--frames", metavar="E:A-B", action="append", default=[], help="only frames A to B of episode E"
+    )
     parser.add_argument("--kinds", metavar="KIND,...", help="what to estimate; --kinds help lists all kinds")
     parser.add_argument(
         "--friction", default="m1", metavar="MODEL",
@@ -57,7 +59,7 @@ be read. Look at the warnings: what the data can't tell is not in the profile's 
         "m5 with a direction, m6 and quadratic; of several (m1,m3), or auto for all, the one that predicts left-out "
         "pieces best (default: m1)",
     )  # fmt: skip
-    parser.add_argument("--leave-out", metavar="JOINT,...", default="", help="joints that do not count")
+    parser.add_argument("--leave-out", metavar="JOINT,...", default="", help="joints to leave out of the fit")
     parser.add_argument("--output", metavar="FILE", help="write the profile there (.toml)")
     parser.add_argument("--spread", action="store_true",
                         help="a profile that draws each resolved figure from its 95 %% interval")  # fmt: skip

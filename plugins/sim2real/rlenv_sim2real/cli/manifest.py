@@ -42,7 +42,7 @@ Exit code 0: shown, written, or nothing refuses. 1: `rlenv-robot run` would refu
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write where asked, then show or compare."""
+    """Write a manifest if requested, then show or compare it."""
     from hal import RobotError
     from hal.guarding.manifest_check import compare_manifests
     from rlenv_robot.policies.deployment import TrainedPolicy
@@ -82,7 +82,7 @@ def _write(path: str, robot: RobotSpec) -> None:
         RobotError: the file is missing, no policy, or names a robot already; or the package onnx is missing.
     """
     from hal import RobotError
-    from rlenv_robot.policies.deployment import TrainedPolicy, robot_entries
+    from rlenv_robot.policies.deployment import METADATA, TrainedPolicy, robot_entries
     from rlenv_robot.policies.policy import load_policy
 
     policy, file = load_policy(path), Path(path)
@@ -99,7 +99,6 @@ def _write(path: str, robot: RobotSpec) -> None:
     except ImportError as error:
         raise RobotError("to write ONNX: pip install 'rlenv-robot[onnx]'") from error
     from rlenv_robot.policies.budget import read_within
-    from rlenv_robot.policies.onnx import METADATA
 
     model = onnx.load_from_string(read_within(file))
     for entry in model.metadata_props:

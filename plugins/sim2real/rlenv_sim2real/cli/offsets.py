@@ -20,7 +20,7 @@ __all__ = ["add", "run"]
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Find joints that stand constantly beside what they follow: a measurement beside its goal, or a follower arm "
+        "Find joints with a constant offset from what they follow: of a measurement from its goal, or a follower arm "
         "beside its leader. Lag, friction and, with a model of the arm, gravity's sag are taken out first. An offset "
         "that goals and measurements share, as after a wrong calibration, is in no log: compare the arm itself "
         "(rlenv-robot robot calibrate --verify)."

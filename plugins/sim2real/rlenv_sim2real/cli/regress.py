@@ -1,4 +1,4 @@
-"""``rlenv-robot sim2real regress``: write a test that keeps a simulation as near to a recorded run as it is."""
+"""``rlenv-robot sim2real regress``: write a test that a simulation stays as close to a recorded run as it is now."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ The module reads the run at its present place, relative to the module.
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, and write the module; an existing one is not overwritten."""
+    """Measure the gap, and write the test module unless the file exists."""
     from rlenv_robot.cli.output import counted
     from rlenv_sim2real.cli.arm_log import chosen_episodes, frames_of, open_log, recorded_robot_model
     from rlenv_sim2real.regression import Bounds, Replayed, measure, module_text

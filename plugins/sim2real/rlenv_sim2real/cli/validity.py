@@ -1,4 +1,4 @@
-"""``rlenv-robot sim2real validity``: judge whether scores in simulation tell how policies do on the robot."""
+"""``rlenv-robot sim2real validity``: judge whether scores in simulation predict how policies perform on the robot."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ number for all of them.
     parser.add_argument("--robot", default="twin", help="twin, twin:SEED, or a server's address (default: twin)")
     parser.add_argument("--model", default="sim", help="the simulation: sim, or an identified profile (.toml)")
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")
-    parser.add_argument("--episodes", type=int, default=50, help="of each policy on each side (default: 50)")
+    parser.add_argument("--episodes", type=int, default=50, help="episodes of each policy on each side (default: 50)")
     parser.add_argument("--score", choices=("success", "return"), default="success", help="of an episode")
-    parser.add_argument("--seed", type=int, default=1_000_000, help="of the episodes (default: 1000000)")
+    parser.add_argument("--seed", type=int, default=1_000_000, help="seed of the episodes (default: 1000000)")
     parser.add_argument("--scores", metavar="FILE", help="take recorded scores (.json) instead of running anything")
     parser.add_argument("--plot", metavar="FILE", help="draw the scores against each other there (.png, .svg, .pdf)")
     parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
@@ -54,7 +54,7 @@ number for all of them.
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the validity of the simulation for these policies."""
+    """Print how well simulated scores predict real ones for these policies."""
     from rlenv_sim2real.figures import plot_validity
     from rlenv_sim2real.validity import validity
 
@@ -161,7 +161,7 @@ def _print(result: Validity, unit: str) -> None:
     rows = [[name, f"{sim:.3f}", f"{real:.3f}"] for name, (sim, real) in result.means.items()]
     print_table(f"mean {unit}", ["policy", "simulated", "real"], rows)
     if math.isnan(result.pearson):
-        print("correlation: unknown, since the scores of one side are all alike; take policies that differ more")
+        print("correlation: unknown, since the scores of one side are all equal; use policies that differ more")
     else:
         low, high = result.pearson_interval
         print(f"correlation (Pearson): {result.pearson:.3f}, 95 % interval {low:.3f} to {high:.3f}")

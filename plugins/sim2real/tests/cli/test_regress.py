@@ -37,7 +37,7 @@ def test_the_module_passes_and_fails_after_a_change_of_the_model(run: Path, tmp_
     profile, module = tmp_path / "arm.toml", tmp_path / "tests" / "test_arm.py"
     module.parent.mkdir()
     profile.write_text(PROFILE.format(delay=0.01))
-    assert main(["regress", str(run), "--model", str(profile), "--out", str(module)]) == 0
+    assert main(["sim2real", "regress", str(run), "--model", str(profile), "--out", str(module)]) == 0
     same = pytest_of(module)
     assert same.returncode == 0, same.stdout
     profile.write_text(PROFILE.format(delay=0.03))
@@ -66,13 +66,13 @@ def test_each_joint_that_is_shifted_or_late_is_named(run: Path, tmp_path: Path) 
 
 def test_wrong_uses_are_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "test_arm.py"
-    assert main(["regress", str(run), "--out", str(tmp_path / "arm.txt")]) == 2
-    assert main(["regress", str(run), "--out", str(out), "--episode", "7"]) == 2
+    assert main(["sim2real", "regress", str(run), "--out", str(tmp_path / "arm.txt")]) == 2
+    assert main(["sim2real", "regress", str(run), "--out", str(out), "--episode", "7"]) == 2
     assert not out.exists()
-    assert main(["regress", str(run), "--out", str(out)]) == 0
-    assert main(["regress", str(run), "--out", str(out)]) == 2
+    assert main(["sim2real", "regress", str(run), "--out", str(out)]) == 0
+    assert main(["sim2real", "regress", str(run), "--out", str(out)]) == 2
     assert "exists" in capsys.readouterr().err
     moved = tmp_path / "moved"
     shutil.copytree(run, moved / "run")
-    assert main(["regress", str(moved / "run"), "--out", str(moved / "test_arm.py")]) == 0
+    assert main(["sim2real", "regress", str(moved / "run"), "--out", str(moved / "test_arm.py")]) == 0
     assert "log='run'" in (moved / "test_arm.py").read_text()

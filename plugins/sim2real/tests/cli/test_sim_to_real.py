@@ -43,42 +43,44 @@ def said(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) 
 
 def test_gap_prints_its_figures_keeps_them_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = recorded(tmp_path)
-    text = said(capsys, "gap", run)
+    text = said(capsys, "sim2real", "gap", run)
     assert "fingertip:" in text
     assert "elbow_flex" in text
     kept = json.loads((run / GAP_FILE).read_text())
-    data = json.loads(said(capsys, "gap", run, "--json"))
+    data = json.loads(said(capsys, "sim2real", "gap", run, "--json"))
     assert data["episodes"] == kept["episodes"]
     assert data["drifts"] == []
-    twin = json.loads(said(capsys, "gap", run, "--json", "--model", "twin:2"))
+    twin = json.loads(said(capsys, "sim2real", "gap", run, "--json", "--model", "twin:2"))
     assert twin["episodes"][0]["tip_rms_mm"] < 0.2 * data["episodes"][0]["tip_rms_mm"]
     pytest.importorskip("matplotlib")
-    assert said(capsys, "gap", run, "--plot", tmp_path / "gap.png").splitlines()[-1] == str(tmp_path / "gap.png")
+    assert said(capsys, "sim2real", "gap", run, "--plot", tmp_path / "gap.png").splitlines()[-1] == str(
+        tmp_path / "gap.png"
+    )
 
 
 def test_gap_flags_an_arm_that_left_its_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [recorded(tmp_path, 160) for _ in range(2)]
     for run in runs:
-        said(capsys, "gap", run)
+        said(capsys, "sim2real", "gap", run)
     kept = json.loads((runs[0] / GAP_FILE).read_text())
     for joint in kept["episodes"][0]["joints"]:
         joint["offset_rad"] += np.radians(3.0) * (joint["joint"] == "wrist_flex")
     (runs[0] / GAP_FILE).write_text(json.dumps(kept))
-    text = said(capsys, "gap", runs[1], code=1)
+    text = said(capsys, "sim2real", "gap", runs[1], code=1)
     assert "drift: wrist_flex" in text
     assert "shoulder_pan stands" not in text
 
 
 def test_offsets_prints_alarms_alone_and_all_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = recorded(tmp_path)
-    assert "0 of 6 offsets are beyond their limit" in said(capsys, "offsets", run)
-    assert "shoulder_pan" in said(capsys, "offsets", run, "--all")
-    data = json.loads(said(capsys, "offsets", run, "--json"))
+    assert "0 of 6 offsets are beyond their limit" in said(capsys, "sim2real", "offsets", run)
+    assert "shoulder_pan" in said(capsys, "sim2real", "offsets", run, "--all")
+    data = json.loads(said(capsys, "sim2real", "offsets", run, "--json"))
     assert len(data["offsets"]) == 6
     beside = so101_twin(servos=replace(IDENTIFIED, offset=(0.0, 0.0, 0.0, 0.0, 0.3, 0.0)))
-    other = said(capsys, "offsets", recorded(tmp_path / "beside", 240, arm=beside), code=1)
+    other = said(capsys, "sim2real", "offsets", recorded(tmp_path / "beside", 240, arm=beside), code=1)
     assert [line.split()[1] for line in other.splitlines() if "ALARM" in line] == ["wrist_roll"]
-    assert main(["offsets", str(run), "--limit", "-1"]) == 2
+    assert main(["sim2real", "offsets", str(run), "--limit", "-1"]) == 2
 
 
 @pytest.mark.slow
@@ -88,42 +90,44 @@ def test_identify_writes_a_profile_that_gap_takes(tmp_path: Path, capsys: pytest
     for seed in range(3):
         recorded(runs, 90, seed)
     profile, kinds = tmp_path / "arm.toml", "stiffness,damping,offset,delay"
-    data = json.loads(said(capsys, "identify", runs, "--judge", "2", "--output", profile, "--json", "--kinds", kinds))
+    data = json.loads(
+        said(capsys, "sim2real", "identify", runs, "--judge", "2", "--output", profile, "--json", "--kinds", kinds)
+    )
     assert data["held_out"]
     assert data["episodes"] == [0, 1]
     assert np.mean(data["judged"]["identified_rad"]) < 0.6 * np.mean(data["judged"]["nominal_rad"])
-    gap = json.loads(said(capsys, "gap", runs, "--episode", "2", "--model", profile, "--json"))
+    gap = json.loads(said(capsys, "sim2real", "gap", runs, "--episode", "2", "--model", profile, "--json"))
     assert np.mean([joint["rms_rad"] for joint in gap["episodes"][0]["joints"]]) == pytest.approx(
         np.mean(data["judged"]["identified_rad"]), rel=0.2
     )
-    assert "held back" in said(capsys, "identify", runs, "--judge", "2", "--kinds", "delay")
-    assert main(["identify", str(runs), "--fit", "0", "--judge", "0"]) == 2
-    assert "payload" in said(capsys, "identify", runs, "--kinds", "help")
+    assert "held back" in said(capsys, "sim2real", "identify", runs, "--judge", "2", "--kinds", "delay")
+    assert main(["sim2real", "identify", str(runs), "--fit", "0", "--judge", "0"]) == 2
+    assert "payload" in said(capsys, "sim2real", "identify", runs, "--kinds", "help")
 
 
 def test_excite_shows_a_motion_and_records_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = said(capsys, "excite", "so101", "--seconds", "10")
+    text = said(capsys, "sim2real", "excite", "so101", "--seconds", "10")
     assert "all parts keep" in text
     data = json.loads(
-        said(capsys, "excite", "so101", "--seconds", "10", "--robot", "sim", "--record", tmp_path, "--json")
+        said(capsys, "sim2real", "excite", "so101", "--seconds", "10", "--robot", "sim", "--record", tmp_path, "--json")
     )
     assert data["steps"] == data["frames"] - 1 == 300
-    gap = json.loads(said(capsys, "gap", next(tmp_path.glob("*")), "--json"))
+    gap = json.loads(said(capsys, "sim2real", "gap", next(tmp_path.glob("*")), "--json"))
     assert gap["episodes"][0]["tip_rms_mm"] < 0.01, "it was recorded on the simulation itself"
-    assert main(["excite", "so101", "--robot", "tcp://127.0.0.1:1", "--seconds", "10"]) == 2
+    assert main(["sim2real", "excite", "so101", "--robot", "tcp://127.0.0.1:1", "--seconds", "10"]) == 2
     assert "--yes" in capsys.readouterr().err
 
 
 def test_validity_takes_recorded_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scores = tmp_path / "scores.json"
     scores.write_text(json.dumps({"a": {"simulated": [0, 0, 1], "real": 0.2}, "b": {"simulated": 0.9, "real": [1, 1]}}))
-    data = json.loads(said(capsys, "validity", "--scores", scores, "--json"))
+    data = json.loads(said(capsys, "sim2real", "validity", "--scores", scores, "--json"))
     assert data["pearson"] == pytest.approx(1.0)
     assert data["mean_maximum_rank_violation"] == 0
     scores.write_text('{"a": {"simulated": [1]}}')
-    assert main(["validity", "--scores", str(scores)]) == 2
+    assert main(["sim2real", "validity", "--scores", str(scores)]) == 2
     assert "expected" in capsys.readouterr().err
-    assert main(["validity", "so101-reach"]) == 2
+    assert main(["sim2real", "validity", "so101-reach"]) == 2
 
 
 @pytest.mark.slow
@@ -134,7 +138,9 @@ def test_validity_runs_policies_on_both_sides(tmp_path: Path, capsys: pytest.Cap
         assert main(["train", "so101-reach", "--seconds", str(seconds), "--out", str(policies[-1])]) == 0
     capsys.readouterr()
     data = json.loads(
-        said(capsys, "validity", "so101-reach", *policies, "--episodes", "20", "--score", "return", "--json")
+        said(
+            capsys, "sim2real", "validity", "so101-reach", *policies, "--episodes", "20", "--score", "return", "--json"
+        )
     )
     assert set(data["policies"]) == {str(path) for path in policies}
     assert all(np.isfinite([scores["simulated"], scores["real"]]).all() for scores in data["policies"].values())

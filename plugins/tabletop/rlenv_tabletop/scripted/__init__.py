@@ -1,4 +1,4 @@
-"""Move SO-101 arms by scripts that solve tasks."""
+"""Solve tasks of SO-101 arms with scripted policies."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol

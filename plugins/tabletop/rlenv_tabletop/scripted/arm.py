@@ -1,4 +1,4 @@
-"""Move SO-101 arms by scripts that solve tasks: push, pick and place, and lift in pairs."""
+"""Solve tasks of SO-101 arms with scripted policies: push, pick and place, and lift in pairs."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ __all__ = [
 ]  # fmt: skip
 
 STEP_RAD = 0.09
-"""The farthest that a scripted policy moves a goal in a control period: 2.7 rad/s at 30 Hz, under the guard's 4."""
+"""Largest motion of a goal by a scripted policy in one control period, rad: 2.7 rad/s at 30 Hz, below the guard's 4
+rad/s."""
 
 _GAIN = 0.5
-"""Share of the way to a near place in a control period: the servos follow late, and a whole way would overshoot."""
+"""Share of a short distance covered in one control period: the servos lag, so the whole distance would overshoot."""
 
 _LAG_S = 0.06
 """Lag of a servo behind its goal, s: damping over stiffness. The nominal servo has 0.068, the identified arm 0.08 to
 0.10 (`sim.robots.twin.IDENTIFIED`); less than the true lag is safe, more makes the fingers wander."""
 
 _LEAD_RAD = 0.6
-"""The farthest that a goal may be from where its joint is going, rad: no more is added where something blocks it."""
+"""Largest distance of a goal from where its joint is heading, rad, so that the goal of a blocked joint does not run
+away."""
 
 _PAN_X = CHAIN[0].offset[0]
 _WRIST_RAD = 2.2
-"""Largest roll of the wrist, rad; it leaves room for half a turn on either side."""
+"""Largest roll of the wrist, rad, which leaves room for half a turn to either side."""
 
 
 def ramp(value: np.ndarray, none: float, full: float) -> np.ndarray:
@@ -54,7 +56,8 @@ def blend(share: np.ndarray, one: np.ndarray | float, other: np.ndarray | float)
 
     Args:
         share: from 0 to 1, shape (...).
-        one, other: shape (...), or (..., n) with a share for all n.
+        one: values for a share of 1, shape (...), or (..., n) with one share for all n.
+        other: values for a share of 0, shape as for ``one``.
     """
     if max(np.ndim(one), np.ndim(other)) > np.ndim(share):
         share = share[..., None]
@@ -63,7 +66,7 @@ def blend(share: np.ndarray, one: np.ndarray | float, other: np.ndarray | float)
 
 
 def coming_position(joint_position: np.ndarray, joint_velocity: np.ndarray) -> np.ndarray:
-    """Return where joints come to rest if their goals stay, but for the sag under gravity, rad; all shapes (..., n).
+    """Return where joints come to rest if their goals stay, without sag under gravity, rad; all shapes (..., n).
 
     A servo follows its goal with the lag ``T``: ``T dq/dt = goal - sag - q``, so ``q + T dq/dt`` is ``goal - sag``.
     """
@@ -80,24 +83,24 @@ def toward(
     pitch: np.ndarray | None = None,
     lead: np.ndarray | float = _LEAD_RAD,
 ) -> np.ndarray:
-    """Return the next goals of the five joints on the way to where the tool's point is at ``place``, pointing down.
+    """Return the next goals of the five joints on the way to a pose with the tool point at ``place``, pointing down.
 
-    Goals move by a share of what the joints, not the goals, are away from the place. So a soft servo's goals rise until
-    its sag is made up for, and in the end the tool is where it shall be, whatever the servo.
+    Goals move by a share of the joints' remaining distance, not of the goals' own. A soft servo's goals therefore rise
+    until its sag is compensated, so that the tool reaches the place with any servo.
 
     Args:
-        goal: of the joints now, rad, shape (..., 5).
+        goal: current goals of the joints, rad, shape (..., 5).
         coming: `coming_position` of the joints, rad, shape (..., 5).
-        place: metres in the base frame, shape (..., 3).
-        roll: of the wrist, rad, shape (...).
+        place: target of the tool point in the base frame, metres, shape (..., 3).
+        roll: target roll of the wrist, rad, shape (...).
         tool: `hal.robots.so101.TIP`, the middle of the closed fingers, or ``GRASP``, the middle of the open ones.
-        step: the farthest that the joint with the longest way moves, rad, shape (...) or a number; the others keep
+        step: largest motion of the joint with the longest way, rad, shape (...) or a number; the other joints keep
             pace.
-        pitch: of the gripper below the horizontal, rad, shape (...); by default as steep as the arm can.
-        lead: the farthest that a goal may be from where its joint is going, rad, shape (...) or a number.
+        pitch: pitch of the gripper below the horizontal, rad, shape (...); by default as steep as the arm can.
+        lead: largest distance of a goal from where its joint is heading, rad, shape (...) or a number.
 
     Returns:
-        Rad, float32, shape (..., 5); ``goal`` where the place is out of reach.
+        Goals, rad, float32, shape (..., 5); ``goal`` where the place is out of reach.
     """
     wanted = inverse_kinematics(place, _pitch_to(place) if pitch is None else pitch, roll, tool)
     lost = np.isnan(wanted[..., :1])
@@ -129,7 +132,7 @@ def fingers_middle(gripper_position: np.ndarray, joint_position: np.ndarray) -> 
 
     Args:
         gripper_position: the sensor: the tip of the fixed finger's face, metres, shape (..., 3).
-        joint_position: rad, shape (..., 6).
+        joint_position: angles of the joints, rad, shape (..., 6).
     """
     pan, pitch, roll = joint_position[..., 0], joint_position[..., 1:4].sum(axis=-1), joint_position[..., 4]
     axis = finger_axis(pan, pitch, roll)
@@ -138,28 +141,29 @@ def fingers_middle(gripper_position: np.ndarray, joint_position: np.ndarray) -> 
 
 
 def roll_to(yaw: np.ndarray) -> np.ndarray:
-    """Return the angle of ``wrist_roll`` of a gripper that points down, rad, shape (...).
+    """Return the angle of ``wrist_roll`` for a yaw of a gripper that points down, rad, shape (...).
 
     Args:
-        yaw: the arm's heading less the direction square to the fingers' axis, rad, shape (...).
+        yaw: the arm's heading minus the direction perpendicular to the fingers' axis, rad, shape (...).
     """
     angle: np.ndarray = ROLL_ZERO - yaw
     return angle
 
 
 def heading_to(place: np.ndarray) -> np.ndarray:
-    """Return the direction in which a place lies from the shoulder, rad about the vertical; (..., 3) -> (...)."""
+    """Return the direction from the shoulder to a place, rad about the vertical; (..., 3) -> (...)."""
     angle: np.ndarray = np.arctan2(place[..., 1], place[..., 0] - _PAN_X)
     return angle
 
 
 def same_turn(now: np.ndarray, wanted: np.ndarray, period: float) -> np.ndarray:
-    """Return the roll that differs from the wanted one by whole periods and is nearest to the present one, rad.
+    """Return the roll nearest to the current one among those that differ from ``wanted`` by whole periods, rad.
 
     Args:
-        now: the wrist's roll, shape (...).
-        wanted: likewise.
-        period: after which a thing looks the same to the fingers; pi for one with two sides, pi/2 for a cube.
+        now: current roll of the wrist, rad, shape (...).
+        wanted: target roll of the wrist, rad, shape (...).
+        period: turn after which an object looks the same to the fingers, rad; pi for two opposite sides, pi/2 for a
+            cube.
     """
     nearest = now + (wanted - now + period / 2) % period - period / 2
     beyond = np.ceil(np.maximum(np.abs(nearest) - _WRIST_RAD, 0.0) / period)
@@ -185,7 +189,7 @@ _STRETCH_M = 0.03
 
 
 def holds(joint_goal: np.ndarray, joint_velocity: np.ndarray, tips: np.ndarray, thing: np.ndarray) -> np.ndarray:
-    """Return how surely the gripper holds the thing, 0 to 1, shape (...); arguments as for `grasp_and_carry`."""
+    """Return the confidence that the gripper holds the object, 0 to 1, (...); see `grasp_and_carry`."""
     jaw, speed = joint_goal[..., 5].astype(np.float64), np.abs(joint_velocity[..., 5].astype(np.float64))
     told_to_close = ramp(jaw, _CLOSED + 0.15, _CLOSED + 0.05)
     surely: np.ndarray = _around(tips, thing) * told_to_close * ramp(speed, 1.0, 0.3)
@@ -206,26 +210,26 @@ def grasp_and_carry(
     open_rad: float = _OPEN,
     descent: tuple[float, float] = (0.004, 6.0),
 ) -> np.ndarray:
-    """Return the next joint goals of one arm. Its gripper's goal is the phase: open, closing or closed.
+    """Return the next joint goals to grasp and carry an object; the gripper's goal is the phase.
 
     Args:
-        joint_goal: of the six joints, rad, shape (..., 6).
-        joint_position: rad, likewise.
-        joint_velocity: rad/s, likewise.
+        joint_goal: goals of the six joints, rad, shape (..., 6).
+        joint_position: angles of the joints, rad, shape (..., 6).
+        joint_velocity: velocities of the joints, rad/s, shape (..., 6).
         tips: the point between the finger tips, metres in the arm's base frame, shape (..., 3).
-        thing: the middle of what is to be held, likewise.
-        side: the angle about the vertical at which the fingers close, rad, shape (...).
-        target: where ``thing`` shall go, shape (..., 3).
-        width_m: of the thing between the fingers.
-        period: the turn of ``side`` after which the thing looks the same; pi/2 for a cube.
-        ready: from 0 to 1, shape (...): how far it may lift what it holds.
-        open_rad: the gripper's angle on the way to the thing; less than the default leaves things beside it alone.
-        descent: how far beside its place the gripper is all the way down, metres, and by how much it is higher for each
-            metre beyond. A gentle slope does not turn errors sideways into motion up and down; a steep one keeps clear
-            of what is near.
+        thing: the middle of the object, in the same frame, metres, shape (..., 3).
+        side: angle about the vertical at which the fingers close, rad, shape (...).
+        target: target of the object's middle, metres, shape (..., 3).
+        width_m: width of the object between the fingers, metres.
+        period: turn of ``side`` after which the object looks the same, rad; pi/2 for a cube.
+        ready: how far the arm may lift the object, 0 to 1, shape (...).
+        open_rad: the gripper's angle on the way to the object, rad; a smaller angle avoids touching objects beside it.
+        descent: horizontal distance from its place within which the gripper is at the bottom, metres, and its height
+            for each metre beyond. A gentle slope does not turn sideways errors into vertical motion; a steep one stays
+            clear of objects nearby.
 
     Returns:
-        Rad, float32, shape (..., 6).
+        Joint goals, rad, float32, shape (..., 6).
     """
     arm, jaw = joint_goal[..., :5].astype(np.float64), joint_goal[..., 5].astype(np.float64)
     coming = coming_position(joint_position, joint_velocity)[..., :5]
@@ -256,14 +260,14 @@ _RETREAT_M = 0.08
 
 
 def placed(joint_position: np.ndarray, thing: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Return how surely a thing is where it shall be let go, 0 to 1, shape (...); 0 where the target is in the air.
+    """Return the confidence that an object may be released at its target, 0 to 1, (...); 0 for a target in the air.
 
-    Open fingers leave a thing that is 9 mm off its target; closed ones bring it to within 5 mm.
+    Open fingers leave an object up to 9 mm from its target; closed fingers bring it to within 5 mm.
 
     Args:
-        joint_position: rad, shape (..., 6).
-        thing: middle of the thing, metres, shape (..., 3).
-        target: middle of the place where it shall be, likewise.
+        joint_position: angles of the joints, rad, shape (..., 6).
+        thing: middle of the object, metres, shape (..., 3).
+        target: target of the object's middle, metres, shape (..., 3).
     """
     way = np.asarray(thing, np.float64) - target
     away, opened = np.hypot(way[..., 0], way[..., 1]), ramp(joint_position[..., 5], 0.2, 0.4)
@@ -276,7 +280,7 @@ def placed(joint_position: np.ndarray, thing: np.ndarray, target: np.ndarray) ->
 def let_go(
     joint_goal: np.ndarray, joint_position: np.ndarray, joint_velocity: np.ndarray, tips: np.ndarray, thing: np.ndarray
 ) -> np.ndarray:
-    """Return the next joint goals of an arm that lets go of a thing and stays above it; as for `grasp_and_carry`."""
+    """Return the next joint goals, (..., 6), to release an object and stay above it; see `grasp_and_carry`."""
     arm, jaw = joint_goal[..., :5].astype(np.float64), joint_goal[..., 5].astype(np.float64)
     coming = coming_position(joint_position, joint_velocity)[..., :5]
     opened = ramp(joint_position[..., 5], 0.4, 0.6)
@@ -315,23 +319,24 @@ _OVER_M = 0.07
 _STROKE_M = 0.03
 _PUSH_RAD = 0.025
 _PUSH_LEAD_RAD = 0.25
-"""A joint that sticks while it pushes breaks loose with what its goal is ahead by then, and throws the cube past the
-target. Slow goals that stay near the joints keep that within the tolerance."""
+"""Largest lead of goals while pushing, rad. A sticking joint breaks loose with the lead of its goal, and throws the
+cube past the target; a small lead keeps the cube within the tolerance."""
 
 _ARRIVED_M = (0.010, 0.014)
 _BEYOND_M = 0.01
-"""The stroke aims beyond the target, so that the last millimetres do not take ever smaller steps against friction."""
+"""Distance by which a stroke aims beyond the target, metres, so that the last steps do not become too small to overcome
+friction."""
 
 
 class ScriptedPush:
-    """A `rlenv_robot.policies.policy.Policy` without memory: goes behind the cube, then pushes it along the line to
-    the target.
+    """A stateless `rlenv_robot.policies.policy.Policy` that goes behind the cube, then pushes it along the line to the
+    target.
 
-    Where the cube leaves the line, the fingers are lifted over it, or go round behind it, and push again.
+    If the cube leaves the line, the fingers go over it or around it, and push again.
     """
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the action for observations with any leading axes."""
+        """Return the action by field, for observations with any leading axes."""
         cube = np.asarray(observation["cube_position"], np.float64)[..., :2]
         way = np.asarray(observation["target_position"], np.float64)[..., :2] - cube
         tips = np.asarray(observation["gripper_position"], np.float64)
@@ -372,14 +377,14 @@ def _behind(cube: np.ndarray, ahead: np.ndarray, along: np.ndarray, tips: np.nda
 
 
 class ScriptedPickPlace:
-    """A `rlenv_robot.policies.policy.Policy` without memory: takes the cube from above and brings it to the target.
+    """A stateless `rlenv_robot.policies.policy.Policy` that grasps the cube from above and brings it to the target.
 
-    Of the cube's four sides the fingers take the pair that they meet with the least turn of the wrist. A target in the
-    air is where the cube is held. On the table the fingers let go of it and stay above it.
+    The fingers grasp the pair of the cube's sides that needs the least turn of the wrist. At a target in the air the
+    arm holds the cube; on the table the fingers release it and stay above it.
     """
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the action for observations with any leading axes."""
+        """Return the action by field, for observations with any leading axes."""
         goal, position, velocity = (observation[name] for name in ("joint_goal", "joint_position", "joint_velocity"))
         tips = fingers_middle(observation["gripper_position"], position)
         cube, target = observation["cube_position"], observation["target_position"]
@@ -395,19 +400,19 @@ _BAR_DESCENT = (0.006, 3.0)
 
 
 class ScriptedPairLift:
-    """A `rlenv_robot.policies.policy.Policy` without memory for the joint action: both take their ends, then both lift.
+    """A stateless `rlenv_robot.policies.policy.Policy` for both arms: they grasp the bar's ends, then lift.
 
-    It sees the whole observation, as neither arm may lift before the other holds. Messages it leaves at 0.
+    It takes the whole observation, since neither arm may lift before the other holds the bar. Messages are 0.
 
     Args:
-        message_size: the task's.
+        message_size: the task's ``message_size``.
     """
 
     def __init__(self, message_size: int = 0) -> None:
         self._message_size = message_size
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the joint action for whole observations with any leading axes."""
+        """Return the joint action by field, for whole observations with any leading axes."""
         seen = {side: {name.removeprefix(f"{side}_"): value for name, value in observation.items()
                        if name.startswith(side)} for side in SIDES}  # fmt: skip
         held = [holds(own["joint_goal"], own["joint_velocity"], _tips(own), own["handle_position"])

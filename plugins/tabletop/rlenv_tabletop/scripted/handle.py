@@ -1,4 +1,4 @@
-"""Take a handle, move it along the way of its part, and let go of it."""
+"""Grasp a handle, move it along the path of its part, and let go of it."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _CLOSED = LOW[5] + 0.02
 _CLOSING_STEP = 0.12
 
 _ABOVE_M = 0.05
-"""The greatest height over the handle at which the fingers come to it, metres."""
+"""Largest height above the handle at which the fingers approach it, metres."""
 
 _LEAVE_M = 0.09
-"""Height over the handle to which the open fingers leave it, metres."""
+"""Height above the handle to which the open fingers retreat, metres."""
 
 _STRETCH_M = 0.03
 
 _ALONG_M = 0.008
-"""Distance along the handle from its middle within which the fingers take it, metres."""
+"""Distance along the handle from its middle within which the fingers grasp it, metres."""
 
 _TURN_RAD = 0.4
-"""Angle of the stretch of an arc that a lid is led along, rad."""
+"""Angle of the arc segment along which a lid is moved at a time, rad."""
 
 _UP = np.array([0.0, 0.0, 1.0])
 
@@ -54,24 +54,24 @@ def grasp_move_and_leave(
     pitch: np.ndarray | None = None,
     leave_m: float = _LEAVE_M,
 ) -> np.ndarray:
-    """Return the next joint goals of an arm that takes a handle from above, moves it, and leaves it.
+    """Return the next joint goals of an arm that grasps a handle from above, moves it, and leaves it.
 
-    The gripper's goal is the phase, as for `rlenv_tabletop.scripted.grasp_and_carry`: open, closing, closed, and open
-    again once ``done``.
+    The gripper's goal encodes the phase, as for `rlenv_tabletop.scripted.grasp_and_carry`: open, closing, closed, and
+    open again once ``done``.
 
     Args:
-        observation: of the arm, and ``handle_position``, with any leading axes.
-        side: the angle about the vertical at which the fingers close, rad, shape (...).
-        leg: the next stretch of the held handle's way, metres, shape (..., 3).
-        width_m: of the handle between the fingers.
-        done: from 0 to 1, shape (...): how surely the handle is where it shall be.
-        normal: the direction from which the fingers come and to which they leave, unit vectors, shape (..., 3).
-        turn: by how much the handle's pitch changes on the leg, rad, shape (...).
-        pitch: of the gripper where it comes and leaves, as for `rlenv_tabletop.scripted.toward`.
-        leave_m: distance to which the open fingers leave the handle, metres.
+        observation: observation of the arm and ``handle_position``, with any leading axes.
+        side: angle about the vertical at which the fingers close, rad, shape (...).
+        leg: next segment of the held handle's path, metres, shape (..., 3).
+        width_m: width of the handle between the fingers, metres.
+        done: confidence that the handle is at its target, 0 to 1, shape (...).
+        normal: direction from which the fingers approach and in which they retreat, unit vectors, shape (..., 3).
+        turn: change of the handle's pitch along ``leg``, rad, shape (...).
+        pitch: pitch of the gripper in approach and retreat, as for `rlenv_tabletop.scripted.toward`.
+        leave_m: distance from the handle to which the open fingers retreat, metres.
 
     Returns:
-        Rad, float32, shape (..., 6).
+        Joint goals, rad, float32, shape (..., 6).
     """
     goal, position, velocity = (observation[f"joint_{name}"] for name in ("goal", "position", "velocity"))
     arm, jaw = goal[..., :5].astype(np.float64), goal[..., 5].astype(np.float64)
@@ -101,7 +101,7 @@ def grasp_move_and_leave(
 
 
 def _settled(error: np.ndarray, joint_goal: np.ndarray) -> np.ndarray:
-    """Return how surely a part is where it shall be, 0 to 1, shape (...).
+    """Return the confidence that a part is at its target, 0 to 1, shape (...).
 
     An open gripper is content with more than a closed one, so that a part which moves a little as it is let go of is
     left all the same.
@@ -135,19 +135,19 @@ def _off(gap: np.ndarray, side: np.ndarray, normal: np.ndarray) -> np.ndarray:
 
 
 def stretch(way: np.ndarray, longest: float = _STRETCH_M) -> np.ndarray:
-    """Return a way, or its first part where it is longer, metres, shape (..., 3)."""
+    """Return a displacement shortened to at most ``longest``, metres, shape (..., 3)."""
     length = np.sqrt(np.square(way).sum(axis=-1, keepdims=True))
     part: np.ndarray = way * np.minimum(1.0, longest / np.maximum(length, 1e-9))
     return part
 
 
 class ScriptedDrawer:
-    """A `rlenv_robot.policies.policy.Policy` without memory: takes the handle from above, moves it along the drawer's
-    way to the target, and leaves it upwards.
+    """A stateless `rlenv_robot.policies.policy.Policy` that grasps the handle from above, moves it along the drawer's
+    path to the target, and leaves it upwards.
     """
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the action for observations with any leading axes."""
+        """Return the action by field, for observations with any leading axes."""
         way = np.asarray(observation["handle_target"], np.float64) - observation["handle_position"]
         error = np.sqrt(np.square(way).sum(axis=-1))
         side = np.asarray(observation["cabinet_yaw"], np.float64)[..., 0] + np.pi / 2
@@ -157,12 +157,12 @@ class ScriptedDrawer:
 
 
 class ScriptedLid:
-    """A `rlenv_robot.policies.policy.Policy` without memory: takes the handle square to the lid, moves it along its
-    arc to the target, turning with it, and leaves it square to the lid.
+    """A stateless `rlenv_robot.policies.policy.Policy` that grasps the handle perpendicular to the lid, moves it along
+    its arc to the target, turning with it, and leaves it perpendicular to the lid.
     """
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the action for observations with any leading axes."""
+        """Return the action by field, for observations with any leading axes."""
         place, yaw, angle, target = (
             np.asarray(observation[name], np.float64)
             for name in ("box_position", "box_yaw", "lid_angle", "target_angle")

@@ -1,4 +1,4 @@
-"""Take an upright peg, put it into its socket, and let go of it."""
+"""Grasp an upright peg, put it into its socket, and let go of it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _GRIP_M = 0.012
 """Height of the grip above the middle of the peg, metres."""
 
 _LIFTED_M = 0.052
-"""Height of the middle of the peg on the way, metres: its lower end is 7 mm above the rim."""
+"""Height of the middle of the peg in transit, metres; its lower end is 7 mm above the rim."""
 
 _TWIST_RAD = 0.25
-"""The farthest that the wrist's goal is ahead of the wrist while it turns the peg, rad."""
+"""Largest lead of the wrist's goal while it turns the peg, rad."""
 
 _ABOVE_M = 0.06
 _LEAVE_M = 0.07
@@ -43,14 +43,14 @@ _DOWN = np.array(np.pi / 2)
 
 
 class ScriptedInsert:
-    """A `rlenv_robot.policies.policy.Policy` without memory: lifts the peg, turns it to the socket, and lowers it.
+    """A stateless `rlenv_robot.policies.policy.Policy` that lifts the peg, aligns it with the socket, and lowers it.
 
-    It lowers the peg where it is over the socket within 2 mm and turned to it within 0.05 rad, and opens the fingers
-    where its lower end is a centimetre above the ground, so that it falls the rest.
+    It lowers the peg when the peg is over the socket to within 2 mm and aligned to within 0.05 rad. It opens the
+    fingers when the peg's lower end is 1 cm above the ground, so that the peg drops into place.
     """
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the action for observations with any leading axes."""
+        """Return the action by field, for observations with any leading axes."""
         goal, position, velocity = (observation[f"joint_{name}"] for name in ("goal", "position", "velocity"))
         arm, jaw = goal[..., :5].astype(np.float64), goal[..., 5].astype(np.float64)
         coming = coming_position(position, velocity)[..., :5]

@@ -22,12 +22,13 @@ __all__ = ["ScriptedSort", "ScriptedStack"]
 
 _OPEN_RAD = 0.5
 _LEAVING_RAD = 0.32
-"""The gripper's angles on the way and at a cube that it lets go: wide enough for a cube, and not for its neighbours."""
+"""The gripper's angles in transit and when it releases a cube, rad: wide enough for the cube, but clear of its
+neighbours."""
 
 _CLOSED = LOW[5] + 0.02
 _JAW_STEP = 0.12
 _HOVER_M = 0.022
-"""Height above its place at which a cube is carried there, metres."""
+"""Height above its place at which a cube is carried, metres."""
 
 _CLEAR_M = 0.05
 """Height above the middle of a cube to which the fingers rise before they move away from it, metres."""
@@ -100,7 +101,7 @@ class _TakeInTurn:
 
 
 class ScriptedStack(_TakeInTurn):
-    """A `rlenv_robot.policies.policy.Policy` without memory for `so101-stack`: builds the tower from below."""
+    """A stateless `rlenv_robot.policies.policy.Policy` for `so101-stack` that builds the tower from the bottom."""
 
     def _lies(self, observation: Observation, cubes: np.ndarray) -> np.ndarray:
         gap = cubes - observation["place_positions"]
@@ -115,7 +116,7 @@ class ScriptedStack(_TakeInTurn):
 
 
 class ScriptedSort(_TakeInTurn):
-    """A `rlenv_robot.policies.policy.Policy` without memory for `so101-sort`: fills the trays, two cubes in corners."""
+    """A stateless `rlenv_robot.policies.policy.Policy` for `so101-sort` that puts two cubes in corners of each tray."""
 
     _near_m = 0.01
 

@@ -1,1 +1,1 @@
-"""Measure the way from a person's input to the measured motion of a robot."""
+"""Measure the delay from a person's input to the measured motion of a robot."""

@@ -1,4 +1,4 @@
-"""The way from a device to a served robot, with stamps at the driver: measured by `rlenv-robot operate latency`."""
+"""Connect a device with a served robot, and take time stamps at the driver, for `rlenv-robot operate latency`."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _STEPS = 1_000_000
 
 
 class StampedPort:
-    """A serial line that notes when goals were last sent.
+    """A serial line that records when goals were last sent.
 
     Args:
         port: the line.
 
     Attributes:
-        goals_ns: monotonic clock after the newest grouped write of goals was handed to the line, nanoseconds.
+        goals_ns: monotonic clock after the newest grouped write of goals was passed to the line, nanoseconds.
     """
 
     def __init__(self, port: Port) -> None:
@@ -54,7 +54,7 @@ class StampedPort:
 
     @property
     def baud(self) -> int:
-        """Bits a second."""
+        """Bits per second."""
         return self._port.baud
 
     def send(self, data: bytes) -> None:
@@ -64,7 +64,7 @@ class StampedPort:
             self.goals_ns = time.monotonic_ns()
 
     def exchange(self, request: bytes, least: int, timeout_s: float) -> tuple[int, bytes]:
-        """Send a request, and return the bytes that were dropped before it and received after it."""
+        """Send a request; return the number of bytes dropped before it, and the bytes received after it."""
         return self._port.exchange(request, least, timeout_s)
 
 
@@ -74,12 +74,12 @@ def _writes_goals(data: bytes) -> bool:
 
 
 class StampedDriver(RobotWrapper):
-    """A driver whose goals and readings are handed to the watch of a trial.
+    """Pass a driver's goals and readings to the watch of a trial.
 
     Args:
         robot: the driver.
-        sent_ns: returns when the goals of the last step were sent, nanoseconds; None takes the time at which the
-            driver was called.
+        sent_ns: returns when the goals of the last step were sent, nanoseconds; None takes the time at which the driver
+            was called.
         now_ns: the monotonic clock of the readings' stamps, nanoseconds.
     """
 
@@ -102,7 +102,7 @@ class StampedDriver(RobotWrapper):
         return state
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        """Step the driver, and hand its goal and its reading to the watch."""
+        """Step the driver, and pass its goal and its reading to the watch."""
         called_ns = self._now_ns()
         state = super().step(command)
         self.goal = {name: np.array(value) for name, value in command.items()}
@@ -115,7 +115,7 @@ class StampedDriver(RobotWrapper):
 
 
 def pose_of(spec: RobotSpec, state: RobotState) -> dict[str, np.ndarray]:
-    """Return the measured values of the commands, by their names."""
+    """Return the measured values of the commanded quantities, by command name."""
     return {name: np.asarray(state.sensors[sensor], np.float64) for name, sensor in spec.measured_by.items()}
 
 
@@ -123,7 +123,7 @@ def pose_of(spec: RobotSpec, state: RobotState) -> dict[str, np.ndarray]:
 
 
 class Client(Protocol):
-    """A device and its client of the robot's server, which moves the robot from `start` to `close`."""
+    """Move a robot by a device, as a client of the robot's server, from `start` to `close`."""
 
     def start(self, address: str) -> None:
         """Bring the robot to its start, and close the clutch.
@@ -147,12 +147,12 @@ class Client(Protocol):
 
 
 class EpisodeClient:
-    """Run one long episode with a person's device, on a thread of its own.
+    """Run one long episode with a person's device on a background thread.
 
     Args:
         kind: name of the robot's model.
-        device: of the person.
-        velocity: greatest velocity of a commanded number, units a second.
+        device: the person's input device.
+        velocity: maximum velocity of a commanded value, units per second.
         engage: closes the device's clutch.
     """
 
@@ -187,7 +187,7 @@ class EpisodeClient:
     def check(self) -> None:
         """Raise the error that ended the episode, if one did."""
         if self._trouble:
-            raise RobotError(f"the episode ended in the midst of a measurement: {self._trouble}")
+            raise RobotError(f"the episode ended during a measurement: {self._trouble}")
 
     def close(self) -> None:
         """End the episode. Calling it twice is allowed."""
@@ -198,15 +198,15 @@ class EpisodeClient:
 
 
 class ServedChain:
-    """A served robot and a client of it, in operation as a context (`rlenv_operate.teleop.latency.trials.Chain`).
+    """Run a served robot and a client of it, as a context manager (`rlenv_operate.teleop.latency.trials.Chain`).
 
     Args:
         server: of the robot, not yet started.
         driver: of the robot, inside the server.
-        client: moves it.
-        motion: least motion that counts, units; above the noise at rest.
-        change: least change of a goal that counts, units; above the noise of the device.
-        timeout_s: longest wait for the motion of a trial, seconds.
+        client: moves the robot.
+        motion: smallest motion that counts, units; above the noise at rest.
+        change: smallest change of a goal that counts, units; above the noise of the device.
+        timeout_s: time limit for the motion of a trial, seconds.
 
     Raises:
         RobotError: the robot can't be served or moved.
@@ -239,9 +239,9 @@ class ServedChain:
         self._server.close()
 
     def settle(self) -> None:
-        """Wait until neither goal nor measured pose changed for 0.4 s, and then for a part of a period by chance.
+        """Wait until neither goal nor measured pose has changed for 0.4 s, and then for a random part of a period.
 
-        So the next input is not in step with the robot's periods, as a person's is not.
+        So the next input is not synchronous with the robot's periods, as a person's input is not.
         """
         self._driver.watch = None
         end_s, since_s, before = time.monotonic() + _LONGEST_REST_S, time.monotonic(), self._now()
@@ -256,7 +256,7 @@ class ServedChain:
         time.sleep(self._random.uniform(0.0, self._driver.spec.period_s))
 
     def begin(self) -> TrialWatch:
-        """Return a watch from the rest of now, which the driver feeds."""
+        """Return a watch that begins with the present goal and pose, to which the driver reports."""
         newest = self._driver.newest
         assert newest is not None  # the client has begun an episode
         watch = TrialWatch(self._driver.goal, pose_of(self._driver.spec, newest), self._change, self._motion)
@@ -264,7 +264,7 @@ class ServedChain:
         return watch
 
     def wait(self, watch: TrialWatch) -> bool:
-        """Wait for the motion of a trial; return whether it came in time."""
+        """Wait for the motion of a trial; return whether it was in time."""
         came = watch.wait(self._timeout_s)
         self._client.check()
         return came

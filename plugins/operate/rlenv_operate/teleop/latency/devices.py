@@ -1,4 +1,4 @@
-"""The devices and robots whose latency is measured: virtual ones, or a person's own."""
+"""Measure the latency of virtual devices and robots, or of real ones."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from hal.field import JsonDict
 from hal.robots.so101 import SO101
 from real import Server
 from rlenv_operate.teleop.gamepad import BTN_TR, EV_ABS, EV_KEY, EV_SYN, EVENT, Gamepad
+from rlenv_operate.teleop.keyboard import Keyboard
 from rlenv_operate.teleop.latency.chain import Client, EpisodeClient, ServedChain, StampedDriver, StampedPort
 from rlenv_operate.teleop.latency.trials import Stimulus, measure, summarise
 from rlenv_operate.teleop.leader import MOTION, Leader, LeaderReader
 from rlenv_operate.teleop.session import leader_of_profile
 from rlenv_robot.config.profile import Profile, load_profile
-from rlenv_robot.robot_env.keyboard import Keyboard
 from rlenv_robot.robot_models import find_robot_model, load_robot_model, make_driver
 from rlenv_robot.serving import build_robot
 
@@ -58,10 +58,10 @@ class LatencySettings:
     Attributes:
         device: ``keyboard``, ``gamepad``, ``leader`` or ``page``.
         robot: ``bus``, a virtual SO-101 on a serial bus; ``sim``, a simulated one in real time; or a profile's file.
-        trials: how many.
-        motion: least measured motion that counts, units of the robot's commands.
-        source: a person's own device in place of a virtual one: the event device of a gamepad, or the profile of a
-            leader. Empty: a virtual device.
+        trials: number of trials.
+        motion: smallest measured motion that counts, units of the robot's commands.
+        source: a real device in place of a virtual one: the event device of a gamepad, or the profile of a leader.
+            Empty for a virtual device.
 
     Raises:
         ValueError: a value is out of range.
@@ -89,12 +89,12 @@ class LatencySettings:
 def measure_latency(settings: LatencySettings, say: Callable[[str], None] = lambda _: None) -> JsonDict:
     """Serve a robot, move it with a device, and return the times from input to goal and to motion.
 
-    Robot, server, client and device run in this process; a leader, a gamepad and a keyboard reach the robot as in
+    Robot, server, client and device run in this process. A leader, a gamepad and a keyboard reach the robot as in
     ``rlenv-robot operate teleop``, the page as in ``rlenv-robot operate console``.
 
     Args:
-        settings: all of them.
-        say: takes lines for a person who moves a device of their own.
+        settings: of the measurement.
+        say: takes lines for the person who moves a real device.
 
     Returns:
         The keys of `rlenv_operate.teleop.latency.trials.summarise`, and ``device``, ``robot``, ``source``, ``rate_hz``

@@ -1,4 +1,4 @@
-"""Trials of input, goal and motion: one is a change of the input at rest, followed until the robot has moved."""
+"""Measure trials: each is a change of the input while the robot is at rest, followed until the robot has moved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STAGES = {
     "written_to_moved": ("written_ns", "moved_ns"),
     "input_to_moved": ("input_ns", "moved_ns"),
 }
-"""Name of a stage -> the stamps at its beginning and its end."""
+"""Name of a stage -> the stamps at its beginning and its end, as attributes of `Trial`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Trial:
     """The stamps of one trial, nanoseconds on this machine's monotonic clock.
 
     Attributes:
-        input_ns: the input changed.
-        written_ns: the first changed goal was handed to the driver, or written to its bus; None: never.
-        moved_ns: stamp of the first reading that shows motion; None: never.
+        input_ns: when the input changed.
+        written_ns: when the first changed goal was passed to the driver, or written to its bus; None if never.
+        moved_ns: stamp of the first reading that shows motion; None if never.
     """
 
     input_ns: int
@@ -39,13 +39,13 @@ class Trial:
 
 
 class TrialWatch:
-    """Note when the goal of a robot at rest changes, and when the robot is measured to move. From any thread.
+    """Record when the goal of a robot at rest changes, and when motion is measured. All methods are thread-safe.
 
     Args:
         goal: the commanded values at rest.
         pose: the measured values at rest, by the same names.
-        change: least change of a commanded number that counts, units.
-        motion: least change of a measured number that counts, units; above the noise at rest.
+        change: smallest change of a commanded value that counts, units.
+        motion: smallest change of a measured value that counts, units; above the noise at rest.
     """
 
     def __init__(self, goal: Arrays, pose: Arrays, change: float, motion: float) -> None:
@@ -55,12 +55,12 @@ class TrialWatch:
         self.moved_ns: int | None = None
 
     def wrote(self, goal: Arrays, at_ns: int) -> None:
-        """Take a goal that was written."""
+        """Record a goal that was written at a time."""
         if self.written_ns is None and _distance(goal, self._goal) >= self._change:
             self.written_ns = at_ns
 
     def measured(self, pose: Arrays, at_ns: int) -> None:
-        """Take a reading; one before the goal's change shows no motion of ours."""
+        """Record a reading; it counts as motion only if it is newer than the change of the goal."""
         if self.written_ns is None or self.moved_ns is not None or at_ns < self.written_ns:
             return
         if _distance(pose, self._pose) >= self._motion:
@@ -68,7 +68,7 @@ class TrialWatch:
             self._moved.set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the motion; return whether it came in time."""
+        """Wait for the motion; return whether it was in time."""
         return self._moved.wait(timeout_s)
 
 
@@ -77,14 +77,14 @@ def _distance(one: Arrays, other: Mapping[str, np.ndarray]) -> float:
 
 
 class Stimulus(Protocol):
-    """Change an input, as a person would."""
+    """Change an input as a person would."""
 
     def change(self, direction: int) -> None:
-        """Begin to move the robot one way (1 or -1), or ask a person to do so."""
+        """Start moving the robot in a direction (1 or -1), or ask a person to do so."""
         ...
 
     def input_ns(self) -> int:
-        """Return the monotonic clock of the input's first change since `change`, nanoseconds; 0: there was none."""
+        """Return the monotonic clock of the first input since `change`, nanoseconds; 0 if there was none."""
         ...
 
     def rest(self) -> None:
@@ -93,35 +93,35 @@ class Stimulus(Protocol):
 
 
 class Chain(Protocol):
-    """The way from a device to a robot, in operation."""
+    """A running connection from a device to a robot."""
 
     def settle(self) -> None:
-        """Wait until goal and robot rest.
+        """Wait until goal and robot are at rest.
 
         Raises:
-            DeadlineExceeded: they do not come to rest.
+            DeadlineExceeded: they did not come to rest.
         """
         ...
 
     def begin(self) -> TrialWatch:
-        """Return a watch from the rest of now, which the chain feeds."""
+        """Return a watch that begins with the present goal and pose, to which the chain reports."""
         ...
 
     def wait(self, watch: TrialWatch) -> bool:
-        """Wait for the motion of a trial; return whether it came in time."""
+        """Wait for the motion of a trial; return whether it was in time."""
         ...
 
 
 def measure(chain: Chain, stimulus: Stimulus, trials: int) -> list[Trial]:
-    """Carry out trials, in turns one way and the other.
+    """Run trials in alternating directions.
 
     Args:
-        chain: in operation, with the device engaged.
+        chain: running, with the device engaged.
         stimulus: changes the device's input.
-        trials: how many.
+        trials: number of trials.
 
     Raises:
-        DeadlineExceeded: the robot does not come to rest between two trials.
+        DeadlineExceeded: the robot did not come to rest between two trials.
     """
     done = []
     for number in range(trials):
@@ -135,11 +135,11 @@ def measure(chain: Chain, stimulus: Stimulus, trials: int) -> list[Trial]:
 
 
 def summarise(trials: Sequence[Trial]) -> JsonDict:
-    """Return the figures of trials as plain data.
+    """Return the statistics of trials as JSON data.
 
     Keys: ``trials``, ``lost`` (trials without a measured motion), and one per stage of `STAGES`: ``n``, ``p50_ms``,
     ``p95_ms``, ``p99_ms``, ``worst_ms``. A percentile is the nearest rank (ISO 3534-1's sample quantile): the smallest
-    measured time that at least so many percent of the trials did not exceed.
+    measured time that is not exceeded by at least that percentage of the trials.
     """
     lost = sum(trial.moved_ns is None or not trial.input_ns for trial in trials)
     figures: JsonDict = {"trials": len(trials), "lost": lost}
