@@ -2,8 +2,8 @@
 
 Without pytest's option ``--tier`` the tests of all tiers run. A test belongs to the tier that its mark ``tier`` names,
 else to the one that installs a package which the test passes to ``importorskip`` or ``find_spec``, else to ``base``.
-The slow tests of the conformance kit are the tier ``kit``, all others but those of the house the tier ``slow``, and so are
-the tests of plug-ins that start processes.
+The slow tests of the conformance kit are the tier ``kit``. All other slow tests but those of the house are the tier
+``slow``, and so are the tests of plug-ins that start processes.
 
     python -m tests.tiers build/tiers     # after all tiers: list what was skipped in each of them
 """
