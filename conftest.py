@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
+import inspect
 import os
 import re
 import signal
@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from rlenv_robot.config.plugin_names import PLUGINS, missing_plugins
 from tests.tiers import TIERS, may_hold, tier_of
 
 ROOT = Path(__file__).resolve().parent
@@ -23,25 +24,20 @@ PROCESS_FIXTURES = {"start", "start_command", "network"}
 PROVED = pytest.StashKey[dict[str, list[str]]]()
 LEFT = pytest.StashKey[Counter[str]]()
 
-_PLUGINS = (
-    "arms",
-    "bridges",
-    "curate",
-    "formats",
-    "gpu",
-    "kaiwu",
-    "kit",
-    "language",
-    "learn",
-    "operate",
-    "sim2real",
-    "tabletop",
-    "vision",
-)
-_MISSING = [name for name in _PLUGINS if importlib.util.find_spec(f"rlenv_{name}") is None]
-_MISSING_PLUGINS = re.compile(
-    rf"^\s*(?:from|import) (?:rlenv_|plugins\.)(?:{'|'.join(_MISSING) or '(?!)'})\b", re.MULTILINE
-)
+_MISSING = missing_plugins()
+_FOLDERS = "|".join(package.removeprefix("rlenv_") for package in _MISSING)
+_IMPORT = re.compile(rf"^\s*(?:from|import) (?:rlenv_|plugins\.)({_FOLDERS})\b", re.MULTILINE)
+"""An import of a plug-in that is not installed, where there is one."""
+_NAMES = {
+    name: package
+    for package in _MISSING
+    for group in ("rlenv_robot.tasks", "rlenv_robot.robots")
+    for name in PLUGINS[package].get(group, ())
+}
+"""Name of a task or robot that is not installed -> its plug-in."""
+_NAME = re.compile(rf"\b({'|'.join(_NAMES) or '(?!)'})\b")
+_NEEDS_ALL = tuple(ROOT / "tests" / folder for folder in ("docs", "golden", "house", "mutation"))
+"""Tests of the whole repository."""
 
 # Other load on a machine is no failure: hypothesis keeps no time, and every run tries the same examples.
 settings.register_profile("house", deadline=None, derandomize=True, print_blob=True)
@@ -121,14 +117,45 @@ def _encodable(text: str) -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files without a test of the chosen tier, and those of plug-ins that are not installed.
-
-    None leaves the decision to pytest.
-    """
-    if collection_path.suffix == ".py" and _MISSING_PLUGINS.search(collection_path.read_text(encoding="utf-8")):
-        return True
+    """Leave out files without a test of the chosen tier; None leaves the decision to pytest."""
     tier = config.getoption("--tier")
     return True if tier is not None and collection_path.is_file() and not may_hold(collection_path, tier) else None
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Collect nothing from a file that needs a plug-in which is not installed, even where a person names the file."""
+    return None if reason_to_leave_out(module_path) is None else EmptyModule.from_parent(parent, path=module_path)
+
+
+class EmptyModule(pytest.Module):
+    """A file whose tests are left out; it is not imported."""
+
+    def collect(self) -> list[pytest.Item | pytest.Collector]:
+        """Return no tests."""
+        return []
+
+
+@functools.cache
+def reason_to_leave_out(path: Path) -> str | None:
+    """Return why the tests of a file can't run without the plug-ins that are not installed; None if they can."""
+    if not _MISSING or not path.is_file():
+        return None
+    if any(folder in path.parents for folder in _NEEDS_ALL):
+        return "they are about all plug-ins, and some are not there"
+    found = _IMPORT.search(path.read_text(encoding="utf-8"))
+    return None if found is None else f"plug-in rlenv_{found[1]} is not there"
+
+
+def _skip_without_plugin(item: pytest.Item) -> None:
+    """Skip a test that is marked with a plug-in that is not installed, or that names one of its tasks or robots."""
+    if not _MISSING:
+        return
+    marked = {f"rlenv_{name}" for marker in item.iter_markers("plugin") for name in marker.args}
+    function = getattr(item, "function", None)
+    source = "" if function is None else inspect.getsource(function)
+    needed = marked & {*_MISSING} or {_NAMES[name] for name in _NAME.findall(f"{item.name}\n{source}")}
+    if needed:
+        item.add_marker(pytest.mark.skip(reason=f"the plug-in {sorted(needed)[0]} is not there"))
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
@@ -136,6 +163,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     proved: dict[str, list[str]] = defaultdict(list)
     for item in items:
         _mark_by_cost(item)
+        _skip_without_plugin(item)
         if item.get_closest_marker("soak") and not config.getoption("--soak"):
             item.add_marker(pytest.mark.skip(reason="a long run: give --soak"))
         for marker in item.iter_markers("requirement"):
@@ -174,10 +202,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if proved:
         counts = (f"{name} ({len(proved[name])})" for name in sorted(proved, key=_by_number))
         terminalreporter.write_line("requirements with a test here: " + ", ".join(counts))
+    for reason, count in sorted(_files_left_out(config).items()):
+        terminalreporter.write_line(f"{count} {'file' if count == 1 else 'files'} of tests left out: {reason}")
     left = config.stash.get(LEFT, Counter())
     if left:
         counts = (f"{name} ({number})" for name, number in sorted(left.items()))
         terminalreporter.write_line("left to other tiers (launch/test --tier NAME): " + ", ".join(counts))
+
+
+def _files_left_out(config: pytest.Config) -> Counter[str]:
+    """Return how many of the files that were asked for are left out, by the reason."""
+    if not _MISSING:
+        return Counter()
+    asked = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+    files = {file for path in asked for file in (path.rglob("test_*.py") if path.is_dir() else [path])}
+    return Counter(reason for file in files if (reason := reason_to_leave_out(file)) is not None)
 
 
 def _by_number(requirement: str) -> tuple[int, ...]:

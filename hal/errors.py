@@ -11,8 +11,27 @@ from dataclasses import dataclass
 __all__ = [
     "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Fault", "IllegalAction", "LogError",
     "ProfileError", "ResetFailed", "RobotError", "RobotStopped", "SourceError", "SpecError", "SpecMismatch",
-    "StaleReading", "StopReason", "Violation", "WireError",
+    "StaleReading", "StopReason", "Violation", "WireError", "missing_plugin",
+    "plugin_cure",
 ]  # fmt: skip
+
+
+def missing_plugin(package: str) -> str:
+    """Return the end of a message about something in a plug-in of this distribution that is not installed.
+
+    Args:
+        package: of the plug-in, such as ``rlenv_kit``; the message goes on with it, as in "the verb 'new' is in ...".
+    """
+    return f"the plug-in {package}, which is not installed here: {plugin_cure(package)}"
+
+
+def plugin_cure(package: str) -> str:
+    """Return what to do to have a plug-in of this distribution that is not installed."""
+    folder = f"plugins/{package.removeprefix('rlenv_')}"
+    return (
+        f"in a checkout, restore the folder {folder} and run launch/setup; elsewhere, install rlenv-robot again, which "
+        "contains it"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,8 +55,9 @@ def __getattr__(name: str) -> Any:
         except ValueError as error:
             raise ImportError(str(error), name=package) from error
     elif module:
-        message = f"rlenv_robot.{name} is in the plug-in {package}, which is not installed here"
-        raise ModuleNotFoundError(message, name=package)
+        from hal.errors import missing_plugin
+
+        raise ModuleNotFoundError(f"rlenv_robot.{name} is in {missing_plugin(package)}", name=package)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

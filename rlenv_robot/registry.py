@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, overload
 
 from hal import Automatic, Guard, Homing, ResetConfirmation, Robot, Spec
+from hal.errors import missing_plugin
 from hal.field import JsonObject
-from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
+from rlenv_robot.config.plugin_names import plugin_of
+from rlenv_robot.config.plugins import PluginTable, load_object
 from rlenv_robot.config.sim_settings import SimSettings, sim_settings
 from rlenv_robot.env import Environment
 from rlenv_robot.robot_env.core import RobotWorld
@@ -71,8 +73,6 @@ _TASKS = PluginTable(
 """The factories of tasks, and of worlds without a robot, by name."""
 
 _ENGINES = PluginTable("batch engine", "rlenv_robot.batch_engines", {})
-_ENGINE_PLUGINS = {"warp": "rlenv_gpu"}
-"""The plug-ins of this repository that have an engine, for the message where one is not installed."""
 
 
 class BatchEngine(Protocol):
@@ -199,7 +199,7 @@ def find_task(name: str, **options: object) -> Task:
             wrong.
     """
     if name not in _TASKS:
-        raise unknown_name(name, "task", environment_names())
+        raise _TASKS.unknown(name)
     return task(name, **options)
 
 
@@ -232,7 +232,7 @@ def _factory(name: str) -> Callable[..., object]:
     if ":" in name:
         return cast("Callable[..., object]", load_object(name, Path.cwd()))  # `build` checks it
     if name not in _TASKS:
-        raise unknown_name(name, "environment", [*environment_names(), *_TASK_FORMS])
+        raise _TASKS.unknown(name, "environment", _TASK_FORMS)
     return cast("Callable[..., object]", _TASKS.load(name))
 
 
@@ -523,10 +523,9 @@ def _engine(device: str) -> tuple[BatchEngine, str | None]:
     """
     kind, _, name = device.partition(":")
     if kind not in _ENGINES:
-        if kind in _ENGINE_PLUGINS:
-            raise ValueError(
-                f"device {device!r} is in the plug-in {_ENGINE_PLUGINS[kind]}, which is not installed here"
-            )
+        package = plugin_of("rlenv_robot.batch_engines", kind)
+        if package is not None:
+            raise ValueError(f"device {device!r} is in {missing_plugin(package)}")
         allowed = ", ".join(["'cpu'", *(f"{engine!r} and such as '{engine}:cuda:1'" for engine in _ENGINES.names())])
         raise ValueError(f"device {device!r} is unknown, allowed are {allowed}")
     return cast("BatchEngine", _ENGINES.load(kind)), name or None

@@ -424,7 +424,7 @@ def find_robot_model(name: str) -> RobotModel:
         ValueError: the name is unknown (the message lists the known names), or its object is not a robot model.
     """
     if name not in _ROBOTS:
-        raise unknown_name(name, "robot", robot_names())
+        raise _ROBOTS.unknown(name)
     model = _made(_ROBOTS.load(name), name)
     if model.name != name:
         raise ValueError(f"robot {name!r} is registered under that name, but its RobotModel is called {model.name!r}")
@@ -449,8 +449,7 @@ def load_robot_model(argument: str) -> RobotModel:
     if ":" in argument:
         return _made(load_object(argument), argument)
     if argument not in _ROBOTS:
-        known = [*robot_names(), *robot_file_forms()]
-        raise unknown_name(argument, "robot", known)
+        raise _ROBOTS.unknown(argument, forms=robot_file_forms())
     return find_robot_model(argument)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import SourceError
+from hal.errors import missing_plugin
 from recorder.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
 from recorder.read.addresses import BYTES, is_address, mirror
@@ -429,7 +430,7 @@ def _from_plugin(group: str, name: str, plugin: str) -> Callable[..., Any]:
     """
     functions = PluginTable("function of source data", group, {})
     if name not in functions:
-        raise SourceError(f"{name}: they are in the plug-in {plugin}, which is not installed here")
+        raise SourceError(f"{name}: they are in {missing_plugin(plugin)}")
     return cast("Callable[..., Any]", functions.load(name))
 
 

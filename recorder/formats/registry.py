@@ -22,6 +22,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from hal import RobotError, SourceError
+from hal.errors import missing_plugin
 from recorder.formats.checked_table import checked_table
 from recorder.formats.runs import without_texts
 from recorder.log.labels import label_file, labelled
@@ -119,16 +120,17 @@ class Format:
 
 
 _PLUGIN = "rlenv_formats"
-_IN_PLUGIN: Mapping[str, str] = {
-    "lerobot": "meta/info.json",
-    "parquet": "episodes.json",
-    "minari": "data/metadata.json",
-    "bags": "metadata.yaml",
-    "robomimic": "*.hdf5",
-    "mapped": "*.csv",
-    "rerun": "*.rrd",
+_IN_PLUGIN: Mapping[str, tuple[str, str]] = {
+    "lerobot": ("meta/info.json", "a data set of LeRobot"),
+    "parquet": ("episodes.json", "a data set of Parquet files"),
+    "minari": ("data/metadata.json", "a data set of Minari"),
+    "bags": ("metadata.yaml", "a ROS 2 bag"),
+    "robomimic": ("*.hdf5", "a data set of robomimic"),
+    "mapped": ("*.csv", "a table with columns (CSV, Parquet, HDF5)"),
+    "rerun": ("*.rrd", "a recording of Rerun"),
 }
-"""The formats of our plug-in -> the file by which each is known, for the message where the plug-in is not installed."""
+"""The formats of our plug-in -> the file by which each is known, and what a message calls it where the plug-in is not
+installed."""
 
 _registered: dict[str, Format] = {}
 
@@ -167,7 +169,7 @@ def format_of(name: str) -> Format:
     if ":" in name:
         return _resolve(name, f"format {name!r}")
     if name in _IN_PLUGIN:
-        raise SourceError(f"format {name!r} is in the plug-in {_PLUGIN}, which is not installed here")
+        raise SourceError(f"format {name!r} is in {missing_plugin(_PLUGIN)}")
     raise SourceError(f"format {name!r} is unknown, known are {', '.join(format_names())}, or name module:attribute")
 
 
@@ -228,11 +230,9 @@ def read_any(path: Path, **options: object) -> Table | None:
     entry = recognised(path)
     if entry is not None:
         return entry.read(path, **options)
-    for name, mark in _IN_PLUGIN.items():
+    for name, (mark, what) in _IN_PLUGIN.items():
         if name not in format_names() and (path.match(mark) if path.is_file() else (path / mark).is_file()):
-            raise SourceError(
-                f"{path} looks like a data set of {name}, which the plug-in {_PLUGIN} reads; it is not installed here"
-            )
+            raise SourceError(f"{path} looks like {what}, which is read by {missing_plugin(_PLUGIN)}")
     return None
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from hal import SourceError
+from hal.errors import missing_plugin
 
 __all__ = ["BYTES", "GROUP", "MARK", "AddressReader", "fetched", "is_address", "mirror"]
 
@@ -84,7 +85,7 @@ def _reader(address: str) -> AddressReader:
     points = {point.name: point for point in entry_points(group=GROUP)}
     point = points.get(address.partition("://")[0]) or points.get("any")
     if point is None:
-        raise SourceError(f"{address}: addresses are read by the plug-in {_PLUGIN}, which is not installed here")
+        raise SourceError(f"{address}: addresses are read by {missing_plugin(_PLUGIN)}")
     try:
         return cast("AddressReader", point.load())
     except Exception as error:  # another package's code may raise anything

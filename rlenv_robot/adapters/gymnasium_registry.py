@@ -13,6 +13,7 @@ from contextlib import suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from itertools import chain
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -84,10 +85,12 @@ def register_envs() -> None:
 
     Tasks that are registered later are added automatically. Calling it again is allowed. Making a task of several
     agents raises an error that recommends `rlenv_robot.to_pettingzoo`, since Gymnasium's interface supports one agent
-    only.
+    only. Tasks of plug-ins that are not installed are registered too; making one raises an error that names the
+    plug-in.
     """
     from gymnasium.envs import registration
 
+    from rlenv_robot.config.plugin_names import PLUGINS, missing_plugins
     from rlenv_robot.registry import environment_names, on_register
 
     def add(name: str) -> None:
@@ -100,7 +103,8 @@ def register_envs() -> None:
                 kwargs={"name": name},
             )
 
-    for name in environment_names():
+    missing = (PLUGINS[package].get("rlenv_robot.tasks", ()) for package in missing_plugins())
+    for name in [*environment_names(), *chain.from_iterable(missing)]:
         add(name)
     on_register(add, key=_HERE)
 

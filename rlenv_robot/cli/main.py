@@ -6,11 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 from rlenv_robot.cli.data import VERBS as DATA_VERBS
 from rlenv_robot.cli.output import one_line
 from rlenv_robot.cli.verbs import Group, HelpFormatter, Verb, VerbAction, add_verbs, plugin_verbs
+from rlenv_robot.config.plugin_names import PLUGINS, VERB_GROUPS, missing_plugins
 
 __all__ = ["FORMER_VERBS", "SHELLS", "VERBS", "add_completion", "command_parser", "completion_script", "main"]
 
@@ -62,28 +62,6 @@ FORMER_VERBS = (
     "completion", "tables",
 )  # fmt: skip
 """Verbs that had no group in the previous version; in this version the group may still be omitted."""
-
-_PLUGINS = {
-    "rlenv_arms": ("robot calibrate", "robot ports", "robot twin"),
-    "rlenv_bridges": ("dev tables",),
-    "rlenv_curate": (
-        "data check", "data cut", "data label", "data merge", "data plot", "data recover", "data timeline",
-        "data verify",
-    ),
-    "rlenv_formats": ("data units",),
-    "rlenv_kaiwu": ("kaiwu",),
-    "rlenv_kit": ("check", "protocol", "robot certify", "dev new"),
-    "rlenv_operate": (
-        "doctor", "robot keys", "robot watch", "operate teleop", "operate latency", "operate view",
-        "operate console", "operate tokens", "operate",
-    ),
-    "rlenv_sim2real": (
-        "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",
-        "sim2real offsets", "sim2real validity", "sim2real",
-    ),
-    "rlenv_vision": ("robot camera",),
-}  # fmt: skip
-"""The plug-ins of this repository, and the verbs that each brings; for the message where one is not installed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -137,12 +115,17 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _check_installed(words: Sequence[str]) -> None:
     """Refuse a verb of one of this repository's plug-ins that is not installed."""
-    given = {words[0], " ".join(words[:2])} if words else set()
-    for package, verbs in _PLUGINS.items():
-        for verb in verbs:
+    asked = {words[0], " ".join(words[:2])} if words else set()
+    groups_of_plugins = {name for name, group in VERBS.items() if isinstance(group, Group) and not group.verbs}
+    for package in missing_plugins():
+        verbs = [verb for group in VERB_GROUPS for verb in PLUGINS[package].get(group, ())]
+        groups = groups_of_plugins & {verb.split()[0] for verb in verbs}
+        for verb in [*verbs, *groups]:
             word = verb.split()[-1]
-            if (verb in given or word in given & set(FORMER_VERBS)) and find_spec(package) is None:
-                raise ValueError(f"the verb {word!r} is in the plug-in {package}, which is not installed here")
+            if verb in asked or word in asked & set(FORMER_VERBS):
+                from hal.errors import missing_plugin
+
+                raise ValueError(f"the verb {word!r} is in {missing_plugin(package)}")
 
 
 def add_completion(parser: argparse.ArgumentParser) -> None:

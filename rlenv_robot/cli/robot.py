@@ -58,7 +58,9 @@ def run(args: argparse.Namespace) -> int:
 
     formats = PluginTable("format of robots", "rlenv_robot.robot_formats", {})
     if "urdf" not in formats:
-        raise ValueError("robots are written as URDF by the plug-in rlenv_operate, which is not installed here")
+        from hal.errors import missing_plugin
+
+        raise ValueError(f"robots are written as URDF by {missing_plugin('rlenv_operate')}")
     urdf_robot: Any = formats.load("urdf")
     robot = urdf_robot(model.make_sim_model(), args.mesh_prefix)
     say(f"{robot.write(args.urdf)}: {robot.name}, {len(robot.meshes)} meshes")

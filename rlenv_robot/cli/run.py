@@ -172,7 +172,9 @@ def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Operator 
         return None
     operators = PluginTable("operator's device", "rlenv_robot.operators", {})
     if "keyboard" not in operators:
-        raise ValueError("--intervene needs the plug-in rlenv_operate, which is not installed here")
+        from hal.errors import missing_plugin
+
+        raise ValueError(f"--intervene needs {missing_plugin('rlenv_operate')}")
     return cast("Callable[[Spec], Operator]", operators.load("keyboard"))(task(args.name, **options).action)
 
 

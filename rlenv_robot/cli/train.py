@@ -79,13 +79,12 @@ def add_track(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train a policy, save it, and print its results on held-out episodes."""
-    from rlenv_robot.config.plugins import unknown_name
-    from rlenv_robot.training.trainers import trainer_names
+    from rlenv_robot.training.trainers import trainer_names, unknown_method
 
     methods = ["evolution", *trainer_names()]
     method = args.method or ("ppo" if "ppo" in methods and find_spec("torch") else "evolution")
     if method not in methods:
-        raise unknown_name(method, "--method", methods)
+        raise unknown_method(method)
     by_evolution = method == "evolution"
     out = checked_output(args.out, args.seconds, (".npz",) if by_evolution else (".npz", ".onnx"), args.steps)
     if args.demos is not None and by_evolution:

@@ -9,8 +9,11 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from rlenv_robot.config.plugin_names import plugin_of
 
 __all__ = ["PluginTable", "load_object", "unknown_name"]
 
@@ -69,6 +72,22 @@ class PluginTable:
 
     def __contains__(self, name: object) -> bool:
         return name in self._builtin or name in self._registered or name in self._declared
+
+    def unknown(self, name: str, kind: str = "", forms: Iterable[str] = ()) -> ValueError:
+        """Return the error about a name that is not in the table: of a plug-in that is missing, or of no one.
+
+        Args:
+            name: that was asked for.
+            kind: what the name should be one of, for the message; by default the table's own kind.
+            forms: what is allowed besides the names.
+        """
+        kind = kind or self.kind
+        package = plugin_of(self.group, name)
+        if package is None or find_spec(package) is not None:
+            return unknown_name(name, kind, [*self.names(), *forms])
+        from hal.errors import missing_plugin
+
+        return ValueError(f"{kind} {name!r} is in {missing_plugin(package)}")
 
     def load(self, name: str) -> object:
         """Return the object with a name, importing it if needed.

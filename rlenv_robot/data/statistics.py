@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hal import Field, SourceError
+from hal.errors import missing_plugin
 from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import is_success
 from recorder.table.selection import Selection
 from recorder.table.transitions import Transitions
+from rlenv_robot.config.plugin_names import plugin_of
 from rlenv_robot.config.plugins import PluginTable
 from rlenv_robot.data.filters import is_expert, need_rewards, select
 from rlenv_robot.data.options import FILTERS, Check, choice, read
@@ -227,8 +229,9 @@ def load_kind(name: object) -> StatisticsKind:
         ValueError: the package that declares it can't be imported.
     """
     table = _kinds()
-    if name in _IN_PLUGIN and name not in table:
-        raise SourceError(f"statistics: kind {name!r} is in the plug-in {_PLUGIN}, which is not installed here")
+    package = plugin_of("rlenv_robot.statistics", name)
+    if package is not None and name not in table:
+        raise SourceError(f"statistics: kind {name!r} is in {missing_plugin(package)}")
     problem = choice(*kind_names())(name)
     if problem or not isinstance(name, str):
         raise SourceError(f"statistics: kind is {name!r}, allowed is {problem}")
@@ -242,10 +245,6 @@ def load_kind(name: object) -> StatisticsKind:
 def _kinds() -> PluginTable:
     return PluginTable("statistics", "rlenv_robot.statistics", KINDS)
 
-
-_PLUGIN = "rlenv_curate"
-_IN_PLUGIN = ("advantage", "coverage", "fitted_q", "histogram", "model_error", "model_return", "off_policy")
-"""The kinds of our plug-in, for the message where it is not installed."""
 
 KINDS: Mapping[str, StatisticsKind] = {
     "summary": StatisticsKind(lambda r: summary(r.transitions, r.part, r.privileged), {}),

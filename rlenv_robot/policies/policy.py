@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 import numpy as np
 
 from hal import RobotError, Spec, SpecMismatch
+from hal.errors import missing_plugin
 from rlenv_robot.config.plugins import PluginTable
 
 if TYPE_CHECKING:
@@ -125,9 +126,7 @@ def load_policy(path: str | Path) -> SavedPolicy:
     kind = "folder" if suffix not in _LOADERS and Path(path).is_dir() else suffix
     if kind not in _LOADERS:
         if kind in _IN_PLUGIN:
-            raise RobotError(
-                f"{path}: {_IN_PLUGIN[kind]} are loaded by the plug-in {_PLUGIN}, which is not installed here"
-            )
+            raise RobotError(f"{path}: {_IN_PLUGIN[kind]} are loaded by {missing_plugin(_PLUGIN)}")
         suffixes = ", ".join(f".{name}" for name in _LOADERS.names() if name != "folder")
         raise RobotError(f"{path}: a policy is a file that ends in {suffixes}, or a folder that LeRobot saved")
     return cast("Callable[[str | Path], SavedPolicy]", _LOADERS.load(kind))(path)
@@ -145,7 +144,7 @@ def load_searched(path: str | Path) -> SearchedPolicy:
     if kind in _SEARCHED:
         return cast("Callable[[str | Path], SearchedPolicy]", _SEARCHED.load(kind))(path)
     if kind == "network":
-        raise RobotError(f"{path}: networks are loaded by the plug-in {_PLUGIN}, which is not installed here")
+        raise RobotError(f"{path}: networks are loaded by {missing_plugin(_PLUGIN)}")
     return FeedbackPolicy.load(path)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from hal import ProfileError, Robot
+from hal.errors import missing_plugin
 from real.control.observer import ServerObserver
 from rlenv_robot.config.plugins import PluginTable
 
@@ -63,6 +64,6 @@ def open_server_log(profile: Profile, control_hz: float | None) -> ServerLog:
     """
     logs = PluginTable("server log", "rlenv_robot.server_logs", {})
     if "controller" not in logs:
-        problem = f"the controller's log is in the plug-in {_PLUGIN}, which is not installed here"
+        problem = f"the controller's log is in {missing_plugin(_PLUGIN)}"
         raise ProfileError(profile.file, "serve.record", problem)
     return cast("Callable[[Profile, float | None], ServerLog]", logs.load("controller"))(profile, control_hz)

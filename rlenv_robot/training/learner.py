@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from hal import RobotError, SourceError
+from hal.errors import missing_plugin
 from hal.field import JsonObject
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.config.plugins import PluginTable
@@ -347,7 +348,5 @@ def _model_of_any_robot() -> Callable[[SourceData, Task, tuple[list[int], list[i
     """
     models = PluginTable("learned model", "rlenv_robot.learned_models", {})
     if "any" not in models:
-        raise RobotError(
-            "only tasks of so101 are retrained without the plug-in rlenv_learn, which is not installed here"
-        )
+        raise RobotError(f"only tasks of so101 are retrained without {missing_plugin('rlenv_learn')}")
     return cast("Callable[..., LearnedModel]", models.load("any"))

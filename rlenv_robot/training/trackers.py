@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
 from hal import RobotError
+from hal.errors import missing_plugin
 from hal.field import JsonObject
 from rlenv_robot.config.plugins import PluginTable
 
@@ -58,7 +59,7 @@ def open_tracker(where: str | None, name: str, settings: JsonObject | None = Non
         kind, _, target = place.partition("=")
         if kind not in _TRACKERS:
             if kind in _IN_PLUGIN:
-                raise RobotError(f"{kind} is reached by the plug-in {_PLUGIN}, which is not installed here")
+                raise RobotError(f"{kind} is reached by {missing_plugin(_PLUGIN)}")
             raise ValueError(
                 f"{place!r} is not a destination for training metrics; write tensorboard, tensorboard=FOLDER, wandb or "
                 f"wandb=PROJECT, or several with commas between them"

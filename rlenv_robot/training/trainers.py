@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from hal.field import JsonObject
-from rlenv_robot.config.plugins import PluginTable, unknown_name
+from rlenv_robot.config.plugins import PluginTable
 from rlenv_robot.registry import TaskLike
 from rlenv_robot.source import SourceData
 from rlenv_robot.training.rollout import Point
 
-__all__ = ["Trained", "Trainer", "trainer", "trainer_names"]
+__all__ = ["Trained", "Trainer", "trainer", "trainer_names", "unknown_method"]
 
 _TRAINERS = PluginTable("trainer", "rlenv_robot.trainers", {})
 
@@ -77,5 +77,10 @@ def trainer(name: str) -> Trainer:
         ValueError: the name is unknown, or its package can't be imported.
     """
     if name not in _TRAINERS:
-        raise unknown_name(name, "trainer", _TRAINERS.names())
+        raise _TRAINERS.unknown(name)
     return cast("Trainer", _TRAINERS.load(name))
+
+
+def unknown_method(name: str) -> ValueError:
+    """Return the error about a method of training that is neither ``evolution`` nor a trainer's name."""
+    return _TRAINERS.unknown(name, "--method", ["evolution"])

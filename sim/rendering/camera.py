@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self
 import mujoco
 import numpy as np
 
-from hal.errors import RobotError
+from hal.errors import RobotError, missing_plugin
 from sim.model import SimModel
 from sim.rendering.egl import EglContext, drawn_by_callers, load_triton_first
 from sim.rendering.rays import RayCamera
@@ -208,7 +208,7 @@ def _renderers() -> Iterator[tuple[Renderer, bool]]:
     points = _declared()
     if choice not in ("", "opengl", *points):
         allowed = " and ".join(repr(word) for word in (*sorted(points), "opengl"))
-        where = "" if points else "; 'filament' is in the plug-in rlenv_vision, which is not installed here"
+        where = "" if points else f"; 'filament' is in {missing_plugin('rlenv_vision')}"
         raise RobotError(f"{_CHOICE} is {choice!r}, allowed are {allowed}; unset it for the default{where}")
     for word, point in points.items():
         if choice in ("", word):

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from rlenv_robot.config.plugin_names import PLUGINS, plugin_of
 from rlenv_robot.registry import task
+from tests.shipped import SHIPPED_TASKS
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tasks"
 NAMES = (
@@ -44,3 +46,15 @@ def test_the_examples_run(page: str) -> None:
             pytest.importorskip("pettingzoo", reason="the extra 'agents' is not installed")
         done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED_TASKS if name != "go"])
+def test_the_table_of_tasks_names_the_plug_in(name: str) -> None:
+    (line,) = re.findall(rf"^\| \[`{name}`\].*$", (FOLDER / "README.md").read_text(), re.MULTILINE)
+    package = plugin_of("rlenv_robot.tasks", name)
+    assert ("| core |" if package is None else f"| [plug-in `{package.removeprefix('rlenv_')}`](") in line
+
+
+def test_the_page_of_packages_lists_every_plug_in() -> None:
+    listed = re.findall(r"^\| \[`(\w+)`\]\(\.\./plugins/\1/", (FOLDER.parent / "packages.md").read_text(), re.MULTILINE)
+    assert [f"rlenv_{name}" for name in listed] == list(PLUGINS)

@@ -19,8 +19,9 @@ from real import Connection, RemoteRobot, Server
 from real.protocol.messages import VERSION, MessageKind, decode, encode
 from real.protocol.rows import RobotStateCodec, RowCodec
 from rlenv_robot.registry import robot
-from rlenv_robot.robot_models import find_robot_model, robot_names
+from rlenv_robot.robot_models import find_robot_model
 from tests.golden.stored import key_paths
+from tests.shipped import SHIPPED_ROBOTS, SHIPPED_TASKS
 
 ROW = bytes(range(24))
 LARGE_ROW = bytes(33 * 1024)
@@ -104,10 +105,10 @@ def digests() -> dict[str, Any]:
     """Digests and row layouts of every robot and of every environment's observation and action."""
     robots = {
         name: _robot_digests(kind.load_spec())
-        for name, kind in ((name, find_robot_model(name)) for name in robot_names())
+        for name, kind in ((name, find_robot_model(name)) for name in SHIPPED_ROBOTS)
     }
     environments = {}
-    for name in rr.environment_names():
+    for name in SHIPPED_TASKS:
         with rr.make(name) as env:
             parts = {"observation": env.observation, "action": env.action, "frame": env.world.layout.spec}
             environments[name] = {part: spec_plain(spec) for part, spec in parts.items()}

@@ -18,9 +18,9 @@ from rlenv_robot.cli.verbs import VerbAction
 from rlenv_robot.data import options
 from rlenv_robot.data import statistics as figures
 from rlenv_robot.registry import task
-from rlenv_robot.robot_models import robot_names
 from sim.latency import DelayModel
 from sim.randomize.distribution import distribution
+from tests.shipped import SHIPPED_ROBOTS, SHIPPED_TASKS
 
 PROFILE = """
 [cameras.wrist]
@@ -51,14 +51,14 @@ def _distributions() -> list[str]:
 def environment_keys() -> dict[str, Any]:
     """Environment -> the names in its manual, and its settings with their defaults."""
     told = {}
-    for name in sorted(rr.environment_names()):
+    for name in SHIPPED_TASKS:
         with rr.make(name) as env:
             description, made = env.description, env.world
             keys = ("reset_options", "step_extra", "extra_info", "error_codes")
             told[name] = {key: sorted(getattr(description, key)) for key in keys}
             of = type(task(name)) if name.startswith(("so101", "go2")) else type(made)
             told[name]["settings"] = {key: each.default for key, each in inspect.signature(of).parameters.items()}
-    return {"environments": told, "robots": robot_names()}
+    return {"environments": told, "robots": SHIPPED_ROBOTS}
 
 
 def source_keys() -> dict[str, Any]:

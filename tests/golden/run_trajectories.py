@@ -12,9 +12,9 @@ import numpy as np
 import rlenv_robot as rr
 from hal import Robot, Spec
 from rlenv_robot.registry import robot
-from rlenv_robot.robot_models import robot_names
 from sim.robot import SimRobot
 from sim.robots.twin import so101_twin
+from tests.shipped import SHIPPED_ROBOTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED, STEPS, NUM = 7, 30, 3
@@ -205,7 +205,7 @@ def special_cases() -> dict[str, Any]:
 
 def robots() -> dict[str, Any]:
     """Every kind of robot, simulated, and the arm's twin with the faults of seed 3."""
-    kinds = {name: robot_states(partial(robot, name)) for name in robot_names()}
+    kinds = {name: robot_states(partial(robot, name)) for name in SHIPPED_ROBOTS}
     return {**kinds, "so101 twin": robot_states(lambda: SimRobot(so101_twin(3)))}
 
 

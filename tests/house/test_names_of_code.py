@@ -45,6 +45,7 @@ PLACES = {
     "plugins/vision/rlenv_vision/cli.py": ARGUMENT,
     "plugins/arms/rlenv_arms/cli/twin.py": ARGUMENT,
     "rlenv_robot/cli/verbs.py": OWN,
+    "plugins/operate/rlenv_operate/cli/doctor.py": "lists entry points, and loads none of them",
     "rlenv_robot/config/plugins.py": "the functions themselves",
     "plugins/kit/rlenv_kit/instances.py": ARGUMENT,
     "plugins/kit/rlenv_kit/subject.py": ARGUMENT,

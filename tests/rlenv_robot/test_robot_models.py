@@ -10,10 +10,11 @@ from hal import Spec
 from hal.drivers.bus_arm import BusArm
 from hal.drivers.calibration import nominal_calibration
 from hal.robots.so101 import SO101
-from rlenv_robot.robot_models import RobotModel, find_robot_model, robot_names
+from rlenv_robot.robot_models import RobotModel, find_robot_model
+from tests.shipped import SHIPPED_ROBOTS
 
 
-@pytest.mark.parametrize("name", robot_names())
+@pytest.mark.parametrize("name", SHIPPED_ROBOTS)
 def test_a_kind_is_what_its_line_says(name: str) -> None:
     spec = find_robot_model(name).load_spec()
     assert spec.name == name
@@ -35,7 +36,7 @@ TABLES = ("gimbal", "koch")
 """Robots that are tables of joints and nothing else: nobody has measured the faults of such an arm."""
 
 
-@pytest.mark.parametrize("name", [name for name in robot_names() if name not in TABLES])
+@pytest.mark.parametrize("name", [name for name in SHIPPED_ROBOTS if name not in TABLES])
 def test_every_shipped_kind_has_a_twin_that_is_served(name: str) -> None:
     model = find_robot_model(name)
     robot = model.make_served_simulation("twin", seed=2)

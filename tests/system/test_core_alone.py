@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from hal.errors import missing_plugin
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hal", "sim", "real", "recorder", "rlenv_robot")
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "conftest.py", "docs", "launch", "benchmarks", "tests")
-ELSEWHERE = ("drawer", "errand", "insert", "lid", "pair", "sort", "stack", "sokoban", "frozen")
-"""Words of tests whose example is a task of a plug-in."""
 
 pytestmark = pytest.mark.tier("core")
 
@@ -66,9 +66,7 @@ def test_the_command_has_the_core_s_verbs_and_names_the_plug_in_of_another(core:
     for words, plugin in absent:
         verb, done = words[-1], core("-m", "rlenv_robot", *words)
         assert done.returncode == 2
-        assert done.stderr.strip() == (
-            f"rlenv-robot: the verb {verb!r} is in the plug-in {plugin}, which is not installed here"
-        )
+        assert done.stderr.strip() == f"rlenv-robot: the verb {verb!r} is in {missing_plugin(plugin)}"
 
 
 def test_names_of_plug_ins_are_not_offered(core: Callable) -> None:
@@ -90,9 +88,9 @@ except rr.RobotError as error:
 """
     done = core("-c", code)
     assert done.stdout.splitlines() == [
-        "rlenv_robot.check_environment is in the plug-in rlenv_kit, which is not installed here",
-        ".: folders that LeRobot saved are loaded by the plug-in rlenv_learn, which is not installed here",
-        "p.onnx: ONNX files are loaded by the plug-in rlenv_learn, which is not installed here",
+        f"rlenv_robot.check_environment is in {missing_plugin('rlenv_kit')}",
+        f".: folders that LeRobot saved are loaded by {missing_plugin('rlenv_learn')}",
+        f"p.onnx: ONNX files are loaded by {missing_plugin('rlenv_learn')}",
     ], done.stderr
 
 
@@ -105,25 +103,17 @@ def test_the_main_job_runs(core: Callable, tmp_path: Path) -> None:
     assert "retrain" in done.stdout
 
 
+def test_files_that_need_a_plug_in_are_left_out_and_counted(core: Callable) -> None:
+    done = core(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "tests/contract/test_robots.py", "tests/house"
+    )
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout
+    assert "1 file of tests left out: plug-in rlenv_kit is not there" in done.stdout
+    assert "files of tests left out: they are about all plug-ins, and some are not there" in done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_core_s_quick_tests_pass(core: Callable) -> None:
-    folders = [f"tests/{package}" for package in PACKAGES]
-    others = " and ".join(f"not {word}" for word in ELSEWHERE)
-    done = core(
-        "-m",
-        "pytest",
-        "-q",
-        "--tb=short",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "quick",
-        "-k",
-        others,
-        "-n",
-        "2",
-        *folders,
-        timeout=1700.0,
-    )
+    done = core("-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-m", "quick", "-n", "2", timeout=1700.0)
     assert done.returncode == 0, done.stdout[-20000:] + done.stderr[-2000:]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -142,19 +143,21 @@ def test_a_loaded_table_gets_the_format_s_opener_of_images(make_log: Callable, t
 
 
 @pytest.mark.parametrize(
-    ("name", "file"),
+    ("name", "file", "what"),
     [
-        ("lerobot", "meta/info.json"), ("minari", "data/metadata.json"), ("parquet", "episodes.json"),
-        ("bags", "metadata.yaml"),
+        ("lerobot", "meta/info.json", "a data set of LeRobot"),
+        ("minari", "data/metadata.json", "a data set of Minari"),
+        ("parquet", "episodes.json", "a data set of Parquet files"),
+        ("bags", "metadata.yaml", "a ROS 2 bag"),
     ],
-)  # fmt: skip
+)
 def test_without_the_plug_in_its_formats_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, file: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, file: str, what: str
 ) -> None:
     monkeypatch.setattr(registry, "_plug_ins", dict)
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).touch()
-    with pytest.raises(SourceError, match=f"looks like a data set of {name}, which the plug-in rlenv_formats reads"):
+    with pytest.raises(SourceError, match=f"looks like {what}, which is read by the plug-in rlenv_formats"):
         registry.read_any(tmp_path)
     with pytest.raises(SourceError, match=f"'{name}' is in the plug-in rlenv_formats, which is not installed here"):
         format_of(name)
@@ -165,5 +168,9 @@ def test_without_the_plug_in_a_file_and_columns_are_named(tmp_path: Path, monkey
     (tmp_path / "demo.hdf5").touch()
     with pytest.raises(SourceError, match="data set of robomimic"):
         registry.read_any(tmp_path / "demo.hdf5")
+    (tmp_path / "walk.csv").touch()
+    table = re.escape("looks like a table with columns (CSV, Parquet, HDF5), which is read by the plug-in")
+    with pytest.raises(SourceError, match=table):
+        registry.read_any(tmp_path / "walk.csv")
     with pytest.raises(SourceError, match="'mapped' is in the plug-in"):
         registry.read_any(tmp_path, columns={"action": "a"})

@@ -16,6 +16,7 @@ from rlenv_robot.env import Environment
 from rlenv_robot.rendering import drawing, show
 from rlenv_robot.rendering.panel import Line, beside, field_lines, info_lines
 from rlenv_robot.world import TimeStep
+from tests.shipped import SHIPPED_TASKS
 
 pytestmark = pytest.mark.requirement("R1.5")
 
@@ -43,7 +44,7 @@ def walked(name: str, folder: Path, steps: int = 4) -> Any:
 
 
 @pytest.mark.usefixtures("_no_drawing")
-@pytest.mark.parametrize("name", rr.environment_names())
+@pytest.mark.parametrize("name", SHIPPED_TASKS)
 def test_every_shipped_world_shows_what_the_agent_saw_live_and_from_history(name: str, tmp_path: Path) -> None:
     env, table = walked(name, tmp_path / "runs")
     tables: list[Any] = []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hal import Automatic, Guard, Homing
 from hal.robots.so101 import SO101, SO101_CUBE, TICKS_PER_TURN, forward_kinematics
 from hal.robots.so101_units import JointUnits
-from rlenv_robot.robot_models import find_robot_model, robot_names
+from rlenv_robot.robot_models import find_robot_model
 from sim.batch import SimBatch
 from sim.model import SimModel
 from sim.robot import SimRobot
@@ -26,6 +26,7 @@ from sim.robots.twin import (
     so101_twin,
     thing_factors,
 )
+from tests.shipped import SHIPPED_ROBOTS
 
 LOG = Path(__file__).parents[3].parent / "shared" / "data" / "so101-pick-place" / "data/chunk-000/file-000.parquet"
 FRAMES = {0: slice(40, 345), 1: slice(0, 346)}
@@ -193,7 +194,7 @@ def test_the_cube_is_the_siblings_own() -> None:
     np.testing.assert_allclose(other.geom("cube").friction[0], friction * nominal.geom("cube").friction[0])
 
 
-@pytest.mark.parametrize("name", [name for name in robot_names() if name.startswith("so101")])
+@pytest.mark.parametrize("name", [name for name in SHIPPED_ROBOTS if name.startswith("so101")])
 def test_every_twin_sags_and_answers_as_the_nominal_model_does(name: str) -> None:
     robot = find_robot_model(name)
     sagging, stiff = (SimBatch(model, 1, 1) for model in (robot.make_twin(1), robot.make_sim_model()))

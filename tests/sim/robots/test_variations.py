@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 import rlenv_robot
-from rlenv_robot.robot_models import find_robot_model, robot_names
+from rlenv_robot.robot_models import find_robot_model
 from sim.batch import SimBatch
 from sim.latency import DelayModel
 from sim.randomize.randomise import Randomise
 from sim.robots.go2 import ASSUMED, Go2Faults
 from sim.robots.twin import IDENTIFIED, thing_factors
 from sim.robots.variations import go2_variation, so101_cube_variation, so101_variation
+from tests.shipped import SHIPPED_ROBOTS
 
 ROOT = Path(__file__).resolve().parents[3]
-ROBOTS = [name for name in robot_names() if find_robot_model(name).variation is not None]
+ROBOTS = [name for name in SHIPPED_ROBOTS if find_robot_model(name).variation is not None]
 
 
 def ends(line: Any) -> tuple[float, float]:

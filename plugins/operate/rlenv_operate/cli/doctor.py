@@ -10,12 +10,13 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
 from rlenv_robot.cli.output import Finding, print_table
+from rlenv_robot.config.plugin_names import PLUGINS, missing_plugins
 from rlenv_robot.config.plugins import PluginTable
 
 __all__ = ["add", "examine", "run"]
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def examine(record: Path | None = None, keys: Path | None = None) -> list[Finding]:
-    """Examine Python, packages, rendering and cameras, and run the examinations of installed packages.
+    """Examine Python, packages, plug-ins, rendering and cameras, and run the examinations of installed packages.
 
     A package declares a function with the same arguments in the entry-point group ``rlenv_robot.examinations``.
 
@@ -85,9 +86,34 @@ def examine(record: Path | None = None, keys: Path | None = None) -> list[Findin
         _screen(),
         _cameras(),
         _port(),
+        *_plugins(),
+        *_extensions(),
         *_further(record, keys),
         Finding("processors", True, str(os.cpu_count())),
     ]
+
+
+def _plugins() -> Iterator[Finding]:
+    """Say which plug-ins of this distribution are installed, and how to get each of the others."""
+    from hal.errors import plugin_cure
+
+    missing = missing_plugins()
+    yield Finding("plug-ins", True, ", ".join(package for package in PLUGINS if package not in missing) or "none")
+    for package in missing:
+        yield Finding(f"plug-in {package}", None, "not installed", plugin_cure(package))
+
+
+def _extensions() -> Iterator[Finding]:
+    """Say which other installed packages declare entry points for this one, and what they bring."""
+    brought: dict[str, dict[str, list[str]]] = {}
+    for package in distributions():
+        for point in package.entry_points:
+            if point.group.startswith("rlenv_robot.") and package.name != "rlenv-robot":
+                groups = brought.setdefault(f"{package.name} {package.version}", {})
+                groups.setdefault(point.group.removeprefix("rlenv_robot."), []).append(point.name)
+    for name, groups in sorted(brought.items()):
+        state = "; ".join(f"{group}: {', '.join(sorted(set(names)))}" for group, names in sorted(groups.items()))
+        yield Finding(f"package {name}", True, state)
 
 
 def _further(record: Path | None, keys: Path | None) -> Iterator[Finding]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import EntryPoint
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,6 +19,19 @@ def test_doctor_knows_this_machine(capsys: Captured) -> None:
     told = capsys.readouterr().out
     for what in ("Python", "numpy", "mujoco-core", "pyarrow", "OpenCV", "rendering (EGL)", "port 5555"):
         assert f"\n  {what} " in told
+
+
+def test_doctor_lists_plug_ins_and_packages_that_extend_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    acme = Mock(version="1.2", entry_points=[EntryPoint("acme-arm", "acme:ARM", "rlenv_robot.robots")])
+    acme.name = "acme"
+    monkeypatch.setattr(doctor, "distributions", lambda: [acme])
+    monkeypatch.setattr(doctor, "missing_plugins", lambda: ["rlenv_kit"])
+    findings = {finding.subject: finding for finding in doctor.examine()}
+    assert "rlenv_arms" in findings["plug-ins"].state
+    assert "rlenv_kit" not in findings["plug-ins"].state
+    assert findings["plug-in rlenv_kit"].ok is None
+    assert "restore the folder plugins/kit and run launch/setup" in findings["plug-in rlenv_kit"].advice
+    assert findings["package acme 1.2"].state == "robots: acme-arm"
 
 
 def test_doctor_says_what_to_do_about_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
