@@ -124,12 +124,24 @@ class WithSensors(RobotWrapper):
         for sensor in self._sensors if not self._closed else ():
             if sensor.name not in self._readers:
                 assert sensor.open is not None  # the constructor has looked
-                self._readers[sensor.name] = sensor.open()
+                reader = sensor.open()
+                missing = [name for name in ("read", "close") if not callable(getattr(reader, name, None))]
+                if missing:
+                    raise RobotError(
+                        f"sensor {sensor.name!r}: {type(reader).__name__} has no {' and no '.join(missing)}; "
+                        "what opens a sensor returns an object with read() and close()"
+                    )
+                self._readers[sensor.name] = reader
 
     def _measured(self, robot_state: RobotState) -> RobotState:
         values, ages = dict(robot_state.sensors), dict(robot_state.age_ns)
         for sensor in self._sensors:
-            value, stamp_ns = self._readers[sensor.name].read()
+            reading = self._readers[sensor.name].read()
+            if not isinstance(reading, tuple | list) or len(reading) != 2:
+                raise RobotError(
+                    f"sensor {sensor.name!r}: read returned {reading!r:.80}, expected (value, time in nanoseconds)"
+                )
+            value, stamp_ns = reading
             array = np.array(value, sensor.field.numpy_dtype)
             if array.shape != sensor.field.shape:
                 raise RobotError(

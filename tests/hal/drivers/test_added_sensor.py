@@ -106,3 +106,17 @@ def test_what_can_not_be_added_is_refused() -> None:
     with pytest.raises(ValueError, match="no hardware"):
         WithSensors(Puppet(), [AddedSensor(FORCE)])
     assert with_sensor_fields(spec, ()) is spec
+
+
+def test_a_reading_without_its_time_is_named() -> None:
+    scale = Scale()
+    scale.read = lambda: None  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(RobotError, match=r"sensor 'grip_force': read returned None, expected \(value, time"):
+        measuring(scale).reset({})
+
+
+def test_a_device_that_can_not_be_closed_is_named_when_it_is_opened() -> None:
+    robot = WithSensors(Puppet(), [AddedSensor(FORCE, lambda: object())])
+    with pytest.raises(RobotError, match="sensor 'grip_force': object has no read and no close"):
+        robot.reset({})
+    robot.close()
