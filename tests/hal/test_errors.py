@@ -54,5 +54,5 @@ def test_a_fault_prints_as_its_message() -> None:
 def test_a_missing_plug_in_is_named_with_the_cure() -> None:
     assert errors.missing_plugin("rlenv_kit") == (
         "the plug-in rlenv_kit, which is not installed here: in a checkout, restore the folder plugins/kit and run "
-        "launch/setup; elsewhere, install rlenv-robot again, which contains it"
+        "launch/setup test; elsewhere, install rlenv-robot again, which contains it"
     )
