@@ -27,6 +27,8 @@ from hal import Violation as Violation
 from hal import WireError as WireError
 from real import RemoteRobot as RemoteRobot
 from real import Server as Server
+from recorder.formats.columns import table as table
+from recorder.formats.columns import table_columns as table_columns
 from recorder.formats.registry import Format as Format
 from recorder.formats.registry import register_format as register_format
 from rlenv_bridges.from_gymnasium import from_gymnasium as from_gymnasium
@@ -62,6 +64,8 @@ from rlenv_robot.serving import serve as serve
 from rlenv_robot.source import SourceData as SourceData
 from rlenv_robot.source import open_source as open_source
 from rlenv_robot.tasks.agents import Agent as Agent
+from rlenv_robot.tasks.flat_hints import Difference as Difference
+from rlenv_robot.tasks.flat_hints import FlatHints as FlatHints
 from rlenv_robot.tasks.task import Episode as Episode
 from rlenv_robot.tasks.task import Task as Task
 from rlenv_robot.training.rollout import LearningCurve as LearningCurve

@@ -248,8 +248,7 @@ def _no_task(candidate: object, origin: str) -> str:
 
 def _lacking(candidate: object, protocol: type) -> list[str]:
     members = [name for name in vars(protocol) if not name.startswith("_")]
-    missing = object()
-    return [name for name in members if inspect.getattr_static(candidate, name, missing) is missing]
+    return [name for name in members if inspect.getattr_static(candidate, name, None) is None]  # or None stands there
 
 
 def robot(

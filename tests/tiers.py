@@ -2,7 +2,8 @@
 
 Without pytest's option ``--tier`` the tests of all tiers run. A test belongs to the tier that its mark ``tier`` names,
 else to the one that installs a package which the test passes to ``importorskip`` or ``find_spec``, else to ``base``.
-The slow tests of the conformance kit are the tier ``kit``.
+The slow tests of the conformance kit are the tier ``kit``. All other slow tests but those of the house are the tier
+``slow``, and so are the tests of plug-ins that start processes.
 
     python -m tests.tiers build/tiers     # after all tiers: list what was skipped in each of them
 """
@@ -30,8 +31,10 @@ PACKAGES = {
     "browser": {"playwright"},
 }  # fmt: skip
 """Tier -> packages that its part of launch/setup installs and the base tier's part does not."""
-TIERS = (BASE, "docs", "pins", "core", "kit", "learning", "browser")
-KIT = Path(__file__).resolve().parents[1] / "plugins" / "kit"
+TIERS = (BASE, "slow", "docs", "pins", "core", "kit", "learning", "browser")
+PLUGINS = Path(__file__).resolve().parents[1] / "plugins"
+KIT = PLUGINS / "kit"
+HOUSE = Path(__file__).resolve().parent / "house"
 
 ABSENT: dict[str, str] = {
     r"^a long run: give --soak|--soak runs it": "takes hours: by hand",
@@ -70,12 +73,15 @@ def tier_of(item: pytest.Item) -> str:
     for tier, packages in PACKAGES.items():
         if names & packages:
             return tier
-    return "kit" if KIT in item.path.parents and item.get_closest_marker("slow") else BASE
+    folders = item.path.parents
+    if item.get_closest_marker("slow") and HOUSE not in folders:
+        return "kit" if KIT in folders else "slow"
+    return "slow" if item.get_closest_marker("process") and PLUGINS in folders else BASE
 
 
 def may_hold(path: Path, tier: str) -> bool:
     """Return whether a file may have tests of a tier: others need not be imported."""
-    if tier == BASE or not path.name.startswith("test_"):
+    if tier in (BASE, "slow") or not path.name.startswith("test_"):
         return True
     marked = f'tier("{tier}")' in path.read_text(encoding="utf-8")
     asked = set[str]().union(*asked_packages(path).values())

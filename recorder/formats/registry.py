@@ -23,6 +23,7 @@ from pathlib import Path
 
 from hal import RobotError, SourceError
 from hal.errors import missing_plugin
+from recorder.formats.checked_table import checked_table
 from recorder.formats.runs import without_texts
 from recorder.log.labels import label_file, labelled
 from recorder.table.combine import subset
@@ -85,14 +86,15 @@ class Format:
                 the numbers of the episodes to read.
 
         Raises:
-            SourceError: the data set can't be read, or the format has no such option.
+            SourceError: the data set can't be read, the format has no such option, or its reader returned something
+                else than a whole `Table`.
         """
         chosen = {name: value for name, value in options.items() if value is not None}
         episodes = None if "episodes" in self.options else chosen.pop("episodes", None)
         if unknown := chosen.keys() - set(self.options):
             allowed = f"its options are {', '.join(self.options)}" if self.options else "it has no options"
             raise SourceError(f"{path}: format {self.name!r} has no option {', '.join(sorted(unknown))}; {allowed}")
-        table = self._load(path, chosen)
+        table = checked_table(self._load(path, chosen), f"{path}: format {self.name!r}")
         if label_file(path).is_file():
             table = replace(table, episodes=labelled(path, table.episodes))
         if isinstance(episodes, Sequence):
@@ -186,15 +188,19 @@ def writable_format(name: str) -> tuple[Format, Callable[..., list[str]]]:
     if chosen.write is None:
         raise SourceError(f"format {name!r} is only read; formats to write are {', '.join(writable_names())}")
     write = chosen.write
-    if chosen.holds_texts:
-        return chosen, write
 
-    def write_numbers(table: Table, *arguments: object, **options: object) -> list[str]:
-        numbers, texts = without_texts(table)
+    def write_checked(table: Table, *arguments: object, **options: object) -> list[str]:
+        numbers, texts = (table, []) if chosen.holds_texts else without_texts(table)
         lost = [f"{name} has no place for texts: {', '.join(texts)}"] if texts else []
-        return lost + write(numbers, *arguments, **options)
+        notes: object = write(numbers, *arguments, **options)
+        if not isinstance(notes, list | tuple):
+            raise SourceError(
+                f"format {name!r}: write returned {notes!r:.80}, expected a list of what was lost, a sentence each; "
+                "return [] where nothing was"
+            )
+        return [*lost, *notes]
 
-    return chosen, write_numbers
+    return chosen, write_checked
 
 
 def recognised(path: Path) -> Format | None:

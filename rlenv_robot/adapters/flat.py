@@ -117,6 +117,15 @@ class FlattenObservation:
         half = (ends[1] - ends[0]) / 2
         return np.where(np.isfinite(half) & (half > 0), half, 1.0)
 
+    @property
+    def unscaled(self) -> tuple[str, ...]:
+        """The observation fields that enter the vector as they are: of infinite range, and without a scale."""
+        return tuple(
+            part.name
+            for part in self.observation
+            if part.name not in self.scales and not np.isfinite([*np.ravel(part.low), *np.ravel(part.high)]).all()
+        )
+
     @cached_property
     def action_bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the lowest and the highest action, float32 of shape (A,)."""

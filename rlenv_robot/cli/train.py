@@ -89,7 +89,23 @@ def run(args: argparse.Namespace) -> int:
     out = checked_output(args.out, args.seconds, (".npz",) if by_evolution else (".npz", ".onnx"), args.steps)
     if args.demos is not None and by_evolution:
         raise ValueError("--demos is given, but evolution can't begin from demonstrations: use --method ppo")
+    _note_unscaled(args)
     return _train_by_evolution(args, out) if by_evolution else _train_by(method, args, out)
+
+
+def _note_unscaled(args: argparse.Namespace) -> None:
+    """Print which observation fields a task without hints hands to the learner as they are."""
+    from rlenv_robot.adapters.flat import flat_for
+    from rlenv_robot.registry import task
+    from rlenv_robot.tasks.flat_hints import HasFlatHints
+
+    own = {name: value for name, value in task_settings(args.profile, args.name).items() if name != "profile"}
+    subject = task(args.name, **own)
+    if not isinstance(subject, HasFlatHints) and (unscaled := flat_for(subject).unscaled):
+        print(
+            f"note: {', '.join(unscaled)} of the observation have no finite range, so training takes them unscaled; "
+            "give the task flat_hints() (docs/extending.md)"
+        )
 
 
 def _train_by(method: str, args: argparse.Namespace, out: Path) -> int:

@@ -73,7 +73,8 @@ def draw(robot_model: RobotModel, sensors: FieldValues, goal: FieldValues, optio
 
     shapes = {field.name: field.shape for field in robot_model.load_spec().sensors}
     rows = {name: np.asarray(sensors[name]).reshape(-1, *shape) for name, shape in shapes.items() if name in sensors}
-    markers = [Marker(np.asarray(goal["target_position"]).tolist())] if "target_position" in goal else []
+    target = goal.get("target_position")
+    markers = [] if target is None or np.shape(target) != (3,) else [Marker(np.asarray(target).tolist())]  # a point
     size = int(options.get("width", 640)), int(options.get("height", 480))
     yield from film(
         robot_model.make_sim_model(),

@@ -262,6 +262,7 @@ class RobotWorld:
         Raises:
             ValueError: an option is unknown or has a wrong type; nothing moved.
             IllegalAction: a part of the goal violates the task's spec; nothing moved.
+            SpecError: at the first reset, a function of the task returns another name, shape or kind than declared.
             RobotError: the robot could not be brought to its start.
         """
         self._check_options(options)
@@ -275,6 +276,7 @@ class RobotWorld:
         request: dict[str, object] = {"seed": draw.robot_seed, "start": draw.episode.start}
         request |= {name: options[name] for name in ("clear_stop", "stop_number") if name in options}
         robot_state = self._robot_state = self._reset(request)
+        self._rules.check_first(robot_state.sensors, draw.episode.goal)
         failed = bool(robot_state.faults)
         timestep = self._timestep(robot_state, self._rules.judge_start(robot_state.sensors, draw.episode.goal, failed))
         self._add_report(timestep.extra_info)

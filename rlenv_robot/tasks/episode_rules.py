@@ -15,6 +15,7 @@ from hal import BatchState, RobotSpec, RobotState, SpecError, SpecMismatch
 from rlenv_robot.tables import ExtraInfo, Options, Reward, step_extra_of
 from rlenv_robot.tasks.agents import RewardValues, agents_of, map_reward, messages, observed_fields
 from rlenv_robot.tasks.task import Arrays, AveragedTask, Episode, Task, VerdictTask, check_task
+from rlenv_robot.tasks.task_shapes import check_goal, check_results
 
 __all__ = [
     "Draw", "EpisodeRules", "Judgement", "Mode", "Outcome", "RecentMetrics", "RecentReadings", "check_seed",
@@ -200,7 +201,8 @@ class EpisodeRules:
         if task.robot != robot.name:
             difference = [f"it is for {task.robot!r}, the robot is {robot.name!r}"]
             raise SpecMismatch(f"task {task.name!r} does not fit", difference)
-        self.task = task
+        self.task, self._robot = task, robot
+        self._goal_checked = self._results_checked = False
         self.step_extra = step_extra_of(task)
         self._extra_names = self.step_extra.fields.names
         taken = [name for name in self._extra_names if name in task.action]
@@ -218,10 +220,29 @@ class EpisodeRules:
 
         Raises:
             IllegalAction: ``options["goal"]`` violates the task's goal spec.
+            SpecError: the first goal that is drawn has another name, shape or kind than the task's goal spec.
         """
         rng = episode_rng(seed, env, episode)
         drawn = self.task.begin(rng, options)
+        if not self._goal_checked:
+            check_goal(self.task, drawn)
+            self._goal_checked = True
         return Draw(drawn, int(rng.integers(2**31)))
+
+    def check_first(self, sensors: Arrays, goal: Arrays, action: Arrays | None = None) -> None:
+        """Compare what the task's functions return with its specs, at the first reset alone (`check_results`).
+
+        Args:
+            sensors: name -> value, (..., n), read by the reset.
+            goal: name -> value, (..., n).
+            action: name -> value, (..., n), as arrays of the sensors' kind; None draws one.
+
+        Raises:
+            SpecError: a function returns another name, shape or kind than declared.
+        """
+        if not self._results_checked:
+            check_results(self.task, self._robot, sensors, goal, action, self._shows_state)
+            self._results_checked = True
 
     def with_extra(self, action: Arrays, extra_info: Mapping[str, object]) -> Arrays:
         """Return the action, extended by the task's values from a step's ``extra_info``, each with leading axes."""

@@ -185,6 +185,7 @@ class VectorEnvironment(BatchEnvironment):
             self._recent.begin(ids)
         self._began = True
         self._batch_state = first if everyone or self._batch_state is None else merged(self._batch_state, ids, first)
+        self._rules.check_first(self._batch_state.sensors, self._goal)
 
     # -- step --------------------------------------------------------------------------------------------
 

@@ -156,8 +156,11 @@ def from_mjcf(
     ``<joint>_position`` and ``<joint>_velocity`` of a free joint, and every ``<sensor>`` by its name. Forces and
     accelerations are those of the last physics step; all other quantities are those at the end of the period.
 
+    For images, the function adds the cameras ``view`` and ``overhead``, which look at all moving bodies, a light at the
+    camera and a sky, where the model lacks them; a compiled model stays as it is.
+
     Args:
-        source: the path of a file, MJCF text, a `mujoco.MjSpec`, or a compiled model.
+        source: the path of a file, MJCF text, a `mujoco.MjSpec` (which is not changed), or a compiled model.
         name: the name of the kind of robot; by default the name of the model.
         rate_hz: control periods a second, a whole number of physics steps each; by default the value of
             ``<custom><numeric name="rate_hz" data="100"/></custom>`` in the model, otherwise the rate nearest to 50.
@@ -197,11 +200,13 @@ def _compiled(source: str | Path | mujoco.MjSpec | mujoco.MjModel) -> tuple[mujo
         return source, ""
     try:
         if isinstance(source, mujoco.MjSpec):
-            mjcf = source
+            mjcf = source.copy()
         elif isinstance(source, str) and source.lstrip().startswith("<"):
             mjcf = mujoco.MjSpec.from_string(source)
         else:
             mjcf = mujoco.MjSpec.from_file(str(source))
+        _add_views(mjcf)
+        _add_light(mjcf)
         return mjcf.compile(), mjcf.modelname
     except (ValueError, OSError, mujoco.FatalError) as error:
         raise SpecError(f"the MJCF can't be used: {error}") from error
@@ -342,9 +347,7 @@ _SKY = (0.90, 0.92, 0.94), (0.62, 0.69, 0.77)
 def mjcf_file(path: str | Path, start_noise: float = 0.0) -> SimModel:
     """Make the robot of an MJCF file; see `sim.mjcf.robot.from_mjcf`.
 
-    The robot has the name of its model, or of the file if the model has none. For images, the function adds what the
-    model lacks of these: the cameras ``view`` and ``overhead``, which show all moving bodies, a light at the camera,
-    and a sky.
+    The robot has the name of its model, or of the file if the model has none.
 
     Args:
         path: the path of the file, which ends in ``.xml``.
@@ -359,12 +362,11 @@ def mjcf_file(path: str | Path, start_noise: float = 0.0) -> SimModel:
         raise SpecError(f"{path}: there is no such model file")
     try:
         mjcf = mujoco.MjSpec.from_file(str(file))
-        _add_views(mjcf)
-        _add_light(mjcf)
+        model = mjcf.compile()
     except (ValueError, OSError, mujoco.FatalError) as error:
         raise SpecError(f"{path}: not a model that MuJoCo can use: {error}") from error
     name = file.stem if mjcf.modelname in _UNNAMED else mjcf.modelname
-    return from_mjcf(mjcf, name=name, scatter=_noise(start_noise, mjcf.compile()) if start_noise else None)
+    return from_mjcf(mjcf, name=name, scatter=_noise(start_noise, model) if start_noise else None)
 
 
 def _add_views(mjcf: mujoco.MjSpec) -> None:

@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from recorder.formats.registry import unregister_format
+from recorder.formats.registry import format_of, unregister_format
 from recorder.table.load import load_runs
 from rlenv_robot.cli.main import main
 from rlenv_robot.config.profile import load_profile
@@ -36,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     importlib.invalidate_caches()
     yield tmp_path
     sys.modules.pop("my_slide", None)
-    unregister_format("lengths")
+    unregister_format("slides")
     unregister_task("my-slide-centre")
     unregister_robot("my-slide")
 
@@ -49,9 +50,12 @@ def test_a_fresh_reader_gets_through_the_page(folder: Path) -> None:
     runpy.run_path("page.py")
     assert "my-slide-centre" in environment_names()
     assert "my-slide" in robot_names()
-    assert main(["data", "export", "runs", "out.lengths", "--to", "lengths"]) == 0
-    assert (folder / "out.lengths").read_text() == str([100, 100, 100])
-    assert load_runs("runs").layout.sensors.names
+    assert main(["data", "export", "runs", "out.slides", "--to", "slides"]) == 0
+    recorded, read = load_runs("runs"), format_of("slides").read(folder / "out.slides")
+    assert (read.stops - read.starts).tolist() == [101, 101, 101]
+    for name in ("observation_slide_position", "observation_target_position", "action_force", "reward"):
+        np.testing.assert_allclose(read.rows[name], recorded.rows[name], rtol=1e-6, err_msg=name)
+    assert recorded.layout.sensors.names
 
 
 def test_the_profile_names_the_driver(folder: Path) -> None:
@@ -79,5 +83,5 @@ def test_the_sensor_of_the_page_is_recorded(folder: Path) -> None:
         )
         == 0
     )
-    assert "grip_force" in load_runs("runs").layout.sensors.names
+    assert "grip_torque" in load_runs("runs").layout.sensors.names
     sys.modules.pop("my_scale", None)

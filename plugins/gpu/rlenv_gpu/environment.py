@@ -172,6 +172,9 @@ class TensorEnvironment(BatchEnvironment):
         else:
             self._prepare(everyone)
         self._begin(None)
+        self._rules.check_first(
+            self.batch.sensors, self._goal, {field.name: self._given[field.name] for field in self.action}
+        )
         self._prepare(everyone)
         self._ended, self._began = None, True
         observation = self.task.observe(self.batch.sensors, self._goal)

@@ -121,7 +121,7 @@ class Viewer:
             mujoco.mj_forward(self._model, self._data)
         scene = self._window.user_scn
         scene.ngeom = 0
-        if "target_position" in goal:
+        if np.size(goal.get("target_position", ())) == 3:  # a point
             sphere, size = mujoco.mjtGeom.mjGEOM_SPHERE, np.full(3, _GOAL_RADIUS_M)
             place, colour = np.asarray(goal["target_position"], float), np.array(_GOAL_RGBA, np.float32)
             mujoco.mjv_initGeom(scene.geoms[0], sphere, size, place, np.eye(3).ravel(), colour)

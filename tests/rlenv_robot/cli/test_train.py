@@ -66,6 +66,15 @@ def test_a_profile_gives_the_tasks_settings(folder: Path, capsys: pytest.Capture
     assert "so101-reach" in capsys.readouterr().err
 
 
+def test_fields_without_a_range_and_hints_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "cart.xml").write_text(
+        '<mujoco><worldbody><body><joint name="rail" type="slide" axis="1 0 0"/><geom size="0.1"/></body></worldbody>'
+        '<actuator><motor joint="rail" ctrlrange="-1 1"/></actuator></mujoco>'
+    )
+    main(["train", "cart.xml", "--out", "p.npz", "--steps", "1", "--method", "evolution"])
+    assert "note: slide_position, slide_velocity of the observation have no finite range" in capsys.readouterr().out
+
+
 def test_an_evolution_of_so_many_steps_repeats_itself(folder: Path) -> None:
     for name in ("a.npz", "b.npz"):
         arguments = ["train", "my_reach:NearReach", "--out", name, "--steps", "5000", "--seed", "7"]

@@ -217,6 +217,16 @@ def test_missing_cameras_are_added_and_see_the_whole_robot(tmp_path: Path) -> No
     np.testing.assert_array_equal(_model(tmp_path, extra=own).model.camera("view").pos, [7, 7, 7])
 
 
+def test_a_robot_of_mjcf_text_has_the_same_cameras_and_leaves_a_given_spec_alone() -> None:
+    text = ARM.format(name="", extra="")
+    mjcf = mujoco.MjSpec.from_string(text)
+    for source in (text, mjcf):
+        model = from_mjcf(source).model
+        assert [model.camera(number).name for number in range(model.ncam)] == ["view", "overhead"]
+    assert not mjcf.cameras
+    assert from_mjcf(mujoco.MjModel.from_xml_string(text)).model.ncam == 0, "a compiled model can't be added to"
+
+
 def test_the_light_and_sky_added_for_images_change_no_physics(tmp_path: Path) -> None:
     plain = mujoco.MjModel.from_xml_string(ARM.format(name="", extra=""))
     made = _model(tmp_path).model
