@@ -29,8 +29,8 @@ def plugin_cure(package: str) -> str:
     """Return what to do to have a plug-in of this distribution that is not installed."""
     folder = f"plugins/{package.removeprefix('rlenv_')}"
     return (
-        f"in a checkout, restore the folder {folder} and run launch/setup; elsewhere, install rlenv-robot again, which "
-        "contains it"
+        f"in a checkout, restore the folder {folder} and run launch/setup test; elsewhere, install rlenv-robot again, "
+        "which contains it"
     )
 
 

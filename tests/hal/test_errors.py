@@ -5,14 +5,14 @@ import pytest
 import hal
 from hal import errors
 
-VALUES = (errors.Fault, errors.StopReason, errors.Violation)
-"""The classes of the module that are no exceptions."""
+OTHERS = (errors.Fault, errors.StopReason, errors.Violation, errors.missing_plugin, errors.plugin_cure)
+"""The classes and functions of the module that are no exceptions."""
 
 
 def test_all_exceptions_derive_from_one_base() -> None:
     for name in errors.__all__:
         kind = getattr(errors, name)
-        assert kind in VALUES or issubclass(kind, errors.RobotError)
+        assert kind in OTHERS or issubclass(kind, errors.RobotError)
         assert getattr(hal, name, kind) is kind
 
 
@@ -49,3 +49,10 @@ def test_a_stop_reason_prints_as_its_text() -> None:
 
 def test_a_fault_prints_as_its_message() -> None:
     assert str(errors.Fault("camera", "wrist", "camera 'wrist' is frozen")) == "camera 'wrist' is frozen"
+
+
+def test_a_missing_plug_in_is_named_with_the_cure() -> None:
+    assert errors.missing_plugin("rlenv_kit") == (
+        "the plug-in rlenv_kit, which is not installed here: in a checkout, restore the folder plugins/kit and run "
+        "launch/setup test; elsewhere, install rlenv-robot again, which contains it"
+    )

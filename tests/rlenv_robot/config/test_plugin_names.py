@@ -82,7 +82,7 @@ def test_a_missing_plug_in_s_name_names_it(code: str, subject: str, plugin: str)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == (
         f"{subject} is in the plug-in rlenv_{plugin}, which is not installed here: in a checkout, restore the folder "
-        f"plugins/{plugin} and run launch/setup; elsewhere, install rlenv-robot again, which contains it"
+        f"plugins/{plugin} and run launch/setup test; elsewhere, install rlenv-robot again, which contains it"
     )
 
 

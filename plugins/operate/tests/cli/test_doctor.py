@@ -30,7 +30,7 @@ def test_doctor_lists_plug_ins_and_packages_that_extend_us(monkeypatch: pytest.M
     assert "rlenv_arms" in findings["plug-ins"].state
     assert "rlenv_kit" not in findings["plug-ins"].state
     assert findings["plug-in rlenv_kit"].ok is None
-    assert "restore the folder plugins/kit and run launch/setup" in findings["plug-in rlenv_kit"].advice
+    assert "restore the folder plugins/kit and run launch/setup test" in findings["plug-in rlenv_kit"].advice
     assert findings["package acme 1.2"].state == "robots: acme-arm"
 
 
