@@ -85,7 +85,7 @@ def test_an_evolution_of_so_many_steps_repeats_itself(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["go", "--out", "p.npz"], "no simulated robot"),
+        (["go", "--out", "p.npz"], "environment without a robot"),
         (["so101-reahc", "--out", "p.npz"], "did you mean 'so101-reach'"),
         (["so101-reach", "--out", "p.onnx", "--method", "evolution"], "ends in .npz"),
         (["so101-reach", "--out", "p.txt", "--method", "ppo"], "ends in .npz or .onnx"),
