@@ -76,7 +76,7 @@ def test_the_reward_is_what_the_page_says() -> None:
     number = r"([0-9.]+)"
     found = re.search(
         rf"{number} exp\(-g / {number} m\) \+ {number} exp\(-d / {number} m\) \+ {number} exp\(-d / {number} m\) \+\s+"
-        rf"{number} w \(1 - exp\(-g / {number} m\)\) - {number} \|q\*", Insert.__doc__ or "",
+        rf"{number} w \(1 - exp\(-g / {number} m\)\) - {number} \|q\*", " ".join((Insert.__doc__ or "").split()),
     )  # fmt: skip
     assert found, "the description has no formula any more"
     near, reach, first, wide, second, close, left, again, calm = map(float, found.groups())

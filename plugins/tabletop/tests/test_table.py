@@ -138,9 +138,12 @@ def test_the_reward_is_what_the_page_says(task_type: Any) -> None:
     """The formula in the class's description, which is the page's, with its own numbers."""
     number = r"([0-9.]+)"
     found = re.search(
-        rf"{number} exp\(-g / {number} m\) \+ {number} P \+ {number} S - {number} \|q\*", task_type.__doc__
+        rf"{number} exp\(-g / {number} m\) \+ {number} P \+ {number} S - {number} \|q\*",
+        " ".join(task_type.__doc__.split()),
     )
-    inner = re.search(rf"``{number} \[in its \w+\] \+\s+{number} exp\(-d / {number} m\)``", task_type.__doc__)
+    inner = re.search(
+        rf"``{number} \[in its \w+\] \+\s+{number} exp\(-d / {number} m\)``", " ".join(task_type.__doc__.split())
+    )
     assert found is not None
     assert inner is not None
     near, reach, share, end, calm = map(float, found.groups())
