@@ -44,6 +44,9 @@ _SEND_S = 1.0
 RESEND_MS = 10
 """Time between two copies of an unanswered step, milliseconds; on a lossy network also that to the first copy."""
 
+_QUICK_COPIES, _LATER_MS = 5, 40
+"""Copies of a step that follow one another after `RESEND_MS`, and the time between further ones, milliseconds."""
+
 LOSSY_S = 10.0
 """Time for which a network counts as lossy after a late answer, seconds."""
 
@@ -254,7 +257,7 @@ class Connection:
         if timer is None or shift_ns is None:
             return self.ask(MessageKind.STEP, None, (row,), silence_s)
         self.sequence += 1
-        wait_ms, self._copied = timer.first_ms, False
+        wait_ms, sent, self._copied = timer.first_ms, 0, False
         while True:
             if wait_ms != self._wait_ms:
                 socket.rcvtimeo = self._wait_ms = wait_ms
@@ -267,7 +270,8 @@ class Connection:
                         return message
             except zmq.Again:
                 self._check_wait(MessageKind.STEP, asked_ns / 1e9 + silence_s, silence_s)
-                wait_ms, self._copied = RESEND_MS, True
+                sent += 1  # a slow link must not fill with copies
+                wait_ms, self._copied = RESEND_MS if sent < _QUICK_COPIES else _LATER_MS, True
                 self.copies += 1
             now_ns = time.monotonic_ns()
 

@@ -179,7 +179,8 @@ def test_a_killed_server_is_started_anew_waits_disarmed_and_the_run_goes_on(tmp_
             until(lambda starts=starts: supervisor.starts > starts or supervisor.process.poll() is None, 20)
             assert robot.status()["state"] == "disarmed", "the restart has moved nothing"
         env.close()
-        assert all("`rlenv-robot serve` running there?" in end for end in ends)
+        # The server that was started anew may be there before the deadline: it does not know the session of a copy.
+        assert all("`rlenv-robot serve` running there?" in end or "call reset" in end for end in ends), ends
         log = LogReader(log_of(tmp_path / "runs"))
         assert len(log.frames()) == answered
         assert [each.end["end"] for each in log.episodes()] == ends
