@@ -1,8 +1,7 @@
 """Learn on an arm from demonstrations and corrections: an actor with the robot, and a learner beside it.
 
 `python launch/train_rlpd.py --demos demos --folder pick --robot tcp://10.0.0.7:5555 --keys keys` (extras: train, onnx).
-The method is HG-DAgger (Kelly et al. 2019): RLPD's critics are also trained, but the actor never learns from them
-(docs/trainers.md).
+The method is HG-DAgger (Kelly et al. 2019): the actor never learns from RLPD's critics, which are also trained.
 """
 
 import argparse

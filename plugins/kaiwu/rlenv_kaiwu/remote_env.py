@@ -68,7 +68,7 @@ class RemoteEnv:
     """
 
     def __init__(self, process: Handle, counter: Counter) -> None:
-        self._process, self._counter = process, counter
+        self._process, self._counter, self._lost = process, counter, False
         self.agents: Sequence[str] = self._get(process.agents)
 
     def reset(self, usr_conf: Mapping[str, object] | None = None) -> Any:
@@ -81,6 +81,8 @@ class RemoteEnv:
 
     def close(self) -> None:
         """Close the environment. An environment in a killed process counts as closed."""
+        if self._lost:  # the process that took its place has another environment, for the workflow that starts again
+            return
         with suppress(EnvironmentLost):
             self._call("close")
 
@@ -94,9 +96,9 @@ class RemoteEnv:
             self._counter.stepped(steps)
         return answer
 
-    @staticmethod
-    def _get(method: Handle, *arguments: object) -> Any:
+    def _get(self, method: Handle, *arguments: object) -> Any:
         try:
             return ray.get(method.remote(*arguments))
         except ray.exceptions.RayActorError as error:
+            self._lost = True
             raise EnvironmentLost("the process of the environment was killed") from error
