@@ -322,7 +322,7 @@ class BatchesShareABuffer(Records):
 class InitChangesItsOptions(Records):
     def init(self, options: Mapping[str, Any] = {}) -> None:
         if isinstance(options, dict) and "seed" in options:
-            super().init({"seed": options["seed"]})
+            super().init(dict(options))
             options["seed"] += 1
         else:
             super().init(options)
