@@ -44,7 +44,7 @@ class Rate:
         """Sleep until the next period begins.
 
         Returns:
-            How late the call was, seconds; 0 if it was in time.
+            How late the call was, in seconds; 0 if it was in time.
         """
         now = self._now()
         if self._next is None:

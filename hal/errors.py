@@ -20,13 +20,14 @@ def missing_plugin(package: str) -> str:
     """Return the end of a message about something in a plug-in of this distribution that is not installed.
 
     Args:
-        package: of the plug-in, such as ``rlenv_kit``; the message goes on with it, as in "the verb 'new' is in ...".
+        package: the package of the plug-in, such as ``rlenv_kit``; the message goes on with it, as in "the verb 'new'
+            is in ...".
     """
     return f"the plug-in {package}, which is not installed here: {plugin_cure(package)}"
 
 
 def plugin_cure(package: str) -> str:
-    """Return what to do to have a plug-in of this distribution that is not installed."""
+    """Return how to install a missing plug-in that ships with rlenv-robot."""
     folder = f"plugins/{package.removeprefix('rlenv_')}"
     return (
         f"in a checkout, restore the folder {folder} and run launch/setup test; elsewhere, install rlenv-robot again, "
@@ -77,7 +78,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class StopReason:
-    """The reason of a robot's stop. ``str()`` gives the text.
+    """The reason for a robot's stop. ``str()`` gives the text.
 
     Attributes:
         text: one sentence for a person.
@@ -90,7 +91,7 @@ class StopReason:
 
     @classmethod
     def of(cls, reason: str | StopReason) -> StopReason:
-        """Return a `StopReason` unchanged; make one that is not orderly from a text."""
+        """Return a `StopReason` unchanged; make one that is not orderly from a string."""
         return reason if isinstance(reason, StopReason) else cls(str(reason))
 
     def __str__(self) -> str:
@@ -128,7 +129,7 @@ class RobotStopped(RobotError):
     """The robot is stopped, and stays so until ``reset({"clear_stop": "<reason>"})`` clears the stop.
 
     Attributes:
-        reason: the reason of the stop.
+        reason: the reason for the stop.
         orderly: whether the stop ended the robot's work as planned (`StopReason`).
     """
 

@@ -58,9 +58,9 @@ class Field:
         convention: the name of the document that fixes zero and sign of the values, for values that mean a pose only
             under such a convention (``so101_new_calib``). Fields of different conventions do not match.
         characters: the largest number of characters (Unicode code points) of a text, from 1; 0 for numbers.
-        counted_by: the name of a whole-number field of the same spec that says how many entries along the first axis
-            count, for a set or a list of up to ``shape[0]`` entries; several fields may share one. The entries after
-            them are 0, or empty texts. Empty: all entries count.
+        counted_by: the name of a whole-number field of the same spec that holds the number of valid entries along the
+            first axis, for a set or a list of up to ``shape[0]`` entries; several fields may share one. The entries
+            after the valid ones are 0, or empty texts. Empty: all entries are valid.
 
     Raises:
         SpecError: the description contradicts itself.

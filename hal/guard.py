@@ -29,10 +29,10 @@ JITTER = 1.5
 """Longest delay that a guard lets a robot catch up on, in control periods; half a period is ordinary jitter."""
 
 REFRESH_S = 0.1
-"""Time between two readings of a robot that is not being stepped and can be read, seconds."""
+"""Time between two readings of a robot that is not being stepped and can be read, in seconds."""
 
 _RETRY_S = 1.0
-"""Time between two attempts to read a robot that could not be read before its first reset, seconds."""
+"""Time between two attempts to read a robot that could not be read before its first reset, in seconds."""
 
 PAUSE = 4.0
 """Time without a command, in control periods, after which a command with limited acceleration begins at rest."""
@@ -89,7 +89,7 @@ class Guard(RobotWrapper):
             thread.
         latch: the latch of the robot's stop.
         now: the clock.
-        called_s: ``now()`` at the start of the driver's step under way; None between steps, and in a guard that does
+        called_s: ``now()`` at the start of the driver's step in progress; None between steps, and in a guard that does
             not record it (`watch_calls`).
         latest: the newest reading that passed the checks, including those on the way home; None before the first.
         read_s: ``now()`` at that reading; recorded under the same condition as `called_s`.
@@ -154,7 +154,7 @@ class Guard(RobotWrapper):
 
     @property
     def stopped(self) -> StopReason | None:
-        """Return the reason of the latched stop, or None."""
+        """Return the reason for the latched stop, or None."""
         return self.latch.reason
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
@@ -323,7 +323,7 @@ class Guard(RobotWrapper):
             self._stop_driver_again()
 
     def watch_calls(self) -> None:
-        """Start recording `called_s`. A guard next to the motors of a real robot records it from the start."""
+        """Start recording `called_s`; the guard of a real robot without an inner guard records it from the start."""
         self._watches = True
 
     def _watched_step(self, values: Mapping[str, np.ndarray]) -> RobotState:
@@ -388,7 +388,7 @@ class Guard(RobotWrapper):
             self.read()
 
     def _passed_s(self) -> float | None:
-        """Return how much time the next command may use, seconds; None for a whole period, the ordinary case.
+        """Return how much time the next command may use, in seconds; None for a whole period, the ordinary case.
 
         Every command uses up what it may; what is left of a longer period makes up for a shorter one.
         """

@@ -155,9 +155,9 @@ class Homing(RobotWrapper):
         progress.answered(answer)
 
     def cancel_reset(self, why: str) -> None:
-        """Give up a reset under way: a later confirmation moves nothing, and an arm on its way home holds.
+        """Give up a reset in progress: a later confirmation moves nothing, and an arm on its way home holds.
 
-        May be called from any thread. Does nothing without a reset under way.
+        May be called from any thread. Does nothing without a reset in progress.
 
         Args:
             why: the reason, which the reset's error repeats.
@@ -263,7 +263,7 @@ def towards(value: np.ndarray, goal: np.ndarray, stride: float) -> np.ndarray:
 
     Args:
         value: the present command, any shape.
-        goal: of the same shape; the result has its dtype.
+        goal: the goal, in the same shape; the result has its dtype.
         stride: at least 0, in the command's unit.
     """
     if goal.dtype.kind != "f":

@@ -347,7 +347,7 @@ class RobotSpec:
 
     @property
     def period_s(self) -> float:
-        """Length of a control period, seconds."""
+        """Length of a control period, in seconds."""
         return 1.0 / self.rate_hz
 
     def to_dict(self) -> JsonDict:
@@ -420,8 +420,8 @@ class RobotSpec:
 
 
 CLOSE_S = 5.0
-"""Longest time that a robot's ``close`` may take, such as to let an arm down, seconds. A robot that takes longer counts
-as hung. Every other deadline of a server's shutdown is derived from this one."""
+"""Longest time that a robot's ``close`` may take, such as to let an arm down, in seconds. A robot that takes longer
+counts as hung. Every other deadline of a server's shutdown is derived from this one."""
 
 
 def _bounds(plain: JsonObject) -> dict[str, Bound]:
@@ -499,7 +499,7 @@ class Robot(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the robot, within `CLOSE_S`. Calling it twice is allowed.
+        """Release the robot, within `CLOSE_S`. Safe to call more than once.
 
         A driver that can keep the motors holding without this process also offers ``hold_on_close``
         (`hal.wrapper.RobotWrapper.hold_on_close`).

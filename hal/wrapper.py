@@ -207,7 +207,7 @@ class RobotWrapper:
         return record if isinstance(record, ResetRecord) else None
 
     def cancel_reset(self, why: str) -> None:
-        """Cancel a reset under way, as `hal.Homing.cancel_reset` does; from any thread. Default: do nothing."""
+        """Cancel a reset in progress, as `hal.Homing.cancel_reset` does; from any thread. Default: do nothing."""
         cancel_reset = self._offered("cancel_reset")
         if cancel_reset is not None:
             cancel_reset(why)

@@ -20,7 +20,7 @@ def to_json(value: Any, what: str) -> str:
     """Convert plain data to JSON. Numpy arrays and numbers become lists and numbers, tuples become lists.
 
     Args:
-        value: mappings with text keys, sequences, texts, numbers, None, numpy arrays.
+        value: mappings with string keys, sequences, strings, numbers, None, numpy arrays.
         what: a name for the data, for the message.
 
     Raises:

@@ -1,7 +1,7 @@
 """Repeat a log's metadata records with a checksum, and detect damaged copies.
 
 An MCAP metadata record has no checksum. So every record that a log can't be read without is written twice, and the copy
-carries the checksum of its texts: a flipped bit in one of the two records leaves the other one.
+carries the checksum of its strings: a flipped bit in one of the two records leaves the other one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ CHECKSUM = "checksum"
 
 
 def checked_copy(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts with their checksum, CRC-32 of the sorted pairs as JSON."""
+    """Return the strings with their checksum, CRC-32 of the sorted pairs as JSON."""
     return {**texts, CHECKSUM: str(_checksum(texts))}
 
 
 def verified(copy: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the texts of a copy without their checksum, or None if the checksum is missing or wrong."""
+    """Return the strings of a copy without their checksum, or None if the checksum is missing or wrong."""
     texts = {key: text for key, text in copy.items() if key != CHECKSUM}
     return texts if copy.get(CHECKSUM) == str(_checksum(texts)) else None
 

@@ -210,7 +210,7 @@ class Environment:
 
         Raises:
             EpisodeError: no episode is running.
-            ValueError: the reason is not a text, or is empty.
+            ValueError: the reason is not a string, or is empty.
         """
         if not isinstance(reason, str) or not reason.strip():
             raise ValueError(
@@ -262,7 +262,7 @@ class Environment:
         self.world.stop(reason)
 
     def close(self) -> None:
-        """End a running episode, and close the world. Calling it twice is allowed."""
+        """End a running episode, and close the world. Safe to call more than once."""
         self._close("closed")
 
     def _close(self, reason: str) -> None:

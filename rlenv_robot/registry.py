@@ -125,7 +125,7 @@ def register_task(
         robot: the model of the task's robot, which is registered too (`register_robot`) unless it already is.
 
     Raises:
-        TypeError: the factory is neither a text nor callable.
+        TypeError: the factory is neither a string nor callable.
         ValueError: the name is taken, or another robot model has the robot's name.
     """
     if not isinstance(factory, str) and not callable(factory):
@@ -272,14 +272,14 @@ def robot(
         keys: for a server: the folder of this machine's keys (`rlenv-robot robot keys new`), which a robot on another
             machine requires.
         take: for a server: the action if another client holds the robot, see `real.RemoteRobot`.
-        timing: of a simulation (``sim``): its delays, resolution and losses, see `sim.latency.DelayModel`.
-        randomise: of a simulation (``sim``): the properties of its model that each episode draws, see
+        timing: the timing of a simulation (``sim``): its delays, resolution and losses, see `sim.latency.DelayModel`.
+        randomise: the randomisation of a simulation (``sim``): the properties of its model that each episode draws, see
             `sim.randomize.randomise.Randomise`.
-        gains: of a simulation (``sim``), for its manifest: the gains during the identification of ``randomise``, such
-            as ``{"p": 16, "volts": 7.4}``.
+        gains: the gains of a simulation (``sim``), for its manifest: the gains during the identification of
+            ``randomise``, such as ``{"p": 16, "volts": 7.4}``.
 
     Raises:
-        TypeError: ``where`` is neither a text nor a robot.
+        TypeError: ``where`` is neither a string nor a robot.
         ValueError: the model or place is unknown; timing or randomisation do not fit or are not for a simulation; keys
             were given for a robot that is not on the network; a key is missing, damaged or readable by others; or the
             driver can't be made.
@@ -380,8 +380,8 @@ def make(
         info: metadata of every recorded episode, such as ``{"policy": "v3", "source": "expert"}``.
         keys: see `rlenv_robot.registry.robot`.
         profile: the settings of the run, kept in the record. A simulation has its timing and randomisation.
-        timing: of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
-        randomise: of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
+        timing: the timing of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
+        randomise: the randomisation of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
         judge: asked after every episode how it went, such as `hal.Terminal`; the verdict is recorded.
         operator: the device of a person who may take over, such as `rlenv_operate.teleop.keyboard.Keyboard`.
         behaviour: the parameters of the distribution that actions are drawn from, which ``step`` may then give in
@@ -466,7 +466,7 @@ def make_vector(
         name: a task with a simulated robot, as for `task`.
         num_envs: number of environments, at least 1.
         threads: native threads, for the physics and for the cameras; 0 for one per processor.
-        seed: of all random draws; each environment has its own random stream, independent of their number.
+        seed: the seed of all random draws; each environment has its own random stream, independent of their number.
         profile: the profile that sets timing and randomisation.
         timing: overrides the profile's; see `rlenv_robot.registry.robot`.
         randomise: overrides the profile's; see `rlenv_robot.registry.robot`.

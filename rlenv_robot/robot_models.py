@@ -103,7 +103,7 @@ class RobotModel:
         """Load the robot model in a file, a MuJoCo model or a table of an arm's joints; its name is in the file.
 
         Args:
-            path: of the file, with an extension of `ROBOT_FILES`. A file that has changed is read again.
+            path: the path of the file, with an extension of `ROBOT_FILES`. A file that has changed is read again.
             start_noise: as for `sim.mjcf.robot.mjcf_file`; not for a table.
 
         Raises:
@@ -256,7 +256,7 @@ class RobotModel:
         Args:
             where: ``sim``, the nominal model, or ``twin``, a model with a real robot's faults.
             seed: draws a twin's faults.
-            rate_hz: of its steps; by default that of its spec.
+            rate_hz: the rate of its steps; by default that of its spec.
             conditions: its timing and randomisation (`rlenv_robot.config.sim_settings.sim_settings`). Its model is
                 drawn once, by the first reset, since it is never put back to its start.
 
@@ -505,7 +505,7 @@ def build(factory: Callable[..., _T], name: str, options: Options) -> _T:
 
     Args:
         factory: a class or function.
-        name: of the object that it makes, for messages.
+        name: the name of the object that it makes, for messages.
         options: the settings.
 
     Raises:

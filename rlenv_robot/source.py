@@ -53,7 +53,7 @@ class SourceData:
         table: the frames.
         task: recomputes observation and reward from the recorded sensors (R3.1); None uses the recorded ones.
         goal: for the task: ``recorded``, ``hindsight`` or a mapping (`rlenv_robot.data.relabel.Goal`).
-        discount: of one step, 0 to 1; for n-step sums, returns to go, advantages and evaluations.
+        discount: the discount of one step, 0 to 1; for n-step sums, returns to go, advantages and evaluations.
         mode: ``training``, or ``inference``, which hides sensors, and with them all privileged state.
         sensors: computes the task's sensors for data without them (`rlenv_robot.data.relabel.Sensors`).
         ends: ``recorded``, or ``task``, which ends episodes where the task would have ended
@@ -61,7 +61,7 @@ class SourceData:
 
     Attributes:
         table: the frames that an agent may see.
-        transitions: of the table.
+        transitions: the transitions of the table.
         opened: the arguments of `open_source` that created this object; None if it was created otherwise.
 
     Raises:
@@ -424,9 +424,9 @@ def _from_plugin(group: str, name: str, plugin: str) -> Callable[..., Any]:
     """Return the function that an entry point names.
 
     Args:
-        group: of the entry point.
-        name: of the entry point.
-        plugin: of this repository that declares it, for the message where it is not installed.
+        group: the group of the entry point.
+        name: the name of the entry point.
+        plugin: the plug-in of this repository that declares it, for the message where it is not installed.
     """
     functions = PluginTable("function of source data", group, {})
     if name not in functions:
@@ -476,10 +476,10 @@ def open_source(
         columns: the columns of observation and action, if the data set has other names: for LeRobot
             ``{"observation.state": "state", "action": "actions"}``; for tables and HDF5 files of any layout see
             `rlenv_formats.mapped`.
-        keep_last: of a LeRobot data set, or of mapped columns: whether the last observation and action of an episode
+        keep_last: for a LeRobot data set or mapped columns, whether the last observation and action of an episode
             become a row, for imitation. Their result was not recorded; the row repeats the observation.
-        units: of the joints of an SO-101 that LeRobot recorded, ``degrees`` or ``percent``. Without them, and without a
-            declaration in the data set (``rlenv-robot data units``), it has no SI columns.
+        units: the units of the joints of an SO-101 that LeRobot recorded, ``degrees`` or ``percent``. Without them, and
+            without a declaration in the data set (``rlenv-robot data units``), it has no SI columns.
         calibration: LeRobot's calibration file of the arm that recorded the data.
         robot: the robot of the mapped columns, such as ``so101``. A column with the name of one of its fields
             (``observation.joint_position``, ``action.joint_target``) is assumed to have the field's unit, signs and
@@ -489,8 +489,9 @@ def open_source(
         world: selects this project's runs of one world, such as ``so101-reach``; None selects those of the task if the
             others have other fields.
         cache_bytes: maximum size of the downloads to keep, bytes; the least recently used are deleted first.
-        storage_options: of the file system of an address, as fsspec takes them, such as ``endpoint_url`` of S3.
-        options: of `SourceData`: ``goal``, ``discount``, ``mode``, ``sensors``, ``ends``.
+        storage_options: the storage options of the file system of an address, as fsspec takes them, such as
+            ``endpoint_url`` of S3.
+        options: the options of `SourceData`: ``goal``, ``discount``, ``mode``, ``sensors``, ``ends``.
 
     Raises:
         ValueError: the units are unknown, or the calibration can't be read.

@@ -159,7 +159,7 @@ class World(Protocol):
         return
 
     def close(self) -> None:
-        """Release everything. Calling it twice is allowed. By default there is nothing to release."""
+        """Release everything. Safe to call more than once. By default there is nothing to release."""
         return
 
 

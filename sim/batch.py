@@ -70,7 +70,7 @@ class Simulations:
 
     @property
     def stamp_ns(self) -> int:
-        """Simulated time since the batch was made, nanoseconds. A reset takes no time."""
+        """Simulated time since the batch was made, in nanoseconds. A reset takes no time."""
         return int(self._steps * self._period_ns + 0.5)
 
 
@@ -511,7 +511,7 @@ class SimBatch(Simulations):
     # -- ends --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Free memory and threads. Calling it twice is allowed."""
+        """Free memory and threads. Safe to call more than once."""
         for reader in self._images.values():
             reader.close()
         self._batch = None

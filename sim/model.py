@@ -77,7 +77,7 @@ class ImageReader(Protocol):
         ...
 
     def close(self) -> None:
-        """Free the graphics memory. Calling it twice is allowed."""
+        """Free the graphics memory. Safe to call more than once."""
         ...
 
 
@@ -217,9 +217,10 @@ class SimModel:
     def needs_own_model(self) -> bool:
         """Whether each simulation of a batch needs its own ``mjData`` instead of one for each thread.
 
-        It does if a step begins with quantities that the step before derived (`stage`), with plugins, sleep or IPC, and
-        if a sensor reads quantities that not every call computes. Otherwise the ``mjData`` of a thread stays in the
-        processor's cache, and a simulation takes no more memory than its state.
+        It does if a step begins with quantities that the step before derived (`stage`); if the model uses plugins,
+        sleeping bodies, or MuJoCo's IPC mode for contacts of deformable bodies; or if a sensor reads quantities that
+        not every call computes. Otherwise the ``mjData`` of a thread stays in the processor's cache, and a simulation
+        takes no more memory than its state.
         """
         model = self.model
         remembers = model.nplugin > 0 or bool(model.opt.enableflags & _REMEMBERS)

@@ -319,7 +319,7 @@ class SimRobot:
         self._blocked = True
 
     def close(self) -> None:
-        """Free the simulation and the cameras. Calling it twice is allowed."""
+        """Free the simulation and the cameras. Safe to call more than once."""
         self._closed = self._blocked = True
         for camera in self._cameras.values():
             camera.close()

@@ -132,7 +132,7 @@ def _pack(kind: str, plain: Mapping[str, Any], groups: Groups) -> bytes:
     """Everything as bytes.
 
     Args:
-        kind: of what.
+        kind: the kind of object that is packed.
         plain: what JSON can hold.
         groups: the arrays.
     """

@@ -140,8 +140,8 @@ def _in_rows(array: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> 
 
     Args:
         array: live, shape (..., n).
-        columns: of its last axis.
-        shape: of the view's last axes.
+        columns: the columns of its last axis.
+        shape: the shape of the view's last axes.
 
     Returns:
         Shape (..., *shape), read-only; None where ``shape`` has not two axes or the columns are spaced otherwise.

@@ -22,10 +22,10 @@ __all__ = ["Camera", "Look"]
 _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
-"""Pauses between attempts to open a lost camera, seconds; each is twice the one before."""
+"""Pauses between attempts to open a lost camera, in seconds; each is twice the one before."""
 
 _GOODBYE_S = 1.0
-"""Longest wait of `close` for the thread, seconds; OpenCV may hold the thread a few seconds longer, without harm."""
+"""Longest wait of `close` for the thread, in seconds; OpenCV may hold the thread a few seconds longer, without harm."""
 
 
 class Look(NamedTuple):
@@ -79,7 +79,7 @@ class Camera:
         return self.settings.spec
 
     def open(self) -> None:
-        """Start the thread. Calling it twice is allowed; after `close` it does nothing."""
+        """Start the thread. Safe to call more than once; after `close` it does nothing."""
         if not self._thread.is_alive() and not self._over.is_set():
             self._trouble = "it is being opened"
             self._thread.start()
@@ -140,7 +140,7 @@ class Camera:
         }
 
     def close(self) -> None:
-        """End the thread. Calling it twice is allowed."""
+        """End the thread. Safe to call more than once."""
         self._over.set()
         self._came.set()
         source = self._source

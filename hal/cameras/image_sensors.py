@@ -28,8 +28,8 @@ class ImageSensor:
 
     Attributes:
         camera: the name of a camera of the robot.
-        width: of the sensor's images, pixels.
-        height: of the sensor's images, pixels.
+        width: the width of the sensor's images, pixels.
+        height: the height of the sensor's images, pixels.
         max_age_s: greatest age of a real camera's image, seconds; an older image ends the episode.
 
     Raises:

@@ -135,13 +135,13 @@ class MjpegStream:
             raise DeadlineExceeded(f"{self._settings.shown} sent no whole image", _IMAGE_S)
 
     def cancel(self) -> None:
-        """End a `read` under way by shutting down the socket. May be called from any thread."""
+        """End a `read` in progress by shutting down the socket. May be called from any thread."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection. Calling it twice is allowed."""
+        """Close the connection. Safe to call more than once."""
         if self._response is not None:
             self._response.close()
         if self._connection is not None:

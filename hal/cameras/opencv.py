@@ -52,7 +52,7 @@ class _Capture:
         """Do nothing: OpenCV's waits can't be ended from outside, and have deadlines of their own."""
 
     def close(self) -> None:
-        """Release the capture. Calling it twice is allowed."""
+        """Release the capture. Safe to call more than once."""
         if self._capture is not None:
             self._capture.release()
             self._capture = None

@@ -20,7 +20,7 @@ _PADDING = 64
 
 
 def jpeg_size(data: bytes) -> tuple[int, int]:
-    """Return width and height of a JPEG, pixels, without decoding it.
+    """Return width and height of a JPEG, in pixels, without decoding it.
 
     The function walks the segments (ITU-T T.81, annex B) up to the frame header (SOF). Of the compressed data it checks
     only the end marker.
@@ -91,11 +91,11 @@ class Source(Protocol):
         ...
 
     def cancel(self) -> None:
-        """End a `read` under way as soon as possible. May be called from any thread."""
+        """End a `read` in progress as soon as possible. May be called from any thread."""
         ...
 
     def close(self) -> None:
-        """Release the source. Calling it twice is allowed."""
+        """Release the source. Safe to call more than once."""
         ...
 
 

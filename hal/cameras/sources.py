@@ -19,7 +19,7 @@ def make_source(settings: CameraSettings, wait: Wait) -> Source:
 
     Args:
         settings: the settings of the camera.
-        wait: waits for a source that sets its own pace.
+        wait: sleeps between images on behalf of a source that paces itself.
 
     Raises:
         RobotError: there is no such device, file or folder; the message lists the devices of this machine.

@@ -22,7 +22,7 @@ __all__ = ["WithCameras"]
 _log = logging.getLogger(__name__)
 
 FIRST_IMAGE_S = 5.0
-"""Longest time that a reset waits for the first image of each camera, seconds."""
+"""Longest time that a reset waits for the first image of each camera, in seconds."""
 
 
 class WithCameras(RobotWrapper):
@@ -113,7 +113,7 @@ class WithCameras(RobotWrapper):
         return robot_state._replace(images=images, faults=faults)
 
     def close(self) -> None:
-        """Close the robot, then the cameras. Calling it twice is allowed."""
+        """Close the robot, then the cameras. Safe to call more than once."""
         with contextlib.ExitStack() as stack:
             for camera in self._cameras:
                 stack.callback(camera.close)

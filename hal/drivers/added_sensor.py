@@ -23,14 +23,14 @@ class SensorReader(Protocol):
     """An open hardware sensor."""
 
     def read(self) -> tuple[ArrayLike, int]:
-        """Return the newest value and its capture time on this machine's monotonic clock, nanoseconds.
+        """Return the newest value and its capture time on this machine's monotonic clock, in nanoseconds.
 
         It is called once in each control period and must not wait for a new value.
         """
         ...
 
     def close(self) -> None:
-        """Release the device. Calling it twice is allowed."""
+        """Release the device. Safe to call more than once."""
         ...
 
 
@@ -151,7 +151,7 @@ class WithSensors(RobotWrapper):
         return robot_state._replace(sensors=values, age_ns=ages)
 
     def close(self) -> None:
-        """Close the robot, then the sensors. Calling it twice is allowed."""
+        """Close the robot, then the sensors. Safe to call more than once."""
         self._closed = True
         with ExitStack() as stack:
             for reader in self._readers.values():

@@ -23,10 +23,10 @@ from hal.errors import DeadlineExceeded, RobotError
 __all__ = ["LATE_NS", "BusCounts", "BusSettings", "Port", "Reply", "ServoBus", "ServoRefused"]
 
 LATE_NS = 100_000_000
-"""Longest time after a transaction in which an answer that missed its deadline may still come, nanoseconds."""
+"""Longest time after a transaction in which an answer that missed its deadline may still come, in nanoseconds."""
 
 DOUBLED_NS = 4_000_000
-"""Longest time after a transaction in which a duplicate of its answer may still come, nanoseconds."""
+"""Longest time after a transaction in which a duplicate of its answer may still come, in nanoseconds."""
 
 MOST_EXTRA = 4
 """Largest number of bytes that a read requests beyond those it needs, to mark its answer."""
@@ -36,7 +36,8 @@ NOISY, QUIET = 0.15, 0.01
 the second."""
 
 _LATE_WAIT_NS = 5_000_000
-"""Time by which a wait ends too late where this process had no processor, nanoseconds; timers are good to a tenth."""
+"""Time by which a wait ends too late where this process had no processor, in nanoseconds; timers are good to a
+tenth of that."""
 
 _NOISE_WEIGHT = 0.02
 _MOST_REQUESTS = 256
@@ -74,7 +75,7 @@ class Port(Protocol):
         ...
 
     def now_ns(self) -> int:
-        """Return the line's monotonic clock, nanoseconds."""
+        """Return the line's monotonic clock, in nanoseconds."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -113,7 +114,7 @@ class Port(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the line. Calling it twice is allowed."""
+        """Release the line. Safe to call more than once."""
         ...
 
 
@@ -216,7 +217,7 @@ class ServoBus:
         )
 
     def wire_s(self, sent: int, answers: int, count: int) -> float:
-        """Return the time of a transaction's bytes on the wire, seconds.
+        """Return the time of a transaction's bytes on the wire, in seconds.
 
         Args:
             sent: length of the request, bytes.
@@ -371,7 +372,7 @@ class ServoBus:
         return True
 
     def close(self) -> None:
-        """Release the line. Calling it twice is allowed."""
+        """Release the line. Safe to call more than once."""
         self.port.close()
 
     # -- one transaction -------------------------------------------------------------------------------------------

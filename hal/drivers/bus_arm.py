@@ -37,14 +37,14 @@ _HOLD_RAD = 0.1764
 """Farthest that a held goal lies from the position, rad (10 degrees): a servo carries a load by its error."""
 
 _SETTLE_S = CLOSE_S - 1.0
-"""Longest time for which damping may let the arm down; if it still moves then, it stays in damping, seconds."""
+"""Longest time for which damping may let the arm down, in seconds; if it still moves then, it stays in damping."""
 
 _TURN = 2 * np.pi  # farthest that a joint is reported from zero, rad, whatever an encoder that jumped says
 _SILENT_NS = 60_000_000
 """Age from which on a servo's newest answer is a fault, nanoseconds: more than one period was lost."""
 
 _GRIP_S = 1.0
-"""Time for which the gripper pushes on a thing with its full limit before it only holds it, seconds."""
+"""Time for which the gripper pushes on a thing with its full limit before it only holds it, in seconds."""
 
 
 class BusArm:
@@ -364,7 +364,7 @@ class BusArm:
         self._holds_on_close = True
 
     def close(self) -> None:
-        """Lower the arm by damping, switch the torque off, and release the port. Calling it twice is allowed.
+        """Lower the arm by damping, switch the torque off, and release the port. Safe to call more than once.
 
         If the arm was only read, nothing is written to its servos.
         An arm that still moves after 4 s stays in damping: its torque is never switched off during a motion.

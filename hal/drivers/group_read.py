@@ -45,7 +45,7 @@ class GroupRead:
         return missing
 
     def age_ns(self, servo: int) -> int:
-        """Return the age of a servo's newest answer, nanoseconds.
+        """Return the age of a servo's newest answer, in nanoseconds.
 
         Raises:
             KeyError: the servo never answered.

@@ -76,7 +76,7 @@ class SerialPort:
         return self._open_fd()
 
     def now_ns(self) -> int:
-        """Return this machine's monotonic clock, nanoseconds."""
+        """Return this machine's monotonic clock, in nanoseconds."""
         return time.monotonic_ns()
 
     def sleep(self, seconds: float) -> None:
@@ -192,7 +192,7 @@ class SerialPort:
         return data
 
     def close(self) -> None:
-        """Release the line. Calling it twice is allowed."""
+        """Release the line. Safe to call more than once."""
         fd, self._fd = self._fd, None
         if fd is not None:
             with contextlib.suppress(OSError):

@@ -97,7 +97,7 @@ class ServoFamily(ABC):
 
     @abstractmethod
     def offset_for(self, encoder: float, position: int) -> int:
-        """Return the homing offset with which the servo reports a position where the encoder reads a number."""
+        """Return the homing offset that makes the servo report ``position`` when its encoder reads ``encoder``."""
 
     @abstractmethod
     def misfits(self, registers: Mapping[str, int]) -> Iterator[RegisterMisfit]:

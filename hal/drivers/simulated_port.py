@@ -25,13 +25,13 @@ __all__ = [
 ]  # fmt: skip
 
 HELLO = struct.Struct("<8sIQ")
-"""The first message: `MAGIC`, bits a second, and the time, nanoseconds. The answer is an empty one."""
+"""The first message: `MAGIC`, bits a second, and the time, in nanoseconds. The answer is an empty one."""
 
 MAGIC = b"servos 1"
 
 REQUEST = struct.Struct("<BHIQQ")
 """A request: the flags `DISCARD` and `SLEEP`, the least number of bytes to wait for, the number of bytes sent, the
-time, and the longest wait, nanoseconds. The bytes sent follow."""
+time, and the longest wait, in nanoseconds. The bytes sent follow."""
 
 ANSWER = struct.Struct("<IIQ")
 """An answer: the number of bytes dropped, the number of bytes received, and the time. The bytes received follow."""
@@ -40,7 +40,7 @@ DISCARD, SLEEP = 1, 2
 """Flags of a request: drop received bytes; announce a pause without requests, which gets no answer."""
 
 _LONGEST_S = 10.0
-"""Longest time for which the other process may be without a processor, seconds."""
+"""Longest time for which the other process may be without a processor, in seconds."""
 
 _CATCH_UP = 25
 """A clock that is behind goes faster by one part in so many: less than `real.control.pacing` calls a hurry."""
@@ -80,7 +80,7 @@ _own = threading.local()
 
 
 def waited_ns() -> int:
-    """Return the time that this thread has waited for a processor since it began, nanoseconds; 0 if unknown.
+    """Return the time that this thread has waited for a processor since it began, in nanoseconds; 0 if unknown.
 
     Source: Linux, ``Documentation/scheduler/sched-stats.rst``, ``/proc/<pid>/schedstat``, the second number.
     """
@@ -118,7 +118,7 @@ class _RunningClock:
         self._lock = threading.Lock()
 
     def now_ns(self) -> int:
-        """Return the time, nanoseconds; it never falls."""
+        """Return the time, in nanoseconds; it never falls."""
         with self._lock:
             wall_ns, waited = time.monotonic_ns(), waited_ns()
             passed_ns = wall_ns - self._wall_ns
@@ -158,7 +158,7 @@ class SimulatedPort:
         return self._serial.baud
 
     def now_ns(self) -> int:
-        """Return the time of the line, nanoseconds."""
+        """Return the time of the line, in nanoseconds."""
         return self._clock.now_ns()
 
     def catch_up(self) -> None:
@@ -203,7 +203,7 @@ class SimulatedPort:
         return self._request(DISCARD, request, least, timeout_s)
 
     def close(self) -> None:
-        """Release the line. Calling it twice is allowed."""
+        """Release the line. Safe to call more than once."""
         with self._lock:
             self._closed = True
             self._connection.close()

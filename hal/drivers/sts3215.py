@@ -101,9 +101,10 @@ TABLE = {
 }
 """The registers by name.
 
-``homing_offset``: present position = encoder - offset. ``torque_enable``: 0 off, 1 on, 2 damping, 128 makes the
-present position 2048. ``acceleration``: in 100 steps/s^2. ``present_load``: duty cycle in 0.1 %. ``lock``: with 1, a
-change of a kept register lasts until the power is cut. Position mode ignores 44; 71 is undefined.
+``homing_offset``: present position = encoder - offset. ``torque_enable``: 0 is off, 1 on, 2 damping; 128 makes
+the present position 2048. ``acceleration``: in units of 100 steps/s^2. ``present_load``: duty cycle in units of 0.1 %.
+``lock``: while it is 1, a change of a register with ``kept=True`` is lost when the power is cut. In position mode the
+servo ignores register 44 (``goal_time``); register 71 is undefined.
 """
 
 FEEDBACK = (56, 15)

@@ -48,7 +48,7 @@ class CommandLimiter:
         return bool(self._led)
 
     def begin(self, applied: Mapping[str, np.ndarray]) -> None:
-        """Start each led command at rest at its applied value."""
+        """Start the trajectory of each command with limited acceleration at rest, at its value in ``applied``."""
         for name, led in self._led.items():
             led.begin(applied[name])
 
@@ -147,8 +147,8 @@ class _LedCommand:
     """One command that is led along a trajectory.
 
     Args:
-        spec: of the robot.
-        name: of the command.
+        spec: the spec of the robot.
+        name: the name of the command.
     """
 
     def __init__(self, spec: RobotSpec, name: str) -> None:

@@ -12,7 +12,7 @@ from hal.field import Field
 __all__ = ["LARGEST_DEG", "SLOWEST_HZ", "WINDOW_S", "joint_targets", "limit_cycle"]
 
 WINDOW_S = 1.0
-"""Duration over which a limit cycle is measured, seconds."""
+"""Duration over which a limit cycle is measured, in seconds."""
 
 SLOWEST_HZ = 4.0
 """Lowest frequency of an oscillation that counts, Hz: above that of an arm moved by hand, and of a trotting robot."""

@@ -27,7 +27,7 @@ _SAME = 0.02
 """Share by which a gain may lie outside the range without a message."""
 
 _SAME_S = 0.002
-"""Time by which a delay may lie outside the range without a message, seconds."""
+"""Time by which a delay may lie outside the range without a message, in seconds."""
 
 _POSE = 1e-3
 """Difference of a default pose that counts, as a share of the range."""

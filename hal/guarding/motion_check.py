@@ -184,7 +184,11 @@ class ClearWay:
         return self.last if self._was_blocked else ""
 
     def to_dict(self) -> JsonDict:
-        """Return plain data: ``held_back``, the number of commands held back; ``last``, the parts in its way."""
+        """Return plain data.
+
+        ``held_back`` is the number of commands held back; ``last`` names the parts that the last of them would have
+        brought too near.
+        """
         return {"held_back": self.held_back, "last": self.last}
 
 

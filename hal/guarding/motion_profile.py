@@ -71,7 +71,7 @@ def _stretches(velocity: float, acceleration: float, limits: ElementLimits) -> t
     Args:
         velocity: above the one that is to be reached; negative if below.
         acceleration: now.
-        limits: of the element.
+        limits: the limits of the element.
     """
     most, jerk = limits.acceleration, limits.jerk
     eased = velocity + acceleration * abs(acceleration) / (2.0 * jerk)  # left if the acceleration went to 0 at once
@@ -149,8 +149,8 @@ def _advance(state: MotionState, goal: float, seconds: float, limits: ElementLim
     Args:
         state: now.
         goal: at which the element is to rest.
-        seconds: of the period, at least 0.
-        limits: of the element.
+        seconds: the length of the period, at least 0.
+        limits: the limits of the element.
     """
     left = goal - _stop_position(state, limits)
     if abs(left) <= TOLERANCE:

@@ -14,9 +14,10 @@ from hal.spec import Spec
 __all__ = ["RATE_FACTOR", "AppliedCheck", "EffortCheck", "FollowingError", "RateCheck", "ReadingCheck"]
 
 RATE_FACTOR = 2.0
-"""Multiple of ``RobotSpec.max_rate`` above which a change can't be a motion of the robot. A load can drive a motor
-beyond its no-load speed, and a busy machine samples earlier or later than its stamp says: a real SO-101, recorded at
-30 Hz with stamps on the grid of its periods, shows up to 1.1 times its servos' speed."""
+"""Multiple of ``RobotSpec.max_rate`` above which a change in a sensor counts as a wrong reading. It leaves room for a
+load that drives a motor beyond its no-load speed, and for a busy machine that samples earlier or later than its time
+stamp says: a real SO-101 recorded at 30 Hz, with stamps at multiples of the period, appears to move at up to 1.1 times
+its servos' speed."""
 
 _TURNS = {"rad": 2 * np.pi, "deg": 360.0}
 """A turn by the unit of a field: a change by whole turns is the wrap of an encoder."""
@@ -49,7 +50,7 @@ class _Range(NamedTuple):
     """The legal values of one sensor.
 
     Attributes:
-        field: of the sensor.
+        field: the field of the sensor.
         low, high: the ends as float64, of the field's shape.
         ends: lowest and highest of each element where there are few elements, or None.
     """
@@ -147,7 +148,7 @@ class FollowingError:
         self._counts = [0] * len(self._bounds)
 
     def begin(self) -> None:
-        """Begin to count anew."""
+        """Restart the count."""
         self._counts = [0] * len(self._bounds)
 
     def check(self, robot_state: RobotState) -> str | None:
@@ -236,7 +237,7 @@ class EffortCheck:
         self._since_ns = [np.zeros(len(bound), np.int64) for _, bound in self._bounds]
 
     def begin(self) -> None:
-        """Begin to count anew."""
+        """Restart the count."""
         for counts in self._counts:
             counts[:] = 0
 

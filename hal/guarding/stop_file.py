@@ -28,7 +28,7 @@ _SLOTS = 2
 _LONGEST_REASON = 1000
 
 _LOOK_S = 1.0
-"""Time between two looks whether the file is still in its place, seconds."""
+"""Time between two looks whether the file is still in its place, in seconds."""
 
 
 class KeptStop(NamedTuple):
@@ -250,7 +250,7 @@ class StopFile:
         return self.failure
 
     def close(self, seconds: float = 2.0, *, orderly: bool = True) -> None:
-        """Write the queued record, and end the thread; give up on a disk that hangs. Calling it twice is allowed.
+        """Write the queued record, and end the thread; give up on a disk that hangs. Safe to call more than once.
 
         Args:
             seconds: longest wait for the disk.
@@ -293,7 +293,7 @@ class StopFile:
             return False
 
     def _save(self, record: _Record, saved: list[threading.Event]) -> None:
-        """Write a record; where the file is not in its place, make it anew."""
+        """Write a record; make the file again if it is not in its place."""
         try:
             if not self._is_there():
                 self._reopen()

@@ -17,11 +17,11 @@ __all__ = ["Clearance", "LatchState", "StopLatch", "check_clears", "gives_reason
 _log = logging.getLogger(__name__)
 
 _OPENED_S = 2.0
-"""Longest wait for the disk before a robot is served, seconds."""
+"""Longest wait for the disk before a robot is served, in seconds."""
 
 
 def gives_reason(options: Mapping[str, Any]) -> bool:
-    """Return whether a reset's options give a reason to clear a stop: ``clear_stop``, a text that is not blank."""
+    """Return whether a reset's options give a reason to clear a stop: ``clear_stop``, a string that is not blank."""
     why = options.get("clear_stop")
     return isinstance(why, str) and bool(why.strip())
 
@@ -30,11 +30,11 @@ def check_clears(stopped: str | StopReason | None, options: Mapping[str, Any]) -
     """Refuse a reset of a stopped robot if its options give no reason to clear the stop.
 
     Args:
-        stopped: the reason of the latched stop, or None.
+        stopped: the reason for the latched stop, or None.
         options: the options of the reset.
 
     Raises:
-        RobotStopped: the reset is refused; the error has the reason of the stop.
+        RobotStopped: the reset is refused; the error has the reason for the stop.
     """
     if stopped is not None and not gives_reason(options):
         raise RobotStopped(stopped)
@@ -45,7 +45,7 @@ class LatchState(NamedTuple):
 
     Attributes:
         number: number of the newest stop; it grows with every stop, even if another one is already latched.
-        reason: reason of the latched stop; None if the robot is not stopped.
+        reason: reason for the latched stop; None if the robot is not stopped.
     """
 
     number: int
@@ -74,7 +74,7 @@ class StopLatch:
 
     @property
     def reason(self) -> StopReason | None:
-        """The reason of the latched stop, or None."""
+        """The reason for the latched stop, or None."""
         return self.state.reason
 
     @property

@@ -25,10 +25,10 @@ _TAIL_BYTES = 4096
 """Number of bytes at the end of the program's output in which its last line is looked for."""
 
 _GRACE_S = 1.0
-"""Time between SIGTERM and SIGKILL, seconds, in which a program can stop what it moves."""
+"""Time between SIGTERM and SIGKILL, in seconds, in which a program can stop what it moves."""
 
 _KILLS = 20
-"""Time between two looks for the programs that a killed program started, seconds."""
+"""Time between two looks for the programs that a killed program started, in seconds."""
 
 _MARK = "RLENV_ROBOT_RESET"
 """Environment variable that marks the processes of one request."""
@@ -49,7 +49,7 @@ class Command:
         argv: the program and its arguments, such as ``["/opt/fixture/reset", "--fast"]``.
 
     Raises:
-        ValueError: ``argv`` is empty, or one of its items is not a text.
+        ValueError: ``argv`` is empty, or one of its items is not a string.
     """
 
     def __init__(self, argv: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 CHECK_S = 0.02
-"""Time between two checks whether a request's answer is still needed, seconds."""
+"""Time between two checks whether a request's answer is still needed, in seconds."""
 
 _CANCEL_S = 3.0
 """Longest wait for a cancelled request to end, seconds: a program gets one second between SIGTERM and SIGKILL."""
@@ -114,7 +114,7 @@ class ResetConfirmation(Protocol):
         ...
 
     def close(self) -> None:
-        """Release sockets and other resources. Calling it twice is allowed."""
+        """Release sockets and other resources. Safe to call more than once."""
         ...
 
 
@@ -123,7 +123,7 @@ class Cancellable(Protocol):
     """A confirmation with requests that can be cancelled before their deadline. Implementing it is optional."""
 
     def cancel(self) -> None:
-        """End the request under way, if any, which then raises. May be called from any thread."""
+        """End the request in progress, if any, which then raises. May be called from any thread."""
         ...
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # ZeroMQ is loaded when the fixture is first asked
 __all__ = ["Fixture", "Gpio"]
 
 _POLL_S = 0.05
-"""Time between two checks for a request's cancellation, seconds."""
+"""Time between two checks for a request's cancellation, in seconds."""
 
 _LARGEST_ANSWER = 65536
 """Most bytes of an answer, which is a sentence."""
@@ -100,7 +100,7 @@ class Fixture:
         raise DeadlineExceeded("the fixture did not answer", request.deadline_s, hint)
 
     def cancel(self) -> None:
-        """Cancel the request under way, without a message to the fixture. May be called from any thread."""
+        """Cancel the request in progress, without a message to the fixture. May be called from any thread."""
         self._cancelled.set()
 
     def close(self) -> None:

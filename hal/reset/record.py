@@ -15,7 +15,7 @@ from hal.reset.confirmation import VERDICTS, Answer
 __all__ = ["Outcome", "ResetProgress", "ResetRecord", "ResetState"]
 
 _SHORT, _LONG = 100, 300
-"""Largest lengths of foreign texts in a record, characters; as JSON it must fit into an event of 1000 bytes."""
+"""Largest lengths of foreign strings in a record, characters; as JSON it must fit into an event of 1000 bytes."""
 
 
 class ResetState(StrEnum):
@@ -59,7 +59,7 @@ class ResetRecord:
 
     Attributes:
         outcome: one of `Outcome`.
-        detail: the reason of a failure, or the distance from the start at which the robot settled.
+        detail: the reason for a failure, or the distance from the start at which the robot settled.
         by: the person or machine that answered; empty without an answer.
         note: a remark with the answer.
         verdict: the answer's verdict on the last episode, one of `hal.VERDICTS`, or None.

@@ -17,7 +17,7 @@ from hal.reset.confirmation import VERDICTS, Answer, ResetRequest, VerdictReques
 __all__ = ["Terminal"]
 
 _POLL_S = 0.05
-"""Time between two checks for a question's cancellation, seconds."""
+"""Time between two checks for a question's cancellation, in seconds."""
 
 _READY = frozenset({"", "y", "yes", "ok", "ready"})
 _VERDICTS = {word: verdict for verdict in VERDICTS for word in (verdict[0], verdict)}

@@ -74,7 +74,7 @@ class JointUnits:
 
     Args:
         unit: one of `UNITS`.
-        calibration: of the arm that recorded the numbers, by joint, such as the ``joints`` of
+        calibration: the calibration of the arm that recorded the numbers, by joint, such as the ``joints`` of
             `hal.drivers.calibration.load_calibration`.
 
     Attributes:

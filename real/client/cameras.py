@@ -20,7 +20,7 @@ from real.telemetry.images import Announced, ImageListener, announced
 __all__ = ["RemoteCameras"]
 
 FIRST_IMAGE_S = 3.0
-"""Longest time that a reset waits for the first image of each working camera, seconds."""
+"""Longest time that a reset waits for the first image of each working camera, in seconds."""
 
 
 class RemoteCameras(RobotWrapper):
@@ -119,7 +119,7 @@ class RemoteCameras(RobotWrapper):
         self._listener, self._cameras, self._asked = None, {}, False
 
     def close(self) -> None:
-        """Close the robot and the connection of its images. Calling it twice is allowed."""
+        """Close the robot and the connection of its images. Safe to call more than once."""
         try:
             self._robot.close()  # ends a wait in another thread
         finally:

@@ -33,25 +33,25 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _SLICE_MS = 100
-"""Longest time until a wait notices its cancellation, milliseconds."""
+"""Longest time until a wait notices its cancellation, in milliseconds."""
 
 _SHIFT_FOR_NS = 100_000_000
-"""For how long an estimate of the server's clock is used before it is made anew, nanoseconds."""
+"""For how long an estimate of the server's clock is used before it is made again, in nanoseconds."""
 
 _SEND_S = 1.0
-"""Longest wait for room to send, seconds; there is always room for one request, unless the socket is broken."""
+"""Longest wait for room to send, in seconds; there is always room for one request, unless the socket is broken."""
 
 RESEND_MS = 10
-"""Time between two copies of an unanswered step, milliseconds; on a lossy network also that to the first copy."""
+"""Time between two copies of an unanswered step, in milliseconds; on a lossy network also that to the first copy."""
 
 _QUICK_COPIES, _LATER_MS = 5, 40
-"""Copies of a step that follow one another after `RESEND_MS`, and the time between further ones, milliseconds."""
+"""Copies of a step that follow one another after `RESEND_MS`, and the time between further ones, in milliseconds."""
 
 LOSSY_S = 10.0
-"""Time for which a network counts as lossy after a late answer, seconds."""
+"""Time for which a network counts as lossy after a late answer, in seconds."""
 
 _MARGIN_S = 0.005
-"""Least time between an answer that comes as usual and the first copy of its step, seconds."""
+"""Least time between an answer that comes as usual and the first copy of its step, in seconds."""
 
 _OPTIONS: dict[int, int] = {
     zmq.LINGER: 0,  # what was not delivered by its deadline must not be delivered later
@@ -329,11 +329,11 @@ class Connection:
         )
 
     def cancel(self) -> None:
-        """End a wait under way. May be called from any thread."""
+        """End a wait in progress. May be called from any thread."""
         self._cancelled.set()
 
     def close(self) -> None:
-        """Close the socket, while no `ask` is under way. Calling it twice is allowed."""
+        """Close the socket, while no `ask` is in progress. Safe to call more than once."""
         self._handshake.close()
         self._socket.close()
 
@@ -445,7 +445,7 @@ class Delays:
         self.add: Callable[[tuple[tuple[int, int, int, int], int]], None] = self._steps.append
 
     def to_dict(self, offset_ns: int) -> dict[str, Any]:
-        """Return quantiles of the delays, seconds, from the smallest to the largest in 20 equal shares.
+        """Return quantiles of the delays, in seconds, from the smallest to the largest in 20 equal shares.
 
         Args:
             offset_ns: the controller's clock minus this machine's, nanoseconds.

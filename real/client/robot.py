@@ -38,7 +38,7 @@ _GRACE_S = 3.0
 """Longest silence during a reset, seconds: the server says every half second that it is alive."""
 
 _STANDING_S = 0.5
-"""Longest wait for a stop's answer on the connection that stands already, seconds; then a new one is tried."""
+"""Longest wait for a stop's answer on the connection that stands already, in seconds; then a new one is tried."""
 
 
 class RemoteRobot:
@@ -354,7 +354,7 @@ class RemoteRobot:
         """Connect for `stop` in advance, so that a stop needs no new connection; `reset` does this too.
 
         A stop button calls this when it is switched on: a server that has run out of descriptors accepts no new
-        connection, but continues to serve existing ones. Calling it twice is allowed.
+        connection, but continues to serve existing ones. Safe to call more than once.
 
         Raises:
             ConnectionLost: the server does not answer, or refuses this key.
@@ -458,7 +458,7 @@ class RemoteRobot:
             connection.ask(MessageKind.RELEASE, None, (), timeout_s)
 
     def close(self) -> None:
-        """Release the robot, and end a wait in another thread. Calling it twice is allowed."""
+        """Release the robot, and end a wait in another thread. Safe to call more than once."""
         self._closed = True
         connection = self._connection
         if connection is not None:

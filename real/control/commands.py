@@ -143,7 +143,7 @@ class CommandQueue(Generic[T]):
         return items
 
     def close(self) -> None:
-        """Close the sockets. Calling it twice is allowed; later items are kept, but wake nobody."""
+        """Close the sockets. Safe to call more than once; later items are kept, but wake nobody."""
         for end in (self._waker, self._poll_end):
             if end is not None:
                 end.close()

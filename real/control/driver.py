@@ -31,10 +31,10 @@ HANGS_S = 1.0
 of a busy machine."""
 
 STOP_S = 0.1
-"""Longest time for which a stop waits for its driver, seconds; a later return is still recorded."""
+"""Longest time for which a stop waits for its driver, in seconds; a later return is still recorded."""
 
 END_S = CLOSE_S + 3.0
-"""Longest shutdown of a control loop, seconds: a step and a ``stop`` under way, then the driver's ``close``."""
+"""Longest shutdown of a control loop, seconds: a step and a ``stop`` in progress, then the driver's ``close``."""
 
 
 class Stopped(NamedTuple):
@@ -79,7 +79,7 @@ class DriverStopper:
     def call_stop(self, reason: str | StopReason) -> int:
         """Stop the robot on another thread, and return at once. May be called from any thread.
 
-        If a call is already under way, one more call with the newest reason follows it.
+        If a call is already in progress, one more call with the newest reason follows it.
 
         Returns:
             The number of this call, for `wait`.
@@ -131,7 +131,7 @@ class DriverStopper:
                 self._changed.notify_all()
 
     def settle(self) -> str | None:
-        """Wait until no ``stop`` is under way, for at most `HANGS_S`; return a sentence if one still is, or None."""
+        """Wait until no ``stop`` is in progress, for at most `HANGS_S`; return a sentence if one still is, or None."""
         with self._changed:
             has_settled = self._changed.wait_for(lambda: self._called_s is None, HANGS_S)
         return None if has_settled else self.trouble or _not_returned(HANGS_S)
@@ -140,7 +140,7 @@ class DriverStopper:
         """Close the robot on another thread, and wait for it.
 
         Args:
-            end_s: deadline for a ``stop`` under way and for the ``close``, seconds of the monotonic clock.
+            end_s: deadline for a ``stop`` in progress and for the ``close``, seconds of the monotonic clock.
 
         Returns:
             Why the robot was left alone without closing it, or None.
@@ -183,7 +183,7 @@ class DriverWatch:
     For one thread, which calls `look` several times a second.
 
     Args:
-        called_s: returns the start of the driver's step under way, or None (`hal.Guard.called_s`).
+        called_s: returns the start of the driver's step in progress, or None (`hal.Guard.called_s`).
         now: the same monotonic clock, seconds.
 
     Attributes:
@@ -229,7 +229,7 @@ def stop_faulty(
         stop: stops the robot; not called if the error only reports an earlier stop.
         latch: the latch of the robot's stop.
         lifecycle: the robot's lifecycle, which goes to STOPPED.
-        where: the operation that was under way.
+        where: the operation that was in progress.
         error: the error that the robot raised.
 
     Returns:

@@ -29,7 +29,7 @@ class Heartbeat:
     reset has no reason to take long.
 
     Args:
-        called_s: returns the start of the driver's step under way, or None (`hal.Guard.called_s`).
+        called_s: returns the start of the driver's step in progress, or None (`hal.Guard.called_s`).
         stopped: returns whether the robot is stopped.
         now: the monotonic clock of both threads, seconds.
     """

@@ -34,7 +34,7 @@ class SetpointInterpolator:
 
     Attributes:
         applied: the command applied in the last tick; None outside of episodes.
-        step: the step under way, or None.
+        step: the step in progress, or None.
     """
 
     def __init__(self, commands: Spec, ticks: int, led: Collection[str] = ()) -> None:
@@ -54,12 +54,12 @@ class SetpointInterpolator:
         self.applied, self.step, self._late, self._target = applied, None, self.ticks, None
 
     def end(self) -> Step | None:
-        """End the episode, and return the step that was under way, or None."""
+        """End the episode, and return the step that was in progress, or None."""
         self.applied = None
         return self.give_up()
 
     def give_up(self) -> Step | None:
-        """Stay at the command of the last tick, and return the step that was under way, or None."""
+        """Stay at the command of the last tick, and return the step that was in progress, or None."""
         step, self.step = self.step, None
         self._late, self._target = self.ticks, None
         return step

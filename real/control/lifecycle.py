@@ -98,12 +98,12 @@ class Lifecycle:
 
     @property
     def why(self) -> str:
-        """The reason of the robot's present state."""
+        """The reason for the robot's present state."""
         latched = self._latched()
         return self._why if latched is None else latched.text
 
     def _latched(self) -> StopReason | None:
-        """Return the latched stop, unless the reset under way is about to clear it."""
+        """Return the latched stop, unless the reset in progress is about to clear it."""
         number, latched = self._latch.state
         if latched is not None and self._state in _CLEARING and number == self._clears:
             return None

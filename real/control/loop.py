@@ -148,7 +148,7 @@ class ControlLoop:
 
     @property
     def stopped(self) -> str | None:
-        """The reason of the robot's stop, or None."""
+        """The reason for the robot's stop, or None."""
         reason = self._latch.reason
         return None if reason is None else reason.text
 
@@ -159,7 +159,7 @@ class ControlLoop:
 
     @property
     def reading_age_s(self) -> float | None:
-        """Time since the newest reading, seconds; None before the first, and 0 in lockstep, where time stands still."""
+        """Time since the newest reading, in seconds; None before the first; 0 in lockstep, where time stands still."""
         if self._guard.latest is None:
             return None
         return self._guard.now() - self._guard.read_s if self._pacing.real_time else 0.0
@@ -231,7 +231,7 @@ class ControlLoop:
         self._commands.put(Step(request_id, command, sent_ns))
 
     def finish(self, why: str | None = None) -> None:
-        """End the episode without further commands; the robot holds. ``why`` becomes the reason of the state."""
+        """End the episode without further commands; the robot holds. ``why`` becomes the reason for the state."""
         self._commands.put(Finish() if why is None else Finish(why))
 
     def stop(self, reason: str | StopReason) -> str | None:
@@ -274,7 +274,7 @@ class ControlLoop:
             self.lifecycle.go(State.RESETTING, f"the robot was opened and read; {state}")
 
     def cancel_reset(self, why: str) -> None:
-        """Cancel a reset under way, if any, and hold the robot."""
+        """Cancel a reset in progress, if any, and hold the robot."""
         if self.lifecycle.state in (State.ARMING, State.RESETTING):
             self._robot.cancel_reset(why)
 
@@ -294,7 +294,7 @@ class ControlLoop:
             done.wait(deadline_s + 1.0)
 
     def close(self, timeout_s: float = END_S) -> None:
-        """Stop the robot, end the thread and close the robot. Calling it twice is allowed.
+        """Stop the robot, end the thread and close the robot. Safe to call more than once.
 
         A driver that does not return from a step, its ``stop`` or its ``close`` is left alone; `abandoned` has the
         reason.
@@ -321,7 +321,7 @@ class ControlLoop:
         return self._stopper.close(end_s)
 
     def close_stop_file(self) -> None:
-        """Write the queued stop to the disk, and end the thread that writes. Calling it twice is allowed.
+        """Write the queued stop to the disk, and end the thread that writes. Safe to call more than once.
 
         If the driver did not close properly, the next server begins stopped.
         """

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 IDLE_S = 0.5
-"""Longest wait of an idle control thread between two signs of life, seconds."""
+"""Longest wait of an idle control thread between two signs of life, in seconds."""
 
 
 class Pacing(ABC):

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 __all__ = ["SWITCH_INTERVAL_S", "RealTime", "ask_real_time", "settle_process"]
 
 SWITCH_INTERVAL_S = 0.00003
-"""Time for which another thread may hold Python's global lock while the loop waits for it, seconds. Python's default of
-5 ms is two periods of a fast loop."""
+"""Time for which another thread may hold Python's global lock while the loop waits for it, in seconds. Python's default
+of 5 ms is two periods of a fast loop."""
 
 SLICE_S = 0.0001
 """Time slice of a thread without real-time priority, seconds: the shortest that Linux grants. A thread with a short

@@ -123,5 +123,5 @@ class Handshake:
         )
 
     def close(self) -> None:
-        """Stop watching; to be called before closing the socket. Calling it twice is allowed."""
+        """Stop watching; to be called before closing the socket. Safe to call more than once."""
         self._monitor.close()

@@ -13,10 +13,10 @@ from zmq.utils.monitor import parse_monitor_message
 __all__ = ["GREETING_MS", "VANISHED_MS", "SocketMonitor", "notice_vanished_clients", "notice_vanished_peers"]
 
 GREETING_MS = 2000
-"""Longest time from the start of a connection to the end of its handshake, milliseconds."""
+"""Longest time from the start of a connection to the end of its handshake, in milliseconds."""
 
 VANISHED_MS = 4000
-"""Time without an answer to ZeroMQ's heartbeats after which a peer counts as vanished, milliseconds."""
+"""Time without an answer to ZeroMQ's heartbeats after which a peer counts as vanished, in milliseconds."""
 
 _HEARTBEAT_MS = 1000
 
@@ -91,7 +91,7 @@ class SocketMonitor:
             yield int(event["event"]), int(event["value"])
 
     def close(self) -> None:
-        """Stop the events. Call this before closing the socket, from any thread; calling it twice is allowed."""
+        """Stop the events. Call this before closing the socket, from any thread; safe to call more than once."""
         if self._receiver.closed:
             return
         with contextlib.suppress(zmq.ZMQError):  # the socket was closed already

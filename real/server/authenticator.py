@@ -141,7 +141,7 @@ class Authenticator:
         self._shut_out[domain, key] = time.monotonic() + seconds
 
     def close(self) -> None:
-        """End the thread and the context, after all its sockets were closed. Calling it twice is allowed."""
+        """End the thread and the context, after all its sockets were closed. Safe to call more than once."""
         if self._zap is not None:
             self._zap.stop()
         self.context.term()

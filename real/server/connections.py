@@ -241,7 +241,7 @@ class ConnectionLimiter:
         self._watched[number].condemned[descriptor] = why
 
     def close(self) -> None:
-        """End the thread and the watch. Call this before closing the sockets; calling it twice is allowed."""
+        """End the thread and the watch. Call this before closing the sockets; safe to call more than once."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()

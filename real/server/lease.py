@@ -22,7 +22,7 @@ class Lease:
     """Keep the right to move the robot. The first client that asks gets it, until the client releases it.
 
     A silent holder loses the lease only when another client asks for the robot, so a client may pause between two
-    episodes for as long as it likes. A holder with an order under way is not silent.
+    episodes for as long as it likes. A holder with an order in progress is not silent.
 
     Args:
         silence_s: silence of the holder after which another client may take the robot, seconds.
@@ -135,7 +135,7 @@ class Lease:
         self._heard, self._waiting = self._now(), True
 
     def answered(self, session: int) -> None:
-        """Record that the order under way was answered; the holder's silence counts from now."""
+        """Record that the order in progress was answered; the holder's silence counts from now."""
         if session == self._session:
             self._heard, self._waiting = self._now(), False
 
@@ -173,7 +173,7 @@ class Lease:
 
 
 CONSENT_S = 10.0
-"""Time for a holder to answer a request for the robot, seconds. Silence means no, unless it costs the lease."""
+"""Time for a holder to answer a request for the robot, in seconds. Silence means no, unless it costs the lease."""
 
 
 class RequestId(NamedTuple):

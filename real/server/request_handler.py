@@ -45,21 +45,21 @@ __all__ = ["BEAT_S", "RequestHandler"]
 _log = logging.getLogger(__name__)
 
 BEAT_S = 0.5
-"""Time between two signs of life from the server to a client that waits for a reset, seconds."""
+"""Time between two signs of life from the server to a client that waits for a reset, in seconds."""
 
 MOST_WAITING = 64
 """Largest number of commands that wait for the control loop, as during a reset; our client sends one at a time."""
 
 _LONGEST_READ_NS = 10_000_000
-"""Processor time of reading one message, nanoseconds. It takes longer only where the message has ten thousands of
+"""Processor time of reading one message, in nanoseconds. It takes longer only where the message has ten thousands of
 frames; its connection is then cut off."""
 
 _FLOOD, _FLOOD_S = 64, 10.0
-"""Number of a client's dropped messages, and the time within which they must fall, seconds, before its connections are
-cut off."""
+"""Number of a client's dropped messages, and the time within which they must fall, in seconds, before its connections
+are cut off."""
 
 _SHUT_OUT_S = 60.0
-"""Time for which a key that floods gets no new connection, seconds."""
+"""Time for which a key that floods gets no new connection, in seconds."""
 
 _STOPS_PER_S = 200.0
 """Stops a second that are handled at the control socket before all others; further ones take turns."""
@@ -75,7 +75,7 @@ _LONGEST_VERDICT_S = 3600.0
 
 
 class _Pending(NamedTuple):
-    """The reset under way."""
+    """The reset in progress."""
 
     request_id: RequestId
     deadline: float
@@ -429,13 +429,13 @@ class RequestHandler:
             self._send(request_id, MessageKind.DONE, detail)
 
     def tell(self, state: str, detail: str) -> None:
-        """Send a reset's progress to its client, if a reset is under way."""
+        """Send a reset's progress to its client, if a reset is in progress."""
         self._beat = time.monotonic() + BEAT_S
         if self._pending is not None:
             self._send(self._pending.request_id, MessageKind.EVENT, [state[:100], detail[:1000]])
 
     def tick(self) -> None:
-        """Check the driver, and a reset or a lease transfer under way: send its client a sign of life, or end it."""
+        """Check the driver, and a reset or a lease transfer in progress: send its client a sign of life, or end it."""
         self._loop.check_driver()
         self._check_holder()
         if self._transfer is not None:

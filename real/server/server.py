@@ -55,16 +55,16 @@ __all__ = ["Server", "ServerSettings", "latest_resend"]
 _log = logging.getLogger(__name__)
 
 LAST_WORDS_MS = 200
-"""Time for which a closing server tries to deliver its last answers, milliseconds."""
+"""Time for which a closing server tries to deliver its last answers, in milliseconds."""
 
 SLOW_LISTENERS_QUEUE = 4
 """Largest number of telemetry messages queued for a slow listener; further ones are dropped."""
 
 SOONEST_RESEND_S, LATEST_RESEND_S = 0.01, 0.1
-"""Bounds of the time after which a client sends a step again, whatever the watchdog allows, seconds."""
+"""Bounds of the time after which a client sends a step again, whatever the watchdog allows, in seconds."""
 
 LOOK_S = 0.1
-"""Time between two checks of `Server.serve_forever` whether to end, seconds."""
+"""Time between two checks of `Server.serve_forever` whether to end, in seconds."""
 
 WAITING_ANSWERS = MOST_MESSAGES + 16
 """Largest number of answers queued for a client that does not read; further ones are dropped. It exceeds the number of
@@ -214,7 +214,7 @@ class Server:
 
     @property
     def stopped(self) -> str | None:
-        """The reason of the robot's stop, or None."""
+        """The reason for the robot's stop, or None."""
         return self._loop.stopped
 
     @property
@@ -407,7 +407,7 @@ class Server:
     def close(self, lower_s: float = 0.0, velocity: float | None = None) -> None:
         """Stop the robot, end the threads, and close the sockets and the robot.
 
-        Calling it twice is allowed; after a Ctrl-C during a close the next call continues.
+        Safe to call more than once; after a Ctrl-C during a close the next call continues.
 
         Args:
             lower_s: longest time for parking the robot at its home first, seconds; 0 stops it where it is.
@@ -451,7 +451,7 @@ class Server:
 
 
 def latest_resend(watchdog_s: float | None, period_s: float) -> float:
-    """Return the longest time after which a client sends an unanswered step again, seconds.
+    """Return the longest time after which a client sends an unanswered step again, in seconds.
 
     This is at most a third of the watchdog's time after one control period, so that a lost step costs no episode.
 

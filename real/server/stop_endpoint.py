@@ -30,7 +30,7 @@ __all__ = ["KEPT_S", "LARGEST_STOP", "MOST_WRONGS", "SHUT_OUT_S", "STOPS_PER_S",
 _log = logging.getLogger(__name__)
 
 KEPT_S = 0.01
-"""Longest time that a stop's answer waits for the stop's file, seconds; a disk usually takes a 25th of it."""
+"""Longest time that a stop's answer waits for the stop's file, in seconds; a disk usually takes a 25th of it."""
 
 LARGEST_STOP = 8192
 """Largest size of a stop message, bytes; a reason of 1000 characters has at most 4000."""
@@ -39,12 +39,12 @@ STOPS_PER_S = 50.0
 """Largest rate of stops on a connection, after a burst of twice as many; a faster connection is cut off."""
 
 _LONGEST_READ_NS = 5_000_000
-"""Processor time of reading one message, nanoseconds, which only thousands of frames take."""
+"""Processor time of reading one message, in nanoseconds, which only thousands of frames take."""
 
 MOST_WRONGS, _WRONGS_S, SHUT_OUT_S = 64, 10.0, 60.0
-"""Number of a key's messages that are not stops, and the time within which they must fall, seconds, before the endpoint
-refuses new connections of this key; and for how long it refuses them, seconds. One message of thousands of frames
-suffices."""
+"""Number of a key's messages that are not stops, and the time within which they must fall, in seconds, before the
+endpoint refuses new connections of this key; and for how long it refuses them, in seconds. One message of thousands of
+frames suffices."""
 
 _LOOK_MS = 100
 _MOST_PEERS = 1024
@@ -112,7 +112,7 @@ class StopEndpoint:
         self.reader.start(self._run)
 
     def close(self) -> None:
-        """End the thread and close the socket. Calling it twice is allowed."""
+        """End the thread and close the socket. Safe to call more than once."""
         self.reader.end()
         self._router.close()
 

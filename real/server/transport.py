@@ -28,7 +28,7 @@ TICK_S = 0.1
 """Longest time between two checks of the clock by the network thread."""
 
 PAUSE_MS = 1
-"""Pause of the network thread in reading a flood of messages, and in serving messages in turn, milliseconds."""
+"""Pause of the network thread in reading a flood of messages, and in serving messages in turn, in milliseconds."""
 
 READS_PER_S = 5000.0
 """Largest number of messages that the network thread reads in a second, whoever sends them. `real.server.turns.PER_S`
@@ -37,14 +37,14 @@ bounds the handling of messages from clients that do not move the robot."""
 READ_BURST = 100
 
 FETCH_MS = 25
-"""Longest wait of the control thread for a message in lockstep, milliseconds, and so the delay with which it notices
+"""Longest wait of the control thread for a message in lockstep, in milliseconds, and so the delay with which it notices
 that it must end."""
 
 STAND_IN_S = 0.005
-"""Time for which a busy robot may leave the network unread in lockstep before the other thread reads it, seconds."""
+"""Time for which a busy robot may leave the network unread in lockstep before the other thread reads it, in seconds."""
 
 FAULT_REPORT_S = 1.0
-"""Shortest time between two reports of faults of the network thread, seconds."""
+"""Shortest time between two reports of faults of the network thread, in seconds."""
 
 Outcome = RobotState | Answer | Exception
 Outgoing = tuple[RequestId, Outcome] | tuple[str, str]

@@ -45,7 +45,7 @@ class WatchedThread:
         return f"{self._what} for {silent_s:.1f} s" if silent_s > limit_s else None
 
     def end(self) -> None:
-        """Let the thread end, and wait for it. Calling it twice, or before `start`, is allowed."""
+        """Let the thread end, and wait for it. Safe to call more than once, or before `start`."""
         self.over.set()
         if self._thread is not None:
             self._thread.join()

@@ -35,7 +35,7 @@ _ENCODINGS = ("jpeg", "png")
 
 
 class Announced(NamedTuple):
-    """One camera of a server: the greatest valid age of its image, seconds, and the effect of its loss."""
+    """One camera of a server: the greatest valid age of its image, in seconds, and the effect of its loss."""
 
     max_age_s: float
     loss: str
@@ -93,7 +93,7 @@ class ImagePublisher:
             _log.exception("an image of camera %s could not be sent", name)
 
     def close(self) -> None:
-        """End the thread and close the socket. Calling it twice is allowed."""
+        """End the thread and close the socket. Safe to call more than once."""
         self._over.set()
         self._news.set()
         if self._thread.is_alive():
@@ -200,7 +200,7 @@ class ImageListener:
             self._poller.poll(50)
 
     def close(self) -> None:
-        """Stop listening. Calling it twice is allowed."""
+        """Stop listening. Safe to call more than once."""
         if self._handshake is not None:
             self._handshake.close()
         for socket in self._names:

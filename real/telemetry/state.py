@@ -36,7 +36,7 @@ class Snapshot:
 
     Attributes:
         state: state of the robot's lifecycle (`real.control.lifecycle.State`).
-        why: the reason of that state.
+        why: the reason for that state.
         holder: name of the client that holds the lease, or None.
         loop_timing: timing of the control loop, as `hal.clock.LoopTiming.to_dict`.
         real_time: the priority that the scheduler granted the loop, as a sentence.
@@ -96,7 +96,7 @@ class Publisher:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread and close the socket. Calling it twice is allowed."""
+        """End the thread and close the socket. Safe to call more than once."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -189,7 +189,7 @@ class Watcher:
             raise WireError(f"this is no telemetry: {error!r}") from None
 
     def close(self) -> None:
-        """Stop listening. Calling it twice is allowed."""
+        """Stop listening. Safe to call more than once."""
         self._handshake.close()
         self._socket.close()
 

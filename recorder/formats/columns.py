@@ -86,7 +86,8 @@ def table(
 def table_columns(source: Table) -> tuple[dict[str, Any], list[str]]:
     """Return the arrays of a table, as `table` takes them, for the writer of a format.
 
-    The last row of an episode has an action of zeros and a reward of NaN.
+    The last row of each episode has no action or reward of its own: it is filled with an action of zeros and a reward
+    of NaN.
 
     Returns:
         The keyword arguments ``observation``, ``action``, ``episode``, ``reward`` and ``terminated`` of `table`, and a

@@ -78,7 +78,7 @@ class Run:
 
     @property
     def seconds(self) -> np.ndarray:
-        """Time of each frame since the first one by the robot's clock, seconds, (T + 1,)."""
+        """Time of each frame since the first one by the robot's clock, in seconds, (T + 1,)."""
         stamps = self.observed["stamp_ns"]
         return np.asarray((stamps - stamps[0]) / 1e9)
 

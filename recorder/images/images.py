@@ -80,7 +80,7 @@ class Images:
         self._cache, self._room = _Cache(cache_bytes), BufferPool()
 
     def close(self) -> None:
-        """End the threads. Calling it twice is allowed."""
+        """End the threads. Safe to call more than once."""
         self._pool.shutdown()
 
     def __enter__(self) -> Images:

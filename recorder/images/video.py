@@ -215,7 +215,7 @@ class Decoder(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the file. Calling it twice is allowed."""
+        """Close the file. Safe to call more than once."""
         ...
 
 

@@ -95,7 +95,7 @@ class Chain:
         self._pending, self._hash = 0, hashlib.sha256()
 
     def end(self) -> None:
-        """Write the end and, with a key, its signature; close the file. Calling it twice is allowed.
+        """Write the end and, with a key, its signature; close the file. Safe to call more than once.
 
         Raises:
             OSError: the end can't be written.

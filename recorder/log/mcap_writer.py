@@ -49,9 +49,9 @@ from recorder.names import (
 __all__ = ["LogFile", "McapWriter"]
 
 CHUNK_S = 0.2
-"""Age at which a chunk closes, seconds. The writer checks every 20 ms, so 250 ms can be guaranteed."""
+"""Age at which a chunk closes, in seconds. The writer checks every 20 ms, so 250 ms can be guaranteed."""
 SYNC_S = 0.7
-"""Time between two syncs to the disk, seconds. With a chunk's age added, 1 s can be guaranteed."""
+"""Time between two syncs to the disk, in seconds. With a chunk's age added, 1 s can be guaranteed."""
 
 
 class McapWriter:
@@ -203,7 +203,7 @@ class McapWriter:
         )
 
     def close(self) -> None:
-        """Write the index and close the file. Calling it twice is allowed.
+        """Write the index and close the file. Safe to call more than once.
 
         Raises:
             LogError: the index could not be written.
@@ -225,7 +225,7 @@ class McapWriter:
 
 
 def _describe(layout: FrameLayout, metadata: JsonObject) -> dict[str, str]:
-    """Return the metadata record's content: every value as JSON, since MCAP has texts only."""
+    """Return the metadata record's content: every value as JSON, since MCAP has strings only."""
     ours = {
         "format": FORMAT,
         "layout": layout.to_dict(),
@@ -335,5 +335,5 @@ class LogFile:
             raise
 
     def close(self) -> None:
-        """Close the file. Calling it twice is allowed."""
+        """Close the file. Safe to call more than once."""
         self._file.close()

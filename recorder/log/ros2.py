@@ -52,7 +52,7 @@ class CdrWriter:
         return self.int32(seconds).uint32(rest)
 
     def string(self, text: str) -> CdrWriter:
-        """Append a text: its length with the closing zero, UTF-8, zero."""
+        """Append a string: its length with the closing zero, UTF-8, zero."""
         encoded = text.encode()
         self.uint32(len(encoded) + 1)
         self._body += encoded + b"\x00"
@@ -110,7 +110,7 @@ class CdrReader:
         return self.int32() * 1_000_000_000 + self.uint32()
 
     def string(self) -> str:
-        """Read a text, without its closing zero."""
+        """Read a string, without its closing zero."""
         try:
             return bytes(self._take(self.uint32())).rstrip(b"\x00").decode()
         except UnicodeDecodeError as error:

@@ -172,7 +172,7 @@ class Rotating:
         self._file.sync()
 
     def close(self) -> None:
-        """Write the index, close the file and end the chain. Calling it twice is allowed.
+        """Write the index, close the file and end the chain. Safe to call more than once.
 
         Raises:
             LogError: the file or the chain can't be written.

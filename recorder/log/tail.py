@@ -108,7 +108,7 @@ class Tail:
         self._at, self._number = stop, self._number + 1
 
     def remove(self) -> None:
-        """Remove the copies, once the log has all messages. Calling it twice is allowed."""
+        """Remove the copies, once the log has all messages. Safe to call more than once."""
         if self._map is not None:
             self._map.close()
             self._map = None

@@ -117,7 +117,7 @@ class Background:
                 raise self._too_slow(timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Write the rest and end the thread. Calling it twice is allowed.
+        """Write the rest and end the thread. Safe to call more than once.
 
         Raises:
             LogError: an item could not be written, or was not written in time.
@@ -190,9 +190,9 @@ class LogWriter:
     """Write the log of one run: ``folder/log.mcap``, and ``log-0001.mcap`` ... once a file is large or old.
 
     The caller's thread only queues; another thread encodes, writes and syncs. While the queue is full, frames and
-    images are dropped and counted, and the log has their number; ends of episodes and events are never dropped. If the
-    disk fails or is almost full, the next call raises the error; on an almost full disk the open episode is ended in
-    the log first. Call `begin`, `frame` and `end` from one thread; call `event` and `image` from any thread.
+    images are dropped, and the log records how many; ends of episodes and events are never dropped. If the disk fails
+    or is almost full, the next call raises the error; on an almost full disk the log first gets the end of the open
+    episode. Call `begin`, `frame` and `end` from one thread; call `event` and `image` from any thread.
 
     If the process is killed, everything recorded before can be recovered (`recorder.read.recover`), except for images
     of the last 0.25 s: shared memory has a copy from the moment at which the call returns (`recorder.log.tail`).
@@ -242,7 +242,7 @@ class LogWriter:
     # ---- opening and closing ----
 
     def open(self) -> LogWriter:
-        """Make the file and start the thread, as ``with`` and the first record also do. Calling it twice is allowed.
+        """Make the file and start the thread, as ``with`` and the first record also do. Safe to call more than once.
 
         Raises:
             LogError: a log already exists, it can't be written, or the writer was closed.
@@ -260,7 +260,7 @@ class LogWriter:
         return self._writer
 
     def close(self) -> None:
-        """End an open episode as interrupted, write everything, close the file. Calling it twice is allowed.
+        """End an open episode as interrupted, write everything, close the file. Safe to call more than once.
 
         Raises:
             LogError: something could not be written.

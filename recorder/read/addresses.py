@@ -44,7 +44,7 @@ class AddressReader(Protocol):
 
 
 def is_address(text: str) -> bool:
-    """Return whether a text is an address, and not a local path."""
+    """Return whether a string is an address, and not a local path."""
     return re.match(r"[a-z][a-z0-9+.-]*://", text) is not None
 
 

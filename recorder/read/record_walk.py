@@ -49,7 +49,7 @@ class Record(NamedTuple):
 
 
 def records_between(data: memoryview | bytes, at: int, end: int) -> Iterator[Record]:
-    """Yield the complete records between two offsets, by their lengths."""
+    """Yield the complete records between two offsets; stop at one that has the kind 0 or ends beyond ``end``."""
     while at + RECORD.size <= end:
         kind, length = RECORD.unpack_from(data, at)
         record = Record(kind, at + RECORD.size, at + RECORD.size + length)
@@ -110,7 +110,7 @@ class RecordWalk:
         return record.kind == Opcode.CHUNK and self._is_chunk(record)
 
     def _has_two_parts(self, record: Record) -> bool:
-        """Return whether a record is two texts, or a text and a mapping, each after its length, and nothing else."""
+        """Return whether a record is two strings, or a string and a mapping, each after its length, and no more."""
         at = record.start
         for _ in range(2):
             if at + _SHORT.size > record.stop:

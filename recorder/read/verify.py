@@ -220,7 +220,7 @@ class _Lines:
 
     Attributes:
         links: length in bytes and SHA-256 of each piece of a file, in order, by the file's name.
-        recovered: length and SHA-256 of each file that a recovery wrote anew, by name.
+        recovered: length and SHA-256 of each file that a recovery rewrote, by name.
         identifier: as in `Verification`.
         digest: as in `Verification`.
         ended: as in `Verification`.

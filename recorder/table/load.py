@@ -67,7 +67,7 @@ def _built(run_folder: Path | str, cache: Path | None = None) -> tuple[FrameLayo
 
 
 def _built_signed(reader: LogReader, run: Path, cache: Path | None) -> tuple[FrameLayout, Path, TableCache | Segments]:
-    """Return the table of a run that claims a signature: one that is proven to be of the signed log, or one made anew.
+    """Return the table of a run that claims a signature: one that is proven to be of the signed log, or one made again.
 
     Notes say where the log is not the signed one, and which annotations no signature covers.
     """
@@ -150,7 +150,7 @@ def load_runs(
 
 
 def _key(runs: Sequence[_Run]) -> str | None:
-    """Return a text that is another one as soon as a run's file of rows is; None if not all runs have such a file."""
+    """Return a string that changes as soon as a run's file of rows does; None if not all runs have such a file."""
     digest = hashlib.sha256()
     for run in runs:
         if not isinstance(run.table, StoredTable):

@@ -24,7 +24,7 @@ class StoredRows:
     Attributes:
         rows: the rows; a table with other rows can't use the kept data.
         place: the file for the kept data.
-        key: a text that changes whenever the files of rows do.
+        key: a string that changes whenever the files of rows do.
     """
 
     rows: np.ndarray

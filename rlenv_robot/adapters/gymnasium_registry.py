@@ -120,7 +120,7 @@ def make_env(
     """Make the innermost environment of ``gymnasium.make("rlenv_robot/<name>-v0", ...)``.
 
     Args:
-        name: of the task.
+        name: the name of the task.
         render_mode: None or ``rgb_array``.
         normalise: as for `rlenv_robot.to_gymnasium`.
         flat: True for the vectors of the task (`rlenv_robot.adapters.flat.flat_for`), or another conversion.
@@ -152,7 +152,7 @@ def make_vector_env(
     """Make the native batch of ``gymnasium.make_vec("rlenv_robot/<name>-v0", num_envs, ...)``.
 
     Args:
-        name: of the task.
+        name: the name of the task.
         num_envs: number of environments.
         normalise: as for `rlenv_robot.to_gymnasium_vector`.
         flat: as for `make_env`.

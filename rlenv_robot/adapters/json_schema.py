@@ -29,7 +29,7 @@ def protocol_schema(env: Environment, name: str = "") -> JsonDict:
 
     Args:
         env: an environment, of which only the description is read.
-        name: of the environment; by default that of its world.
+        name: the name of the environment; by default that of its world.
 
     Returns:
         ``$defs`` has ``table_1`` (observation), ``table_2`` (action), ``table_3`` (reward), ``request`` and ``answer``.

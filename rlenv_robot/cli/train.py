@@ -218,7 +218,7 @@ def checked_output(
         name: as given by the user.
         seconds: wall time of the training; None for no limit.
         endings: the allowed extensions.
-        steps: of the training; None for no limit.
+        steps: the number of steps of the training; None for no limit.
 
     Raises:
         ValueError: the extension is wrong, the folder is missing, or no time or steps are left to search.

@@ -83,7 +83,7 @@ def add_verbs(
     """Add verbs to a parser. A verb's module is imported when the verb is parsed.
 
     Args:
-        parser: of the command, or of a verb with subordinate verbs.
+        parser: the parser of the command, or of a verb with subordinate verbs.
         verbs: by name, in the order of the help.
         default: the verb that is used if a path is given instead of a verb; None allows verbs only.
         names: whether any other word, or none, selects the default too.

@@ -231,7 +231,7 @@ class RecordSection:
     """The recording of runs.
 
     Attributes:
-        folder: of the runs; empty records nothing.
+        folder: the folder of the runs; empty records nothing.
         key: file of the private key that signs each run's chain of digests, including the controller's runs; created if
             missing; empty leaves the runs unsigned.
     """

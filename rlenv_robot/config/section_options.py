@@ -18,7 +18,7 @@ def add_settings(parser: ArgumentParser, section: type) -> None:
     """Declare an option for each key of a section, with the key's description in the docstring as help.
 
     Args:
-        parser: of the command.
+        parser: the parser of the command.
         section: a dataclass with fields of text, numbers, flags and choices.
     """
     hints, texts = get_type_hints(section), attribute_texts(section)

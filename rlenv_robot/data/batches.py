@@ -33,7 +33,7 @@ class Batches:
 
     Args:
         transitions: the recorded transitions.
-        discount: of one step.
+        discount: the discount of one step.
         privileged: returns the hidden state, see `Privileged`.
     """
 
@@ -72,8 +72,9 @@ class Batches:
             n: number of steps in an n-step transition.
 
         Returns:
-            The row numbers, (B, 2). For n-step transitions, (B, 3) with the row after the last step, followed by arrays
-            (B,): position of the last step, number of steps, factor of the next value, and each agent's reward.
+            The row numbers, (B, 2). If ``n`` is above 1: the row numbers, (B, 3), the third that of the row after the
+            last step; then arrays of shape (B,): the position of the last step, the number of steps, the factor of the
+            next value, and one array of summed rewards for each agent.
         """
         numbers = self.rows.numbers(index)
         if n == 1:

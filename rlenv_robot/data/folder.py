@@ -40,16 +40,16 @@ def read_folder(
     """Recognise the layout of a folder, and read its table.
 
     Args:
-        folder: of the data; robomimic's data, and a log of this project, may be single files. Several folders, or a
-            folder of several data sets, are concatenated if they hold the same fields.
+        folder: the folder of the data; robomimic's data, and a log of this project, may be single files. Several
+            folders, or a folder of several data sets, are concatenated if they hold the same fields.
         cache: folder for tables that can't lie beside their data or do not fit into memory; None uses the system's
             cache folder.
         episodes: numbers of the episodes to read; None reads all.
         world: selects among this project's runs, see `recorder.table.load.load_runs`.
         preferred: selects among this project's runs, see `recorder.table.load.load_runs`.
         robot: the robot of mapped columns, whose fields define their units, signs and ranges.
-        options: of the data's format, such as ``units`` and ``calibration`` of a LeRobot data set; None means not
-            given.
+        options: the options of the data's format, such as ``units`` and ``calibration`` of a LeRobot data set; None
+            means not given.
 
     Raises:
         SourceError: the folder is missing, has no known layout, or its format lacks an option.

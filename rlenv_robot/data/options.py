@@ -162,12 +162,12 @@ def _range(low: float, high: float) -> str:
 
 
 def choice(*words: str) -> Check:
-    """Return a check for one of some words."""
+    """Return a check that a value is one of these words."""
     return lambda value: None if isinstance(value, str) and value in words else "one of " + ", ".join(words)
 
 
 def call(arguments: str) -> Check:
-    """Return a check for a function with these arguments."""
+    """Return a check that a value is callable; its message names ``arguments``, which are not checked."""
     return lambda value: None if callable(value) else f"a function of {arguments}"
 
 

@@ -63,7 +63,7 @@ class Sample(NamedTuple):
     """A drawn batch; each field has a leading axis (B,).
 
     Attributes:
-        positions: of transitions, or numbers of episodes; int64.
+        positions: the positions of transitions, or numbers of episodes; int64.
         weights: importance weights, float64.
         plan: result of the function given to `Prefetch` for these positions, or None.
     """
@@ -144,8 +144,8 @@ class RequestSampler:
 
     Args:
         transitions: the recorded transitions.
-        discount: of one step.
-        seed: of all draws; None for an unpredictable one.
+        discount: the discount of one step.
+        seed: the seed of all draws; None for an unpredictable one.
         prepare: computes arrays for `Prefetch` from the positions of steps and the number of steps in each transition.
     """
 

@@ -176,7 +176,7 @@ class StatisticsRequest(NamedTuple):
         transitions: the recorded transitions.
         part: (M,) positions of those that pass the filters.
         options: by name, as checked by `StatisticsKind.options`, without those that are None.
-        discount: of one step.
+        discount: the discount of one step.
         privileged: whether sensors and applied commands may be described.
     """
 

@@ -34,7 +34,7 @@ def over_budget(path: str | Path, what: str, size: int | None = None) -> RobotEr
     """Return the error for a file that exceeds the budget.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         what: the part that needs the memory, such as ``its arrays``.
         size: required memory, bytes; None if unknown.
     """

@@ -174,7 +174,7 @@ class RandomPolicy:
     """A policy that draws each action uniformly from its range, independently in every step.
 
     Args:
-        seed: of the draws.
+        seed: the seed of the draws.
     """
 
     def __init__(self, seed: int = 0) -> None:

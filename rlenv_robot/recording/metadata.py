@@ -46,7 +46,7 @@ def machine_metadata() -> JsonDict:
 
 
 def _clocks() -> JsonDict:
-    """Return both clocks of the recording machine at one moment, nanoseconds, and their sources.
+    """Return both clocks of the recording machine at one moment, in nanoseconds, and their sources.
 
     With them the monotonic stamps of a robot on this machine can be converted to dates, even if the wall clock was set
     meanwhile.

@@ -62,7 +62,7 @@ class NonRaisingSink:
     """Write samples to a stream of a log, and report an error instead of raising it in a sensor's thread.
 
     Args:
-        stream: of the log.
+        stream: the stream of the log.
         accepts: returns whether the log still takes samples; others are dropped.
         report: is called with the error if a sample is wrong or the log can't be written.
     """
@@ -104,14 +104,14 @@ class FrameObserver:
     that the step used, as `recorder.log.writer.StreamWriter.write` returned it.
 
     Entries of a time step's ``extra_info`` that no field holds are recorded as an event ``extra_info`` = {frame_no,
-    extra_info}, provided that they are JSON data: numbers, texts, lists, mappings and arrays.
+    extra_info}, provided that they are JSON data: numbers, strings, lists, mappings and arrays.
 
     If the log can no longer be written, the robot is not stopped in the middle of an episode: the episode continues
     without a record. The error is logged once, and is in ``extra_info["recording_error"]`` of every further time step.
     The next episode is refused.
 
     Args:
-        layout: of the world.
+        layout: the layout of the world.
         sink: for the rows.
         info: metadata of every episode (policy, source, ...).
         now_ns: the wall clock, nanoseconds since 1970.
@@ -291,10 +291,10 @@ def record_to(
     """Record every episode of a world, and the streams of its robot, into a new run inside ``folder``.
 
     Args:
-        folder: of the runs.
+        folder: the folder of the runs.
         world: the world to record.
         info: metadata of every episode.
-        profile: of the run, see `rlenv_robot.recording.metadata.run_metadata`.
+        profile: the profile of the run, see `rlenv_robot.recording.metadata.run_metadata`.
         key: file of the private key that signs the run's chain, see `recorder.log.writer.LogWriter`.
         behaviour: the parameters of the behaviour distribution that steps give; None for none.
 

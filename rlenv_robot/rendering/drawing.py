@@ -57,9 +57,9 @@ def draw(robot_model: RobotModel, sensors: FieldValues, goal: FieldValues, optio
     """Render a robot's model in measured poses, with a ball at the goal's position.
 
     Args:
-        robot_model: of the robot.
+        robot_model: the model of the robot.
         sensors: name -> values, shape (...) for one image or (T, ...) for T images.
-        goal: of the episode; ``target_position`` is marked.
+        goal: the goal of the episode; ``target_position`` is marked.
         options: ``camera`` (default ``view``), ``width``, ``height`` (pixels), and ``fine``: shadows and smooth edges
             (default True), which take several times as long in software.
 

@@ -16,7 +16,7 @@ from rlenv_robot.tables import Reward
 __all__ = ["Line", "beside", "field_lines", "info_lines", "reward_lines", "row_lines"]
 
 _WIDTH, _LINE, _MARGIN = 330, 15, 8
-"""Width of a column, height of a line, and margin, pixels."""
+"""Width of a column, height of a line, and margin, in pixels."""
 _CHARACTERS = 50
 """Characters that a column has room for."""
 _MOST_COLUMNS = 3
@@ -126,7 +126,7 @@ def row_lines(layout: FrameLayout, row: np.ndarray, info: JsonObject, last: bool
     """Return the lines of a recorded frame.
 
     Args:
-        layout: of the row.
+        layout: the layout of the row.
         row: one frame row.
         info: the episode's record.
         last: whether it is the episode's last frame, to which the result of the episode is added.

@@ -207,7 +207,7 @@ def _history_images(
         table: with the episode.
         episode: its index in the table.
         options: see `draw`.
-        frames: of the episode.
+        frames: the frames of the episode.
         panel: whether there is a panel.
 
     Raises:
@@ -370,11 +370,11 @@ def show(
     """Show the state of a world with the agent's observation, or a recorded episode.
 
     Args:
-        env_id: of the environment.
-        frame_no: of the environment.
+        env_id: the id of the environment.
+        frame_no: the frame number of the environment.
         world: the world to show.
         timestep: its last time step; None before the first reset.
-        error: of the last step, if it was refused.
+        error: the error of the last step, if it was refused.
         options: ``mode`` is ``window`` (default), which shows the state on this machine's screen; ``file``, which
             writes an image to ``path``; ``call``, which calls the function ``to`` with Table 4; or ``history``, which
             shows a recorded ``run``, with the options of `rlenv_robot.rendering.show.render_history`. The first three

@@ -28,7 +28,7 @@ __all__ = ["DEADLINE_S", "RobotWorld", "Verdicts", "asker"]
 _log = logging.getLogger(__name__)
 
 DEADLINE_S = 60.0
-"""Time limit for a person's answer, seconds; after it the episode continues without a verdict."""
+"""Time limit for a person's answer, in seconds; after it the episode continues without a verdict."""
 
 Ask = Callable[[int], "Answer | None"]
 """Ask for the verdict on the episode with a number; return None if nobody can be asked."""

@@ -36,7 +36,7 @@ class ActionBlender:
     applied one. So neither change of control causes a jump, wherever policy and person are.
 
     Args:
-        spec: of the actions, which must be targets of float types, such as joint angles.
+        spec: the spec of the actions, which must be targets of float types, such as joint angles.
         velocity: the maximum velocity, in units of the action per second.
         period_s: duration of a step, seconds.
 
@@ -104,7 +104,7 @@ class Operator(Protocol):
     """A person's input device, such as a keyboard, a leader arm or a space mouse."""
 
     def open(self) -> None:
-        """Start listening. Calling it twice is allowed."""
+        """Start listening. Safe to call more than once."""
         ...
 
     def poll(self, present: Arrays) -> Arrays | None:
@@ -122,7 +122,7 @@ class Operator(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the device. Calling it twice is allowed."""
+        """Release the device. Safe to call more than once."""
         ...
 
 

@@ -62,14 +62,16 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _POLL_S = 0.5
-"""Time between two checks of a serving process for its end, seconds; a bare wait misses signals on some platforms."""
+"""Time between two checks of a serving process for its end, in seconds; a bare wait misses signals on some
+platforms."""
 
 
 DRIVER_HANGS = 3
 """Exit code of a server with a driver that did not return from a call and was abandoned."""
 
 _SOCKETS_S = 1.0
-"""Longest time in which a server closes its sockets and threads, seconds; beyond it, its process is ended as it is."""
+"""Longest time in which a server closes its sockets and threads, in seconds; beyond it, its process is ended as it
+is."""
 
 
 class Waiter(Protocol):
@@ -300,7 +302,7 @@ def build_robot(
         profile: the settings.
         robot: as for `serve`.
         on_event: receives the progress of a reset, as (state, detail).
-        cameras: of the robot.
+        cameras: the cameras of the robot.
         wrap: puts something around the robot inside of its guard, such as `ServerLog.wrap`.
 
     Raises:
@@ -494,7 +496,7 @@ def reset_confirmation(section: ResetSection, folder: Path | None = None) -> Res
     """Create the confirmation that a reset waits for, without opening it.
 
     Args:
-        section: of the profile.
+        section: the section of the profile.
         folder: an additional location of the module of a signal ``module:name``, such as the folder of the profile.
 
     Raises:

@@ -13,7 +13,7 @@ from real import RemoteRobot
 __all__ = ["Stopper", "clearing_hint"]
 
 _STAND_BY_S = 1.0
-"""Time between two looks whether the connection stands, seconds."""
+"""Time between two looks whether the connection stands, in seconds."""
 
 
 def clearing_hint(number: object) -> str:
@@ -25,7 +25,7 @@ class Stopper:
     """A client that may stop the robot but not move it, over a connection that is opened in advance.
 
     Args:
-        address: of the robot's server.
+        address: the address of the robot's server.
         keys: folder of this machine's keys.
 
     Raises:
@@ -50,7 +50,7 @@ class Stopper:
         return self._remote.status()
 
     def close(self) -> None:
-        """End the thread and the connection. Calling it twice is allowed."""
+        """End the thread and the connection. Safe to call more than once."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()

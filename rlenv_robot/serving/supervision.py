@@ -16,7 +16,7 @@ _SHARE = 0.25
 """Time between two signs of life, as a share of the time that systemd allows; sd_watchdog_enabled(3) advises half."""
 
 _LONGEST_S = 1.0
-"""Longest time between two looks, seconds."""
+"""Longest time between two looks, in seconds."""
 
 
 class Supervision:
@@ -58,7 +58,7 @@ class Supervision:
         self._send("STOPPING=1")
 
     def close(self) -> None:
-        """End the thread. Calling it twice is allowed."""
+        """End the thread. Safe to call more than once."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -106,7 +106,7 @@ def _address(path: str) -> str | None:
 
 
 def _watchdog_s(environ: Mapping[str, str]) -> float | None:
-    """Return how long systemd waits for a sign of life from this process, seconds; None: it waits for none."""
+    """Return how long systemd waits for a sign of life from this process, in seconds; None: it waits for none."""
     if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     try:

@@ -257,7 +257,7 @@ def let_go(sensors: Arrays, thing: np.ndarray) -> np.ndarray:
     """Return whether the gripper is open by at least 0.35 rad, with its tip at least 5 cm away from an object.
 
     Args:
-        sensors: of an SO-101, each with any leading axes.
+        sensors: the sensors of an SO-101, each with any leading axes.
         thing: the centre of the object, metres, shape (..., 3).
 
     Returns:

@@ -106,7 +106,7 @@ class RecentMetrics:
 
         Args:
             rows: the episodes, (n,).
-            metrics: of their last readings, used for an episode without a step.
+            metrics: the metrics of their last readings, used for an episode without a step.
         """
         counts = np.minimum(self._counts[rows], self._task.averaged_readings)
         if not self._rings:
@@ -158,8 +158,8 @@ class RecentReadings:
         """Return each metric's mean over the last readings.
 
         Args:
-            goal: of the episode.
-            metrics: of the last reading, used for an episode without a step.
+            goal: the goal of the episode.
+            metrics: the metrics of the last reading, used for an episode without a step.
         """
         if not self._kept:
             return metrics

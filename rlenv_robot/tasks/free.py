@@ -27,8 +27,8 @@ class Free:
     ``reward_from`` after it, or else 0. An episode ends by its time limit only.
 
     Attributes:
-        path: of the robot's file, a MuJoCo model (``.xml``) or a table of an arm's joints (``.arm.toml``); or the name
-            of a robot model, such as ``so101``.
+        path: the path of the robot's file, a MuJoCo model (``.xml``) or a table of an arm's joints (``.arm.toml``); or
+            the name of a robot model, such as ``so101``.
         reward_from: the measured value that is the reward, such as ``tip[2]``; empty for none.
         start_noise: maximum distance of each hinge (rad) and slide (m) from the model's start, for a file's model.
         steps: length of an episode in control periods.

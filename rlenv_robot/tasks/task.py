@@ -171,7 +171,7 @@ def with_fixed_goal(spec: Spec, drawn: Arrays, options: Options) -> Arrays:
     """Return the goal of an episode: the drawn one, with the parts that the option ``goal`` sets.
 
     Args:
-        spec: of the goal.
+        spec: the spec of the goal.
         drawn: name -> value of every field.
         options: as for `Task.begin`.
 

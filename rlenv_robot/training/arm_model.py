@@ -77,7 +77,7 @@ def fit(trajectories: Sequence[TrajectoryTable], members: int = 4, seed: int = 0
     Args:
         trajectories: Table 6 from `SourceData.sample_trajectories`.
         members: size of the ensemble. Each member is fitted to a bootstrap sample of the trajectories.
-        seed: of those draws.
+        seed: the seed of those draws.
 
     Raises:
         SourceError: there are no trajectories.

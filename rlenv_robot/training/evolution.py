@@ -27,7 +27,7 @@ class SearchSettings:
         sigma: initial step size, in the unit of the parameters.
         generations: largest number of generations.
         seconds: wall time after which no further generation begins. A search that ends by it is not reproducible.
-        seed: of the drawn candidates.
+        seed: the seed of the drawn candidates.
     """
 
     population: int = 48

@@ -118,7 +118,7 @@ def improve(
     Args:
         envs: environments, candidates x episodes, without automatic resets; all candidates have the same episodes.
         start: the initial mean.
-        settings: of the search.
+        settings: the settings of the search.
         horizon_s: length of an episode, seconds.
         progress: called after every generation.
         smoothness: penalty as for `Recipe`.
@@ -158,7 +158,7 @@ def train_in_simulation(
         task: the task, as `rlenv_robot.make_vector` accepts it.
         seconds: wall time of the search. With `math.inf`, for which ``steps`` ends the search, the same seed gives the
             same policy.
-        seed: of the search and the episodes.
+        seed: the seed of the search and the episodes.
         progress: called after every generation.
         settings: the task's settings, and others of `rlenv_robot.make_vector`.
         steps: control steps of all candidates together; at least one generation is made. None for no limit.
@@ -197,7 +197,7 @@ class LearnedModel:
         make_batch: makes N robots that move as the model predicts.
         error: error of the model's prediction after 1, 2, ... steps, shape (H,).
         unchanged: error of the prediction that nothing moves, likewise.
-        unit: of both.
+        unit: the unit of both.
         return_error: error of the model in the return over the recipe's horizon; 0 where the model is trusted.
         restrict: from the original and a new policy to a policy as close to the original one as the model's data
             allow.
@@ -220,7 +220,7 @@ class Retraining:
         episodes: numbers of the episodes that the model was fitted to, and of the held-out ones.
         error: root mean square error of the model's prediction after 1, 2, ... steps, shape (H,).
         unchanged: the same error of the prediction that nothing moves, shape (H,).
-        unit: of both errors: ``degrees`` of the joints, or ``standard deviations`` of the sensors.
+        unit: the unit of both errors: ``degrees`` of the joints, or ``standard deviations`` of the sensors.
         gain: increase of the return inside the model over the recipe's horizon, with the penalty on oscillating
             targets (`Recipe.smoothness`).
         return_error: error of the model in that return. A smaller gain may be an error of the model that the search
@@ -258,18 +258,18 @@ def retrain_from_record(
 ) -> Retraining:
     """Improve a policy by model-based offline learning (clause B.2.2.3).
 
-    A model of the robot is fitted to most recorded episodes and evaluated on the others. The policy is then improved
-    inside it by the task's reward. For the SO-101 the model is `rlenv_robot.training.arm_model`, which has the arm's
-    kinematics; for any other robot it is that of the plug-in for learning, `rlenv_learn.sensor_model`, which has no
-    contacts.
+    A model of the robot is fitted to four fifths of the recorded episodes and evaluated on the others. A search in this
+    model then improves the policy by the task's reward. For the SO-101 the model is `rlenv_robot.training.arm_model`,
+    which has the arm's kinematics; for any other robot it is that of the plug-in for learning,
+    `rlenv_learn.sensor_model`, which has no contacts.
 
     Args:
         runs: a folder of recorded runs of the task, in simulation or on any robot of the kind.
         start: the policy to improve.
         task: computes the reward.
-        seconds: wall time of the search. With `math.inf`, for which ``steps`` ends the search, the same seed and record
+        seconds: wall time of the search. If it is `math.inf`, ``steps`` ends the search, and the same seed and record
             give the same policy.
-        seed: of the split, the model's ensemble and the search.
+        seed: the seed of the split, the model's ensemble and the search.
         progress: called after every generation.
         goal: the goal for which the episodes are rewarded; see `rlenv_robot.data.relabel.Goal`.
         steps: control steps of all candidates in the model together; at least one generation is made. None for no

@@ -66,7 +66,7 @@ def population_returns(
     Args:
         envs: environments, candidates x episodes, without automatic resets.
         population: the candidates; its parameters have the shape (candidates, parameters).
-        seed: of the episodes.
+        seed: the seed of the episodes.
         steps: largest number of steps of an episode that count.
         smoothness: penalty on the squared difference between the action vectors of two successive steps, in the unit of
             the reward, which alone does not penalise oscillating targets if the robot lags.
@@ -103,7 +103,7 @@ def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome
     Args:
         envs: environments without automatic resets.
         policy: chooses actions for all of them at once.
-        seed: of the episodes.
+        seed: the seed of the episodes.
     """
     envs.count_refusals = True  # or an episode of illegal actions would never end
     table = envs.reset({"seed": seed})
@@ -136,7 +136,7 @@ class _RecentTargets:
     """The joint targets applied in the last second of one episode or of a batch.
 
     Args:
-        spec: of the robot; None for a world without one.
+        spec: the spec of the robot; None for a world without one.
     """
 
     def __init__(self, spec: RobotSpec | None) -> None:
@@ -223,13 +223,14 @@ class LearningCurve:
     Args:
         name: the task.
         episodes: number of episodes in each evaluation.
-        seed: of these episodes; training should not use it.
+        seed: the seed of these episodes; training should not use it.
         quiet: whether to print nothing.
         track: where to write the metrics as well (`rlenv_robot.training.trackers.open_tracker`); None uses the
             environment variable ``RLENV_ROBOT_TRACK``.
         envs: the test environments, one for each episode, without automatic resets; the curve closes them. None creates
             them from ``episodes`` and ``settings``.
-        settings: of the test environments, as for `rlenv_robot.make_vector`: the task's settings, or ``profile``.
+        settings: the settings of the test environments, as for `rlenv_robot.make_vector`: the task's settings, or
+            ``profile``.
 
     Raises:
         ValueError: the task is unknown, or ``track`` names no known destination.

@@ -45,8 +45,8 @@ def open_tracker(where: str | None, name: str, settings: JsonObject | None = Non
     Args:
         where: ``tensorboard`` or ``tensorboard=FOLDER``, ``wandb`` or ``wandb=PROJECT``, or several separated by
             commas. An empty text is none; None takes the text from the environment variable `TRACK`.
-        name: of the task. The names of TensorBoard's folder and of the run in Weights & Biases begin with it.
-        settings: of the training, written beside its metrics.
+        name: the name of the task. The names of TensorBoard's folder and of the run in Weights & Biases begin with it.
+        settings: the settings of the training, written beside its metrics.
 
     Raises:
         ValueError: a destination has another name.

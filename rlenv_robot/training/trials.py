@@ -88,7 +88,7 @@ def success_rates(
         name: as for `conditions`.
         policy: the policy to evaluate.
         episodes: number of episodes on each kind of robot.
-        seed: of the episodes.
+        seed: the seed of the episodes.
         nominal: as for `conditions`.
         settings: as for `conditions`.
 

@@ -99,7 +99,7 @@ class VectorEnvironment(BatchEnvironment):
     Args:
         batch: the robots.
         task: the task of the robots.
-        seed: of all random draws; None draws one.
+        seed: the seed of all random draws; None draws one.
         mode: as for `RobotWorld`.
         autoreset: as above.
         count_refusals: whether a step with an action out of range counts towards the time limit, so that an episode of
@@ -271,7 +271,7 @@ class VectorEnvironment(BatchEnvironment):
 
         Raises:
             EpisodeError: the call came before the first reset, or an episode has already ended; nothing changed.
-            ValueError: the reason is not a text or is empty, or ids are wrong.
+            ValueError: the reason is not a string or is empty, or ids are wrong.
         """
         if not isinstance(reason, str) or not reason.strip():
             raise ValueError(f"end got the reason {reason!r:.80}, expected a text such as envs.end('time for a break')")
@@ -401,7 +401,8 @@ class VectorEnvironment(BatchEnvironment):
         """Continue from an earlier state, of these environments or of others made with the same settings.
 
         Args:
-            snapshot: of as many environments as there are ids, in their order; or of one, from which all continue.
+            snapshot: a snapshot of as many environments as there are ids, in their order; or of one, from which all
+                continue.
             ids: ascending numbers of some; None is all, which also restores the seed of later episodes.
 
         Returns:
@@ -458,7 +459,7 @@ class VectorSnapshot(Portable):
 
     Attributes:
         batch: state of the robots (`sim.snapshot.BatchSnapshot`).
-        seed: of all random draws.
+        seed: the seed of all random draws.
         episodes: count of episodes, (n,).
         frame_no: number of the frame, (n,).
         over: whether the episode had ended, (n,).

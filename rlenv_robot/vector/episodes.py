@@ -47,7 +47,7 @@ class BatchEnvironment:
     Args:
         batch: the robots.
         task: the task of the robots.
-        seed: of all random draws; None draws one.
+        seed: the seed of all random draws; None draws one.
         mode: as for `RobotWorld`.
         streams: as for `VectorEnvironment`.
 
@@ -120,7 +120,7 @@ class BatchEnvironment:
         return seeds, stacked_starts, stacked_goals
 
     def close(self) -> None:
-        """Close the batch. Calling it twice is allowed."""
+        """Close the batch. Safe to call more than once."""
         self._close()
 
     def __enter__(self) -> Self:

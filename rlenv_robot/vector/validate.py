@@ -27,7 +27,7 @@ def check_batch(
     """Check a Table 2 with a leading axis of N.
 
     Args:
-        spec: of one action.
+        spec: the spec of one action.
         table: as sent by the agent.
         env_ids: the required ids, N.
         frame_no: the required frame numbers, int, shape (N,).
@@ -140,10 +140,15 @@ def check_streams(streams: object, num: int) -> np.ndarray:
 
 
 def check_keys(values: object, names: Sequence[str], what: str) -> Mapping[str, object]:
-    """Return a mapping with exactly these keys; ``what`` is its name in messages, "" for the whole batch.
+    """Return ``values`` if it is a mapping with exactly the keys ``names``.
+
+    Args:
+        values: the value to check.
+        names: the required keys.
+        what: the name of the value in messages; "" for the whole batch.
 
     Raises:
-        IllegalAction: it is not a mapping, or has other keys.
+        IllegalAction: the value is not a mapping, a key is missing, or there is an unknown one.
     """
     name = what or "the batch (Table 2 with a leading axis)"
     if not isinstance(values, Mapping):

@@ -35,7 +35,7 @@ class _Commands:
     """Commands on their way to the actuators. A ring of ``slots`` periods holds those that were sent.
 
     Attributes:
-        delay: of this episode's commands, seconds, (num,).
+        delay: the delay of this episode's commands, seconds, (num,).
         loss: probability that a command is lost, (num,).
         gap: half the backlash between motor and joint, in the command's unit, (num, width).
         arrives: physics step at which the command arrives, `_NEVER` where the slot is empty, (num, slots).
@@ -70,7 +70,7 @@ class _Readings:
 
     Attributes:
         loss: probability that a reading is lost, (num,).
-        delay: of each sensor, seconds, (num, sensors).
+        delay: the delay of each sensor, seconds, (num, sensors).
         every: physics steps between two samples of each sensor, (num, sensors).
         first: physics step of each sensor's first sample, (num, sensors).
         taken: physics step at which the samples of a reading are taken, (num, slots, sensors).
@@ -451,7 +451,7 @@ class DelayBuffers:
         """Return samples with their noise, which depends on the episode and on when they were taken.
 
         Args:
-            name: of the sensor.
+            name: the name of the sensor.
             rows: indices of the simulations, (n,).
             taken: physics step of each sample, (n,).
             value: the samples, (n, ...).

@@ -18,7 +18,7 @@ _MOST_NOISY = 100
 """Most elements of sensors with noise: each has two independent sequences of an episode's 256."""
 
 LONGEST_S = 2.0
-"""Longest delay for which commands and readings are buffered, seconds; a longer one would be an outage."""
+"""Longest delay for which commands and readings are buffered, in seconds; a longer one would be an outage."""
 
 Value = float | Distribution
 """A number, or the distribution from which it is drawn for every episode of every simulation."""

@@ -241,7 +241,7 @@ class _Pieces:
     """The parts that boxes are compared with, each cut into boxes of its own.
 
     Args:
-        model: of the robot.
+        model: the model of the robot.
         geoms: the parts.
 
     Attributes:

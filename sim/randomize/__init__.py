@@ -1,1 +1,1 @@
-"""Draw a simulation's model anew for each episode."""
+"""Draw the properties of a simulation's model for each episode."""

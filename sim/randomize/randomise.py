@@ -188,7 +188,7 @@ class _Group:
 
     Attributes:
         places: which of the line's targets they are, (t,).
-        field: of the model.
+        field: the field of the model.
         index: indices into the flattened field, (t, k).
         sign: as `Target.sign`, (t, 1).
         followers: field, and indices of the numbers that keep their ratio to a target's first one, (t, f).
@@ -255,7 +255,7 @@ class Randomised:
         self.fields: dict[str, np.ndarray] = {}
         """The fields in which the models differ: name -> (num, size), live."""
         self._following: dict[str, np.ndarray] = {}
-        """Numbers of the model that keep their ratio to drawn ones, by field; begun anew before they are scaled."""
+        """Numbers of the model that keep their ratio to drawn ones, by field; set to nominal before they are scaled."""
         self._values = np.zeros((sum(len(targets) for _, targets in resolved), batch.nsim))
         self.drawn: dict[str, np.ndarray] = {}
         """The numbers drawn for the present episode: path with the object's name -> (num,)."""

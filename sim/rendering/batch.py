@@ -18,7 +18,7 @@ from sim.snapshot import BatchSnapshot
 __all__ = ["SIZE", "BatchRenderer", "ImageBatch", "thread_count"]
 
 SIZE = 320, 240
-"""Default width and height of images, pixels."""
+"""Default width and height of images, in pixels."""
 
 _MAX_DRAWERS = 8
 
@@ -90,7 +90,7 @@ class BatchRenderer:
         return images
 
     def close(self) -> None:
-        """Free the graphics memory. Calling it twice is allowed."""
+        """Free the graphics memory. Safe to call more than once."""
         self._pool.shutdown()
         for eye in (eye for eyes in self._drawers for eye in eyes):
             eye.close()
@@ -166,7 +166,7 @@ class ImageBatch:
         return batch_state._replace(images=self._images.draw(self._qpos[rows], models))
 
     def close(self) -> None:
-        """Close the batch and its cameras. Calling it twice is allowed."""
+        """Close the batch and its cameras. Safe to call more than once."""
         self._images.close()
         self.batch.close()
 

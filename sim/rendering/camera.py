@@ -131,7 +131,7 @@ class Camera:
         return image
 
     def close(self) -> None:
-        """Free the graphics memory. Calling it twice is allowed."""
+        """Free the graphics memory. Safe to call more than once."""
         if self._gl is not None:
             self._gl.make_current()
             self._context.free()
@@ -160,7 +160,7 @@ class Eye(Protocol):
         ...
 
     def close(self) -> None:
-        """Free the memory. Calling it twice is allowed."""
+        """Free the memory. Safe to call more than once."""
         ...
 
     def __enter__(self) -> Self: ...

@@ -113,7 +113,7 @@ class EglContext:
         self._egl.eglMakeCurrent(self._display, None, None, None)
 
     def free(self) -> None:
-        """Destroy the context. Calling it twice is allowed."""
+        """Destroy the context. Safe to call more than once."""
         if self._context:
             self.release()
             self._egl.eglDestroyContext(self._display, self._context)

@@ -84,7 +84,7 @@ class _LazyCamera:
         return self._renderer.draw(self._qpos[rows], models)[sensor.camera]
 
     def close(self) -> None:
-        """Free the graphics memory. Calling it twice is allowed."""
+        """Free the graphics memory. Safe to call more than once."""
         if self._renderer is not None:
             self._renderer.close()
             self._renderer = None

@@ -40,7 +40,7 @@ def project_points(
         models: the fields in which their models differ, name -> (n, ...), as `sim.batch.SimBatch.models`.
 
     Returns:
-        x from the left and y from the top, pixels, (n, k, 2). The middle of the first pixel is (0, 0). Positions
+        x from the left and y from the top, in pixels, (n, k, 2). The middle of the first pixel is (0, 0). Positions
         may lie outside the image; a point that is not in front of the lens has NaN.
 
     Raises:

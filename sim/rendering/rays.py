@@ -131,7 +131,7 @@ class RayCamera:
         colours[hit] = (1 - opaque) * colours[hit] + opaque * np.asarray(marker.rgba[:3]) * light[:, None]
 
     def close(self) -> None:
-        """Free memory and threads. Calling it twice is allowed."""
+        """Free memory and threads. Safe to call more than once."""
         self._data = None
         vars(self).pop("_batch", None)
 

@@ -19,10 +19,10 @@ __all__ = ["LineFaults", "Servo", "ServoLine", "VirtualPort"]
 _PING, _SYNC_READ, _SYNC_WRITE = feetech.PING, feetech.SYNC_READ, feetech.SYNC_WRITE  # the same in both protocols
 
 Arrivals = list[tuple[int, bytes]]
-"""Pairs of an arrival time, nanoseconds, and the bytes that arrive."""
+"""Pairs of an arrival time, in nanoseconds, and the bytes that arrive."""
 
 _SLOT_S = 0.0004
-"""The wait of a servo for the answer of the one before it in a grouped read, seconds; then it takes its turn."""
+"""The wait of a servo for the answer of the one before it in a grouped read, in seconds; then it takes its turn."""
 
 
 class Servo(Protocol):
@@ -39,7 +39,7 @@ class Servo(Protocol):
         ...
 
     turnaround_s: float
-    """Time between the end of a request and the beginning of its answer, seconds."""
+    """Time between the end of a request and the beginning of its answer, in seconds."""
 
     def instruct(self, instruction: int, params: bytes) -> tuple[int, bytes] | None:
         """Carry out an instruction; return error byte and data of the answer, or None for silence."""
@@ -129,7 +129,7 @@ class ServoLine:
             at_ns: time at which the controller began to send, nanoseconds.
 
         Returns:
-            The answers in the order of their arrival: arrival time, nanoseconds, and bytes of each.
+            The answers in the order of their arrival: arrival time, in nanoseconds, and bytes of each.
         """
         byte_ns = round(1e10 / baud)
         arrivals: Arrivals = []
@@ -283,7 +283,7 @@ class VirtualPort:
         return self._baud
 
     def now_ns(self) -> int:
-        """Return the port's virtual time, nanoseconds."""
+        """Return the port's virtual time, in nanoseconds."""
         return self._now_ns
 
     def sleep(self, seconds: float) -> None:
@@ -291,7 +291,7 @@ class VirtualPort:
         self.pass_to(self._now_ns + round(max(seconds, 0.0) * 1e9))
 
     def pass_to(self, now_ns: int) -> None:
-        """Let virtual time pass up to a time, nanoseconds; do nothing if it has already passed."""
+        """Let virtual time pass up to a time, in nanoseconds; do nothing if it has already passed."""
         self._now_ns = max(now_ns, self._now_ns)
         if self._on_time is not None:
             self._on_time(self._now_ns)
@@ -343,7 +343,7 @@ class VirtualPort:
         return dropped, data
 
     def close(self) -> None:
-        """Release the line. Calling it twice is allowed."""
+        """Release the line. Safe to call more than once."""
         self._closed = True
 
     def _check(self) -> None:

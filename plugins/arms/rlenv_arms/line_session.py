@@ -20,7 +20,7 @@ _PATIENCE_NS = 1_000_000_000
 """Longest time for which the arm waits for a program that asks nothing; then it moves on, as one of metal would."""
 
 _MESSAGE_S = 1.0
-"""Longest time for which the rest of a message may be missing, seconds."""
+"""Longest time for which the rest of a message may be missing, in seconds."""
 
 _PEER = struct.Struct("3i")
 

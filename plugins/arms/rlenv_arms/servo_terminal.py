@@ -92,7 +92,7 @@ class ServoTerminal:
                 os.close(master)
 
     def close(self) -> None:
-        """End the thread and remove the terminal. Calling it twice is allowed."""
+        """End the thread and remove the terminal. Safe to call more than once."""
         self._ended.set()
         self._thread.join()
         self.unplug()

@@ -131,7 +131,7 @@ class FmuWorld(World):
         return TimeStep(observation, earned, over, not over and self._step_no >= self._steps, {})
 
     def close(self) -> None:
-        """Free the model, and delete the folder into which it was extracted. Calling it twice is allowed."""
+        """Free the model, and delete the folder into which it was extracted. Safe to call more than once."""
         if not self._folder:
             return
         folder, self._folder = self._folder, ""

@@ -131,7 +131,7 @@ class ForeignWorld(World):
 
     @cached_property
     def remarks(self) -> dict[str, None]:
-        """Sentences about harmless deviations of the environment that its project's own checkers would report."""
+        """Sentences, as the keys of a dict, on harmless deviations that the environment's own project would report."""
         return {}
 
     def remark_on_types(self, numbers: Mapping[str, Foreign], flags: Mapping[str, Foreign]) -> None:

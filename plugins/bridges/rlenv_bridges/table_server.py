@@ -90,7 +90,7 @@ class TableServer:
         return {"closed": True}
 
     def close(self) -> None:
-        """Close the environment and the socket. Calling it twice is allowed."""
+        """Close the environment and the socket. Safe to call more than once."""
         self._socket.close()
         self.env.close()
 

@@ -241,7 +241,7 @@ class TianshouVectorEnv(BaseVectorEnv):
         raise NotImplementedError("a batch draws no images; render one environment, or replay its log")
 
     def close(self) -> None:
-        """Close the batch. Calling it twice is allowed."""
+        """Close the batch. Safe to call more than once."""
         if not self.is_closed:
             self.envs.close()
         self.is_closed = True

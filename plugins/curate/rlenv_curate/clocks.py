@@ -16,7 +16,7 @@ __all__ = ["Clocks", "MatchedFrames", "clocks_of", "match_frames"]
 
 
 class _Segment(NamedTuple):
-    """Samples between two jumps, int64, shape (N,): the client's time and the bounds of the offset, nanoseconds."""
+    """Samples between two jumps, int64, shape (N,): the client's time and the bounds of the offset, in nanoseconds."""
 
     at: np.ndarray
     low: np.ndarray
@@ -50,7 +50,7 @@ class Clocks:
         self.first_ns, self.last_ns = int(at[0]), int(at[-1])
 
     def offset(self, at_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the controller's clock minus the client's, and the bound on its error, nanoseconds.
+        """Return the controller's clock minus the client's, and the bound on its error, in nanoseconds.
 
         Args:
             at_ns: times on the client's monotonic clock, any shape.
@@ -139,7 +139,7 @@ def match_frames(client: Path | str, controller: Path | str) -> MatchedFrames:
 
 
 def _drift(apart: np.ndarray) -> np.ndarray:
-    """Return how far two clocks can drift apart within some times, nanoseconds, rounded up."""
+    """Return how far two clocks can drift apart within some times, in nanoseconds, rounded up."""
     drift: np.ndarray = np.ceil(np.abs(apart) * (MOST_PPM / 1e6)).astype(np.int64) + 1
     return drift
 

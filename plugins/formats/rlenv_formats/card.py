@@ -141,5 +141,5 @@ def _episodes(episodes: Sequence[JsonObject]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text that ends no cell, line or block of Markdown."""
+    """Return a string that ends no cell, line or block of Markdown."""
     return " ".join(text.replace("|", "/").replace("`", "'").replace("<", "(").replace(">", ")").split())

@@ -203,18 +203,18 @@ _ADDRESSES, _ANSWER_BYTES = 8 << 30, 16 << 20
 
 
 def _in_a_child(group: Hdf5Group, attribute: str | None, where: str) -> object:
-    """Read texts of variable length in a child process, with bounds of time and memory.
+    """Read strings of variable length in a child process, with bounds of time and memory.
 
     They lie in a heap, in which the HDF5 library (2.0 too) runs for ever, or ends the process, if a byte of it is
     damaged: 5 of 8,333 files with one damaged place.
 
     Args:
-        group: the group, or the data set of texts.
+        group: the group, or the data set of strings.
         attribute: the name of an attribute; None reads the data set itself.
         where: the place, for messages.
 
     Raises:
-        SourceError: the texts can't be read, or not within 10 s of the processor.
+        SourceError: the strings can't be read, or not within 10 s of the processor.
     """
     bounds = (attribute, _PROCESSOR_S, _ADDRESSES, _ANSWER_BYTES)
     command = [sys.executable, "-c", _CHILD, group.file.filename, group.name, *map(json.dumps, bounds)]

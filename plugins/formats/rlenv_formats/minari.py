@@ -2,7 +2,7 @@
 
 An episode has T + 1 observations and infos, and T actions, rewards and flags, like a table, so only refused actions are
 lost. The other columns of a frame row (stamps, sensors, applied commands, ...) are in ``infos``. The layout of the
-rows, and each episode's info, are in texts named ``rlenv_robot``, which Minari ignores.
+rows, and each episode's info, are in strings named ``rlenv_robot``, which Minari ignores.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ class RowGroups:
             return self._file.read(self._columns if columns is None else list(columns))
 
     def close(self) -> None:
-        """Close the file. Calling it twice is allowed."""
+        """Close the file. Safe to call more than once."""
         self._file.close()
 
     @contextmanager
@@ -273,7 +273,7 @@ def concatenated_tables(tables: Sequence[ArrowTable]) -> ArrowTable:
 
 
 _TEXT_BYTES = 16
-"""Memory overhead of a text or a list, bytes."""
+"""Memory overhead of a string or a list, bytes."""
 
 
 def _decoded_bytes(file: ArrowTable, columns: Sequence[str] | None) -> int:
@@ -287,7 +287,7 @@ def _decoded_bytes(file: ArrowTable, columns: Sequence[str] | None) -> int:
 
 
 def _width(kind: ArrowTable) -> int:
-    """Return the bytes of one value of a type; a list of any length and a text count as `_TEXT_BYTES`."""
+    """Return the bytes of one value of a type; a list of any length and a string count as `_TEXT_BYTES`."""
     if hasattr(kind, "list_size"):
         return int(kind.list_size) * _width(kind.value_type)
     if kind.num_fields and not hasattr(kind, "value_type"):
@@ -336,7 +336,7 @@ def integers(cell: ArrowTable) -> np.ndarray | object:
 
 
 def _texts(values: list[object], name: str, dtype: np.dtype, shape: tuple[int, ...], where: str) -> np.ndarray:
-    """Return texts as an array.
+    """Return strings as an array.
 
     Raises:
         SourceError: a value is no text, one is too long, or there are more or fewer.

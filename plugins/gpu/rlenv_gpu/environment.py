@@ -341,7 +341,7 @@ class TensorEnvironment(BatchEnvironment):
         }
 
     def close(self) -> None:
-        """Free the simulations. Calling it twice is allowed."""
+        """Free the simulations. Safe to call more than once."""
         self._began = False
         super().close()
 

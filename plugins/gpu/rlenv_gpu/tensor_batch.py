@@ -266,7 +266,7 @@ class TensorBatch(Simulations):
         return (numbers.abs() < MAX_VALUE).all(dim=1)  # a NaN is below no number
 
     def close(self) -> None:
-        """Free the host's simulations. Calling it twice is allowed."""
+        """Free the host's simulations. Safe to call more than once."""
         self._host.close()
 
 

@@ -421,5 +421,5 @@ class WarpBatch(Simulations):
         return BatchState(self._read(rows), self._starts.commands(rows), stamps)
 
     def close(self) -> None:
-        """Free the memory on the device. Calling it twice is allowed."""
+        """Free the memory on the device. Safe to call more than once."""
         self._device = None

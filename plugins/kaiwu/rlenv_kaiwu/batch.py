@@ -237,7 +237,7 @@ class Go2Batch:
         return ahead.transpose(0, 2, 1).reshape(-1, SCAN)
 
     def close(self) -> None:
-        """Close the batch. Calling it twice is allowed."""
+        """Close the batch. Safe to call more than once."""
         if self._envs is not None:
             self._envs.close()
         self._envs = None

@@ -29,10 +29,10 @@ from rlenv_kaiwu.session import Budget, Finished
 __all__ = ["DistributedOutcome", "run_distributed"]
 
 _PATIENCE_S = 0.5
-"""Longest wait for a batch, or for room in the pool, before a process checks whether the run is over, seconds."""
+"""Longest wait for a batch, or for room in the pool, before a process checks whether the run is over, in seconds."""
 
 _RESTART_S = 0.5
-"""Pause before a workflow requests an environment again after its process was killed, seconds."""
+"""Pause before a workflow requests an environment again after its process was killed, in seconds."""
 
 _REPORT_S = 0.2
 """Seconds between two reports of a workflow's steps."""
@@ -137,7 +137,7 @@ class _Loader:
     """Load models of the pool into an agent: the newest, at most once in ``model_file_sync_per_minutes``, or another.
 
     Attributes:
-        number: of the loaded model; 0 before the first one.
+        number: the number of the loaded model; 0 before the first one.
     """
 
     def __init__(self, site: _Site, agent: object, name: str) -> None:
@@ -248,7 +248,7 @@ class _RemoteRun(Run):
 class _Workflow:
     """Run the project's workflow over an environment until the run is over.
 
-    A workflow whose environment has a process of its own begins anew where that process was killed.
+    A workflow whose environment has a process of its own starts again where that process was killed.
     """
 
     def __init__(self, site: _Site, make: MakeEnv, number: int, environment: Handle | None = None) -> None:

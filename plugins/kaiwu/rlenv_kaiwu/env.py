@@ -212,7 +212,7 @@ class KaiwuEnv:
             stop_game: whether to end the episode normally, without carrying out ``act``.
 
         Raises:
-            EpisodeError: no episode is under way.
+            EpisodeError: no episode is in progress.
         """
         table = self._table
         if stop_game:
@@ -268,7 +268,7 @@ class KaiwuEnv:
         }  # fmt: skip
 
     def close(self) -> None:
-        """Close the environment. Calling it twice is allowed."""
+        """Close the environment. Safe to call more than once."""
         self.env.close()
 
 

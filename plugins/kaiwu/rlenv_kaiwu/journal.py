@@ -90,7 +90,7 @@ class SampleJournal:
             pool.confirm(head["number"])
 
     def delete(self) -> None:
-        """Delete the file. Calling it twice is allowed."""
+        """Delete the file. Safe to call more than once."""
         self.path.unlink(missing_ok=True)
         self._size = 0
 

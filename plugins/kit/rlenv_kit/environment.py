@@ -44,7 +44,7 @@ def check_environment(
         steps: the usual length of a walk; whole episodes are walked too, up to 5,000 frames or some seconds.
         seed: seeds all random draws.
         repeatable: False for a real machine, where equal seeds need not give equal episodes.
-        name: of the environment in the report; by default its env_id.
+        name: the name of the environment in the report; by default its env_id.
         deadlines: limits on single calls and on the whole run.
         only: number (from 1) or key of the only check to run, after the checks that it needs; 0 runs all.
         witness: receives the progress of the run, for another process.

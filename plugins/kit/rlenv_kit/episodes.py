@@ -54,7 +54,7 @@ def check_tables(probe: Probe, frame: Frame, before: Table, spec: Spec) -> None:
         probe: takes notes.
         frame: the frame to check.
         before: Table 1 of the previous frame.
-        spec: of the observation.
+        spec: the spec of the observation.
     """
     check_observation(frame.table, spec, probe.note)
     check_reward(frame.reward, probe.declared_reward, probe.note)

@@ -80,7 +80,7 @@ def _junit(reports: Sequence[Report]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return a text without the characters that XML does not allow."""
+    """Return a string without the characters that XML does not allow."""
     return "".join(letter if letter >= " " or letter in "\n\t" else "?" for letter in text)
 
 

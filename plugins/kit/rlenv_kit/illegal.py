@@ -30,9 +30,9 @@ class IllegalCase:
     Attributes:
         name: a few words for the report.
         value: the value to send.
-        code: of the refusal, as in `hal.Violation`.
+        code: the code of the refusal, as in `hal.Violation`.
         field: dotted name of the wrong field, as in `hal.Violation`.
-        index: of the wrong element, as in `hal.Violation`.
+        index: the index of the wrong element, as in `hal.Violation`.
         others: the correct fields of the structure.
     """
 
@@ -48,10 +48,10 @@ def illegal_tables(spec: Spec, legal: Values, env_id: str, frame_no: int) -> Ite
     """Yield illegal forms of Table 2.
 
     Args:
-        spec: of the action.
+        spec: the spec of the action.
         legal: an action that is legal now.
-        env_id: of a legal table.
-        frame_no: of a legal table.
+        env_id: the environment id of a legal table.
+        frame_no: the frame number of a legal table.
     """
     table = {"env_id": env_id, "frame_no": frame_no, "action": legal}
     yield IllegalCase("None instead of a mapping", None, "dtype", "")
@@ -74,7 +74,7 @@ def illegal_values(spec: Spec, legal: Values, where: str) -> Iterator[IllegalCas
     """Yield illegal forms of a structure.
 
     Args:
-        spec: of the structure.
+        spec: the spec of the structure.
         legal: a legal structure.
         where: the name of the structure in messages (``action`` or ``command``).
     """

@@ -226,9 +226,9 @@ def digest_of_walk(module: str, file: str, name: str, seed: int, steps: int) -> 
 
     Args:
         module: module of the factory.
-        file: of that module, if it can't be imported by name.
+        file: the file of that module, if it can't be imported by name.
         name: dotted name of the factory in its module.
-        seed: of the walk.
+        seed: the seed of the walk.
         steps: maximum length of the walk.
     """
     made: Any = _module(module, file)

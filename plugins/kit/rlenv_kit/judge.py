@@ -34,10 +34,10 @@ __all__ = ["judge"]
 _POLL_S = 0.05
 
 _GRACE_S = 15.0
-"""Time in which the subject's process ends a call that hangs, stops and closes the subject, and ends, seconds."""
+"""Time in which the subject's process ends a call that hangs, stops and closes the subject, and ends, in seconds."""
 
 _MAKING_S = 600.0
-"""Longest time in which the subject is found and made the first time, imports included, seconds."""
+"""Longest time in which the subject is found and made the first time, imports included, in seconds."""
 
 _CODE = "import sys; sys.path[:0] = {path!r}; from rlenv_kit.judged import main; main()"
 
@@ -59,7 +59,7 @@ class _Part:
         Args:
             subject: its name, where no report came.
             problem: what ended the process before its time; empty if nothing did.
-            current: number of the check that was under way.
+            current: number of the check that was in progress.
             how: what was done before.
         """
         missing = [one["number"] for one in self.plan if one["number"] not in self.checks]

@@ -63,7 +63,7 @@ class StandardEnvironment(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the environment. Calling it twice is allowed."""
+        """Close the environment. Safe to call more than once."""
         ...
 
 
@@ -109,7 +109,7 @@ class Probe:
     Args:
         env: the environment under test.
         steps: the usual length of a walk; checks of late frames walk further.
-        seed: of the resets and of the walks' actions.
+        seed: the seed of the resets and of the walks' actions.
         repeatable: whether equal seeds must give equal episodes; False on a real machine.
         deadlines: limits on the calls.
         log: records the calls; by default a new log.
@@ -157,7 +157,7 @@ class Probe:
         return entries if isinstance(entries, Mapping) else {}
 
     def clock(self) -> float:
-        """Return the time by which walks are limited, seconds.
+        """Return the time by which walks are limited, in seconds.
 
         In simulation that is the processor time of this process, so that a busy machine doesn't shorten walks. For a
         real machine it is the monotonic clock.
@@ -253,7 +253,7 @@ class Probe:
         Args:
             steps: maximum length; by default the probe's.
             between: called with each table before the next action, to disturb the episode.
-            seed: of the reset and the actions; by default the probe's.
+            seed: the seed of the reset and the actions; by default the probe's.
             choose: chooses the actions.
             budget_s: time by `clock` after which the walk is cut short, seconds.
         """
@@ -282,7 +282,7 @@ class Probe:
         Args:
             frames: the earlier walk.
             between: called with each table before the next action.
-            seed: of the reset; by default the probe's.
+            seed: the seed of the reset; by default the probe's.
             request: makes Table 2 from a frame and an action; by default as `send` does.
             first: called in place of `reset`.
         """

@@ -51,7 +51,7 @@ def protocol_document(env: Environment, name: str = "") -> str:
 
     Args:
         env: an environment, of which only the description is read.
-        name: of the environment for `rlenv_robot.make`; by default the name of its world.
+        name: the name of the environment for `rlenv_robot.make`; by default the name of its world.
     """
     name = name or env.world.name
     description = env.description

@@ -35,7 +35,7 @@ class Note:
     """A remark on something that the standard leaves open. It is not a failure.
 
     Attributes:
-        clause: of the requirement that it concerns.
+        clause: the clause of the requirement that it concerns.
         text: one sentence: what the subject does, and how that differs from this project's environments.
     """
 
@@ -56,7 +56,7 @@ class Check:
         passed: None if the check could not be made.
         message: what was found and what is allowed, if the check did not pass.
         how: what was done before the finding: seed, step and call.
-        number: of the check, counted from 1; ``--reproduce`` takes it.
+        number: the number of the check, counted from 1; ``--reproduce`` takes it.
         calls: the newest calls before the finding, oldest first, a line each.
         key: short name of the check, which stays when its sentence changes.
         raised: whether the finding is an exception that the check did not expect.
@@ -193,10 +193,10 @@ def run_check(
         name: what must hold.
         requirement: its number, or ``robot``.
         check: raises `Failed` or `NotTried`, or returns.
-        number: of the check, counted from 1.
+        number: the number of the check, counted from 1.
         how: returns what was done; called after a failure.
         calls: returns the newest calls; called after a failure.
-        key: of the check.
+        key: the key of the check.
     """
     try:
         check()

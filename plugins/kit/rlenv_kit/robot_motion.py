@@ -243,7 +243,7 @@ class _Motion:
         Args:
             field: the command.
             sensor: the sensor that measures it.
-            index: of the element.
+            index: the index of the element.
             side: 1.0 moves it away from its nearest limit, -1.0 towards it.
             later: periods between the reset and the motion.
         """

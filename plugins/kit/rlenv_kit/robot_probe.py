@@ -68,7 +68,7 @@ SIMULATED = MotionBounds(travel=0.25, speed=1.0)
 
 
 def span_of(field: Field) -> np.ndarray:
-    """Return the range of a command in its unit, in the shape of its bounds; 1,000 for a command without bounds."""
+    """Return the range of a command in its unit, at most 1,000, also without bounds; in the shape of its bounds."""
     low, high = (np.asarray(bound, float) for bound in field.bounds)
     return np.asarray(np.minimum(high - low, _OPEN_RANGE))
 
@@ -127,7 +127,7 @@ class RobotProbe:
     Args:
         robot: the robot under test.
         steps: the length of a walk.
-        seed: of resets and commands.
+        seed: the seed of resets and commands.
         repeatable: whether equal seeds must give equal states; None finds out.
         log: records the calls.
         bounds: limits on all motions.
@@ -206,7 +206,7 @@ class RobotProbe:
         self.log.call("stop", self.robot.stop, reason)
 
     def stop_from_another_thread(self, reason: str) -> float:
-        """Stop the robot from another thread; return how long the call took, seconds.
+        """Stop the robot from another thread; return how long the call took, in seconds.
 
         Raises:
             Failed: the call raised an exception, or did not return.
@@ -395,7 +395,7 @@ def check_held(spec: RobotSpec, before: RobotState | None, after: RobotState | N
     """Check that no sensor of a commanded quantity changed between two readings. If one is None, nothing is checked.
 
     Args:
-        spec: of the robot.
+        spec: the spec of the robot.
         before: the first reading.
         after: the second reading.
         when: when the readings were made, for the message.

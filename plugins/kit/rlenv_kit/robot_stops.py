@@ -22,7 +22,7 @@ _STOP_S = 1.0
 """Longest duration of a stop: over a network it is confirmed."""
 
 _WAITED_S = 0.15
-"""Time by which a stop is too late if it comes back only after a reset that was under way."""
+"""Time by which a stop is too late if it comes back only after a reset that was in progress."""
 
 _LATCHED_S = 1.0
 """Time after which a stop must still hold."""
@@ -104,7 +104,7 @@ def _check_latched(probe: RobotProbe, robot_state: RobotState, clear_badly: bool
     """Check that nothing moves until the stop is cleared with a reason, and that it moves then.
 
     Args:
-        probe: of the stopped robot.
+        probe: the probe of the stopped robot.
         robot_state: before the stop.
         clear_badly: whether resets with empty reasons are tried.
         hold_s: time after which the stop must still hold.
@@ -172,7 +172,7 @@ class _LateStop:
 
 @check("stop at reset", "a stop during a reset returns at once, and holds", "robot", "stop again")
 def _stop_during_reset(probe: RobotProbe) -> None:
-    """Stop from another thread while a reset is under way, from so far away that a robot that moves takes a while."""
+    """Stop from another thread while a reset is in progress, from so far away that a robot that moves takes a while."""
     robot_state = _away(probe, probe.reset())[-1]
     stop = _LateStop(probe, 0.02)
     came_back = False
@@ -332,7 +332,7 @@ def _check_speeds(
 
 
 def _duration_s(spec: RobotSpec, part: list[RobotState]) -> float:
-    """Return how long a part of the run took by its stamps, seconds; by its periods, if the stamps do not rise."""
+    """Return how long a part of the run took by its stamps, in seconds; by its periods, if the stamps do not rise."""
     took = (part[-1].stamp_ns - part[0].stamp_ns) / 1e9
     return took if took > 0 else (len(part) - 1) * spec.period_s
 

@@ -41,8 +41,8 @@ def check_source(
 
     Args:
         source: the environment, or a function that makes one.
-        seed: of all draws.
-        name: of the source in the report; by default the name of its class.
+        seed: the seed of all draws.
+        name: the name of the source in the report; by default the name of its class.
         deadlines: limits on single calls and on the whole run.
         only: number (from 1) or key of the only check to run, after the checks that it needs; 0 runs all.
         witness: receives the progress of the run, for another process.

@@ -54,7 +54,7 @@ class SourceProbe:
 
     Args:
         source: the source under test.
-        seed: of all draws.
+        seed: the seed of all draws.
         log: records the calls.
     """
 
@@ -99,7 +99,7 @@ class SourceProbe:
         """Make a call with options that the standard leaves open.
 
         Args:
-            name: of the call, for the message.
+            name: the name of the call, for the message.
             call: makes the call.
 
         Raises:

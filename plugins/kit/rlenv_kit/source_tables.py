@@ -69,7 +69,7 @@ class Trajectory:
     Attributes:
         env_id: as in the table.
         trajectory_id: as in the table.
-        steps: of ``steps_set``, in order of time.
+        steps: the steps of ``steps_set``, in order of time.
         extra_info: as in the table; empty if there is none.
     """
 

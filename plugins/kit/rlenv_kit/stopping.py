@@ -47,11 +47,11 @@ def certify(
     conformance: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Measure how soon a served robot stops in each state, and holds without commands; return a certificate.
+    """Measure how soon a served robot stops, and how soon it holds without commands; return a certificate.
 
     Args:
-        address: of the server. No other client may move the robot meanwhile.
-        trials: of each kind, at least 1.
+        address: the address of the server. No other client may move the robot meanwhile.
+        trials: the number of trials of each kind, at least 1.
         keys: folder of this client's keys, with the role ``move`` or ``operate``.
         profile: the server's profile, whose digest goes into the certificate.
         conformance: a report on this robot (``rlenv-robot check --report FILE.json``), for the certificate.
@@ -105,7 +105,7 @@ def certify(
 
 
 def spread_ms(seconds: Sequence[float]) -> dict[str, float]:
-    """Return count, median, 99.9th percentile (nearest rank, rounded up) and maximum of durations, milliseconds."""
+    """Return count, median, 99.9th percentile (nearest rank, rounded up) and maximum of durations, in milliseconds."""
     times = sorted(seconds)
     rank = min(math.ceil(0.999 * len(times)), len(times)) - 1
     return {

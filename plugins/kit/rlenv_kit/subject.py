@@ -78,8 +78,8 @@ class Subject:
             bounds: limits on the motions of a real robot.
             part: ``robot``, ``environment``, ``batch`` or ``source`` checks that part only.
             only: number of the only check to run; without ``part``, of the environment's checks if there is one.
-            time_limit_s: of all parts together, seconds. The check that exceeds it fails, and the reports list the
-                checks after it as not reached.
+            time_limit_s: the time limit of all parts together, seconds. The check that exceeds it fails, and the
+                reports list the checks after it as not reached.
             witness: receives the progress of each part.
             begins: called with the name of each part before it.
             ended: called with each report.

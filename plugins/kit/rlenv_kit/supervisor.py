@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., None])
 
 _POLL_S = 0.02
-"""Interval at which the supervisor looks at the call under way."""
+"""Interval at which the supervisor looks at the call in progress."""
 
 _GRACE_S = 2.0
 """Longest time of a stop, a close and the last call when the run is given up."""
@@ -48,13 +48,13 @@ class _TimeOver(BaseException):
 
 @dataclass(frozen=True)
 class Deadlines:
-    """Maximum durations of calls to the subject, and of all checks together, seconds.
+    """Maximum durations of calls to the subject, and of all checks together, in seconds.
 
     Attributes:
-        step: of ``step``, ``stop``, ``render``, ``close`` and all other calls.
-        reset: of ``reset``, which may wait for a person on a real robot, and of making the subject.
-        total: of the whole run. No call begins after it; a call in progress has until its own deadline. The check that
-            exceeds it fails, and the report lists the checks after it as not reached.
+        step: the limit for ``step``, ``stop``, ``render``, ``close`` and all other calls.
+        reset: the limit for ``reset``, which may wait for a person on a real robot, and for making the subject.
+        total: the limit for the whole run. No call begins after it; a call in progress has until its own deadline. The
+            check that exceeds it fails, and the report lists the checks after it as not reached.
     """
 
     step: float = 10.0
@@ -71,7 +71,7 @@ class Deadlines:
 
         Args:
             is_real: whether the subject may move a real machine, for which a hang is not waited out.
-            total: of the whole run, seconds.
+            total: the limit for the whole run, seconds.
         """
         return cls(total=total) if is_real else cls(step=60.0, total=total)
 
@@ -195,7 +195,7 @@ class PlannedCheck:
     Attributes:
         key: a short name, by which other checks refer to it.
         name: what must hold.
-        clause: of the requirement.
+        clause: the clause of the requirement.
         check: makes the check; raises `Failed` or `NotTried`.
         needs: keys of prerequisite checks. If one of them fails, or one that it needs, this check isn't made, so that
             one fault gives one finding.
@@ -222,7 +222,7 @@ def declared(namespace: Mapping[str, Any], *arguments: object) -> list[PlannedCh
     """Return the checks that a namespace declares with `check`.
 
     Args:
-        namespace: of a module or a class (`vars`).
+        namespace: the namespace of a module or a class (`vars`).
         arguments: passed to each of its checks.
     """
     plan = []

@@ -39,7 +39,7 @@ def check_observation(table: object, spec: Spec, note: Noter = silent) -> None:
 
     Args:
         table: as the environment returned it.
-        spec: of the observation.
+        spec: the spec of the observation.
         note: takes remarks.
 
     Raises:

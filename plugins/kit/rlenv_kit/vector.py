@@ -61,7 +61,7 @@ def check_vector(
         num_envs: in the batch under test, at least 2.
         steps: the usual length of a walk; to reach the end of an episode, up to 1,200 steps are made.
         seed: seeds all random draws.
-        name: of the batch in the report; by default the name of its class.
+        name: the name of the batch in the report; by default the name of its class.
         deadlines: limits on single calls and on the whole run.
         only: number (from 1) or key of the only check to run, after the checks that it needs; 0 runs all.
         witness: receives the progress of the run, for another process.

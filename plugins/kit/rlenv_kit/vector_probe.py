@@ -45,7 +45,7 @@ class StandardVector(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the batch. Calling it twice is allowed."""
+        """Close the batch. Safe to call more than once."""
         ...
 
 
@@ -55,7 +55,7 @@ class VectorProbe:
     Args:
         envs: the batch under test.
         steps: the usual length of a walk.
-        seed: of the resets and of the walks' actions.
+        seed: the seed of the resets and of the walks' actions.
         log: records the calls.
     """
 

@@ -99,7 +99,7 @@ class GemWorld(World):
 
         Raises:
             ValueError: an option is unknown.
-            TypeError: the answer is not a text and a dictionary.
+            TypeError: the answer is not a string and a dictionary.
         """
         check_options(options, "reset", '{"seed": 7}', ("seed",))
         seed: Any = options.get("seed")

@@ -97,8 +97,8 @@ class GemEnv:
         """Carry out the command in a text.
 
         Raises:
-            EpisodeError: no episode is under way.
-            TypeError: the action is not a text.
+            EpisodeError: no episode is in progress.
+            TypeError: the action is not a string.
         """
         if not isinstance(action, str):
             raise TypeError(f"action is a {type(action).__name__}, expected a text")
@@ -172,7 +172,7 @@ class GemEnv:
         return self.text_world.image({})
 
     def close(self) -> None:
-        """Close the environment. Calling it twice is allowed."""
+        """Close the environment. Safe to call more than once."""
         self.env.close()
 
     def _text(self) -> str:

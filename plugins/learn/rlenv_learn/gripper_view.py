@@ -17,7 +17,7 @@ _JOINTS, _GOALS = "joint_position", "joint_goal"
 
 
 class GripperView(nn.Module):
-    """A layer without weights that rotates an observation vector about the arm's first axis until the arm points ahead.
+    """A layer without weights that expresses an observation vector in a frame that turns with the arm's first joint.
 
     Table, gravity and arm are symmetric under rotations of ``shoulder_pan``. This joint's angle and goal are therefore
     left out, and positions are relative to the arm, so that a policy learned at one heading works at every heading.

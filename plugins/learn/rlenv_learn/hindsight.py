@@ -28,7 +28,7 @@ def relabel_goals(
 ) -> None:
     """Give some steps another goal: hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495).
 
-    The task computes observation, reward and flags for it anew from the recorded sensors.
+    The task computes observation, reward and flags for it again from the recorded sensors.
 
     Args:
         table: one-step batch; changed in place. ``extra_info`` gets ``relabelled``, (B,) bool.
@@ -38,7 +38,7 @@ def relabel_goals(
         options: ``goals``: ``future``, reached at a step drawn from the rest of the episode, or ``final``, at
             its end; ``goal_share``: of steps that get one, 0.8 by default.
         rng: which steps, and which goals.
-        discount: of one step.
+        discount: the discount of one step.
 
     Raises:
         SourceError: there is no task, it has no ``hindsight``, or sensors were not recorded.

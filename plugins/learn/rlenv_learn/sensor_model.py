@@ -159,7 +159,7 @@ def fit_sensors(stretches: Sequence[Recording], members: int = 4, seed: int = 0)
     Args:
         stretches: the recordings.
         members: size of the ensemble. Each member is fitted to a bootstrap sample of the recordings.
-        seed: of those draws.
+        seed: the seed of those draws.
 
     Raises:
         SourceError: there are no recordings.
@@ -388,10 +388,10 @@ def learn_sensors(data: SourceData, task: Task, episodes: tuple[list[int], list[
     """Fit a model of the task's robot to recorded episodes.
 
     Args:
-        data: of the task.
+        data: the data of the task.
         task: computes the reward.
         episodes: numbers of the episodes to fit the model to, and of those to evaluate it on.
-        seed: of the model's ensemble.
+        seed: the seed of the model's ensemble.
     """
     spec = robot_model_of(task).load_spec()
     training, unseen = (recordings(data.transitions, part, spec) for part in episodes)

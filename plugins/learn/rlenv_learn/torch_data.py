@@ -21,7 +21,7 @@ __all__ = ["Normalizer", "TransitionDataset", "make_loader"]
 
 Arrays: TypeAlias = "Mapping[str, np.ndarray | Arrays]"
 Tensors: TypeAlias = "JsonDict"
-"""Name -> tensor, list of texts, or further such mappings."""
+"""Name -> tensor, list of strings, or further such mappings."""
 
 _Figures = Mapping[str, Mapping[str, np.ndarray]]
 

@@ -19,7 +19,7 @@ class TensorBoard:
     Args:
         target: folder in which the run's own one is made; ``tensorboard`` where it is empty.
         run: the run's name.
-        settings: of the training, written beside its metrics.
+        settings: the settings of the training, written beside its metrics.
 
     Raises:
         RobotError: both packages are missing.
@@ -57,7 +57,7 @@ class WeightsAndBiases:
     Args:
         target: project; ``rlenv-robot`` where it is empty.
         run: the run's name.
-        settings: of the training, written beside its metrics.
+        settings: the settings of the training, written beside its metrics.
 
     Raises:
         RobotError: the package is missing, or the service refused the run.

@@ -137,7 +137,7 @@ class _Evaluation:
         folder.mkdir(exist_ok=True)
 
     def run(self, steps: int, seconds: float, policy: NetworkPolicy) -> float:
-        """Evaluate a policy, write it as a checkpoint, and return how long that took, seconds."""
+        """Evaluate a policy, write it as a checkpoint, and return how long that took, in seconds."""
         begun = time.perf_counter()
         outcomes = evaluate(self._trials, policy, _TRIAL_SEED)
         success, returns = (float(np.mean([getattr(one, key) for one in outcomes])) for key in ("success", "total"))

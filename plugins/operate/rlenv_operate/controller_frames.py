@@ -66,7 +66,7 @@ class AnsweredOrder(NamedTuple):
     Attributes:
         at_ns: time of the answer on this machine's monotonic clock.
         wall_ns: the same time on the wall clock.
-        number: of the order, in its client's session.
+        number: the number of the order, in its client's session.
         sent_ns: time at which the client sent the order, according to the client, on the monotonic clock.
         came_ns: time at which the order arrived, on the monotonic clock.
         reading_ns: stamp of the reading in the answer; 0 if the order was refused.
@@ -88,7 +88,7 @@ class FramePacker:
     """Pack answered orders into rows, and number episodes and frames. Only the control thread may use it.
 
     Args:
-        layout: of `controller_layout`.
+        layout: the layout that `controller_layout` returned.
     """
 
     def __init__(self, layout: FrameLayout) -> None:
@@ -131,7 +131,7 @@ class ControllerFrames:
     """Write the frames and episodes of a controller. Only one thread may use it.
 
     Args:
-        writer: of a log with the layout of `controller_layout`.
+        writer: the writer of a log with the layout of `controller_layout`.
     """
 
     def __init__(self, writer: LogWriter) -> None:

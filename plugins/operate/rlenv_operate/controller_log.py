@@ -90,7 +90,7 @@ class ControllerLog(ServerLog):
     the server's status contain the reason.
 
     Args:
-        folder: of the runs, in which a new run is created.
+        folder: the folder of the runs, in which a new run is created.
         info: more metadata of the run, such as the profile; JSON data.
         control_hz: commands per second of a client; by default one in each period of the robot.
         required: whether resets are refused while nothing is recorded.
@@ -176,7 +176,7 @@ class ControllerLog(ServerLog):
         return closing(ServerWatch(server, self).start())
 
     def close(self) -> None:
-        """Write all queued data and close the run. Call it after the server is closed; calling it twice is allowed."""
+        """Write all queued data and close the run. Call it after the server is closed; safe to call more than once."""
         self.write([EpisodeEnd(self._now_ns(), "the server ended", {})])
         self.failure = self.failure or "it is closed"
         if self._writer is not None:
@@ -387,7 +387,7 @@ class LoggedRobot(RobotWrapper):
         robot: any.
         on_tick: called after each step.
         before_reset: called before each reset; may refuse it by raising.
-        on_stop: called with the reason of each stop, from any thread.
+        on_stop: called with the reason for each stop, from any thread.
     """
 
     def __init__(
@@ -428,7 +428,7 @@ class LoggedRobot(RobotWrapper):
 
 
 POLL_S = 0.05
-"""Period of polling, seconds. Lifecycle transitions have exact time stamps; a new holder has that of the poll."""
+"""Period of polling, in seconds. Lifecycle transitions have exact time stamps; a new holder has that of the poll."""
 
 _POLLS_PER_TIMING = 20
 """The loop's timing is written once in so many polls: once a second."""
@@ -470,7 +470,7 @@ class ServerWatch:
         return self
 
     def close(self) -> None:
-        """Poll for the last time and close the log. Call it after the server is closed; calling it twice is allowed."""
+        """Poll for the last time and close the log. Call it after the server is closed; safe to call more than once."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -53,8 +53,8 @@ def expert_recorder(folder: str | Path, world: World, by: str, key: str | None =
     """Return an observer that records episodes as expert demonstrations into a new run.
 
     Args:
-        folder: of the runs.
-        world: of the recorded episodes.
+        folder: the folder of the runs.
+        world: the world of the recorded episodes.
         by: the person.
         key: file of the private key that signs the run; None leaves it unsigned.
     """
@@ -102,8 +102,8 @@ class TeleopEpisode:
     command. While the device's clutch is open, and when the device is lost, the robot holds.
 
     Args:
-        env: of the robot; a step takes one control period.
-        spec: of the robot; its commands are targets of float types.
+        env: the env of the robot; a step takes one control period.
+        spec: the spec of the robot; its commands are targets of float types.
         device: the person's input device.
         velocity: maximum velocity of a commanded value, units per second; the robot's own limits lower it.
         say: takes a line for the person when the effect of the device changes.
@@ -150,7 +150,7 @@ class TeleopEpisode:
         """Open the device, and bring the robot to its start.
 
         Args:
-            options: of the environment's reset.
+            options: the options of the environment's reset.
 
         Raises:
             RobotError: the start could not be reached, or the device can't be opened.

@@ -32,7 +32,7 @@ class UrdfRobot:
     """A robot as URDF.
 
     Attributes:
-        name: of the robot and of its file.
+        name: the name of the robot and of its file.
         text: the URDF.
         meshes: file name -> binary STL; in the URDF each name follows ``prefix``.
         notes: sentences on the properties of the model that URDF can't express.
@@ -86,7 +86,7 @@ class _Writer:
 
     Args:
         sim_model: the robot.
-        prefix: of the meshes' file names.
+        prefix: the prefix of the meshes' file names.
     """
 
     def __init__(self, sim_model: SimModel, prefix: str) -> None:

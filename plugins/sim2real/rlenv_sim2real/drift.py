@@ -28,7 +28,7 @@ _SPREADS = 6.0
 """The smallest change that counts, as a multiple of the spread of the history."""
 
 _SHORTEST_S = 5.0
-"""Shorter episodes say too little of an offset, seconds."""
+"""Shorter episodes say too little of an offset, in seconds."""
 
 _FEW, _FEW_RAD = 3, math.radians(2.5)
 """Below this number of earlier episodes their spread is unknown, and a change must exceed this angle, rad."""
@@ -80,7 +80,7 @@ def drifts(gap: EpisodeGap, history: Sequence[JsonDict]) -> list[Drift]:
     larger than 2.5 degrees. Episodes under 5 s do not count.
 
     Args:
-        gap: of the new episode.
+        gap: the gap of the new episode.
         history: gaps of earlier episodes, as `EpisodeGap.to_dict` gives them; those against another simulation are
             ignored.
 
@@ -122,7 +122,7 @@ def earlier_gaps(folder: Path, run: Path) -> list[JsonDict]:
     """Return the gaps of the other runs in a folder, of at most the newest 50 that have any.
 
     Args:
-        folder: of the runs.
+        folder: the folder of the runs.
         run: the run to leave out.
 
     Raises:

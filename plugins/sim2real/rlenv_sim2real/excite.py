@@ -61,7 +61,7 @@ class Excitation:
     """A designed and checked motion.
 
     Attributes:
-        names: of the n joints.
+        names: the names of the n joints.
         goals: rad, (T, n), one for each control period; it begins and ends at home, at rest.
         commands: the goals by command name, (T, ...), in the commands' types.
         peak_speed: maximum speed of each joint, rad/s, (n,).
@@ -76,7 +76,7 @@ class Excitation:
 
 
 _EASE_S = 3.0
-"""Time in which the motion swells, and in which it ebbs away, seconds."""
+"""Time in which the motion swells, and in which it ebbs away, in seconds."""
 
 _SHRINK = 0.85
 _MOST_SHRINKS = 10
@@ -101,7 +101,7 @@ def excitation(
     Args:
         sim_model: the arm.
         settings: limits; None for the defaults.
-        seed: of the phases.
+        seed: the seed of the phases.
         check: computes the distances; None makes one from the model, with the table below it.
 
     Raises:

@@ -23,10 +23,10 @@ def plot_gap(model: ReplayModel, motion: RecordedMotion, simulated: np.ndarray, 
 
     Args:
         model: the simulation.
-        motion: of the episode.
+        motion: the motion of the episode.
         simulated: as `rlenv_sim2real.gap.measure_gap` returned it.
         gap: as `rlenv_sim2real.gap.measure_gap` returned it.
-        path: of the image, ending in ``.png``, ``.svg`` or ``.pdf``.
+        path: the path of the image, ending in ``.png``, ``.svg`` or ``.pdf``.
 
     Returns:
         The path.

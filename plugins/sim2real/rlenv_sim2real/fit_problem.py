@@ -14,7 +14,7 @@ from rlenv_sim2real.servo_replay import KINDS, PER_JOINT, ServoReplay
 __all__ = ["FRICTION_MODELS", "FitProblem", "FrictionModel"]
 
 SETTLE_S = 0.3
-"""Ignored beginning of each motion, seconds, since the state of the friction before it is unknown."""
+"""Ignored beginning of each motion, in seconds, since the state of the friction before it is unknown."""
 
 _MEMORY_S = 1.0
 """Time over which residuals count as correlated with each other, seconds (Newey and West, 1987)."""
@@ -82,8 +82,8 @@ class FitProblem:
         layout: kind and joint of each parameter; joint -1 for a kind that all joints share.
         bounds: lowest and highest scaled parameters, (P,) each.
         begin: initial parameters of a search, (P,).
-        weight: of the distance from the nominal arm, rad^2, equal to the squared noise. A parameter that is one
-            `Kind.prior` away from its nominal value costs as much as one residual of this size.
+        weight: the weight of the distance from the nominal arm, rad^2, equal to the squared noise. A parameter that is
+            one `Kind.prior` away from its nominal value costs as much as one residual of this size.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class FitProblem:
 
         Args:
             solution: the fit to all pieces, scaled, (P,).
-            step: of the finite differences.
+            step: the step of the finite differences.
         """
         joints = int(self._fitted.sum())
         residuals = self.residuals(solution[:, None])[:, 0]
@@ -223,7 +223,7 @@ class FitProblem:
         Args:
             scaled: where to differentiate, (P, 1).
             residuals: residuals there; unused.
-            step: of the finite differences.
+            step: the step of the finite differences.
         """
         steps, (low, high) = step * np.eye(len(scaled)), self.bounds
         above, below = np.minimum(scaled + steps, high[:, None]), np.maximum(scaled - steps, low[:, None])
@@ -235,7 +235,7 @@ class FitProblem:
 
         Args:
             solution: the fit, scaled, (P,).
-            step: of the finite differences.
+            step: the step of the finite differences.
         """
         count = len(solution)
         residuals = self.residuals(solution[:, None])[:, 0]

@@ -18,7 +18,7 @@ HORIZONS = (1, 3, 10, 30)
 """Numbers of periods after which the k-step error is measured."""
 
 LONGEST_LAG_S = 1.0
-"""Maximum lag in the search, in either direction, seconds."""
+"""Maximum lag in the search, in either direction, in seconds."""
 
 _STILL_RAD = 0.01
 """A joint that moves by less has neither a lag nor a gain."""
@@ -47,7 +47,7 @@ class JointGap:
     """The distance between a simulated joint and the recorded one.
 
     Attributes:
-        name: of the joint.
+        name: the name of the joint.
         rms: root mean square of measurement minus simulation over the open-loop replay, rad.
         worst: largest absolute difference, rad.
         worst_s: time of the largest difference, seconds from the first frame.
@@ -130,7 +130,7 @@ def measure_gap(model: ReplayModel, motion: RecordedMotion) -> tuple[EpisodeGap,
 
     Args:
         model: the simulation.
-        motion: of a recorded episode; it is resampled to the simulation's period.
+        motion: the motion of a recorded episode; it is resampled to the simulation's period.
 
     Returns:
         The gap, and the simulated angles, rad, (T, n).
@@ -230,7 +230,7 @@ def constant_delay_error(motion: RecordedMotion, most_frames: int = 15) -> np.nd
     """Return the error of a prediction without a model: each joint is where its goal was a fixed number of frames ago.
 
     Args:
-        motion: of a recorded episode.
+        motion: the motion of a recorded episode.
         most_frames: the longest delay to try.
 
     Returns:

@@ -100,10 +100,10 @@ class Judgement:
 
     Attributes:
         episodes: their numbers.
-        names: of the n joints.
-        identified: of the identified arm.
-        nominal: of the nominal model.
-        constant_delay: of the best prediction without a model (`rlenv_sim2real.gap`).
+        names: the names of the n joints.
+        identified: the errors of the identified arm.
+        nominal: the errors of the nominal model.
+        constant_delay: the errors of the best prediction without a model (`rlenv_sim2real.gap`).
         scale: rad per native unit of the log, (n,); None if the log is in SI units.
     """
 
@@ -416,7 +416,7 @@ def profile_text(
     Args:
         identification: the identified parameters.
         sim_model: the nominal arm of the fit.
-        origin: of the data, for a comment.
+        origin: the origin of the data, for a comment.
         spread: whether each resolved parameter is drawn from its 95 % interval, to train under the remaining
             uncertainty, instead of set to its value.
         gains: the servos' registers and voltage during the recording, for the manifest of policies that are trained

@@ -26,12 +26,12 @@ class ArmJoints:
     """The position-controlled joints of a simulated robot, in the order of its commands.
 
     Attributes:
-        names: of the n joints, as in the MuJoCo model.
+        names: the names of the n joints, as in the MuJoCo model.
         commands: name of each pose command -> its columns among the n joints.
         sensors: name of each command -> the sensor that measures it.
-        qpos: of each joint, its index in ``qpos``, (n,).
-        qvel: of each joint, its index in ``qvel``, (n,).
-        ctrl: of each joint, its index in ``ctrl``, (n,).
+        qpos: the index of each joint in ``qpos``, (n,).
+        qvel: the index of each joint in ``qvel``, (n,).
+        ctrl: the index of each joint in ``ctrl``, (n,).
     """
 
     names: tuple[str, ...]
@@ -121,7 +121,7 @@ class RecordedMotion:
     Attributes:
         episode: number of the episode in its data.
         period_s: time from one frame to the next, seconds.
-        names: of the n joints.
+        names: the names of the n joints.
         goals: rad, (T, n); ``goals[t]`` is sent when ``measured[t]`` is measured. The last row repeats the one before,
             since nothing was sent at the last frame.
         measured: rad, (T, n).
@@ -177,7 +177,7 @@ def read_motions(
 
     Args:
         table: the recorded data.
-        sim_model: of the robot that recorded them, which defines the columns of the joints.
+        sim_model: the simulation model of the robot that recorded them, which defines the columns of the joints.
         episodes: their indices; None for all with 10 frames or more.
         frames: episode -> first frame, and the frame after the last, for episodes that are used in part.
 

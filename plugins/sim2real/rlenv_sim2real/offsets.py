@@ -26,10 +26,10 @@ LIMIT_SHARE = 0.05
 """The limit for angles that are not in radians, as a share of the widest recorded range of a joint."""
 
 _LONGEST_LAG_S = 0.5
-"""Longest lag of the follower, seconds."""
+"""Longest lag of the follower, in seconds."""
 
 _BLOCK_S = 2.0
-"""Length of the pieces whose estimates show how constant an offset is, seconds."""
+"""Length of the pieces whose estimates show how constant an offset is, in seconds."""
 
 _SAG_SHARE, _SAG_SPREAD = 1.3, 0.5
 """Sag of real servos relative to that of the nominal ones, and its standard deviation.
@@ -78,7 +78,7 @@ class Offset:
         half_width: half of its 95 % interval, in ``unit``.
         lag_s: lag of the follower, seconds.
         limit: offsets above it are alarms, in ``unit``.
-        unit: of the values.
+        unit: the unit of the values.
     """
 
     pair: str
@@ -262,8 +262,8 @@ def _robust(
     """Return the coefficients of a regression with Huber's weights, the weights, and the first one's deviation.
 
     Args:
-        inputs: of the regression, (T, k).
-        outputs: of the regression, (T,).
+        inputs: the inputs of the regression, (T, k).
+        outputs: the outputs of the regression, (T,).
         known: standard deviation with which each coefficient is known to be 0; infinite for an unknown one.
         block: number of frames that count as one observation when they are weighed against what is known.
     """

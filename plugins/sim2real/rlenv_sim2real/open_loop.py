@@ -107,7 +107,7 @@ def replay_in_steps(model: ReplayModel, motion: RecordedMotion, starts: np.ndarr
     """Simulate several pieces of a motion at once, each from the measured angles at its start.
 
     A piece that starts at frame 0 starts at rest; another starts with the velocity between the frames beside its start.
-    A command that was under way at the start counts as arrived.
+    A command that was in progress at the start counts as arrived.
 
     Args:
         model: the simulation.
@@ -173,7 +173,7 @@ def fingertips(sim_model: SimModel, angles: np.ndarray) -> dict[str, np.ndarray]
 
     Args:
         sim_model: the robot.
-        angles: of its joints (`ArmJoints`), rad, (T, n).
+        angles: the angles of its joints (`ArmJoints`), rad, (T, n).
 
     Returns:
         Site -> position in the base frame, metres, (T, 3); empty for a model without such sites.

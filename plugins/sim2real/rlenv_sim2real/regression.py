@@ -49,8 +49,8 @@ class Replayed:
         log: path of the run or data set.
         model: name of the simulation, see `rlenv_sim2real.open_loop.replay_model`.
         robot: the robot model that recorded it, as `rlenv_robot.robot_models.load_robot_model` takes it.
-        units: of a LeRobot data set.
-        calibration: of a LeRobot data set.
+        units: the units of a LeRobot data set.
+        calibration: the calibration of a LeRobot data set.
         contacts: whether parts collide with each other and with the table.
         episodes: their numbers; None takes all.
         frames: episode -> first frame, and the frame after the last or None.

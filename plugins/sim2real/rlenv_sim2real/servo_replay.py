@@ -23,7 +23,7 @@ class Kind:
     """A kind of parameter.
 
     Attributes:
-        unit: of its values.
+        unit: the unit of its values.
         positive: whether it is a positive quantity, of which a factor is estimated instead of the value.
         step: typical change: of the logarithm for positive kinds, else in the kind's unit.
         lowest: lower limit of the estimate: a factor of the nominal value for positive kinds, else a value.
@@ -152,7 +152,7 @@ class ServoReplay:
         """Simulate a motion with every variant, starting at its first measured angles at rest.
 
         Args:
-            values: of the N variants; a missing kind is nominal.
+            values: the values of the N variants; a missing kind is nominal.
             motion: with the control period of the simulation.
 
         Returns:
@@ -227,12 +227,12 @@ def _loaded(values: ServoValues) -> bool:
 
 
 class _LoadedRun:
-    """Step variants whose friction depends on load and speed, and is computed anew in every step of the physics.
+    """Step variants whose friction depends on load and speed, and is computed again in every step of the physics.
 
     Args:
         batch: the variants, reset to their start.
         model: the nominal model.
-        joints: of the arm.
+        joints: the joints of the arm.
         values: the variants' figures, (N, n) or (N,).
     """
 
@@ -297,7 +297,7 @@ def _delayed(goals: np.ndarray, steps: np.ndarray, delay: np.ndarray, substeps: 
     Args:
         goals: (N, T + 1, n), the first one held before frame 0.
         steps: numbers of the physics steps from frame 0, (S,).
-        delay: of each variant in physics steps, (N,).
+        delay: the delay of each variant in physics steps, (N,).
         substeps: physics steps in a period.
     """
     whole = np.floor(delay).astype(int)

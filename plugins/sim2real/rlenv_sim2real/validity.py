@@ -64,7 +64,7 @@ class PolicyScores:
     """The scores of one policy, one for each episode.
 
     Attributes:
-        name: of the policy.
+        name: the name of the policy.
         simulated: in simulation, (E,).
         real: on the real robot, (F,); F may differ from E.
     """
@@ -112,7 +112,7 @@ def validity(policies: Sequence[PolicyScores], seed: int = 0) -> Validity:
 
     Args:
         policies: two or more.
-        seed: of the draws.
+        seed: the seed of the draws.
 
     Raises:
         SourceError: there are fewer than two policies, one has no episode, or a score is not finite.

@@ -270,8 +270,8 @@ def _reach_on(placed: Sequence[np.ndarray], reaches: Sequence[np.ndarray]) -> np
     """Return the distance from the finger tips to the first cube out of place, 0 where there is none.
 
     Args:
-        placed: of each cube whether it is in its place, (...).
-        reaches: of each cube the distance from the finger tips, metres, (...).
+        placed: whether each cube is in its place, (...).
+        reaches: the distance of each cube from the finger tips, metres, (...).
     """
     reach = _NO_WAY
     for is_placed, cube in zip(reversed(placed), reversed(reaches), strict=True):

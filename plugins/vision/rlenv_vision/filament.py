@@ -179,7 +179,7 @@ class FilamentCamera:
         return request
 
     def close(self) -> None:
-        """Free the graphics memory. Calling it twice is allowed."""
+        """Free the graphics memory. Safe to call more than once."""
         if self._scene is None:
             return
         self._mark(())

@@ -20,7 +20,7 @@ MAX_VIEWERS = 16
 """Largest number of simultaneous connections, each with a thread."""
 
 _SLOW_S = 5.0
-"""Time after which a viewer that takes no bytes is disconnected, seconds."""
+"""Time after which a viewer that takes no bytes is disconnected, in seconds."""
 
 _SLICE_S = 0.5
 _BOUNDARY = "picture"
@@ -151,7 +151,7 @@ class MjpegServer:
                 handler.wfile.write(head.encode() + image + b"\r\n")
 
     def close(self) -> None:
-        """End all threads and streams. Calling it twice is allowed."""
+        """End all threads and streams. Safe to call more than once."""
         self._over.set()
         with self._news:
             self._news.notify_all()

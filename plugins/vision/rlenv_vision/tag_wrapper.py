@@ -62,7 +62,7 @@ class WithCubeTags(RobotWrapper):
         return self._spec
 
     def about(self) -> JsonObject:
-        """Return the inner robot's report, with the counts of images with and without the cube under ``cube_tags``."""
+        """Return the inner robot's report plus ``cube_tags``: how often the cube was ``measured`` and ``missed``."""
         return {**super().about(), "cube_tags": {"measured": self._measured, "missed": self._missed}}
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
@@ -143,7 +143,7 @@ class WithCubeTags(RobotWrapper):
         return robot_state._replace(sensors=sensors, age_ns=ages)
 
     def close(self) -> None:
-        """Close the robot, and end the thread. Calling it twice is allowed."""
+        """Close the robot, and end the thread. Safe to call more than once."""
         with self._changed:
             self._closed = True
             self._changed.notify()

@@ -31,7 +31,7 @@ FACES: tuple[np.ndarray, ...] = tuple(
 marker's right edge, its upper edge, and out of the face, in the cube's frame."""
 
 _MOST_RESIDUAL_PX = 2.0
-"""Largest root mean square reprojection error of corners, pixels, beyond which a pose is rejected."""
+"""Largest root mean square reprojection error of corners, in pixels, beyond which a pose is rejected."""
 
 _ROUNDS = 8
 
@@ -105,7 +105,7 @@ class CubePose:
 
 @dataclass
 class _Seen:
-    """The corners that one camera sees: in the cube's frame (n, 3), and in an undistorted image (n, 2), pixels."""
+    """The corners that one camera sees: in the cube's frame (n, 3), and in an undistorted image (n, 2), in pixels."""
 
     camera: PinholeCamera
     on_cube: np.ndarray

@@ -93,7 +93,7 @@ class Viewer:
         return not self._closing.is_set() and bool(self._window.is_running())
 
     def close(self) -> None:
-        """Close the window. Calling it twice is allowed."""
+        """Close the window. Safe to call more than once."""
         self._closing.set()
         self._thread.join()
         self._window.close()

@@ -75,7 +75,7 @@ class Follower:
                     return
 
     def close(self) -> None:
-        """End the thread. Calling it twice is allowed."""
+        """End the thread. Safe to call more than once."""
         self._closing.set()
         self._thread.join()
         self._source.close()
@@ -129,7 +129,7 @@ class VirtualCamera:
         return bytes(data)
 
     def close(self) -> None:
-        """Free the graphics memory. Calling it twice is allowed."""
+        """Free the graphics memory. Safe to call more than once."""
         if self._camera is not None:
             self._camera.close()
             self._camera = None

@@ -36,7 +36,7 @@ class Choice:
         """Return the chosen numbers, in order.
 
         Args:
-            numbers: of the episodes that exist.
+            numbers: the numbers of the episodes that exist.
 
         Raises:
             ValueError: a chosen episode does not exist.

@@ -152,8 +152,8 @@ def html_report(
     """Write a self-contained HTML page.
 
     Args:
-        path: of the page.
-        rows: of the table.
+        path: the path of the page.
+        rows: the rows of the table.
         figures: title, image or video file, and caption of each figure.
         notes: sentences below the table.
     """

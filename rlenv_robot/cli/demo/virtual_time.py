@@ -47,7 +47,7 @@ class VirtualTime(RobotWrapper):
         return True
 
     def now(self) -> float:
-        """Return the robot's virtual time, seconds."""
+        """Return the robot's virtual time, in seconds."""
         return self._stamp_ns / 1e9
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:

@@ -19,7 +19,7 @@ Sweep = tuple[str, tuple[int, int]]
 """A joint, and its encoder's readings at its lower and upper end."""
 
 _LET_DOWN_S = 10.0
-"""Longest time for damping to lower the arm, seconds."""
+"""Longest time for damping to lower the arm, in seconds."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

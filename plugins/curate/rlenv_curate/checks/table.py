@@ -35,7 +35,7 @@ class DataSet:
 
     @cached_property
     def period_s(self) -> float | None:
-        """Median time between frames, seconds; None if the data have no clock."""
+        """Median time between frames, in seconds; None if the data have no clock."""
         steps = np.concatenate([np.zeros(0, np.int64), *(np.diff(rows["stamp_ns"]) for rows in self.episodes())])
         steps = steps[steps > 0]
         return float(np.median(steps)) / 1e9 if len(steps) else None

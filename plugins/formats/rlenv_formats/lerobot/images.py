@@ -289,7 +289,7 @@ class LeRobotVideos:
         decoder.close()
 
     def close(self) -> None:
-        """Close the videos. No other thread may be decoding. Calling it twice is allowed."""
+        """Close the videos. No other thread may be decoding. Safe to call more than once."""
         for decoder in list(self._all):
             self._end(decoder)
         self._mine = _ThreadsVideos()

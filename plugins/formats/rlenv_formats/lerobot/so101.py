@@ -30,7 +30,7 @@ DECLARATION = Path("meta") / "rlenv_robot.json"
 
 
 def why_not(robot_type: str, features: Features) -> str | None:
-    """Return None if the columns are an SO-101's joints, otherwise why not: an empty text for another robot."""
+    """Return None if the columns are an SO-101's joints, otherwise the reason; "" if the robot is of another type."""
     if robot_type not in KINDS:
         return ""
     for part, name in ((features.observation, "state"), (features.action, "target")):

@@ -28,7 +28,7 @@ __all__ = ["Shape", "shape_of", "write_lerobot"]
 _NO_FIELDS = Spec("none")
 
 _TOLERANCE_S = 5e-5
-"""Half of ``tolerance_s`` of `LeRobotDataset`, seconds; the other half covers rounding to float32."""
+"""Half of ``tolerance_s`` of `LeRobotDataset`, in seconds; the other half covers rounding to float32."""
 
 _NUMBERS = {"frame_index": "int64", "episode_index": "int64", "index": "int64", "task_index": "int64"}
 

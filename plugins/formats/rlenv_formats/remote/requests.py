@@ -26,7 +26,7 @@ class Pointer(NamedTuple):
     Attributes:
         place: the file's path in fsspec's file system.
         size: size in bytes; None if not yet known.
-        version: a text that changes when the file changes; empty if unknown.
+        version: a string that changes when the file changes; empty if unknown.
     """
 
     place: str

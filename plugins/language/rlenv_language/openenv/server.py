@@ -105,7 +105,7 @@ class OpenEnvServer:
             asyncio.run(serve())
 
     def close(self) -> None:
-        """End all sessions and close their environments. Calling it twice is allowed."""
+        """End all sessions and close their environments. Safe to call more than once."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._server.should_exit = True

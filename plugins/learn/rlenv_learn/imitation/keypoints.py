@@ -11,7 +11,7 @@ from torch import nn
 __all__ = ["STRIDE", "KeypointNetwork", "expected_pixels", "keypoint_loss", "learn_keypoints", "vary_colours"]
 
 STRIDE = 4
-"""Distance between two cells of a heat map, pixels."""
+"""Distance between two cells of a heat map, in pixels."""
 
 _OFFSET_UNIT = float(STRIDE)
 """Pixels of offset for a network output of 1."""
@@ -62,8 +62,8 @@ def expected_pixels(logits: torch.Tensor, offsets: torch.Tensor) -> tuple[torch.
         offsets: from the cells' centres to the points, pixels, (batch, K, 2, h, w).
 
     Returns:
-        Positions x and y, pixels, (batch, K, 2), where (0, 0) is the centre of the image's first pixel; and the largest
-        value of the softmax, (batch, K).
+        Positions x and y, in pixels, (batch, K, 2), where (0, 0) is the centre of the image's first pixel; and the
+        largest value of the softmax, (batch, K).
     """
     share = torch.softmax(logits.flatten(2), dim=2)
     centres = _cell_centres(logits).flatten(1)
@@ -74,9 +74,14 @@ def expected_pixels(logits: torch.Tensor, offsets: torch.Tensor) -> tuple[torch.
 def keypoint_loss(logits: torch.Tensor, offsets: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
     """Return the loss of heat maps and offsets against true positions.
 
-    The loss is the sum of the cross entropy between each heat map and the four cells around the point, weighted as in
-    bilinear interpolation, the absolute error of these cells' predictions, and the Huber loss of the expected position,
-    pixels. Points outside the image, or NaN, do not count.
+    The loss is the mean over the visible points of the sum of three terms:
+
+    - the cross entropy between the heat map and a target that spreads the point over the four cells around it, with the
+      weights of bilinear interpolation;
+    - the absolute error of these cells' predictions in pixels, with the same weights;
+    - half the smooth L1 loss of the expected position in pixels (``beta`` 2), a Huber loss divided by ``beta``.
+
+    Points outside the image, or NaN, do not count.
 
     Args:
         logits: as for `expected_pixels`.

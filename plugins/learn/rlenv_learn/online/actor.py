@@ -88,7 +88,7 @@ class OnlineActor:
         """Run one episode, and return its outcome.
 
         Args:
-            options: of the environment's reset.
+            options: the options of the environment's reset.
 
         Raises:
             RobotError: the start could not be reached.

@@ -67,7 +67,7 @@ class LearnerProcess:
         self.starts += 1
 
     def close(self) -> None:
-        """Let the learner save its state and end; kill it after 30 s. Calling it twice is allowed."""
+        """Let the learner save its state and end; kill it after 30 s. Safe to call more than once."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()

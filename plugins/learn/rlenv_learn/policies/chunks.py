@@ -29,8 +29,8 @@ class ChunkExecution:
         execute: number of actions of a chunk that are executed before the network predicts the next one (receding
             horizon; Chi et al. 2023). 0: the network predicts in every step, and the action is the mean of all
             predictions for this step (temporal ensembling; Zhao et al. 2023).
-        decay: of temporal ensembling. Chunk i, counted from the oldest one, has the weight ``exp(-decay i)``: above 0
-            older chunks have more weight, below 0 newer ones.
+        decay: the decay of temporal ensembling. Chunk i, counted from the oldest one, has the weight ``exp(-decay i)``:
+            above 0 older chunks have more weight, below 0 newer ones.
 
     Raises:
         ValueError: a number is out of range; the message names it.

@@ -67,7 +67,7 @@ def export_onnx(
             dtype, and returns the action fields in the same way.
         observation: the spec of observations.
         action: the spec of actions.
-        path: of the file.
+        path: the path of the file.
         text: its metadata (`rlenv_learn.policies.onnx.metadata`).
         history: (H,) if the graph takes (batch, H, ...), else empty.
 

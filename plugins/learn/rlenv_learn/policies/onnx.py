@@ -298,7 +298,7 @@ def _check_part(path: str, part: onnxruntime.NodeArg, field: Field, along: tuple
     """Refuse an input or output whose type or shape differs from (batch, ...) of its field; symbolic sizes may be any.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         part: the input or output.
         field: the field with its name.
         along: size of the axis of a history or chunk before those of the field; empty without one.

@@ -49,7 +49,7 @@ class Tokens:
     next one. The methods may be called from any thread.
 
     Args:
-        folder: of the list; None creates one token of the role ``operate``, which `own` holds.
+        folder: the folder of the list; None creates one token of the role ``operate``, which `own` holds.
         owner: name of the visitor with that token.
 
     Attributes:
@@ -116,7 +116,7 @@ def new_token(folder: str | Path, name: str, role: Role, until: datetime | None 
 
     Args:
         folder: created if missing, readable by its owner only.
-        name: of the visitor, for the log of acts; must be unique on the list.
+        name: the name of the visitor, for the log of acts; must be unique on the list.
         role: the visitor's rights.
         until: when the rights expire, with a time zone; None for never.
 

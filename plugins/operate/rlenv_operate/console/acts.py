@@ -35,8 +35,8 @@ class ActRecord:
 
     Attributes:
         wall_s: time of day, seconds since 1970.
-        name: of the person.
-        role: of the person.
+        name: the name of the person.
+        role: the role of the person.
         act: its name.
         text: the reason or remark that the person gave.
         ok: whether it was carried out.
@@ -56,8 +56,7 @@ class ActLog:
     """Write each act as a line of JSON, which is on disk when `add` returns. All methods are thread-safe.
 
     Args:
-        path: of the file, which is appended to; None keeps the acts in memory only.
-        path: of the file, which is appended to; None keeps the acts in memory alone.
+        path: the path of the file, which is appended to; None keeps the acts in memory only.
 
     Raises:
         OSError: the file can't be written.
@@ -78,7 +77,7 @@ class ActLog:
             return tuple(self._recent)
 
     def add(self, record: ActRecord) -> None:
-        """Add an act. A full disk is reported once, since the act itself was carried out."""
+        """Add an act. If writing the file fails, the first failure is logged and nothing is raised."""
         _log.info(
             "%s (%s): %s%s: %s", record.name, record.role, record.act, f" ({record.text})" * bool(record.text),
             record.outcome,
@@ -96,7 +95,7 @@ class ActLog:
                 self._trouble = str(error)
 
     def close(self) -> None:
-        """Close the file. Calling it twice is allowed."""
+        """Close the file. Safe to call more than once."""
         with self._lock:
             if self._file is not None:
                 os.close(self._file)
@@ -107,7 +106,7 @@ class Acts:
     """Carry out acts. All methods are thread-safe; an act waits for its outcome, but a stop waits for no other act.
 
     Args:
-        address: of the robot's server.
+        address: the address of the robot's server.
         keys: folder of this machine's keys.
         mover: moves the robot for visitors.
         questions: the open questions of the robot's server.
@@ -133,7 +132,7 @@ class Acts:
         self._stopper.start()
 
     def close(self) -> None:
-        """Close the connection for stops. Calling it twice is allowed."""
+        """Close the connection for stops. Safe to call more than once."""
         self._stopper.close()
 
     def carry_out(self, act: Act, visitor: Visitor) -> ActRecord:

@@ -57,7 +57,7 @@ class Comparisons:
     more disputed the pair.
 
     Args:
-        folder: of the runs, or another project's data set.
+        folder: the folder of the runs, or another project's data set.
         seed: decides which episode of a pair is shown on the left, so that neither side is better on average.
     """
 
@@ -129,7 +129,7 @@ def compare(
     """Process a page's answer on the pair that it shows, if it sent one, and return the next pair.
 
     Args:
-        comparisons: of the recorded episodes; None if the console has no folder of runs.
+        comparisons: the comparisons of the recorded episodes; None if the console has no folder of runs.
         question: the page's message.
         shown: the pair that the page shows, or None.
         visitor: the person, who needs the role ``operate``.

@@ -22,13 +22,13 @@ __all__ = ["EpisodeWatch", "FinishedEpisode", "Look", "RobotFeed"]
 _log = logging.getLogger(__name__)
 
 _SILENT_S = 1.0
-"""Longest silence of the telemetry before the server is asked anew, seconds."""
+"""Longest silence of the telemetry before the server is asked again, in seconds."""
 
 _RETRY_S = 0.5
-"""Wait before the next attempt to reach a server, seconds."""
+"""Wait before the next attempt to reach a server, in seconds."""
 
 _IMAGE_POLL_S = 0.01
-"""Time between two looks for images, seconds."""
+"""Time between two looks for images, in seconds."""
 
 _KEPT_EPISODES = 100
 
@@ -38,7 +38,7 @@ class Look:
     """The newest data received from the robot.
 
     Attributes:
-        spec: of the robot; None until the server has answered for the first time.
+        spec: the spec of the robot; None until the server has answered for the first time.
         snapshot: the newest telemetry; None before the first.
         came_s: this machine's monotonic clock when the telemetry arrived, seconds.
         problem: why the robot can't be followed now; empty if it can.
@@ -97,7 +97,7 @@ class RobotFeed:
     """Follow a served robot on background threads. A lost server is searched for until `close`.
 
     Args:
-        address: of the server.
+        address: the address of the server.
         keys: folder of this machine's keys; their role must be at least ``watch``.
         telemetry: address of the telemetry, if the server does not announce it.
         now: monotonic clock, seconds.
@@ -146,7 +146,7 @@ class RobotFeed:
         self._thread.start()
 
     def close(self) -> None:
-        """End the threads. Calling it twice is allowed."""
+        """End the threads. Safe to call more than once."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -37,7 +37,7 @@ class HandFollower:
     the applied command.
 
     Args:
-        spec: of the robot; its commands are targets of float types.
+        spec: the spec of the robot; its commands are targets of float types.
         velocity: maximum velocity of a commanded value, units per second; the robot's own limits lower it.
 
     Raises:

@@ -37,7 +37,7 @@ class Login(_Message):
     """The first message of a page.
 
     Attributes:
-        token: of the visitor.
+        token: the token of the visitor.
     """
 
     t: Literal["login"]

@@ -44,18 +44,18 @@ __all__ = ["Clutch", "Mover", "MoverSettings", "goal_of"]
 _log = logging.getLogger(__name__)
 
 INPUT_AGE_S = 0.25
-"""Maximum age of a device message that moves the robot, seconds; a moving device sends one every 33 ms."""
+"""Maximum age of a device message that moves the robot, in seconds; a moving device sends one every 33 ms."""
 
 GONE_S = 5.0
-"""Time for a reloaded page to return to its episode, during which the robot holds, seconds."""
+"""Time for a reloaded page to return to its episode, during which the robot holds, in seconds."""
 
 _IDLE_S = 0.02
 
 _RIGHTS_S = 0.05
-"""Time between two looks at the rights of the person who moves the robot, seconds."""
+"""Time between two looks at the rights of the person who moves the robot, in seconds."""
 
 _FRESH_S = 0.5
-"""Time after a reset from which on the telemetry is known to be younger than it, seconds."""
+"""Time after a reset from which on the telemetry is known to be younger than it, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,8 @@ class MoverSettings:
     """The settings of teleoperation.
 
     Attributes:
-        task: of the episodes, by the name or path that `rlenv_robot.task` takes; empty for episodes without a goal.
+        task: the task of the episodes, by the name or path that `rlenv_robot.task` takes; empty for episodes without a
+            goal.
         task_options: the task's settings.
         steps: length of an episode in control periods; None: the task's default, and 36,000 without a task.
         record: folder of the recorded runs; None records nothing.
@@ -90,7 +91,7 @@ class Clutch:
     ``velocity * period_s`` from the applied command (`ActionBlender`), a step that the guard beside the motors allows.
 
     Args:
-        spec: of the robot; its commands are targets of float types.
+        spec: the spec of the robot; its commands are targets of float types.
         velocity: maximum velocity of a commanded value, units per second; the robot's own limits lower it.
 
     Raises:
@@ -182,9 +183,9 @@ class Mover:
     owner who loses the right to move loses the episode, and the robot holds.
 
     Args:
-        address: of the server.
+        address: the address of the server.
         keys: folder of this machine's keys.
-        settings: of teleoperation.
+        settings: the settings of teleoperation.
         questions: asks for verdicts on episodes that end by themselves.
         rights: returns a visitor with the present rights, or None if the token has none (`Tokens.current`).
         robot_state: returns the robot's lifecycle state and when it was received (monotonic clock, seconds); the state
@@ -366,7 +367,7 @@ class Mover:
             self._gone_s = None
 
     def close(self) -> None:
-        """End the episode and give the robot back. Calling it twice is allowed."""
+        """End the episode and give the robot back. Safe to call more than once."""
         self._closing.set()
         self._look.set()
         self._break_off("held by the console's end", "the console's end")

@@ -227,7 +227,7 @@ class FixtureSocket:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread and close the socket. Calling it twice is allowed."""
+        """End the thread and close the socket. Safe to call more than once."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()

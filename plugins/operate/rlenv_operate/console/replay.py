@@ -27,7 +27,7 @@ class Replays:
     """The recorded episodes of a folder of runs, which is read again at each request. One thread at a time may use it.
 
     Args:
-        folder: of the runs, or another project's data set.
+        folder: the folder of the runs, or another project's data set.
     """
 
     def __init__(self, folder: str | Path) -> None:

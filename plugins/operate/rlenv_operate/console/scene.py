@@ -37,7 +37,7 @@ class Scene:
     """The solids of a model, and their places in measured and in commanded poses. Only one thread may use it.
 
     Args:
-        sim_model: of the robot.
+        sim_model: the simulation model of the robot.
     """
 
     def __init__(self, sim_model: SimModel) -> None:

@@ -77,7 +77,7 @@ _MOST_UNSENT = 64
 """Answers that wait for a page at most; one that reads nothing is cut off."""
 
 _PULSE_S = 0.5
-"""Longest time between two states that a page is sent, seconds, also where nothing is new."""
+"""Longest time between two states that a page is sent, in seconds, also where nothing is new."""
 
 _HEADERS = {
     "content-security-policy": (
@@ -109,7 +109,7 @@ class ConsoleSettings:
     """The settings of a console.
 
     Attributes:
-        address: of the robot's server.
+        address: the address of the robot's server.
         keys: folder of this machine's keys.
         telemetry: address of the telemetry, if the server does not announce it.
         host: address to listen on.
@@ -121,7 +121,7 @@ class ConsoleSettings:
         fixture: address at which the robot's server asks for resets; None if it does not ask here.
         acts: file of the log of acts; None keeps it in memory.
         runs: folder of recorded runs that pages may replay and compare, or None.
-        mover: of teleoperation.
+        mover: the mover of teleoperation.
 
     Raises:
         ValueError: the port does not exist; other machines could reach the console without TLS or without a list of
@@ -193,10 +193,10 @@ class ConsoleServer:
     """The console of one served robot.
 
     Args:
-        settings: of the console.
+        settings: the settings of the console.
 
     Attributes:
-        tokens: of its visitors.
+        tokens: the tokens of its visitors.
 
     Raises:
         ValueError: a setting is not allowed, or the list of tokens is damaged.
@@ -270,7 +270,7 @@ class ConsoleServer:
         return self
 
     def close(self) -> None:
-        """End all episodes of the console, and close it. Calling it twice is allowed."""
+        """End all episodes of the console, and close it. Safe to call more than once."""
         self._mover.close()
         self._feed.close()
         self._acts.close()

@@ -13,10 +13,10 @@ MOST_STRANGERS = 128
 """Maximum number of connections without a token; a further one replaces the oldest."""
 
 LONGEST_S = 20.0
-"""Maximum life of a connection without a token, seconds; a browser fetches the page's four files in that time."""
+"""Maximum life of a connection without a token, in seconds; a browser fetches the page's four files in that time."""
 
 HANDSHAKE_S = 5.0
-"""Time limit of the TLS handshake, seconds."""
+"""Time limit of the TLS handshake, in seconds."""
 
 
 class Strangers:

@@ -150,7 +150,7 @@ def question_text(question: Question | None, chosen: str | None) -> str:
 def image_frame(name: str, image: Image) -> bytes:
     """Return an image as a binary message: one byte with the name's length, the name, an 8-byte stamp, the image.
 
-    The stamp is the robot's clock, nanoseconds, big-endian.
+    The stamp is the robot's clock, in nanoseconds, big-endian.
     """
     raw = name.encode()[:255]
     return bytes((len(raw),)) + raw + int(image.stamp_ns).to_bytes(8, "big", signed=True) + bytes(image.data)

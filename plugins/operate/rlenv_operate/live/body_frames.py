@@ -22,8 +22,8 @@ class Place(NamedTuple):
     """The pose of a body in the frame of its parent.
 
     Attributes:
-        name: of the body.
-        parent: of the body that carries it; `WORLD` carries the outermost ones.
+        name: the name of the body.
+        parent: the name of the body that carries it; `WORLD` carries the outermost ones.
         position: metres, (3,).
         quaternion: w, x, y, z, (4,).
     """
@@ -38,10 +38,10 @@ class BodyFrames:
     """The frames of a model's bodies. Only one thread may use it.
 
     Args:
-        sim_model: of the robot.
+        sim_model: the simulation model of the robot.
 
     Attributes:
-        names: of all bodies, in the order of the MuJoCo model; the first is `WORLD`.
+        names: the names of all bodies, in the order of the MuJoCo model; the first is `WORLD`.
         parents: body -> the body that carries it, carriers first.
     """
 

@@ -24,7 +24,7 @@ def scene_update(model: mujoco.MjModel, frames: BodyFrames) -> fg.SceneUpdate:
     """Return all visible solids of a model, with one entity per body that is locked to the body's frame.
 
     Args:
-        model: of the robot.
+        model: the model of the robot.
         frames: the names of its bodies' frames.
     """
     solids: dict[int, list[int]] = defaultdict(list)

@@ -90,8 +90,8 @@ class FoxgloveView(LiveView):
         wall_ns: returns the time of day, nanoseconds since 1970.
 
     Attributes:
-        host: of the SDK's server.
-        port: of the SDK's server.
+        host: the host of the SDK's server.
+        port: the port of the SDK's server.
     """
 
     def __init__(self, session: LiveSession, wall_ns: Callable[[], int] = time.time_ns) -> None:
@@ -112,7 +112,7 @@ class FoxgloveView(LiveView):
         self.port: int = self._server.port
 
     def close(self) -> None:
-        """Stop the server and disconnect its clients. Calling it twice is allowed."""
+        """Stop the server and disconnect its clients. Safe to call more than once."""
         self._server.stop()
 
     # -- topics ------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class _RobotTopics:
     """The topics that depend on the robot's description.
 
     Args:
-        spec: of the robot.
+        spec: the spec of the robot.
         context: that their channels belong to.
     """
 

@@ -20,23 +20,23 @@ __all__ = ["Gate", "check_exposure"]
 _log = logging.getLogger(__name__)
 
 _MOST_HEAD, _HEAD_S = 8192, 5.0
-"""Maximum size of a request's head, bytes, and time limit for TLS and the head, seconds."""
+"""Maximum size of a request's head, bytes, and time limit for TLS and the head, in seconds."""
 
 _MOST_CLIENTS, _MOST_WAITING = 32, 64
 _RIGHTS_S = 0.5
-"""Time between two looks at a client's rights, seconds."""
+"""Time between two looks at a client's rights, in seconds."""
 
 _END_S = 0.5
-"""Longest wait for a client to take what was sent to it before its connection is cut off, seconds."""
+"""Longest wait for a client to take what was sent to it before its connection is cut off, in seconds."""
 
 _REFUSED_S = 0.2
-"""Wait before a wrong token is answered, seconds."""
+"""Wait before a wrong token is answered, in seconds."""
 
 _BLOCK = 1 << 16
 
 
 def check_exposure(host: str, *, tls: bool, tokens: bool) -> None:
-    """Refuse to listen for other machines without TLS or a list of tokens.
+    """Raise an error if the live view would be open to other machines without both TLS and a list of tokens.
 
     Raises:
         ValueError: TLS or the tokens are missing.
@@ -62,7 +62,7 @@ class Gate:
     disconnected within half a second of losing its rights. A client that does not read does not delay the others.
 
     Args:
-        tokens: of the clients.
+        tokens: the tokens of the clients.
         host: address to listen on.
         port: 0 selects a free one.
         target: host and port of the server behind the gate.
@@ -112,7 +112,7 @@ class Gate:
         return f"{'ws' if self._tls is None else 'wss'}://{host}:{self.port}/?token={token}"
 
     def close(self) -> None:
-        """Disconnect all clients, and end the thread. Calling it twice is allowed."""
+        """Disconnect all clients, and end the thread. Safe to call more than once."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join()

@@ -68,7 +68,7 @@ class RerunView(LiveView):
             self._recording.connect_grpc(target)
 
     def close(self) -> None:
-        """Send the remaining data for at most 5 s, then close. Calling it twice is allowed."""
+        """Send the remaining data for at most 5 s, then close. Safe to call more than once."""
         with suppress(RuntimeError, ValueError):  # the viewer has gone
             self._recording.flush(timeout_sec=_FLUSH_S)
         self._recording.disconnect()

@@ -21,7 +21,7 @@ class LiveSession:
     """A client of a robot's server that may watch and stop the robot, and never asks for the right to move it.
 
     Args:
-        address: of the robot's server.
+        address: the address of the robot's server.
         keys: folder of this machine's keys; their role must be at least ``watch``.
         telemetry: address of the telemetry, if the server does not announce it.
 
@@ -46,7 +46,7 @@ class LiveSession:
         self._stopper.stop(reason)
 
     def close(self) -> None:
-        """End the threads and connections. Calling it twice is allowed."""
+        """End the threads and connections. Safe to call more than once."""
         self.feed.close()
         self._stopper.close()
 

@@ -48,9 +48,10 @@ class Gamepad:
     button is pressed again.
 
     Args:
-        path: of the event device, such as one of `find_gamepads`, or of a pipe that delivers ``struct input_event``.
-        spec: of the robot; its commands are targets of float types.
-        velocity: of an element at full deflection, units per second.
+        path: the path of the event device, such as one of `find_gamepads`, or of a pipe that delivers ``struct
+            input_event``.
+        spec: the spec of the robot; its commands are targets of float types.
+        velocity: the velocity of an element at full deflection, units per second.
 
     Attributes:
         input_ns: kernel's monotonic clock at the first event since `mark` that moved a stick out of its centre; 0 if
@@ -68,7 +69,7 @@ class Gamepad:
         self.input_ns = 0
 
     def open(self) -> None:
-        """Open the device. Calling it twice is allowed.
+        """Open the device. Safe to call more than once.
 
         Raises:
             OSError: the device does not exist, or may not be read.
@@ -159,7 +160,7 @@ class Gamepad:
         self._axes.clear()
 
     def close(self) -> None:
-        """Release the device. Calling it twice is allowed."""
+        """Release the device. Safe to call more than once."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

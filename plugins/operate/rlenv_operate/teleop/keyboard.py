@@ -48,7 +48,7 @@ class SingleKeys:
         return self._before is not None
 
     def open(self) -> None:
-        """Take control of the terminal. Calling it twice is allowed.
+        """Take control of the terminal. Safe to call more than once.
 
         Raises:
             RobotError: the source is not a terminal.
@@ -102,7 +102,7 @@ class SingleKeys:
         return keys.decode(errors="replace")
 
     def close(self) -> None:
-        """Restore the terminal. Calling it twice is allowed."""
+        """Restore the terminal. Safe to call more than once."""
         if self._before is None:
             return
         self._restore()
@@ -154,7 +154,7 @@ class KeySource(Protocol):
         ...
 
     def open(self) -> None:
-        """Start reading. Calling it twice is allowed."""
+        """Start reading. Safe to call more than once."""
         ...
 
     def read(self) -> str:
@@ -162,7 +162,7 @@ class KeySource(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop reading. Calling it twice is allowed."""
+        """Stop reading. Safe to call more than once."""
         ...
 
 
@@ -174,7 +174,7 @@ class Keyboard:
     with the last press.
 
     Args:
-        spec: of the action; at most seven elements in all.
+        spec: the spec of the action; at most seven elements in all.
         step: change per key press, units of the action.
         source: the terminal; by default standard input.
         target: receives messages about who has control; by default standard error.
@@ -248,7 +248,7 @@ class Keyboard:
         self._say(f"an episode begins: {self._idle}")
 
     def close(self) -> None:
-        """Restore the terminal. Calling it twice is allowed."""
+        """Restore the terminal. Safe to call more than once."""
         self._keys.close()
 
     def _say(self, text: str) -> None:

@@ -18,13 +18,13 @@ __all__ = ["Clutch", "Leader", "LeaderDriver", "LeaderReader", "LeaderSource"]
 _log = logging.getLogger(__name__)
 
 MAX_AGE_NS = 150_000_000
-"""Age from which a leader's newest pose is ignored and the robot holds, nanoseconds."""
+"""Age from which a leader's newest pose is ignored and the robot holds, in nanoseconds."""
 
 MOTION = 0.004
 """Smallest change of a leader's pose that counts as motion, units: above two steps of an STS3215 (0.0031 rad)."""
 
 _RETRY_S = 1.0
-"""Time between two attempts to reach a leader that is lost, seconds."""
+"""Time between two attempts to reach a leader that is lost, in seconds."""
 
 
 @runtime_checkable
@@ -45,7 +45,7 @@ class LeaderDriver(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the port. Calling it twice is allowed."""
+        """Release the port. Safe to call more than once."""
         ...
 
 
@@ -58,7 +58,7 @@ class LeaderSource(Protocol):
         ...
 
     def open(self) -> None:
-        """Start reading. Calling it twice is allowed."""
+        """Start reading. Safe to call more than once."""
         ...
 
     def newest(self) -> RobotState:
@@ -70,7 +70,7 @@ class LeaderSource(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the leader. Calling it twice is allowed."""
+        """Release the leader. Safe to call more than once."""
         ...
 
 
@@ -92,7 +92,7 @@ class LeaderReader:
     A lost leader is reconnected to once per second.
 
     Args:
-        driver: of the leader.
+        driver: the driver of the leader.
         rate_hz: readings per second.
         now_ns: the monotonic clock of the readings' stamps, nanoseconds; by default the driver's ``now_ns``, or this
             machine's if it has none.
@@ -113,7 +113,7 @@ class LeaderReader:
         return self._driver.spec
 
     def open(self) -> None:
-        """Switch the leader's torque off, and start reading. Calling it twice is allowed.
+        """Switch the leader's torque off, and start reading. Safe to call more than once.
 
         Raises:
             RobotError: the leader can't be opened, or its torque is still on.
@@ -138,7 +138,7 @@ class LeaderReader:
         return newest
 
     def close(self) -> None:
-        """End the thread, and release the leader. Calling it twice is allowed."""
+        """End the thread, and release the leader. Safe to call more than once."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -168,8 +168,8 @@ class Leader:
     allows (`rlenv_robot.robot_env.intervention.ActionBlender`).
 
     Args:
-        source: of the leader's readings.
-        spec: of the robot that follows; its commands have the leader's names and sizes.
+        source: the source of the leader's readings.
+        spec: the spec of the robot that follows; its commands have the leader's names and sizes.
         clutch: connects the two. It is opened when the leader is lost.
         absolute: whether the robot takes the leader's pose.
 
@@ -200,7 +200,7 @@ class Leader:
         self._marked, self.input_ns = None, 0
 
     def open(self) -> None:
-        """Switch the leader's torque off, and start reading. Calling it twice is allowed."""
+        """Switch the leader's torque off, and start reading. Safe to call more than once."""
         self._source.open()
 
     def poll(self, present: Arrays) -> Arrays | None:
@@ -242,5 +242,5 @@ class Leader:
         self._anchor = None
 
     def close(self) -> None:
-        """Release the leader. Calling it twice is allowed."""
+        """Release the leader. Safe to call more than once."""
         self._source.close()

@@ -48,7 +48,7 @@ class TeleopSettings:
         kind: name of the robot's model, if neither a task nor a server defines it.
         keys: folder of this machine's keys.
         take: the action if another client holds the robot.
-        task: of the episodes, as `teleop_task` takes it.
+        task: the task of the episodes, as `teleop_task` takes it.
         steps: length of an episode, as `teleop_task` takes it.
         leader: profile of the leader arm; empty for another device.
         gamepad: event device of a gamepad, or ``any``; empty for another device. Without both, keys jog the joints.
@@ -135,7 +135,7 @@ def teleoperate(settings: TeleopSettings, keys: TeleopKeys, say: Callable[[str],
     the session ends, the robot holds, the record is closed, and the terminal is restored.
 
     Args:
-        settings: of the session.
+        settings: the settings of the session.
         keys: reads the person's keys.
         say: takes lines for the person.
 

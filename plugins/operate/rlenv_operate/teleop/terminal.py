@@ -41,7 +41,7 @@ class TeleopKeys:
         return self._is_open
 
     def open(self) -> None:
-        """Start reading the terminal or the pipe. Calling it twice is allowed."""
+        """Start reading the terminal or the pipe. Safe to call more than once."""
         if self._is_open:
             return
         stream = sys.stdin if self._source is None else self._source
@@ -82,7 +82,7 @@ class TeleopKeys:
         self.verdict = None
 
     def close(self) -> None:
-        """Restore the terminal. Calling it twice is allowed."""
+        """Restore the terminal. Safe to call more than once."""
         self._is_open, self._descriptor = False, -1
         if self._terminal is not None:
             self._terminal.close()

@@ -88,7 +88,7 @@ def recorded_gains(paths: Iterable[Path]) -> Mapping[str, Range] | None:
     """Return the gains of the robot's first joint, if all runs at these paths declare the same; else None.
 
     Args:
-        paths: of runs, folders of runs, or data sets; the latter declare no gains.
+        paths: the paths of runs, folders of runs, or data sets; the latter declare no gains.
     """
     from hal import LogError, RobotSpec
     from recorder.read.reader import LogReader
@@ -109,7 +109,7 @@ def frames_of(texts: Sequence[str]) -> dict[int, tuple[int, int | None]]:
     """Parse ``EPISODE:FIRST-LAST`` or ``EPISODE:FIRST-``; both frames are included.
 
     Raises:
-        ValueError: a text has neither form.
+        ValueError: a string has neither form.
     """
     frames: dict[int, tuple[int, int | None]] = {}
     for text in texts:

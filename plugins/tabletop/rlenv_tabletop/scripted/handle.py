@@ -108,7 +108,7 @@ def _settled(error: np.ndarray, joint_goal: np.ndarray) -> np.ndarray:
 
     Args:
         error: the part's distance from its target in tolerances, shape (...).
-        joint_goal: of the six joints, rad, shape (..., 6).
+        joint_goal: the goal of the six joints, rad, shape (..., 6).
     """
     opened = ramp(joint_goal[..., 5].astype(np.float64), _CLOSED + 0.1, _CLOSED + 0.5)
     none, full = 0.65 + 0.3 * opened, 0.35 + 0.35 * opened

@@ -142,7 +142,7 @@ class Client(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the robot back. Calling it twice is allowed."""
+        """Give the robot back. Safe to call more than once."""
         ...
 
 
@@ -190,7 +190,7 @@ class EpisodeClient:
             raise RobotError(f"the episode ended during a measurement: {self._trouble}")
 
     def close(self) -> None:
-        """End the episode. Calling it twice is allowed."""
+        """End the episode. Safe to call more than once."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join()
@@ -201,8 +201,8 @@ class ServedChain:
     """Run a served robot and a client of it, as a context manager (`rlenv_operate.teleop.latency.trials.Chain`).
 
     Args:
-        server: of the robot, not yet started.
-        driver: of the robot, inside the server.
+        server: the server of the robot, not yet started.
+        driver: the driver of the robot, inside the server.
         client: moves the robot.
         motion: smallest motion that counts, units; above the noise at rest.
         change: smallest change of a goal that counts, units; above the noise of the device.

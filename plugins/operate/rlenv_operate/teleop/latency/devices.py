@@ -93,7 +93,7 @@ def measure_latency(settings: LatencySettings, say: Callable[[str], None] = lamb
     ``rlenv-robot operate teleop``, the page as in ``rlenv-robot operate console``.
 
     Args:
-        settings: of the measurement.
+        settings: the settings of the measurement.
         say: takes lines for the person who moves a real device.
 
     Returns:
@@ -180,7 +180,7 @@ class _VirtualArm:
         return self._process.stdout.readline()
 
     def hand(self, pose: np.ndarray) -> int:
-        """Begin to move the joints without torque by hand; return the monotonic clock of the beginning, nanoseconds."""
+        """Begin to move the joints without torque by hand; return the monotonic time of the start, in nanoseconds."""
         assert self._process.stdin is not None
         angles = " ".join(f"{angle:.3f}" for angle in np.degrees(pose))
         print(f"hand {angles}", file=self._process.stdin, flush=True)
@@ -416,7 +416,7 @@ class _Page(_Stamped):
         """Do nothing: a page that is closed is an error where it sends."""
 
     def close(self) -> None:
-        """Close the page and its console. Calling it twice is allowed."""
+        """Close the page and its console. Safe to call more than once."""
         self._ends.close()
 
 

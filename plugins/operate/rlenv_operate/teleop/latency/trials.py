@@ -84,7 +84,7 @@ class Stimulus(Protocol):
         ...
 
     def input_ns(self) -> int:
-        """Return the monotonic clock of the first input since `change`, nanoseconds; 0 if there was none."""
+        """Return the monotonic clock of the first input since `change`, in nanoseconds; 0 if there was none."""
         ...
 
     def rest(self) -> None:
