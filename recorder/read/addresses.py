@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -81,8 +82,13 @@ def fetched(path: Path) -> Path:
     return path
 
 
+@cache
+def _declared() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
 def _reader(address: str) -> AddressReader:
-    points = {point.name: point for point in entry_points(group=GROUP)}
+    points = _declared()
     point = points.get(address.partition("://")[0]) or points.get("any")
     if point is None:
         raise SourceError(f"{address}: addresses are read by {missing_plugin(_PLUGIN)}")

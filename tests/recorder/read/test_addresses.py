@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import ClassVar
@@ -34,18 +34,20 @@ class OtherShelf(Shelf):
 
 
 @pytest.fixture
-def declared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def declared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Make entry points of names and the values, in the place of the installed ones."""
 
     def declare(**places: str) -> None:
         points = [EntryPoint(name, value, addresses.GROUP) for name, value in places.items()]
         monkeypatch.setattr(addresses, "entry_points", lambda group: points)
+        addresses._declared.cache_clear()
         Shelf.asked.clear()
         OtherShelf.asked.clear()
 
     monkeypatch.setattr(addresses, "Shelf", Shelf, raising=False)
     monkeypatch.setattr(addresses, "OtherShelf", OtherShelf, raising=False)
-    return declare
+    yield declare
+    addresses._declared.cache_clear()
 
 
 def test_a_scheme_has_its_reader_and_others_have_the_general_one(declared: Callable[..., None]) -> None:
