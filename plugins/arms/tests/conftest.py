@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from hal.drivers.arm_table import ArmTable
 from hal.drivers.bus import ServoBus
 from hal.drivers.bus_arm import BusArm
-from hal.drivers.calibration import Calibration, nominal_calibration
+from hal.drivers.calibration import Calibration, nominal_calibration, save_calibration
 from rlenv_arms import gimbal, koch
-from sim.servo_bus.arm import ServoArm, arm_servos
+from rlenv_arms.servo_terminal import ServoTerminal
+from sim.servo_bus.arm import ServoArm, arm_servos, so101_servos
 from sim.servo_bus.line import ServoLine, VirtualPort
 from tests.hal.drivers.conftest import virtual_arm  # noqa: F401
 
@@ -62,3 +64,13 @@ def virtual() -> Callable[..., VirtualArm]:
         return VirtualArm(table, arm, VirtualPort(line, on_time=arm.advance), nominal_calibration(offsets, table))
 
     return make
+
+
+@pytest.fixture
+def arm(tmp_path: Path) -> Iterator[ServoArm]:
+    """A virtual arm at ``arm`` in the test's folder, with its calibration beside it."""
+    servos = so101_servos()
+    arm = ServoArm(servos)
+    save_calibration(tmp_path / "arm.json", nominal_calibration())
+    with ServoTerminal(ServoLine(servos, before_request=arm.advance), tmp_path / "arm", arm.advance):
+        yield arm

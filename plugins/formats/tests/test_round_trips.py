@@ -1,4 +1,4 @@
-"""What a format wrote is recognised by its looks, and comes back as it was."""
+"""Write a table in each format, recognise the format of the result, and read the same table back."""
 
 from __future__ import annotations
 

@@ -13,13 +13,14 @@ from hal import SourceError
 from hal.robots.go2 import GO2
 from rlenv_learn.sensor_model import Recording, SensorBatch, fit_sensors, open_loop_error_of_sensors
 from rlenv_robot.policies.feedback import FeedbackPolicy
-from rlenv_robot.policies.policy import Policy, RandomPolicy
+from rlenv_robot.policies.policy import RandomPolicy
 from rlenv_robot.registry import task
 from rlenv_robot.tasks.walk import Walk
 from rlenv_robot.training.learner import recipe_for, retrain_from_record
-from rlenv_robot.training.rollout import evaluate, run_episode
+from rlenv_robot.training.rollout import evaluate
 from rlenv_robot.vector.env import VectorEnvironment
 from tests.fakes import LEVER_MJCF
+from tests.rlenv_robot.training.recorded import record, silent
 
 
 def spring(seed: int, steps: int = 60) -> Recording:
@@ -74,24 +75,12 @@ def test_nothing_to_learn_from_is_refused() -> None:
 # -- retraining inside the model ------------------------------------------------------------------------------
 
 
-def silent(generation: object) -> None:
-    """Report nothing."""
-
-
 @pytest.fixture
 def model(tmp_path: Path) -> str:
     pytest.importorskip("cmaes", reason="the extra 'demo' is not installed")
     path = tmp_path / "lever.xml"
     path.write_text(LEVER_MJCF)
     return str(path)
-
-
-def record(name: str, policy: Policy, folder: Path, episodes: int, **options: object) -> Path:
-    """Record some episodes in simulation."""
-    with rlenv_robot.make(name, record=folder, **options) as env:  # type: ignore[arg-type]
-        for episode in range(episodes):
-            list(run_episode(env, policy, {"seed": 1} if episode == 0 else {}))
-    return folder
 
 
 LEVER = {"reward_from": "tip[2]", "steps": 40, "start_noise": 0.5}

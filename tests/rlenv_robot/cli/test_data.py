@@ -27,6 +27,16 @@ def run(*arguments: object) -> int:
         return int(over.code or 0)
 
 
+def assert_refused(runs: Path, arguments: tuple[str, ...], told: str, capsys: Captured) -> None:
+    """Check that ``rlenv-robot data`` refuses arguments in its last line, and writes nothing; ``{}`` is the folder."""
+    (runs / "empty").mkdir()
+    assert run("data", *(word.format(runs) for word in arguments)) == 2
+    captured = capsys.readouterr()
+    assert told in captured.err.splitlines()[-1]
+    assert captured.out == ""
+    assert not (runs / "new").exists()
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the runs ``a``, three episodes, and ``b``, two."""
@@ -92,12 +102,7 @@ def test_a_path_in_place_of_a_verb_is_shown(runs: Path, capsys: Captured) -> Non
     ],
 )
 def test_what_a_user_can_do_wrong(runs: Path, arguments: tuple[str, ...], told: str, capsys: Captured) -> None:
-    (runs / "empty").mkdir()
-    assert run("data", *(word.format(runs) for word in arguments)) == 2
-    captured = capsys.readouterr()
-    assert told in captured.err.splitlines()[-1]
-    assert captured.out == ""
-    assert not (runs / "new").exists()
+    assert_refused(runs, arguments, told, capsys)
 
 
 def test_export_goes_by_the_catalogue(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

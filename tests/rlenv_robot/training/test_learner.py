@@ -11,18 +11,14 @@ import pytest
 import rlenv_robot
 from hal import RobotError, SourceError, SpecMismatch
 from rlenv_robot.policies.feedback import FeedbackPolicy
-from rlenv_robot.policies.policy import Policy
 from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.registry import task
 from rlenv_robot.training.learner import recipe_for, retrain_from_record, train_in_simulation
-from rlenv_robot.training.rollout import evaluate, run_episode
+from rlenv_robot.training.rollout import evaluate
 from tests.fakes import LEVER_MJCF
+from tests.rlenv_robot.training.recorded import record, silent
 
 pytest.importorskip("cmaes", reason="the extra 'demo' is not installed")
-
-
-def silent(generation: object) -> None:
-    """Report nothing."""
 
 
 @pytest.fixture
@@ -30,14 +26,6 @@ def model(tmp_path: Path) -> str:
     path = tmp_path / "lever.xml"
     path.write_text(LEVER_MJCF)
     return str(path)
-
-
-def record(name: str, policy: Policy, folder: Path, episodes: int, **options: object) -> Path:
-    """Record some episodes in simulation."""
-    with rlenv_robot.make(name, record=folder, **options) as env:  # type: ignore[arg-type]
-        for episode in range(episodes):
-            list(run_episode(env, policy, {"seed": 1} if episode == 0 else {}))
-    return folder
 
 
 @pytest.mark.parametrize("name", ["go2-walk", "so101-pair-lift", "so101-pick-place", "so101-push", "so101-reach"])

@@ -6,7 +6,6 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,20 +21,8 @@ from hal.drivers.calibration import (
 from hal.drivers.so101_arm import SO101_ARM
 from hal.robots.so101 import HIGH, JOINTS, LOW
 from rlenv_arms.motor_sweep import sweep_plan
-from rlenv_arms.servo_terminal import ServoTerminal
 from rlenv_robot.cli.main import main
-from sim.servo_bus.arm import ServoArm, so101_servos
-from sim.servo_bus.line import ServoLine
-
-
-@pytest.fixture
-def arm(tmp_path: Path) -> Iterator[ServoArm]:
-    """A virtual arm at ``arm`` in the test's folder, with its calibration beside it."""
-    servos = so101_servos()
-    arm = ServoArm(servos)
-    save_calibration(tmp_path / "arm.json", nominal_calibration())
-    with ServoTerminal(ServoLine(servos, before_request=arm.advance), tmp_path / "arm", arm.advance):
-        yield arm
+from sim.servo_bus.arm import ServoArm
 
 
 @pytest.mark.process

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
 
@@ -17,7 +16,6 @@ import rlenv_robot as rr
 from hal.drivers.bus_arm import BusArm
 from hal.drivers.calibration import (
     nominal_calibration,
-    save_calibration,
 )
 from hal.errors import ConnectionLost, RobotStopped
 from hal.robots.so101 import SO101
@@ -44,15 +42,10 @@ lower_s = 1.0
 """
 
 
-@pytest.fixture
-def arm(tmp_path: Path) -> Iterator[ServoArm]:
-    """A virtual arm at ``arm`` in the test's folder, with its calibration and a profile beside it."""
-    servos = so101_servos()
-    arm = ServoArm(servos)
-    save_calibration(tmp_path / "arm.json", nominal_calibration())
+@pytest.fixture(autouse=True)
+def profile(tmp_path: Path) -> None:
+    """Write a profile of the virtual arm into the test's folder."""
     (tmp_path / "robot.toml").write_text(PROFILE.format(folder=tmp_path))
-    with ServoTerminal(ServoLine(servos, before_request=arm.advance), tmp_path / "arm", arm.advance):
-        yield arm
 
 
 def served(folder: Path) -> tuple[subprocess.Popen[str], str]:

@@ -12,7 +12,7 @@ import pytest
 
 import rlenv_robot
 from recorder.table.load import build
-from tests.rlenv_robot.cli.test_data import run
+from tests.rlenv_robot.cli.test_data import assert_refused, run
 
 Captured = pytest.CaptureFixture[str]
 
@@ -35,12 +35,7 @@ Captured = pytest.CaptureFixture[str]
     ],
 )
 def test_what_a_user_can_do_wrong(runs: Path, arguments: tuple[str, ...], told: str, capsys: Captured) -> None:
-    (runs / "empty").mkdir()
-    assert run("data", *(word.format(runs) for word in arguments)) == 2
-    captured = capsys.readouterr()
-    assert told in captured.err.splitlines()[-1]
-    assert captured.out == ""
-    assert not (runs / "new").exists()
+    assert_refused(runs, arguments, told, capsys)
 
 
 def test_check_finds_and_says_where(runs: Path, capsys: Captured) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rlenv_robot.cli.test_data import run
+from tests.rlenv_robot.cli.test_data import assert_refused
 
 Captured = pytest.CaptureFixture[str]
 
@@ -21,9 +21,4 @@ Captured = pytest.CaptureFixture[str]
     ],
 )
 def test_what_a_user_can_do_wrong(runs: Path, arguments: tuple[str, ...], told: str, capsys: Captured) -> None:
-    (runs / "empty").mkdir()
-    assert run("data", *(word.format(runs) for word in arguments)) == 2
-    captured = capsys.readouterr()
-    assert told in captured.err.splitlines()[-1]
-    assert captured.out == ""
-    assert not (runs / "new").exists()
+    assert_refused(runs, arguments, told, capsys)

@@ -177,7 +177,7 @@ class Keyboard:
         spec: the spec of the action; at most seven elements in all.
         step: change per key press, units of the action.
         source: the terminal; by default standard input.
-        target: receives messages about who has control; by default standard error.
+        target: stream for messages about whether the person or the policy has control; by default standard error.
         keys: delivers the keys, instead of a terminal.
         idle: the message while the person does not have control.
 
