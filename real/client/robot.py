@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 
 from hal.clock import ClockOffset, OffsetEstimator
-from hal.errors import ConnectionLost, EpisodeError, RobotError, RobotStopped, SpecMismatch, StopReason, WireError
+from hal.errors import (
+    CommandTooOld,
+    ConnectionLost,
+    EpisodeError,
+    RobotError,
+    RobotStopped,
+    SpecMismatch,
+    StopReason,
+    WireError,
+)
 from hal.guard import check_fresh
 from hal.guarding.stop_latch import StopLatch, gives_reason
 from hal.reset.confirmation import Answer
@@ -23,6 +32,7 @@ from hal.reset.record import ResetRecord
 from hal.robot import RobotSpec, RobotState, SampleSink, StreamSpec, check_reset_options
 from hal.spec import Spec
 from real.client.connection import ClientSettings, Connection, Delays, ServedManifest, server_spec
+from real.client.frames import FrameStepper, with_advice
 from real.protocol.errors import stop_number
 from real.protocol.handshake import load_keys
 from real.protocol.messages import Message, MessageKind, address_at_host, answer_from_list, check_address
@@ -85,6 +95,8 @@ class RemoteRobot:
         self.last_reset: ResetRecord | None = None
         self.last_stop: int | None = None
         self._connection: Connection | None = None
+        self._second: Connection | None = None  # for copies of commands ahead
+        self._frames: FrameStepper | None = None
         self._lost: str | None = None
         self._returned: dict[str, str] | None = None
         self._applied: Mapping[str, np.ndarray] = {}
@@ -181,6 +193,7 @@ class RemoteRobot:
             clearance.use()
             connection.stop_number = None
             self._applied = robot_state.applied
+            self._frames = self._frame_stepper(connection)
             return robot_state
 
     def _stop_to_clear(self, connection: Connection, options: Mapping[str, Any]) -> int | None:
@@ -212,6 +225,10 @@ class RemoteRobot:
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """Step as `Robot.step` does: send the command, and wait for the reading at the end of the period.
 
+        With ``settings.ahead`` = k the reading is that of the next frame, and the command is executed k frames later:
+        the observation from which an action follows is k frames old when its action begins. The first k frames of an
+        episode hold. A command that comes too late is not executed, and its frame holds (`about`).
+
         Raises:
             IllegalAction: the command does not have the spec's layout, and was not sent; or the server's guard refused
                 its values. Nothing moved.
@@ -226,13 +243,17 @@ class RemoteRobot:
                 raise self._not_connected()
             if (stopped := self._latch.state[1]) is not None:
                 raise RobotStopped(stopped)
+            if self._frames is not None:  # its refusal by the guard would come a while after its step
+                command = self.spec.commands.validate(command, "command")
             row = self._commands.pack_command(command)
             try:
                 try:
-                    message = connection.step(row, self.settings.step_timeout_s, self._hold)
+                    message = self._step(connection, row)
                 except (ConnectionLost, WireError) as error:  # what the robot did is not certain any more
                     self._drop(str(error))
                     raise
+                except (CommandTooOld, EpisodeError) as error:
+                    raise self._with_advice(connection, error) from None
                 robot_state = self._robot_state(message)
                 self._applied = robot_state.applied
                 if connection.exchange is not None:
@@ -241,6 +262,30 @@ class RemoteRobot:
             finally:
                 if connection.wanted_by is not None:
                     self._consent(connection)
+
+    def _step(self, connection: Connection, row: bytes) -> Message:
+        frames = self._frames
+        if frames is None:
+            return connection.step(row, self.settings.step_timeout_s, self._hold)
+        reading = frames.step(row, self.settings.step_timeout_s)
+        connection.exchange = reading.exchange
+        return reading.message
+
+    def _frame_stepper(self, connection: Connection, frame: int = 0) -> FrameStepper | None:
+        """Return what steps the episode from a frame on with commands ahead; None without ``settings.ahead``."""
+        ahead = self.settings.ahead
+        if not ahead:
+            return None
+        if self._second is None:
+            self._second = Connection(self.address, keys=self._keys, offset=self._offset)
+        return FrameStepper((connection, self._second), ahead, frame)
+
+    def _with_advice(self, connection: Connection, error: RobotError) -> RobotError:
+        if connection.exchange is None:
+            return error
+        asked, came, left, answered = connection.exchange
+        round_trip_s = (answered - asked - (left - came)) / 1e9
+        return with_advice(error, round_trip_s, self.spec.period_s, self.settings.ahead)
 
     def _hold(self) -> bytes:
         """Return the row of the command that was applied last, within its range."""
@@ -281,14 +326,16 @@ class RemoteRobot:
             arrived = sequence >= self._sequence
             connection.session, connection.sequence = self._session, max(sequence, self._sequence)
             self._connection, self._lost = connection, None
+            if self._frames is not None:
+                self._frames = self._frame_stepper(connection, self._frames.frame)
             return arrived
 
     def about(self) -> dict[str, Any]:
         """Return the status of the server's robot and the offset of its clock, as plain data for the log.
 
         Keys: ``sent_again`` (copies of steps on this connection), ``holds`` (steps that held the robot, as their
-        commands came too late), ``clock`` (as `hal.clock.ClockOffset`, with
-        ``at_ns`` of this machine's monotonic clock and ``wall_ns`` of its time of day), ``delays`` (of commands and
+        commands came too late), ``ahead`` (with commands ahead: `FrameStepper.to_dict`), ``clock`` (as
+        `hal.clock.ClockOffset`, with ``at_ns`` of this machine's monotonic clock and ``wall_ns`` of its time of day), ``delays`` (of commands and
         readings, `real.client.connection.Delays.to_dict`), ``server`` (`real.server.server.Server.about`), and
         ``returned`` if the last reset followed a lost connection (why it was ``lost``, and the fate of the ``session``:
         ``kept``, or how it ended). Keys without a value are left out.
@@ -297,6 +344,8 @@ class RemoteRobot:
         with self._lock, contextlib.suppress(RobotError):
             if self._connection is not None:
                 about["sent_again"], about["holds"] = self._connection.copies, self._connection.holds
+                if self._frames is not None:
+                    about["ahead"] = self._frames.to_dict(self.spec.period_s)
                 about["server"] = self._ask(
                     self._connection, MessageKind.STATUS, None, (), self.settings.step_timeout_s
                 ).detail
@@ -523,6 +572,7 @@ class RemoteRobot:
         theirs = server_spec(message)
         if message.kind is MessageKind.MISMATCH:
             raise SpecMismatch(f"the robot at {self.address} is not the expected one", self.spec.difference(theirs))
+        self._check_ahead(connection, message)
         self._served.take(theirs)
         if self._lost is not None and self._session and isinstance(message.detail, dict) and "before" in message.detail:
             self._returned = {"lost": self._lost, "session": str(message.detail.get("before"))}
@@ -531,6 +581,22 @@ class RemoteRobot:
         connection.expect_loss(message.detail)
         self.__dict__.setdefault("spec", theirs)  # fills the cached property where no robot was expected
         return message.detail
+
+    def _check_ahead(self, connection: Connection, welcome: Message) -> None:
+        """Give the robot back to a server that does not keep commands for as many frames as this client sends ahead.
+
+        Raises:
+            EpisodeError: saying both numbers.
+        """
+        ahead, detail = self.settings.ahead, welcome.detail
+        allowed = detail.get("ahead", 0) if isinstance(detail, dict) else 0
+        if ahead > (allowed if type(allowed) is int else 0):
+            connection.session = welcome.session
+            connection.ask(MessageKind.RELEASE, None, (), self.settings.connect_timeout_s)
+            raise EpisodeError(
+                f"this client steps {ahead} frames ahead (ahead), and the server at {self.address} allows {allowed} "
+                "(serve.ahead): raise it there, or lower it here"
+            )
 
     def _introduction(self, *, move: bool, resume: bool = False) -> dict[str, Any]:
         spec = self.__dict__.get("spec", self._expect)
@@ -592,4 +658,6 @@ class RemoteRobot:
         if self._connection is not None:
             self._sequence, self._told_stop = self._connection.sequence, self._connection.stop_number
             self._connection.close()
-        self._connection, self._lost = None, why
+        if self._second is not None:
+            self._second.close()
+        self._connection, self._second, self._lost = None, None, why

@@ -284,13 +284,13 @@ def test_a_reset_that_waited_to_be_read_while_a_stop_came_does_not_clear_it(
         try:
             assert busy.wait(10)
             detail = {"options": {"clear_stop": "looked"}, "deadline_s": 5.0, "stop_number": older}
-            send_frames(mover._socket, wire.encode(MessageKind.RESET, mover.session, 5, detail))
+            send_frames(mover.socket, wire.encode(MessageKind.RESET, mover.session, 5, detail))
             time.sleep(0.1)  # it waits at the control socket
             button.stop("EMERGENCY")
         finally:
             over.set()
-        mover._socket.rcvtimeo = 10_000
-        assert wire.decode(receive_frames(mover._socket, 18)).kind is MessageKind.ERROR
+        mover.socket.rcvtimeo = 10_000
+        assert wire.decode(receive_frames(mover.socket, 18)).kind is MessageKind.ERROR
         assert server.stopped is not None
         assert not robot.commands
         with closing(RemoteRobot(server.address, take="force")) as other:
