@@ -27,7 +27,8 @@ from real.protocol.messages import Message, MessageKind, receive_frames, send_fr
 from real.protocol.sockets import notice_vanished_peers
 
 __all__ = [
-    "LOSSY_S", "RESEND_MS", "ClientSettings", "Connection", "Delays", "ResendTimer", "ServedManifest", "server_spec",
+    "LOSSY_S", "RESEND_MS", "ClientSettings", "Connection", "Delays", "ResendTimer", "ServedManifest", "ask_first",
+    "server_spec",
 ]  # fmt: skip
 
 _log = logging.getLogger(__name__)
@@ -183,12 +184,12 @@ class Connection:
             except zmq.Again:
                 self.check_wait(kind, end, silence_s)
                 continue
-            if self._is_answer(message, asked_ns):
+            if self.is_answer(message, asked_ns):
                 return message
             if message.sequence == sequence:
                 end = time.monotonic() + silence_s
 
-    def _is_answer(self, message: Message, asked_ns: int) -> bool:
+    def is_answer(self, message: Message, asked_ns: int) -> bool:
         """Take a message; return whether it is the answer to the last request, which left at ``asked_ns``.
 
         Raises:
@@ -274,7 +275,7 @@ class Connection:
                 socket.send(wire.encode_step(self.session, self.sequence, now_ns + shift_ns, row))
                 while True:
                     message = wire.decode(receive_frames(socket, wire.MAX_FRAMES))
-                    if self._is_answer(message, asked_ns):
+                    if self.is_answer(message, asked_ns):
                         timer.note(asked_ns / 1e9, time.monotonic())
                         return message
             except zmq.Again:
@@ -397,6 +398,36 @@ class Connection:
         """Close the socket, while no `ask` is in progress. Safe to call more than once."""
         self._handshake.close()
         self.socket.close()
+
+
+def ask_first(connections: Sequence[Connection], kind: MessageKind, detail: Any, silence_s: float) -> Message:
+    """Send a request on several connections, and return the first answer.
+
+    Args:
+        connections: at least one.
+        kind: kind of the request.
+        detail: detail of the request.
+        silence_s: longest wait for the answer, seconds.
+
+    Raises:
+        ConnectionLost: the server sent nothing for that time, or there was no room to send the request.
+        RobotError: the server answered with this error.
+    """
+    poller, asked_ns = zmq.Poller(), time.monotonic_ns()
+    for connection in connections:
+        connection.sequence += 1
+        poller.register(connection.socket, zmq.POLLIN)
+        parts = wire.encode(kind, connection.session, connection.sequence, detail, escape=True)
+        connection.send(parts, is_copy=connection is not connections[0])
+    end_s = time.monotonic() + silence_s
+    while True:
+        ready = dict(poller.poll(_SLICE_MS))
+        for connection in connections:
+            if connection.socket in ready:
+                message = wire.decode(receive_frames(connection.socket, wire.MAX_FRAMES))
+                if connection.is_answer(message, asked_ns):
+                    return message
+        connections[0].check_wait(kind, end_s, silence_s)
 
 
 class ResendTimer:

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import zmq
 
 from hal.errors import CommandTooOld, EpisodeError, RobotError, WireError
-from real.client.connection import Connection
+from real.client.connection import ClientSettings, Connection
 from real.control.settings import MOST_AHEAD
 from real.protocol import messages as wire
 from real.protocol.errors import error_from_list
 from real.protocol.messages import Message, MessageKind, receive_frames
 
-__all__ = ["FrameReading", "FrameStepper", "with_advice"]
+__all__ = ["FrameReading", "FrameStepper", "check_ahead_allowed", "with_advice"]
 
 _SLICE_MS = 100
 """Longest time until a wait notices its cancellation, in milliseconds."""
@@ -198,18 +198,47 @@ class FrameStepper:
         raise error
 
 
-def with_advice(error: RobotError, round_trip_s: float, period_s: float, ahead: int) -> RobotError:
+def check_ahead_allowed(connection: Connection, welcome: Message, settings: ClientSettings) -> None:
+    """Give the robot back to a server that does not keep commands for as many frames as this client sends ahead.
+
+    Args:
+        connection: the connection that was welcomed.
+        welcome: the server's answer.
+        settings: the client's settings.
+
+    Raises:
+        EpisodeError: saying both numbers.
+    """
+    detail = welcome.detail
+    allowed = detail.get("ahead", 0) if isinstance(detail, dict) else 0
+    if settings.ahead <= (allowed if type(allowed) is int else 0):
+        return
+    connection.session = welcome.session
+    connection.ask(MessageKind.RELEASE, None, (), settings.connect_timeout_s)
+    raise EpisodeError(
+        f"this client steps {settings.ahead} frames ahead (ahead), and the server at {connection.address} allows "
+        f"{allowed} (serve.ahead): raise it there, or lower it here"
+    )
+
+
+def with_advice(
+    error: RobotError, exchange: tuple[int, int, int, int] | None, period_s: float, ahead: int
+) -> RobotError:
     """Return the error of a step; if a slow link explains it, with the round trip and the remedy added to its message.
 
     Args:
         error: the server's refusal of a command.
-        round_trip_s: time of a round trip on this link, seconds.
+        exchange: the newest `Connection.exchange` on this link.
         period_s: the control period, seconds.
         ahead: the client's setting.
     """
     is_late = isinstance(error, CommandTooOld) or (isinstance(error, EpisodeError) and "no valid command" in str(error))
+    if exchange is None or not is_late:
+        return error
+    asked, came, left, answered = exchange
+    round_trip_s = (answered - asked - (left - came)) / 1e9
     enough = math.ceil(round_trip_s / period_s) + 2
-    if not is_late or round_trip_s < period_s / 2 or ahead >= enough:
+    if round_trip_s < period_s / 2 or ahead >= enough:
         return error
     if enough <= MOST_AHEAD:
         remedy = f"set ahead to {enough} here, and serve.ahead to at least {enough} there"

@@ -32,10 +32,11 @@ from hal.reset.record import ResetRecord
 from hal.robot import RobotSpec, RobotState, SampleSink, StreamSpec, check_reset_options
 from hal.spec import Spec
 from real.client.connection import ClientSettings, Connection, Delays, ServedManifest, server_spec
-from real.client.frames import FrameStepper, with_advice
+from real.client.frames import FrameStepper, check_ahead_allowed, with_advice
+from real.client.stops import StopSender
 from real.protocol.errors import stop_number
 from real.protocol.handshake import load_keys
-from real.protocol.messages import Message, MessageKind, address_at_host, answer_from_list, check_address
+from real.protocol.messages import Message, MessageKind, answer_from_list, check_address
 from real.protocol.rows import RobotStateCodec, RowCodec
 from real.protocol.text import encodable
 from real.telemetry.clock_stream import CLOCK, ClockStream
@@ -46,9 +47,6 @@ _log = logging.getLogger(__name__)
 
 _GRACE_S = 3.0
 """Longest silence during a reset, seconds: the server says every half second that it is alive."""
-
-_STANDING_S = 0.5
-"""Longest wait for a stop's answer on the connection that stands already, in seconds; then a new one is tried."""
 
 
 class RemoteRobot:
@@ -106,8 +104,9 @@ class RemoteRobot:
         self._session = 0  # outlives its connection, so that this client can take the robot back from itself
         self._closed = False
         self._lock = threading.Lock()
-        self._stop_connection: Connection | None = None
-        self._stop_lock = threading.Lock()
+        self._welcomed: Any = None  # detail of the newest welcome
+        timeout_s = settings.connect_timeout_s
+        self._stops = StopSender(self.address, self._connection_to, timeout_s, twice=settings.ahead > 0)
 
     @cached_property
     def spec(self) -> RobotSpec:
@@ -243,17 +242,21 @@ class RemoteRobot:
                 raise self._not_connected()
             if (stopped := self._latch.state[1]) is not None:
                 raise RobotStopped(stopped)
-            if self._frames is not None:  # its refusal by the guard would come a while after its step
+            timeout_s, frames = self.settings.step_timeout_s, self._frames
+            if frames is not None:  # its refusal by the guard would come a while after its step
                 command = self.spec.commands.validate(command, "command")
             row = self._commands.pack_command(command)
             try:
                 try:
-                    message = self._step(connection, row)
+                    if frames is None:
+                        message = connection.step(row, timeout_s, self._hold)
+                    else:
+                        _, message, _, connection.exchange = frames.step(row, timeout_s)
                 except (ConnectionLost, WireError) as error:  # what the robot did is not certain any more
                     self._drop(str(error))
                     raise
                 except (CommandTooOld, EpisodeError) as error:
-                    raise self._with_advice(connection, error) from None
+                    raise with_advice(error, connection.exchange, self.spec.period_s, self.settings.ahead) from None
                 robot_state = self._robot_state(message)
                 self._applied = robot_state.applied
                 if connection.exchange is not None:
@@ -263,29 +266,14 @@ class RemoteRobot:
                 if connection.wanted_by is not None:
                     self._consent(connection)
 
-    def _step(self, connection: Connection, row: bytes) -> Message:
-        frames = self._frames
-        if frames is None:
-            return connection.step(row, self.settings.step_timeout_s, self._hold)
-        reading = frames.step(row, self.settings.step_timeout_s)
-        connection.exchange = reading.exchange
-        return reading.message
-
     def _frame_stepper(self, connection: Connection, frame: int = 0) -> FrameStepper | None:
         """Return what steps the episode from a frame on with commands ahead; None without ``settings.ahead``."""
         ahead = self.settings.ahead
         if not ahead:
             return None
         if self._second is None:
-            self._second = Connection(self.address, keys=self._keys, offset=self._offset)
+            self._second = self._connection_to(self.address)
         return FrameStepper((connection, self._second), ahead, frame)
-
-    def _with_advice(self, connection: Connection, error: RobotError) -> RobotError:
-        if connection.exchange is None:
-            return error
-        asked, came, left, answered = connection.exchange
-        round_trip_s = (answered - asked - (left - came)) / 1e9
-        return with_advice(error, round_trip_s, self.spec.period_s, self.settings.ahead)
 
     def _hold(self) -> bytes:
         """Return the row of the command that was applied last, within its range."""
@@ -335,10 +323,10 @@ class RemoteRobot:
 
         Keys: ``sent_again`` (copies of steps on this connection), ``holds`` (steps that held the robot, as their
         commands came too late), ``ahead`` (with commands ahead: `FrameStepper.to_dict`), ``clock`` (as
-        `hal.clock.ClockOffset`, with ``at_ns`` of this machine's monotonic clock and ``wall_ns`` of its time of day), ``delays`` (of commands and
-        readings, `real.client.connection.Delays.to_dict`), ``server`` (`real.server.server.Server.about`), and
-        ``returned`` if the last reset followed a lost connection (why it was ``lost``, and the fate of the ``session``:
-        ``kept``, or how it ended). Keys without a value are left out.
+        `hal.clock.ClockOffset`, with ``at_ns`` of this machine's monotonic clock and ``wall_ns`` of its time of day),
+        ``delays`` (of commands and readings, `real.client.connection.Delays.to_dict`), ``server``
+        (`real.server.server.Server.about`), and ``returned`` if the last reset followed a lost connection (why it was
+        ``lost``, and the fate of the ``session``: ``kept``, or how it ended). Keys without a value are left out.
         """
         about: dict[str, Any] = {} if self._returned is None else {"returned": dict(self._returned)}
         with self._lock, contextlib.suppress(RobotError):
@@ -409,16 +397,7 @@ class RemoteRobot:
             ConnectionLost: the server does not answer, or refuses this key.
             EpisodeError: this remote robot is closed.
         """
-        with self._stop_lock:
-            if self._stop_connection is None:
-                status = self._ask_once(MessageKind.STATUS, None).detail
-                self._stop_connection = self._prepared_connection(status)
-            try:
-                self._stop_connection.wait_until_connected(self.settings.connect_timeout_s)
-            except ConnectionLost:
-                if self._stop_connection.address == self.address:
-                    raise
-                self._stand_at_control()
+        self._stops.stand_by(lambda: self._ask_once(MessageKind.STATUS, None).detail)
 
     def stop(self, reason: str | StopReason) -> None:
         """Stop the robot, whichever client moves it. From any thread, even while another waits in a step or reset.
@@ -434,9 +413,8 @@ class RemoteRobot:
         stop, connection = StopReason.of(reason), self._connection
         self._latch.stop(stop)
         try:
-            done = self._ask_to_stop(
-                {"reason": encodable(stop.text, 1000), "orderly": stop.orderly, "numbered": True}
-            ).detail
+            detail = {"reason": encodable(stop.text, 1000), "orderly": stop.orderly, "numbered": True}
+            done = self._stops.ask(detail).detail
         except ConnectionLost as error:
             raise ConnectionLost(f"the stop was NOT confirmed, use the robot's own stop button: {error}") from None
         trouble = done.get("trouble") if isinstance(done, Mapping) else done
@@ -450,35 +428,6 @@ class RemoteRobot:
                 connection.stop_number = number
         if trouble is not None:
             raise RobotError(f"the stop is latched, and nothing is commanded any more, but {trouble}")
-
-    def _ask_to_stop(self, detail: dict[str, Any]) -> Message:
-        timeout_s = self.settings.connect_timeout_s
-        if self._stop_lock.acquire(blocking=False):  # held: another thread stops the robot this way just now
-            try:
-                if self._stop_connection is not None and self._stop_connection.stands:
-                    with contextlib.suppress(ConnectionLost, WireError):
-                        return self._stop_connection.ask(MessageKind.STOP, detail, (), min(_STANDING_S, timeout_s))
-            finally:
-                self._stop_lock.release()
-        return self._ask_once(MessageKind.STOP, detail)
-
-    def _prepared_connection(self, announced: Any) -> Connection:
-        """Return a connection for stops, to the endpoint that the server has announced, or else to the control socket.
-
-        It may not stand yet.
-        """
-        if self._closed:
-            raise EpisodeError("this remote robot is closed; make a new one")
-        endpoint = announced.get("stop") if isinstance(announced, Mapping) else None
-        address = self.address if type(endpoint) is not str else address_at_host(self.address, endpoint)
-        return Connection(address, keys=self._keys, offset=self._offset)
-
-    def _stand_at_control(self) -> None:
-        """Connect for stops to the control socket: the endpoint for stops can't be reached, as behind a tunnel."""
-        if self._stop_connection is not None:
-            self._stop_connection.close()
-        self._stop_connection = Connection(self.address, keys=self._keys, offset=self._offset)
-        self._stop_connection.wait_until_connected(self.settings.connect_timeout_s)
 
     def status(self) -> dict[str, Any]:
         """Return the status of the server's robot, as ``server`` in `about`, over a separate connection.
@@ -501,7 +450,7 @@ class RemoteRobot:
             ConnectionLost: another client holds the robot and keeps it, or the server does not answer.
         """
         timeout_s = self.settings.connect_timeout_s
-        with contextlib.closing(Connection(self.address, keys=self._keys, offset=self._offset)) as connection:
+        with contextlib.closing(self._connection_to(self.address)) as connection:
             hello = {**self._introduction(move=True), "digest": ""}
             connection.session = connection.ask(MessageKind.HELLO, hello, (), timeout_s).session
             connection.ask(MessageKind.RELEASE, None, (), timeout_s)
@@ -516,10 +465,7 @@ class RemoteRobot:
             if self._session:
                 self._release()
             self._drop("closed")
-        with self._stop_lock:
-            if self._stop_connection is not None:
-                self._stop_connection.close()
-                self._stop_connection = None
+        self._stops.close()
 
     # -- connection --------------------------------------------------------------------------------------
 
@@ -533,16 +479,12 @@ class RemoteRobot:
             except BaseException:
                 connection.close()
                 raise
-            self._connection = connection
-            with self._stop_lock:
-                if self._stop_connection is None:
-                    self._stop_connection = self._prepared_connection(announced)
-        else:
-            with self._stop_lock:
-                if self._stop_connection is not None and not self._stop_connection.stands:
-                    with contextlib.suppress(ConnectionLost):
-                        self._stand_at_control()
+            self._connection, self._welcomed = connection, announced
+        self._stops.prepare(self._welcomed)
         return self._connection
+
+    def _connection_to(self, address: str) -> Connection:
+        return Connection(address, keys=self._keys, offset=self._offset)
 
     def _new_connection(self) -> Connection:
         connection = Connection(self.address, self._take_event, self._keys, self._offset)
@@ -572,7 +514,7 @@ class RemoteRobot:
         theirs = server_spec(message)
         if message.kind is MessageKind.MISMATCH:
             raise SpecMismatch(f"the robot at {self.address} is not the expected one", self.spec.difference(theirs))
-        self._check_ahead(connection, message)
+        check_ahead_allowed(connection, message, self.settings)
         self._served.take(theirs)
         if self._lost is not None and self._session and isinstance(message.detail, dict) and "before" in message.detail:
             self._returned = {"lost": self._lost, "session": str(message.detail.get("before"))}
@@ -581,22 +523,6 @@ class RemoteRobot:
         connection.expect_loss(message.detail)
         self.__dict__.setdefault("spec", theirs)  # fills the cached property where no robot was expected
         return message.detail
-
-    def _check_ahead(self, connection: Connection, welcome: Message) -> None:
-        """Give the robot back to a server that does not keep commands for as many frames as this client sends ahead.
-
-        Raises:
-            EpisodeError: saying both numbers.
-        """
-        ahead, detail = self.settings.ahead, welcome.detail
-        allowed = detail.get("ahead", 0) if isinstance(detail, dict) else 0
-        if ahead > (allowed if type(allowed) is int else 0):
-            connection.session = welcome.session
-            connection.ask(MessageKind.RELEASE, None, (), self.settings.connect_timeout_s)
-            raise EpisodeError(
-                f"this client steps {ahead} frames ahead (ahead), and the server at {self.address} allows {allowed} "
-                "(serve.ahead): raise it there, or lower it here"
-            )
 
     def _introduction(self, *, move: bool, resume: bool = False) -> dict[str, Any]:
         spec = self.__dict__.get("spec", self._expect)
@@ -618,11 +544,8 @@ class RemoteRobot:
 
     def _ask_once(self, kind: MessageKind, detail: Any) -> Message:
         """Ask on a connection of its own, so that no other thread's wait is in the way."""
-        connection = Connection(self.address, keys=self._keys, offset=self._offset)
-        try:
+        with contextlib.closing(self._connection_to(self.address)) as connection:
             return connection.ask(kind, detail, (), self.settings.connect_timeout_s)
-        finally:
-            connection.close()
 
     def _robot_state(self, message: Message) -> RobotState:
         if message.kind is not MessageKind.READING:

@@ -11,6 +11,7 @@ from hal.robot import RobotState
 from real.control.commands import HeldFrame, Step
 from real.control.interpolation import SetpointInterpolator
 from real.control.limits import MaxAge
+from real.control.settings import LoopSettings
 
 __all__ = ["FrameQueue"]
 
@@ -26,15 +27,16 @@ class FrameQueue:
     reading, and a frame without a command holds what was applied last. For the control thread; any thread may read.
 
     Args:
-        ahead: number of frames beyond the present one for which commands are accepted; 0 refuses all.
+        settings: `ahead`, the number of frames beyond the present one for which commands are accepted (0 refuses all);
+            and `max_command_age_s`, the greatest age of a command when its frame begins, besides the time that it may
+            wait. The frame that a command names bounds its age too, unless this process was frozen.
         period_s: length of a frame, seconds.
-        max_age_s: greatest age of a command when its frame begins, besides the time that it may wait, seconds; None for
-            any age. The frame that it names bounds a command's age too, unless this process was frozen.
         interpolator: follows a command over the ticks of its frame.
         tell: answers a command.
         answer: answers a frame without a command, or ends the count for a client that waits for a frame.
 
     Attributes:
+        ahead: the setting.
         counting: whether the episode counts its frames.
         frame: number of the frame that is under way or has just ended.
         held: number of frames without a command since the server's start; those before an episode's first command do
@@ -45,15 +47,14 @@ class FrameQueue:
 
     def __init__(
         self,
-        ahead: int,
+        settings: LoopSettings,
         period_s: float,
-        max_age_s: float | None,
         interpolator: SetpointInterpolator,
         tell: Tell,
         answer: Tell,
     ) -> None:
-        self.ahead, self._period_s = ahead, period_s
-        self._ages = MaxAge(max_age_s, (ahead + 1) * period_s)
+        self.ahead, self._period_s = settings.ahead, period_s
+        self._ages = MaxAge(settings.max_command_age_s, (self.ahead + 1) * period_s)
         self._interpolator, self._ticks = interpolator, interpolator.ticks
         self._tell, self._answer = tell, answer
         self._steps: dict[int, Step] = {}

@@ -70,8 +70,8 @@ class ControlLoop:
         real_time: the scheduling that the system granted the control thread.
         heartbeat: the signs of life of the control thread.
         latch: the latch of the robot's stop.
-        nothing_waits: returns whether no command waits; from any thread.
-        count_waiting: returns the number of waiting commands; from any thread.
+        nothing_waits, count_waiting: return whether no command waits, and how many do; from any thread.
+        stop_once: carries out a stop, unless a copy of it was carried out before (`DriverStopper.once`).
         abandoned: why `close` left a driver alone that did not return; or None.
 
     Raises:
@@ -120,10 +120,10 @@ class ControlLoop:
         self._begun_s = 0.0  # when the first tick of the command under way began
         self._device_armed = False
         self._interpolator = SetpointInterpolator(spec.commands, ticks, spec.limits.max_acceleration)
-        frames = settings.ahead, self.spec.period_s, settings.max_command_age_s
-        self.frames = FrameQueue(*frames, self._interpolator, self._tell, answer)
+        self.frames = FrameQueue(settings, self.spec.period_s, self._interpolator, self._tell, answer)
         self._driver = DriverWatch(lambda: self._guard.called_s, self._guard.now)
         self._stopper = DriverStopper(self._robot, self._latch)
+        self.stop_once = self._stopper.once
         self._guard.stop_driver_again = self._stopper.call_stop  # a stop that blocks must not block the control thread
         self.heartbeat = Heartbeat(
             lambda: self._guard.called_s, lambda: self._latch.reason is not None, self._guard.now
@@ -300,8 +300,7 @@ class ControlLoop:
     def close(self, timeout_s: float = END_S) -> None:
         """Stop the robot, end the thread and close the robot. Safe to call more than once.
 
-        A driver that does not return from a step, its ``stop`` or its ``close`` is left alone; `abandoned` has the
-        reason.
+        A driver that does not return from a step, its ``stop`` or its ``close`` is left alone (`abandoned`).
 
         Args:
             timeout_s: longest duration of the call, seconds. `hal.robot.CLOSE_S` of it are for the driver's ``close``.
@@ -315,7 +314,6 @@ class ControlLoop:
         self._ended_in_order = self.abandoned is None
 
     def _end(self, end_s: float) -> str | None:
-        """Return why the driver is left alone, or None."""
         if self._thread.is_alive():
             self.stop(StopReason("the server was closed", orderly=True))
             self._commands.put(Quit())
@@ -337,9 +335,8 @@ class ControlLoop:
     def _run(self) -> None:
         if self._priority:
             self.real_time = ask_real_time(self._priority)
-            _log.log(
-                logging.INFO if self.real_time.granted else logging.WARNING, "real time: %s", self.real_time.message
-            )
+            level = logging.INFO if self.real_time.granted else logging.WARNING
+            _log.log(level, "real time: %s", self.real_time.message)
         while not self._over:
             try:
                 self.heartbeat.beat()
@@ -401,7 +398,7 @@ class ControlLoop:
             self._hold()
             return
         interpolator = self._interpolator
-        refusal: RobotError | None
+        refusal: RobotError | None = None
         state = self.lifecycle.state
         if interpolator.applied is None or (state is not State.RUNNING and state is not State.READY):
             refusal = self._out_of_episode()

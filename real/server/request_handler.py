@@ -416,7 +416,7 @@ class RequestHandler:
 
     # -- out ---------------------------------------------------------------------------------------------
 
-    def answer_frame(self, frame: int, outcome: RobotState | Exception) -> None:
+    def answer_frame(self, frame: int, outcome: RobotState | Answer | Exception) -> None:
         """Send the reading of a frame without a command, or why frames are not counted any more."""
         self.answer(self._paths.request_id(frame), outcome, is_held=True)
 
@@ -529,13 +529,15 @@ class RequestHandler:
                 send_frames(self._router, [peer, *parts], zmq.NOBLOCK)
             except zmq.ZMQError as error:  # the peer is gone or does not read; the others must not wait for it
                 self._unsent += 1
+                if is_shared and error.errno == zmq.EHOSTUNREACH:  # its other connection may stand, and says so if not
+                    self._paths.forget(peer)
+                    continue
                 if not self._unsent_lines.spent:  # a client that never reads must not fill the log
                     self._unsent_lines.take()
                     _log.warning(
                         "an answer of kind %s could not be sent: %s (%d so far)", kind.name, error, self._unsent
                     )
                 if error.errno == zmq.EHOSTUNREACH:
-                    self._paths.forget(peer)
                     self._give_up(peer)
 
     def _give_up(self, peer: bytes) -> None:
