@@ -131,7 +131,6 @@ def walk(address: str, keys: str, seconds: float, ahead: int, paths: int, stops:
                     remote.stop("a benchmark")
                 is_over = True
         except RobotError as error:
-            print(f"{time.monotonic() - began_s:.2f} {len(took)} {error!s:.150}", file=sys.stderr, flush=True)
             ends[type(error).__name__] += not is_over
             is_over = True
     passed_s = time.monotonic() - began_s

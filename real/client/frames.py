@@ -53,7 +53,8 @@ class FrameStepper:
 
     Attributes:
         frame: frame of the reading that the last step returned.
-        holds: number of frames that held for lack of a command, after the first command.
+        holds: number of frames that held for lack of a command, after the first command; `Connection.holds` has those
+            of all episodes.
         skipped: number of frames whose readings came so late that they were not returned.
         late: number of commands that came too late.
     """
@@ -122,7 +123,9 @@ class FrameStepper:
         return {"frames": self._ahead, "delay_s": self._ahead * period_s, **counts}
 
     def _count(self, reading: FrameReading) -> None:
-        self.holds += reading.is_held and reading.frame > self._ahead
+        is_hold = reading.is_held and reading.frame > self._ahead
+        self.holds += is_hold
+        self._paths[0].holds += is_hold
 
     def _send(self, frame: int, row: bytes) -> None:
         main = self._paths[0]
