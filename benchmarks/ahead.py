@@ -174,9 +174,9 @@ def run(
 
 def report(name: str, told: dict[str, Any]) -> None:
     server = told["server"]
-    held = 1 - server["commands"] / server["periods"] if server["periods"] else 1.0
+    held = 1 - server["commands"] / server["periods"] if server["periods"] else float("nan")
     line = (
-        f"{name:44} rate {told['rate']:5.1f} Hz, median step {told['median_ms']:5.1f} ms, held {max(held, 0):6.2%}, "
+        f"{name:44} rate {told['rate']:5.1f} Hz, median step {told['median_ms']:5.1f} ms, held {held:6.2%}, "
         f"gap {1e3 * server['gap_s']:4.0f} ms, lost {sum(told['ends'].values())} {told['ends']}, {told['steps']} steps"
     )
     if told["asked"]:

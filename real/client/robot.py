@@ -271,8 +271,11 @@ class RemoteRobot:
         ahead = self.settings.ahead
         if not ahead:
             return None
-        if self._second is None:
-            self._second = self._connection_to(self.address)
+        second = self._second = self._second or self._connection_to(self.address)
+        try:
+            second.wait_until_connected(self.settings.connect_timeout_s)
+        except ConnectionLost as error:
+            _log.warning("steps go without copies, so a lost packet delays them: %s", error)
         return FrameStepper((connection, self._second), ahead, frame)
 
     def _hold(self) -> bytes:
