@@ -30,7 +30,7 @@ class ChunkContext(NamedTuple):
 
 @runtime_checkable
 class ChunkPredictor(Protocol):
-    """An object that predicts a chunk of actions from one observation, perhaps slowly, such as a policy server's client.
+    """An object that predicts chunks of actions, perhaps slowly, such as the client of a policy server.
 
     Every method is called by one thread at a time; `close` may be called by any thread.
     """
