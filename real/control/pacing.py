@@ -77,8 +77,8 @@ _EARLY = 0.05
 class RobotPacing(Pacing):
     """Step at the robot's own pace: its `step` returns at the end of the period.
 
-    If it returns early, the loop waits, so that the robot never exceeds its rate by more than a twentieth. The first step
-    after a pause may be short: it ends with the period of the robot's own clock that is under way.
+    If it returns early, the loop waits, so that the robot never exceeds its rate by more than a twentieth. The first
+    step after a pause may be short: it ends with the period of the robot's own clock that is under way.
 
     Args:
         window_s: longest wait for a command at the beginning of a period, seconds. It allows a client's answer to the
