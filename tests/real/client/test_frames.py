@@ -211,9 +211,13 @@ def test_a_lost_connection_goes_on_in_the_same_episode(link: Any, target: Target
 def test_the_episodes_metadata_tell_the_delay() -> None:
     server = Server(rr.robot("so101", "twin"), ahead=4, watchdog_s=5.0, max_command_age_s=1.0)
     with server, rr.make("so101-reach", robot=server.address, ahead=3) as env:
-        env.reset()
-        env.step({"joint_target": env.world._robot_state.applied["joint_target"]})
+        obs, frames = env.reset(), []
+        for _ in range(4):
+            action = {"joint_target": obs["observation"]["joint_goal"]}
+            obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
+            frames.append(obs["frame_no"])
         info = env.world.episode_info()
+    assert frames == [1, 2, 3, 4]
     assert info["controller"]["ahead"]["frames"] == 3
     assert info["controller"]["ahead"]["delay_s"] == pytest.approx(0.1)
 
