@@ -190,7 +190,7 @@ def test_the_robot_moves_for_the_queue_at_most_and_the_watchdog_ends_the_episode
     while driven.loop.lifecycle.state is not State.HOLDING:
         driven.tick()
         assert driven.clock.now < began + 10
-    assert driven.clock.now - began <= 4 / HZ + 0.3 + 2.1 / HZ, "four frames ahead, the watchdog, two frames"
+    assert driven.clock.now - began <= 5 / HZ + 0.3 + 1.1 / HZ, "four frames and the present one, the watchdog, a tick"
     assert driven.moved[:5] == [0.1, 0.2, 0.3, 0.4, 0.5]
     assert set(driven.moved[5:]) <= {0.5}
     got, outcome = driven.answers[-1]
