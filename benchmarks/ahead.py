@@ -7,6 +7,10 @@ without a command, of those between an episode's first command and its end; gap 
 commands that were executed. A stop takes from the client's call until the driver's ``stop``.
 
     python benchmarks/ahead.py [--seconds 60] [--round-trip-ms 0 60 200] [--loss 0 0.01] [--ahead 0 8 10] [--stops 40]
+    python benchmarks/ahead.py --kills 50 --ahead 0 10
+
+The second command kills clients on this machine instead, and tells how long the robot went on: from the kill to the
+end of the last executed command's period, and to the end of the episode by the watchdog.
 
 ``one path`` is a client that sends no copies on a second connection. Needs the right to make network namespaces (root),
 iproute2 and /dev/net/tun.
@@ -39,6 +43,7 @@ from hal import RobotError, RobotState
 from real import RemoteRobot, Server
 from real.client import robot as client_module
 from real.client.frames import FrameStepper
+from real.control.lifecycle import State
 from real.control.observer import ServerObserver
 from real.protocol.keys import Role, allow, new_pair
 from tests.real.ip_relay import IPRelay
@@ -172,6 +177,37 @@ def run(
         return {**told, "server": pipe.recv()}
 
 
+def kill_clients(folder: Path, ahead: int, kills: int) -> str:
+    """Kill so many clients in mid-episode, and return how long the robot went on."""
+    logging.disable(logging.CRITICAL)
+    executed, command_s, held_s = Executed(), [], []
+    arm, dice = StoppedArm(), np.random.default_rng(1)
+    with Server(
+        arm, keys=folder / "server", control_hz=HZ, ahead=10, priority=40, lease_s=0.1, observer=executed
+    ) as server:
+        for _ in range(kills):
+            values = server.address, str(folder / "client"), "60", str(ahead), "2", "0"
+            client = subprocess.Popen((sys.executable, __file__, "--walk", *values), stdout=subprocess.PIPE, text=True)
+            assert client.stdout is not None
+            assert client.stdout.readline().strip() == "moving"
+            while server.lifecycle.state is not State.RUNNING:
+                time.sleep(0.001)
+            time.sleep(1.0 + dice.uniform(0, 1 / HZ))
+            client.kill()
+            killed_s = time.monotonic()
+            client.wait()
+            while server.lifecycle.state is State.RUNNING:
+                time.sleep(0.001)
+            held_s.append(time.monotonic() - killed_s)
+            command_s.append(executed.episodes[-1][-1] - killed_s)  # the end of its period
+            time.sleep(0.2)
+    told = "; ".join(
+        f"{name} median {1e3 * np.median(times):.0f} ms, longest {1e3 * max(times):.0f}"
+        for name, times in (("last command's end", command_s), ("watchdog", held_s))
+    )
+    return f"ahead {ahead}: {kills} clients killed; {told}"
+
+
 def report(name: str, told: dict[str, Any]) -> None:
     server = told["server"]
     held = 1 - server["commands"] / server["periods"] if server["periods"] else float("nan")
@@ -195,6 +231,7 @@ def main() -> None:
     parser.add_argument("--ahead", type=int, nargs="+", default=[0, 8, 10])
     parser.add_argument("--paths", type=int, nargs="+", default=[1, 2], help="connections for commands ahead")
     parser.add_argument("--stops", type=int, default=0, help="stop so often, instead of stepping for some seconds")
+    parser.add_argument("--kills", type=int, default=0, help="kill so many clients instead, on this machine")
     parser.add_argument("--walk", nargs=6, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.walk:
@@ -205,6 +242,10 @@ def main() -> None:
         folder = Path(temporary)
         pair = new_pair(folder / "server")
         allow(folder / "server", new_pair(folder / "client", pair.public).public, Role.MOVE, "benchmark")
+        if options.kills:
+            for ahead in options.ahead:
+                print(kill_clients(folder, ahead, options.kills), flush=True)
+            return
         for round_trip_ms in options.round_trip_ms:
             for loss in options.loss:
                 for ahead in options.ahead:
