@@ -180,7 +180,9 @@ def run(
 def kill_clients(folder: Path, ahead: int, kills: int) -> str:
     """Kill so many clients in mid-episode, and return how long the robot went on."""
     logging.disable(logging.CRITICAL)
-    executed, command_s, held_s = Executed(), [], []
+    executed = Executed()
+    command_s: list[float] = []
+    held_s: list[float] = []
     arm, dice = StoppedArm(), np.random.default_rng(1)
     with Server(
         arm, keys=folder / "server", control_hz=HZ, ahead=10, priority=40, lease_s=0.1, observer=executed
