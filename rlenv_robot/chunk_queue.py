@@ -258,6 +258,12 @@ class ChunkQueue:
         self.counts.limited += self._approaching
         return dict(action)
 
+    def replace(self, action: dict[str, np.ndarray], answers: int) -> None:
+        """Discard what is queued: another action, which answers the observation of a frame, is executed instead."""
+        self._queue = {}
+        self._executed = {name: value.copy() for name, value in action.items()}
+        self.answers, self.index, self.held, self._approaching = answers, 0, 0, True
+
     def hold(self) -> dict[str, np.ndarray] | None:
         """Return the action that holds the robot in a frame without a queued action, and count the frame.
 

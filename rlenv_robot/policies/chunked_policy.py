@@ -17,7 +17,7 @@ from rlenv_robot.action_limiter import ActionLimiter
 from rlenv_robot.chunk_queue import ChunkCounts, ChunkQueue, hold_limit
 from rlenv_robot.policies.chunks import ChunkContext, ChunkPredictor
 
-__all__ = ["ChunkedPolicy"]
+__all__ = ["ChunkedPolicy", "SilentPolicy"]
 
 Chunk = Mapping[str, np.ndarray]
 
@@ -29,6 +29,10 @@ _RETRY_S = 0.05
 """Pause before a fresh request where nothing moves meanwhile, seconds."""
 _JOIN_S = 5.0
 """Longest wait for the thread at `ChunkedPolicy.close`, seconds."""
+
+
+class SilentPolicy(DeadlineExceeded):
+    """A predictor gave no chunk within its deadline, although the robot was held for it."""
 
 
 class _Request(NamedTuple):
@@ -137,7 +141,7 @@ class ChunkedPolicy:
             observation: one observation, without leading axes; its number in the episode is the number of calls before.
 
         Raises:
-            DeadlineExceeded: the first chunk did not come within ``warm_up_s``, or the robot was held for
+            SilentPolicy: the first chunk did not come within ``warm_up_s``, or the robot was held for
                 ``hold_frames`` frames.
             IllegalAction: the chunk breaks the action's spec.
             RobotError: the predictor's server refused the observation, or could not be reached for the first chunk.
@@ -170,10 +174,10 @@ class ChunkedPolicy:
             raise self._silent(f"in {self._hold_frames} frames, {seconds:g} s, for which the robot was held", seconds)
         return action
 
-    def _silent(self, when: str, seconds: float) -> DeadlineExceeded:
+    def _silent(self, when: str, seconds: float) -> SilentPolicy:
         why = self._failure or "its answer is still awaited"
         message = f"the policy {type(self.predictor).__name__} gave no action {when}: {why}"
-        return DeadlineExceeded("", seconds, message=message)
+        return SilentPolicy("", seconds, message=message)
 
     def _first(self, observation: Mapping[str, np.ndarray]) -> None:
         """Wait for the first chunk of an episode, before any step."""
