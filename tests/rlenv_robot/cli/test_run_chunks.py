@@ -79,7 +79,9 @@ def test_a_silent_server_stops_the_robot(monkeypatch: pytest.MonkeyPatch, capsys
     with Server(Guard(SimRobot(so101(looks=False))), lockstep=True) as server:
         assert run(monkeypatch, predictor, "--robot", server.address, "--profile", _longer()) == 2
         error = capsys.readouterr().err
-        assert "the policy Waver gave no action in 60 frames, 2 s, for which the robot was held: no answer from" in error
+        assert (
+            "the policy Waver gave no action in 60 frames, 2 s, for which the robot was held: no answer from" in error
+        )
         with rr.make("so101-reach", robot=server.address) as env, pytest.raises(rr.RobotStopped, match="Waver gave no"):
             env.reset()
     assert predictor.closed == 1
