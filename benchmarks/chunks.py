@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import platform
 import tempfile
 import time
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -199,43 +201,52 @@ def _rows(predictor: ChunkPredictor, observation: Arrays, frame: int) -> list[di
 # -- comparison ------------------------------------------------------------------------------------------------
 
 
+WAYS = ("instant", "frames", "naive", "synchronous", "synchronous, whole")
+
+
 def compare(task: str, network: Path, delay: int, episodes: int, seed: int, out: Path | None) -> None:
     """Print the success of each way, and the share of the delay's cost that counting frames recovers."""
-    predictor, (robots, _) = NetworkPredictor(task, network), conditions(task, False, {})
-    results, notes = {}, {}
-    for name in ("instant", "frames", "naive", "synchronous", "synchronous, whole"):
-        with rlenv_robot.make(task, **robots) as env:
-            limiter = limiter_of(env.world)
-            assert limiter is not None
-            policy: Any
-            if name in ("instant", "frames"):
-                policy = ChunkedPolicy(predictor, limiter, delay=delay if name == "frames" else 0, refill=REFILL)
-                policy.check(env.observation, env.action)
-            elif name == "naive":
-                policy = Naive(predictor, limiter, delay)
-            else:
-                policy = Synchronous(predictor, limiter, delay, 1.0 if "whole" in name else 1 - REFILL)
-            outcomes = []
-            for episode in range(episodes):
-                *_, outcome = run_episode(env, policy, {"seed": seed} if episode == 0 else {})
-                assert outcome is not None
-                outcomes.append(outcome)
-        results[name] = np.array([outcome.success for outcome in outcomes], float)
-        distance = np.median([outcome.distance_mm for outcome in outcomes])
-        notes[name] = str(policy.totals) if isinstance(policy, ChunkedPolicy) else ""
-        low, high = wilson(results[name])
-        print(
-            f"{task}  {name:20s} {results[name].mean():4.0%} of {episodes} ({low:.0%} to {high:.0%})  "
-            f"median distance {distance:5.1f} mm  {notes[name]}",
-            flush=True,
-        )
+    results = {}
+    with ProcessPoolExecutor(len(WAYS), multiprocessing.get_context("spawn")) as pool:
+        runs = {way: pool.submit(run_way, way, task, network, delay, episodes, seed) for way in WAYS}
+        for way, run in runs.items():
+            success, distance_mm, notes = run.result()
+            results[way] = success
+            low, high = wilson(success)
+            print(
+                f"{task}  {way:20s} {success.mean():4.0%} of {episodes} ({low:.0%} to {high:.0%})  "
+                f"median distance {distance_mm:5.1f} mm  {notes}",
+                flush=True,
+            )
     share, low, high = recovered(results["instant"], results["frames"], results["naive"])
-    print(
-        f"{task}  recovered of what the delay costs: {share:.0%} (95 % of paired bootstraps: {low:.0%} to {high:.0%})"
-    )
+    print(f"{task}  recovered of the delay's cost: {share:.0%} (95 % of paired bootstraps: {low:.0%} to {high:.0%})")
     if out is not None:
         plain = {name: value.astype(int).tolist() for name, value in results.items()}
         out.write_text(json.dumps({"task": task, "delay": delay, "seed": seed, "success": plain}) + "\n")
+
+
+def run_way(way: str, task: str, network: Path, delay: int, episodes: int, seed: int) -> tuple[np.ndarray, float, str]:
+    """Return the success of each episode, the median distance at the end, and the counts of chunks."""
+    predictor, (robots, _) = NetworkPredictor(task, network), conditions(task, False, {})
+    with rlenv_robot.make(task, **robots) as env:
+        limiter = limiter_of(env.world)
+        assert limiter is not None
+        policy: Any
+        if way in ("instant", "frames"):
+            policy = ChunkedPolicy(predictor, limiter, delay=delay if way == "frames" else 0, refill=REFILL)
+            policy.check(env.observation, env.action)
+        elif way == "naive":
+            policy = Naive(predictor, limiter, delay)
+        else:
+            policy = Synchronous(predictor, limiter, delay, 1.0 if "whole" in way else 1 - REFILL)
+        outcomes = []
+        for episode in range(episodes):
+            *_, outcome = run_episode(env, policy, {"seed": seed} if episode == 0 else {})
+            assert outcome is not None
+            outcomes.append(outcome)
+    success = np.array([outcome.success for outcome in outcomes], float)
+    distance_mm = float(np.median([outcome.distance_mm for outcome in outcomes]))
+    return success, distance_mm, str(policy.totals) if isinstance(policy, ChunkedPolicy) else ""
 
 
 def wilson(success: np.ndarray) -> tuple[float, float]:
@@ -303,10 +314,24 @@ def seams(chunks: int) -> None:
 
 def served(chunks: int) -> None:
     """Record chunks on a served arm in real time, with 0.7 s of warm-up and 0.3 s of inference, and judge the log."""
-    robot = load_robot_model("so101").make_served_simulation("twin")
-    with Server(Guard(robot)) as server, tempfile.TemporaryDirectory() as folder:
-        _record(folder, Jumping(0.7, 0.3), server.address, chunks, delay=None)
-        judge(folder)
+    context, ready = multiprocessing.get_context("spawn"), multiprocessing.get_context("spawn").Queue()
+    end = context.Event()
+    process = context.Process(target=_serve, args=(ready, end))
+    process.start()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            _record(folder, Jumping(0.7, 0.3), ready.get(timeout=60), chunks, delay=None)
+            judge(folder)
+    finally:
+        end.set()
+        process.join(30)
+
+
+def _serve(ready: Any, end: Any) -> None:
+    robot = load_robot_model("so101").make_served_simulation("sim")
+    with Server(Guard(robot), watchdog_s=2.0) as server:  # a busy machine delays the client
+        ready.put(server.address)
+        end.wait(3600)
 
 
 def _record(folder: str, predictor: ChunkPredictor, robot: str, chunks: int, delay: int | None) -> None:
@@ -314,7 +339,9 @@ def _record(folder: str, predictor: ChunkPredictor, robot: str, chunks: int, del
         policy = ChunkedPolicy(predictor, limiter_of(env.world), delay=delay)
         policy.check(env.observation, env.action)
         begun = time.perf_counter()
-        for frames, _ in enumerate(run_episode(env, policy, {"seed": 0}), 1):  # noqa: B007 (the last one is printed)
+        for frames, outcome in enumerate(run_episode(env, policy, {"seed": 0}), 1):  # noqa: B007
+            if outcome is not None:
+                print(f"the episode ended: {outcome.end}")
             if policy.totals.chunks >= chunks:
                 break
         seconds = time.perf_counter() - begun
