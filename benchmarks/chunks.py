@@ -3,6 +3,7 @@
     pip install 'rlenv-robot[train]'
     python benchmarks/chunks.py train --task so101-push --out push.pt       # a network, from a script on drawn arms
     python benchmarks/chunks.py compare --task so101-push --network push.pt [--delay 5] [--episodes 100]
+    python benchmarks/chunks.py foresee --task so101-push                   # likewise, of a script in a copy
     python benchmarks/chunks.py seams [--chunks 1000]                       # 0.7 s of warm-up, 0.3 s of inference
     python benchmarks/chunks.py served                                      # the same on a served arm, in real time
     python benchmarks/chunks.py cost                                        # an ordinary step, a step from the queue
@@ -38,11 +39,13 @@ from hal.robots.so101 import SO101
 from real import Server
 from recorder.table.load import load_runs
 from rlenv_robot.action_limiter import ActionLimiter, limiter_of
+from rlenv_robot.chunk_queue import ChunkCounts
 from rlenv_robot.policies.chunked_policy import ChunkedPolicy
 from rlenv_robot.policies.chunks import ChunkContext, ChunkPredictor
 from rlenv_robot.robot_models import load_robot_model
 from rlenv_robot.training.rollout import run_episode
 from rlenv_robot.training.trials import conditions
+from rlenv_robot.vector.env import VectorEnvironment
 
 REFILL = 0.5
 Arrays = Mapping[str, np.ndarray]
@@ -204,11 +207,14 @@ def _rows(predictor: ChunkPredictor, observation: Arrays, frame: int) -> list[di
 WAYS = ("instant", "frames", "naive", "synchronous", "synchronous, whole")
 
 
-def compare(task: str, network: Path, delay: int, episodes: int, seed: int, out: Path | None) -> None:
+def compare(task: str, network: Path | None, delay: int, episodes: int, seed: int, out: Path | None) -> None:
     """Print the success of each way, and the share of the delay's cost that counting frames recovers."""
     results = {}
     with ProcessPoolExecutor(len(WAYS), multiprocessing.get_context("spawn")) as pool:
-        runs = {way: pool.submit(run_way, way, task, network, delay, episodes, seed) for way in WAYS}
+        if network is None:
+            runs = {way: pool.submit(foresee_way, way, task, delay, episodes, seed) for way in WAYS}
+        else:
+            runs = {way: pool.submit(run_way, way, task, network, delay, episodes, seed) for way in WAYS}
         for way, run in runs.items():
             success, distance_mm, notes = run.result()
             results[way] = success
@@ -225,20 +231,23 @@ def compare(task: str, network: Path, delay: int, episodes: int, seed: int, out:
         out.write_text(json.dumps({"task": task, "delay": delay, "seed": seed, "success": plain}) + "\n")
 
 
+def _policy(way: str, predictor: ChunkPredictor, limiter: ActionLimiter, delay: int, specs: tuple[Spec, Spec]) -> Any:
+    if way in ("instant", "frames"):
+        policy = ChunkedPolicy(predictor, limiter, delay=delay if way == "frames" else 0, refill=REFILL)
+        policy.check(*specs)
+        return policy
+    if way == "naive":
+        return Naive(predictor, limiter, delay)
+    return Synchronous(predictor, limiter, delay, 1.0 if "whole" in way else 1 - REFILL)
+
+
 def run_way(way: str, task: str, network: Path, delay: int, episodes: int, seed: int) -> tuple[np.ndarray, float, str]:
     """Return the success of each episode, the median distance at the end, and the counts of chunks."""
     predictor, (robots, _) = NetworkPredictor(task, network), conditions(task, False, {})
     with rlenv_robot.make(task, **robots) as env:
         limiter = limiter_of(env.world)
         assert limiter is not None
-        policy: Any
-        if way in ("instant", "frames"):
-            policy = ChunkedPolicy(predictor, limiter, delay=delay if way == "frames" else 0, refill=REFILL)
-            policy.check(env.observation, env.action)
-        elif way == "naive":
-            policy = Naive(predictor, limiter, delay)
-        else:
-            policy = Synchronous(predictor, limiter, delay, 1.0 if "whole" in way else 1 - REFILL)
+        policy = _policy(way, predictor, limiter, delay, (env.observation, env.action))
         outcomes = []
         for episode in range(episodes):
             *_, outcome = run_episode(env, policy, {"seed": seed} if episode == 0 else {})
@@ -247,6 +256,81 @@ def run_way(way: str, task: str, network: Path, delay: int, episodes: int, seed:
     success = np.array([outcome.success for outcome in outcomes], float)
     distance_mm = float(np.median([outcome.distance_mm for outcome in outcomes]))
     return success, distance_mm, str(policy.totals) if isinstance(policy, ChunkedPolicy) else ""
+
+
+class Foresight:
+    """A script that is rolled out in a copy of each simulation: its chunks are what the script would do.
+
+    This is no policy that one can have, since it knows each drawn arm. It shows what executing chunks alone costs.
+    """
+
+    def __init__(self, envs: VectorEnvironment, script: Any, length: int) -> None:
+        self._envs, self._script, self.length = envs, script, length
+        self._frame, self._chunks = -1, dict[str, np.ndarray]()
+
+    def chunks(self, frame: int) -> dict[str, np.ndarray]:
+        """Return the chunks of all environments from the present frame on, name -> (N, K, ...)."""
+        if frame != self._frame:
+            snapshot, rows = self._envs.snapshot(), list[Arrays]()
+            table = self._envs.restore(snapshot)
+            for _ in range(self.length):
+                chosen = self._script.act(table["observation"])
+                action = {field.name: np.clip(chosen[field.name], *field.bounds) for field in self._envs.task.action}
+                rows.append(action)
+                request = {"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action}
+                table, _ = self._envs.step(request)
+            self._envs.restore(snapshot)
+            self._frame = frame
+            self._chunks = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
+        return self._chunks
+
+
+class ForesightOfOne:
+    """The chunks of one environment, as a `ChunkPredictor`."""
+
+    def __init__(self, all_of_them: Foresight, number: int) -> None:
+        self._all, self._number, self.length = all_of_them, number, all_of_them.length
+
+    def check(self, observation: Spec, action: Spec) -> None:
+        """Accept any specs."""
+
+    def reset(self) -> None:
+        """Do nothing."""
+
+    def predict(self, observation: Arrays, context: ChunkContext) -> dict[str, np.ndarray]:
+        """Return the chunk."""
+        return {name: value[self._number] for name, value in self._all.chunks(context.frame_no).items()}
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def foresee_way(way: str, task: str, delay: int, episodes: int, seed: int) -> tuple[np.ndarray, float, str]:
+    """Return the same as `run_way` for a script that is rolled out in a copy of each simulation."""
+    from rlenv_tabletop.scripted import SCRIPTS
+
+    robots, _ = conditions(task, False, {})
+    with rlenv_robot.make_vector(task, episodes, seed=seed, threads=1, autoreset="disabled", **robots) as envs:
+        foresight, total = Foresight(envs, SCRIPTS[task](), 16), ChunkCounts()
+        limiter = ActionLimiter(envs.batch.spec, envs.task.action, envs.task.command, dict)
+        specs = envs.task.observation, envs.task.action
+        policies = [_policy(way, ForesightOfOne(foresight, one), limiter, delay, specs) for one in range(episodes)]
+        table, success, distance = envs.reset({"seed": seed}), np.zeros(episodes), np.zeros(episodes)
+        for _ in range(envs.task.steps):
+            rows = [
+                policy.act({name: value[one] for name, value in table["observation"].items()})
+                for one, policy in enumerate(policies)
+            ]
+            action = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+            table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
+            final = table["extra_info"].get("final")
+            if final is not None:
+                success[final["index"]] = final["success"]
+                distance[final["index"]] = final["metrics"]["distance_mm"]
+    for policy in policies:
+        if isinstance(policy, ChunkedPolicy):
+            total.add(policy.totals)
+    return success, float(np.median(distance)), str(total) if total.chunks else ""
 
 
 def wilson(success: np.ndarray) -> tuple[float, float]:
@@ -335,7 +419,8 @@ def _serve(ready: Any, end: Any) -> None:
 
 
 def _record(folder: str, predictor: ChunkPredictor, robot: str, chunks: int, delay: int | None) -> None:
-    with rlenv_robot.make("so101-reach", robot, steps=1_000_000, record=folder, answers=True) as env:
+    settings = {"steps": 1_000_000, "tolerance_m": 1e-9}  # an episode that does not end
+    with rlenv_robot.make("so101-reach", robot, record=folder, answers=True, **settings) as env:
         policy = ChunkedPolicy(predictor, limiter_of(env.world), delay=delay)
         policy.check(env.observation, env.action)
         begun = time.perf_counter()
@@ -399,7 +484,7 @@ def cost(rounds: int = 15, steps: int = 2000) -> None:
 def main() -> None:
     """Run one measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("measurement", choices=("train", "compare", "seams", "served", "cost"))
+    parser.add_argument("measurement", choices=("train", "compare", "foresee", "seams", "served", "cost"))
     parser.add_argument("--task", default="so101-push")
     parser.add_argument("--network", type=Path, default=Path("chunks.pt"))
     parser.add_argument("--out", type=Path)
@@ -411,6 +496,8 @@ def main() -> None:
     print(f"Python {platform.python_version()}, {platform.machine()}", flush=True)
     if args.measurement == "train":
         train(args.task, args.out or args.network, args.demonstrations, args.length, args.updates, args.seed)
+    elif args.measurement == "foresee":
+        compare(args.task, None, args.delay, args.episodes, 1_000_000 + args.seed, args.out)
     elif args.measurement == "compare":
         compare(args.task, args.network, args.delay, args.episodes, 1_000_000 + args.seed, args.out)
     elif args.measurement == "cost":
