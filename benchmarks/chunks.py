@@ -346,7 +346,8 @@ def recovered(instant: np.ndarray, frames: np.ndarray, naive: np.ndarray) -> tup
     cost = (instant - naive)[rows].mean(1)
     shares = (frames - naive)[rows].mean(1)[cost > 0] / cost[cost > 0]
     share = (frames - naive).mean() / (instant - naive).mean() if instant.mean() > naive.mean() else np.nan
-    return float(share), *map(float, np.percentile(shares, (2.5, 97.5)))
+    low, high = np.percentile(shares, (2.5, 97.5)) if len(shares) else (np.nan, np.nan)
+    return float(share), float(low), float(high)
 
 
 # -- seams -----------------------------------------------------------------------------------------------------
@@ -419,7 +420,7 @@ def _serve(ready: Any, end: Any) -> None:
 
 
 def _record(folder: str, predictor: ChunkPredictor, robot: str, chunks: int, delay: int | None) -> None:
-    settings = {"steps": 1_000_000, "tolerance_m": 1e-9}  # an episode that does not end
+    settings: dict[str, Any] = {"steps": 1_000_000, "tolerance_m": 1e-9}  # an episode that does not end
     with rlenv_robot.make("so101-reach", robot, record=folder, answers=True, **settings) as env:
         policy = ChunkedPolicy(predictor, limiter_of(env.world), delay=delay)
         policy.check(env.observation, env.action)

@@ -59,6 +59,7 @@ def test_a_file_acts_as_the_network_does(kind: str, execution: ChunkExecution, t
         saved.check(env.observation, env.action)
 
 
+@pytest.mark.slow
 def test_a_file_is_a_predictor_of_its_chunks(tmp_path: Path) -> None:
     policy = _network("act", ChunkExecution(length=5, execute=5))
     policy.save_onnx(tmp_path / "chunks.onnx", TASK)
