@@ -128,7 +128,7 @@ class RequestMapping:
 def _check_image(part: ObservationPart, shared: bool) -> None:
     if part.elements or part.unit or part.ours or part.theirs or part.single or shared:
         raise RobotError(
-            f"{part.field} is an image; elements, unit, ours, theirs, single and further parts of its key are not for it"
+            f"{part.field} is an image; elements, unit, ours, theirs, single and more parts of its key are not for it"
         )
     if part.dtype not in ("", "uint8", "float32"):
         raise RobotError(f"dtype is {part.dtype!r}, images are sent as uint8 or float32")

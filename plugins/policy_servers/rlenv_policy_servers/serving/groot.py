@@ -103,11 +103,16 @@ class GrootServer:
         return [{key.removeprefix("action."): array[None] for key, array in answer.items()}, {}]
 
     def _modalities(self) -> dict[str, Any]:
-        requests, answers = self._service.metadata["request"], self._service.metadata["answer"]
-        names: dict[str, list[str]] = {"video": [], "state": [], "language": ["task"]}
-        for key in requests:
+        metadata = self._service.metadata
+        names: dict[str, list[str]] = {}
+        for key in (*metadata["request"], *metadata["answer"], *(["language.task"] if metadata["prompt"] else [])):
             kind, _, name = key.partition(".")
             names.setdefault(kind, []).append(name)
-        names["action"] = [key.removeprefix("action.") for key in answers]
-        configs = {kind: {"delta_indices": [0], "modality_keys": keys} for kind, keys in names.items()}
-        return {kind: {"__ModalityConfig_class__": True, "as_json": config} for kind, config in configs.items()}
+        frames = {"action": list(range(metadata["horizon"]))}
+        return {
+            kind: {
+                "__ModalityConfig_class__": True,
+                "as_json": {"delta_indices": frames.get(kind, [0]), "modality_keys": keys},
+            }
+            for kind, keys in names.items()
+        }
