@@ -367,6 +367,7 @@ def make(
     judge: ResetConfirmation | None = None,
     operator: Operator | None = None,
     behaviour: Spec | None = None,
+    answers: bool = False,
     **options: object,
 ) -> Environment:
     """Make an environment, in simulation or on a robot.
@@ -386,6 +387,8 @@ def make(
         operator: the device of a person who may take over, such as `rlenv_operate.teleop.keyboard.Keyboard`.
         behaviour: the parameters of the distribution that actions are drawn from, which ``step`` may then give in
             ``extra_info["behaviour"]`` and a record keeps; see `Environment`.
+        answers: whether a record holds, with each action, the frame number of the observation that it answers, for
+            policies that predict slowly.
         options: the task's own settings.
 
     Raises:
@@ -407,7 +410,7 @@ def make(
         from rlenv_robot.recording.observer import record_to
 
         plain, key = (None, None) if profile is None else (profile.to_dict(), profile.record.key or None)
-        observer = record_to(Path(record), world, info, plain, key, behaviour)
+        observer = record_to(Path(record), world, info, plain, key, behaviour, answers)
     return Environment(world, env_id, observer, behaviour or Spec("behaviour"))
 
 
