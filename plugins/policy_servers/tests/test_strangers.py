@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 VARIABLE = "RLENV_ROBOT_POLICY_STRANGERS"
 ROOT = Path(os.environ.get(VARIABLE, "/nowhere"))
+TREE = Path(__file__).resolve().parents[3]
 JUDGES = Path(__file__).parent / "judges"
 CONTEXT = ChunkContext(0, {}, 0)
 
@@ -40,7 +41,7 @@ def interpreter(venv: str, needed: str) -> str:
 def ask(venv: str, needed: str, judge: str, *arguments: object) -> Any:
     """Run a judge's client, and return what it prints as JSON."""
     command = [interpreter(venv, needed), str(JUDGES / judge), *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tree")}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "tree"), str(TREE)))}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
@@ -53,7 +54,7 @@ def judge_server(venv: str, needed: str, judge: str, *arguments: object) -> Iter
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [interpreter(venv, needed), str(JUDGES / judge), str(port), *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tree")}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "tree"), str(TREE)))}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 60

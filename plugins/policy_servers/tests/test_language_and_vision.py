@@ -1,0 +1,105 @@
+"""From an instruction and an image to a moving arm, through openpi's own server file, by ``rlenv-robot run``.
+
+The server's model is a stand-in without weights (judges/stand_in.py): these tests prove the path, not a VLA.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlenv_robot as rr
+from plugins.policy_servers.tests.test_strangers import ROOT, judge_server
+from rlenv_policy_servers.images import resized
+
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.plugin("tabletop", "vision")]
+
+TREE = Path(__file__).resolve().parents[3]
+POLICY = """
+server = "openpi://127.0.0.1:{port}"
+horizon = 25
+prompt = "move over the {colour} cube"
+timeout_s = 5.0
+
+[[observation]]
+key = "observation/state"
+field = "joint_position"
+elements = ["shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll"]
+unit = "deg"
+
+[[observation]]
+key = "observation/state"
+field = "joint_position"
+elements = ["gripper"]
+ours = [-0.17453, 1.74533]
+theirs = [0, 100]
+
+[[observation]]
+key = "observation/image"
+field = "overhead_image"
+size = [224, 224]
+
+[[action]]
+key = "actions"
+field = "joint_target"
+elements = ["shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll"]
+unit = "deg"
+
+[[action]]
+key = "actions"
+field = "joint_target"
+elements = ["gripper"]
+theirs = [0, 100]
+"""
+
+
+@pytest.fixture(scope="module")
+def calibration(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fit the stand-in's homography to 24 images whose cubes' places are known."""
+    from plugins.policy_servers.tests import over_cube
+    from plugins.policy_servers.tests.judges.stand_in import TESTS, find, fitted
+
+    pixels, places = [], []
+    with rr.make(over_cube.red()) as env:
+        for seed in range(24):
+            table = env.reset({"seed": 1000 + seed})
+            image = resized(table["observation"]["overhead_image"], 224, 224, pad=True)
+            for colour, cube in zip(TESTS, table["extra_info"]["state"]["cube_positions"], strict=False):
+                pixel = find(image, colour)
+                if pixel is not None:
+                    pixels.append(pixel)
+                    places.append(cube[:2])
+    homography = fitted(np.array(pixels), np.array(places))
+    path = tmp_path_factory.mktemp("stand_in") / "calibration.json"
+    path.write_text(json.dumps({"homography": homography.tolist(), "height_m": over_cube.HEIGHT_M}))
+    return path
+
+
+def run(folder: Path, port: int, colour: str, *options: str) -> subprocess.CompletedProcess[str]:
+    policy = folder / "policy.toml"
+    policy.write_text(POLICY.format(port=port, colour=colour))
+    task = f"plugins.policy_servers.tests.over_cube:{colour}"
+    command = [sys.executable, "-m", "rlenv_robot", "run", task, "--policy", str(policy), *options]
+    return subprocess.run(command, cwd=TREE, capture_output=True, text=True, timeout=110)
+
+
+def stand_in(calibration: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch | None = None) -> Any:
+    return judge_server("openpi", "websocket_policy_server.py", "stand_in.py", calibration, *arguments)
+
+
+@pytest.mark.parametrize("colour", ["red", "green", "blue"])
+def test_the_arm_goes_over_the_cube_that_the_instruction_names(tmp_path: Path, calibration: Path, colour: str) -> None:
+    with stand_in(calibration) as port:
+        done = run(tmp_path, port, colour, "--episodes", "5", "--seed", "7", "--delay", "4")
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0, done.stderr
+    reached = re.search(r"(\d) of 5 reached", done.stdout)
+    assert reached is not None
+    assert int(reached[1]) >= 4, done.stdout
