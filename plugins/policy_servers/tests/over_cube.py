@@ -1,4 +1,4 @@
-"""A task for the proof of the path from an instruction and an image to a moving arm: `launch` the tests read it.
+"""A task for the proof of the path from an instruction and an image to a moving arm.
 
 The gripper's tip shall be over the cube of one colour. The agent observes the arm and an image, not the cubes.
 """
@@ -11,53 +11,84 @@ from functools import cached_property
 import numpy as np
 
 from hal import Spec
+from hal.cameras.image_sensors import ImageSensor, with_image_fields
+from rlenv_robot.robot_models import RobotModel
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.cube import Rewards, start_open
-from rlenv_robot.tasks.task import Arrays, Episode, Task
+from rlenv_robot.tasks.task import Arrays, Episode
+from rlenv_tabletop.models import so101_table_model
+from rlenv_tabletop.robots import so101_table_spec
 from rlenv_tabletop.table import CubesTask
-from rlenv_vision.image_task import with_images
+from sim.model import SimModel
 
-__all__ = ["HEIGHT_M", "OverCube", "blue", "green", "red"]
+__all__ = ["HEIGHT_M", "MODEL", "OverCube", "blue", "green", "long", "red"]
 
 HEIGHT_M = 0.09
 """Height of the tip over the table, metres."""
-CAMERA, SIZE = "overhead", (320, 240)
-HIDDEN = ("cube_positions", "cube_orientations", "place_positions", "gripper_position")
+CUBES, AREA = 3, 0.8
+SENSORS = (ImageSensor("overhead", 320, 240),)
+SPEC = with_image_fields(so101_table_spec(CUBES), SENSORS)
+OBSERVED = ("joint_position", "joint_velocity", "joint_goal", "overhead_image")
+
+
+def simulated(looks: bool = True) -> SimModel:
+    """Return the simulated arm, whose image is one of its sensors."""
+    from sim.rendering.image_sensors import with_image_sensors
+
+    return with_image_sensors(so101_table_model(CUBES, AREA).make_sim_model(looks=True), SENSORS)
+
+
+MODEL = RobotModel(SPEC.name, SPEC, simulated)
+"""The arm, the cubes and the camera, also for a profile's ``robot.kind``."""
 
 
 @dataclass(frozen=True)
 class OverCube(CubesTask):
-    """Bring the gripper's tip over the cube of a colour. Success: at most 20 mm beside its middle, in the last half second.
+    """Bring the tip over the cube of a colour. Success: at most 20 mm beside its middle, in the last half second.
 
     Attributes:
         colour: number of the cube: red, green, blue.
-        cubes: number of cubes.
     """
 
     colour: int = 0
-    cubes: int = 3
     rewards: Rewards = "dense"
-    area: float = 0.8
-    steps: int = 120
+    steps: int = 90
 
     name = "so101-over-cube"
+    cubes, area = CUBES, AREA
+    robot_model = MODEL
+
+    @cached_property
+    def observation(self) -> Spec:
+        """The arm and the image."""
+        return Spec(self._called("observation"), tuple(SPEC.sensors[name] for name in OBSERVED))
 
     @cached_property
     def goal(self) -> Spec:
         """The goal: none, since it is said in words."""
-        return Spec("so101_over_cube_goal")
+        return Spec(self._called("goal"))
+
+    @cached_property
+    def state(self) -> Spec:
+        """The cubes' places, which the agent does not observe."""
+        return Spec(self._called("state"), (SPEC.sensors["cube_positions"],))
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
         """Draw a start near home."""
         return Episode({}, {"joint_target": start_open(rng)})
 
-    def _places(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        return sensors["cube_positions"]
+    def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """Return the arm and the image."""
+        return {name: sensors[name] for name in OBSERVED}
+
+    def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """Return the cubes' places."""
+        return {"cube_positions": sensors["cube_positions"]}
 
     def beside(self, sensors: Arrays) -> np.ndarray:
         """Return the tip's horizontal distance from the cube, metres."""
         gap = sensors["gripper_position"][..., :2] - sensors["cube_positions"][..., self.colour, :2]
-        return np.linalg.norm(gap, axis=-1)
+        return np.asarray(np.linalg.norm(gap, axis=-1))
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         """Return whether the tip is over the cube."""
@@ -73,20 +104,21 @@ class OverCube(CubesTask):
         return np.exp(-self.beside(following) / 0.05)
 
 
-def _task(colour: int) -> Task:
-    return with_images(OverCube(colour), {CAMERA: SIZE}, hide=HIDDEN)
-
-
-def red() -> Task:
+def red() -> OverCube:
     """Return the task for the red cube."""
-    return _task(0)
+    return OverCube(0)
 
 
-def green() -> Task:
+def green() -> OverCube:
     """Return the task for the green cube."""
-    return _task(1)
+    return OverCube(1)
 
 
-def blue() -> Task:
+def blue() -> OverCube:
     """Return the task for the blue cube."""
-    return _task(2)
+    return OverCube(2)
+
+
+def long() -> OverCube:
+    """Return the task for the green cube with episodes of 30 seconds."""
+    return OverCube(1, steps=900)

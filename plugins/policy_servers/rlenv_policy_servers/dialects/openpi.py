@@ -69,7 +69,9 @@ class OpenPiSession:
     def _refuse_frames(self) -> None:
         with suppress(TimeoutError):
             self._socket.recv(timeout=0)
-            raise WireError(f"{self._settings.address} has sent a frame that nobody asked for")
+            raise ConnectionLost(
+                f"{self._settings.address} has sent a frame that nobody asked for; the session was closed"
+            )
 
     def _received(self, expiry: Expiry) -> dict[str, Any]:
         try:
@@ -83,7 +85,10 @@ class OpenPiSession:
             raise WireError(f"{self._settings.address} has sent a {type(content).__name__}, expected a map")
         digest = hashlib.sha256(frame).digest()
         if digest == self._last and "server_timing" in content:
-            raise WireError(f"{self._settings.address} has sent the same answer twice, with the same measured time")
+            raise ConnectionLost(
+                f"{self._settings.address} has sent the same answer twice, with the same measured time; the session "
+                "was closed"
+            )
         self._last = digest
         return content
 
