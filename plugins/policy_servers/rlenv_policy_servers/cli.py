@@ -38,7 +38,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until interrupted."""
-    from rlenv_policy_servers.policy_file import read_token
+    from rlenv_policy_servers.policy_file import parse_address, read_token
     from rlenv_policy_servers.serving.server import make_service, open_server
 
     for name, value in (("--clients", args.clients), ("--max-mib", args.max_mib)):
@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     server: PolicyServer = open_server(
         service, args.dialect, args.address, bool(token), args.max_mib << 20, args.clients
     )
-    say(f"{args.policy} for {args.task}: {args.dialect} clients at {server.address}")
+    place = parse_address(f"{args.dialect}://{args.address or '127.0.0.1'}")._replace(port=server.port)
+    say(f"{args.policy} for {args.task}: serving {place}")
     try:
         server.serve()
     finally:

@@ -90,9 +90,13 @@ class RequestMapping:
         """Return the fields in a client's request, without texts: the inverse of `request`.
 
         Raises:
-            RobotError: a key is missing, or an array has another type or shape.
+            RobotError: a key is missing or unknown, or an array has another type or shape.
             IllegalAction: a value is not finite, or outside the range of its field.
         """
+        unknown = [key for key in request if key not in self._keys]
+        if unknown:
+            allowed = ", ".join(map(repr, self._keys))
+            raise RobotError(f"the request has an unknown key {unknown[0]!r:.60}, allowed are {allowed}")
         fields = {f.name: np.zeros(f.size, np.float64) for f in self._observation if not f.is_text and not f.is_image}
         images = dict[str, np.ndarray]()
         for key, sources in self._keys.items():

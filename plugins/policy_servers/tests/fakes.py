@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Ramp:
         made: all instances, for the tests.
     """
 
-    made: list[Ramp] = []
+    made: ClassVar[list[Ramp]] = []
     length = LENGTH
 
     def __init__(self) -> None:

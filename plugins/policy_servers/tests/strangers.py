@@ -83,12 +83,14 @@ def make_lerobot(root: Path, source: str, safe: str) -> None:
     tree = root / "tree" / "lerobot"
     for path in ("transport/services_pb2.py", "transport/services_pb2_grpc.py", "configs/types.py"):
         write(tree / path, text(source, f"src/lerobot/{path}"))
-    streams = re.search(r"\nCHUNK_SIZE.*?(?=\ndef state_to_bytes)", text(source, "src/lerobot/transport/utils.py"), re.S)
+    utils = text(source, "src/lerobot/transport/utils.py")
+    streams = re.search(r"\nCHUNK_SIZE.*?(?=\ndef state_to_bytes)", utils, re.S)
     classes = re.search(r"@dataclass\nclass TimedData.*?(?=@dataclass\nclass FPSTracker)",
                         text(source, "src/lerobot/async_inference/helpers.py"), re.S)  # fmt: skip
     config = re.search(r"@dataclass\nclass RemotePolicyConfig.*?(?=\n\ndef )",
                        text(source, "src/lerobot/async_inference/helpers.py"), re.S)  # fmt: skip
-    assert streams and classes and config, "LeRobot's files have another form now"
+    if not (streams and classes and config):
+        raise SystemExit("LeRobot's files have another form now")
     head = "import io\nimport logging\nfrom queue import Queue\nfrom typing import Any\nfrom . import services_pb2\n"
     head += "MpEvent = Any\nTransferState = services_pb2.TransferState\n"
     write(tree / "transport" / "utils.py", head + streams[0])

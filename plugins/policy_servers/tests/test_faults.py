@@ -123,9 +123,8 @@ def test_a_server_that_trickles_its_handshake_is_left_in_time() -> None:
 
 
 def test_tls_to_a_plain_server_is_named() -> None:
-    with openpi(lambda *_: None) as port:
-        with pytest.raises(ConnectionLost, match="does not speak TLS"):
-            client(f"openpis://127.0.0.1:{port}").check(OBSERVATION, ACTION)
+    with openpi(lambda *_: None) as port, pytest.raises(ConnectionLost, match="does not speak TLS"):
+        client(f"openpis://127.0.0.1:{port}").check(OBSERVATION, ACTION)
 
 
 def test_a_token_that_is_refused_is_named_without_the_token() -> None:
@@ -141,7 +140,8 @@ def test_a_token_that_is_refused_is_named_without_the_token() -> None:
 
 def test_half_a_frame_is_waited_for_until_the_deadline_and_not_used() -> None:
     frame = pack_openpi(CHUNK)
-    with openpi(lambda connection, *_: connection.socket.sendall(b"\x82\x7e" + len(frame).to_bytes(2, "big") + frame[:9])) as port:
+    half = b"\x82\x7e" + len(frame).to_bytes(2, "big") + frame[:9]
+    with openpi(lambda connection, *_: connection.socket.sendall(half)) as port:
         with pytest.raises(DeadlineExceeded, match=r"no answer within 0.5 s"):
             predicted(port)
 
@@ -246,13 +246,14 @@ def test_a_second_answer_to_one_request_is_not_the_next_one() -> None:
     with openpi(twice, pack_openpi({})) as port:
         policy = mapped(port)
         policy.predict(observation(), CONTEXT)
-        with pytest.raises(ConnectionLost, match="a frame that nobody asked for|the same answer twice"):
+        with pytest.raises(ConnectionLost, match=r"a frame that nobody asked for|the same answer twice"):
             policy.predict(observation(), CONTEXT)
         policy.close()
 
 
 def test_an_answer_that_repeats_the_last_one_with_its_time_is_refused() -> None:
-    with openpi(lambda c, *_: c.send(pack_openpi({**CHUNK, "server_timing": {"infer_ms": 0.25}})), pack_openpi({})) as port:
+    frame = pack_openpi({**CHUNK, "server_timing": {"infer_ms": 0.25}})
+    with openpi(lambda connection, *_: connection.send(frame), pack_openpi({})) as port:
         policy = mapped(port)
         policy.predict(observation(), CONTEXT)
         with pytest.raises(ConnectionLost, match="the same answer twice"):
@@ -401,7 +402,7 @@ def test_a_pickle_is_refused_by_name_and_not_loaded(protocol: int) -> None:
         def __reduce__(self) -> Any:
             return pytest.fail, ("the pickle was loaded",)
 
-    with pytest.raises(WireError, match="is a pickle, which is refused.*CVE-2026-25874"):
+    with pytest.raises(WireError, match=r"is a pickle, which is refused.*CVE-2026-25874"):
         unpack_safe(pickle.dumps(Bomb(), protocol), "TimedActions")
     with pytest.raises(WireError, match="perhaps it is a pickle"):
         unpack_safe(pickle.dumps([1.5], 0), "TimedActions")

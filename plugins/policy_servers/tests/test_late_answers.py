@@ -112,8 +112,10 @@ def test_no_planted_answer_is_executed() -> None:
     wanted = int(os.environ.get("RLENV_ROBOT_PLANTED", "600"))
     server, executed, wrong, episode = LyingServer(seed=1, share=0.5), 0, list[tuple[Any, Any]](), 0
     measured = Field("measured", (2,), "float32", 0, 1e6, "1", "episode and frame")
-    robot = RobotSpec("echo", Spec("sensors", (measured,)), ACTION, rate_hz=1 / FRAME_S, measured_by={"echo": "measured"})
-    limiter = ActionLimiter(robot, ACTION, lambda action, sensors: action, lambda: {"measured": np.zeros(2, np.float32)})
+    sensors = Spec("sensors", (measured,))
+    robot = RobotSpec("echo", sensors, ACTION, rate_hz=1 / FRAME_S, measured_by={"echo": "measured"})
+    still = {"measured": np.zeros(2, np.float32)}
+    limiter = ActionLimiter(robot, ACTION, lambda action, _: action, lambda: still)
     with lying(server) as port:
         predictor: ServerPolicy = client(
             f"openpi://127.0.0.1:{port}", horizon=LENGTH, timeout_s=TIMEOUT_S, connect_s=5.0, prompt_field="",

@@ -24,7 +24,9 @@ def mapping(sent: list[ObservationPart], received: list[ActionPart], **options: 
 
 
 STATE = ObservationPart(key="state", field="joint_position", elements=("pan", "lift"), unit="deg")
-HAND = ObservationPart(key="state", field="joint_position", elements=("gripper",), ours=(-1.0, 1.0), theirs=(0.0, 100.0))
+HAND = ObservationPart(
+    key="state", field="joint_position", elements=("gripper",), ours=(-1.0, 1.0), theirs=(0.0, 100.0)
+)
 WHOLE = ActionPart(key="actions", field="joint_target")
 
 
@@ -119,7 +121,8 @@ def test_elements_and_columns_that_are_missing_or_double_are_named() -> None:
 
 def test_degrees_need_a_field_in_radians() -> None:
     spec = Spec("o", (Field("speed", (1,), "float32", -1, 1, "m/s", "speed"),))
-    file = PolicyFile("openpi://h", 1, observation=[ObservationPart(key="s", field="speed", unit="deg")], action=[WHOLE])
+    part = ObservationPart(key="s", field="speed", unit="deg")
+    file = PolicyFile("openpi://h", 1, observation=[part], action=[WHOLE])
     with pytest.raises(SpecMismatch, match="unit is \"deg\", and speed is in 'm/s', not rad"):
         KeyMapping(file, spec, ACTION)
 
@@ -143,7 +146,8 @@ def test_a_server_undoes_what_a_client_does(seed: int, relative: tuple[str, ...]
 def test_a_value_at_the_bound_survives_the_rounding_of_degrees() -> None:
     seen = {**observation(), "joint_position": np.array([2.0, -2.0, 2.0], np.float32)}
     both = mapping([replace(STATE, elements=())], [replace(WHOLE, unit="deg")])
-    assert both.requests.observed({"state": both.requests.request(seen)["state"]})["joint_position"].tolist() == [2, -2, 2]
+    restored = both.requests.observed({"state": both.requests.request(seen)["state"]})
+    assert restored["joint_position"].tolist() == [2, -2, 2]
     wrong = both.requests.request(seen)["state"] * 1.001
     with pytest.raises(IllegalAction, match="allowed are -2 to 2 rad"):
         both.requests.observed({"state": wrong})
@@ -151,7 +155,7 @@ def test_a_value_at_the_bound_survives_the_rounding_of_degrees() -> None:
 
 def test_a_server_needs_every_field() -> None:
     own = own_settings("openpi")
-    with pytest.raises(SpecMismatch, match=r"joint_position is in no key.*overhead_image is sent as \[224, 224\] pixels"):
+    with pytest.raises(SpecMismatch, match=r"joint_position is in no key.*sent as \[224, 224\] pixels"):
         KeyMapping(
             replace(own, observation=[ObservationPart(key="i", field="overhead_image", size=(224, 224))]),
             OBSERVATION, ACTION, serving=True,

@@ -29,6 +29,7 @@ ROOT = Path(os.environ.get(VARIABLE, "/nowhere"))
 TREE = Path(__file__).resolve().parents[3]
 JUDGES = Path(__file__).parent / "judges"
 CONTEXT = ChunkContext(0, {}, 0)
+OPENPI = "websocket_policy_server.py"
 
 
 def interpreter(venv: str, needed: str) -> str:
@@ -89,7 +90,7 @@ def test_openpi_client_gets_chunks_and_metadata(tmp_path: Path) -> None:
     arrays = {name: observation[name] for name in ("joint_position", "overhead_image")}
     path = saved(tmp_path / "o.npz", **arrays)
     with fakes.serving("openpi", token="secret") as (server, _):
-        told = ask("openpi", "websocket_policy_server.py", "ask_openpi.py", server.port, path, "lift", 3, 0, "secret")
+        told = ask("openpi", OPENPI, "ask_openpi.py", server.port, path, "lift", 3, 0, "secret")
     for number, answer in enumerate(told["answers"], 1):
         np.testing.assert_allclose(answer, expected(observation, number), atol=1e-6)
     own = told["metadata"]["rlenv_robot"]
@@ -111,8 +112,8 @@ def test_openpi_chunk_broker_uses_up_each_chunk(tmp_path: Path) -> None:
 
 def test_groot_client_gets_chunks_and_no_kill(tmp_path: Path) -> None:
     observation = fakes.observation()
-    arrays = {"state.joint_position": observation["joint_position"], "video.overhead_image": observation["overhead_image"]}
-    path = saved(tmp_path / "o.npz", **arrays)
+    names = {"state.joint_position": "joint_position", "video.overhead_image": "overhead_image"}
+    path = saved(tmp_path / "o.npz", **{key: observation[name] for key, name in names.items()})
     with fakes.serving("groot", token="secret") as (server, _):
         told = ask("openpi", "gr00t", "ask_groot.py", server.port, path, "lift", 3, "secret")
     assert told["modalities"] == {
@@ -254,13 +255,11 @@ def test_images_are_resized_to_the_byte_as_openpi_does(tmp_path: Path) -> None:
               for n, shape in enumerate([(480, 640, 3), (24, 32, 3), (333, 127, 3), (64, 64, 3)])}  # fmt: skip
     path = saved(tmp_path / "images.npz", **images)
     code = (
-        "import numpy as np, sys; from openpi_client.image_tools import resize_with_pad as r; f = dict(np.load(sys.argv[1]));"
-        "np.savez(sys.argv[2], **{k: r(v, 224, 224) for k, v in f.items()})"
+        "import numpy as np, sys; from openpi_client.image_tools import resize_with_pad as r;"
+        "np.savez(sys.argv[2], **{k: r(v, 224, 224) for k, v in dict(np.load(sys.argv[1])).items()})"
     )
-    command = [interpreter("openpi", "websocket_policy_server.py"), "-c", code, str(path), str(tmp_path / "resized.npz")]
-    subprocess.run(command, check=True, timeout=60)
+    python = interpreter("openpi", "websocket_policy_server.py")
+    subprocess.run([python, "-c", code, str(path), str(tmp_path / "resized.npz")], check=True, timeout=60)
     with np.load(tmp_path / "resized.npz") as theirs:
         for name, image in images.items():
             np.testing.assert_array_equal(resized(image, 224, 224, pad=True), theirs[name])
-
-

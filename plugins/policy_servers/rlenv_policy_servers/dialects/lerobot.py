@@ -46,8 +46,10 @@ class LeRobotSession:
             raise RobotError("lerobot:// needs grpcio: pip install 'rlenv-robot[policy-servers]'") from error
         self._settings = settings
         self._numbers = itertools.count(secrets.randbelow(1 << 30))
-        limits = [("grpc.max_receive_message_length", settings.max_bytes), ("grpc.enable_retries", 0),
-                  ("grpc.enable_http_proxy", 0)]  # fmt: skip
+        limits = [
+            ("grpc.max_receive_message_length", settings.max_bytes), ("grpc.enable_retries", 0),
+            ("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1),  # a connection of its own
+        ]  # fmt: skip
         self._channel = grpc.insecure_channel(f"{settings.address.host}:{settings.address.port}", options=limits)
         self._metadata = [("authorization", f"Bearer {settings.token}")] if settings.token else None
         try:

@@ -86,7 +86,9 @@ class LeRobotServer:
         return handle
 
     def _ready(self, peer: str, request: bytes) -> bytes:
-        self._service.client(peer).reset()
+        client = self._service.client(peer)
+        with client.lock:
+            client.reset()
         self._waiting = {key: waiting for key, waiting in self._waiting.items() if self._service.knows(key)}
         self._waiting[peer] = queue.Queue(1)
         return encode_field(DESCRIPTION_FIELD, json.dumps({"rlenv_robot": self._service.metadata}).encode())

@@ -12,7 +12,8 @@ from gr00t.policy.server_client import PolicyClient
 port, path, prompt, requests, token = sys.argv[1:]
 client = PolicyClient("127.0.0.1", int(port), api_token=token or None)
 assert client.ping()
-modalities = {kind: [config.delta_indices, config.modality_keys] for kind, config in client.get_modality_config().items()}
+configs = client.get_modality_config()
+modalities = {kind: [config.delta_indices, config.modality_keys] for kind, config in configs.items()}
 arrays = dict(np.load(path))
 observation = {
     "video": {key[6:]: array[None, None] for key, array in arrays.items() if key.startswith("video.")},
