@@ -238,6 +238,25 @@ def mapped(port: int, **settings: Any) -> ServerPolicy:
     return policy
 
 
+def test_an_answer_that_is_there_when_a_busy_machine_wakes_up_late_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer comes after the deadline, and the waiting thread only then gets the processor."""
+    from websockets.sync.client import ClientConnection
+
+    waiting = ClientConnection.recv
+
+    def late(connection: Any, timeout: float | None = None, **options: Any) -> Any:
+        frame = waiting(connection, timeout=5.0 if timeout else timeout, **options)
+        time.sleep(0.3 if timeout and timeout < 0.4 else 0.0)
+        return frame
+
+    with openpi(lambda connection, *_: connection.send(pack_openpi(CHUNK)), pack_openpi({})) as port:
+        policy = mapped(port, timeout_s=0.2)
+        monkeypatch.setattr(ClientConnection, "recv", late)
+        with pytest.raises(DeadlineExceeded):
+            policy.predict(observation(), CONTEXT)
+        policy.close()
+
+
 def test_a_second_answer_to_one_request_is_not_the_next_one() -> None:
     def twice(connection: Any, request: Any, number: int) -> None:
         connection.send(pack_openpi({**CHUNK, "server_timing": {"infer_ms": 0.25}}))

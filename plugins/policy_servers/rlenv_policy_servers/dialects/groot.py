@@ -113,10 +113,12 @@ class GrootSession:
             request["api_token"] = self._settings.token
         until = time.monotonic() + timeout_s
         self._socket.send(pack_groot(request))
-        while not self._socket.poll(_SLICE_MS):
+        there = False
+        while not there:
+            there = bool(self._socket.poll(_SLICE_MS))
             if self._ended.is_set():
                 raise ConnectionLost(f"{self._settings.address}: the session was closed")
-            if time.monotonic() > until:
+            if time.monotonic() > until:  # also where the answer is there: a busy machine may wake this thread late
                 hint = "no server runs there, or timeout_s is too short; the session was closed"
                 raise DeadlineExceeded(f"{self._settings.address}: no answer to {endpoint}", timeout_s, hint)
         message = self._socket.recv()

@@ -54,7 +54,7 @@ class LeRobotSession:
         self._metadata = [("authorization", f"Bearer {settings.token}")] if settings.token else None
         try:
             until = time.monotonic() + settings.connect_s
-            ready = decode_fields(self._call("Ready", b"", until, wait=True))
+            ready = decode_fields(self._call("Ready", b"", until))
             self.description: Mapping[str, Any] = _description(ready)
             setup = pack_safe({"type": "RemotePolicyConfig", **settings.setup})
             self._call("SendPolicyInstructions", encode_field(1, setup), until)
@@ -84,24 +84,28 @@ class LeRobotSession:
                     return {"action": actions}
             time.sleep(0.001)  # a server without an observation, or an answer to another one, may come at once
 
-    def _call(self, method: str, request: bytes | Iterator[bytes], until: float, wait: bool = False) -> bytes:
+    def _call(self, method: str, request: bytes | Iterator[bytes], until: float) -> bytes:
         import grpc
 
-        left = max(0.0, until - time.monotonic())
+        address, left = self._settings.address, max(0.0, until - time.monotonic())
+        late = DeadlineExceeded(f"{address}: no answer to {method}", left, "the session was closed")
         make = self._channel.unary_unary if isinstance(request, bytes) else self._channel.stream_unary
         try:
-            return make(f"/{SERVICE}/{method}")(request, timeout=left, metadata=self._metadata, wait_for_ready=False)
+            answer: bytes = make(f"/{SERVICE}/{method}")(request, timeout=left, metadata=self._metadata)
         except grpc.RpcError as error:
-            code, text, address = error.code(), error.details() or "", self._settings.address
+            code, text = error.code(), error.details() or ""
             if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise DeadlineExceeded(f"{address}: no answer to {method}", left, "the session was closed") from None
+                raise late from None
             if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
                 raise ConnectionLost(f"{address} is not there, or has closed the session: {text[:200]}") from None
-            hint = " (a released server of LeRobot expects pickles, which are not sent)" if "unpickl" in text or (
-                "load key" in text or "pickle data" in text) else ""  # fmt: skip
+            pickles = any(words in text for words in ("unpickl", "load key", "pickle data"))
+            hint = " (a released server of LeRobot expects pickles, which are not sent)" if pickles else ""
             raise refusal(address, f"{code.name}: {text}{hint}") from None
         except ValueError as error:  # the channel was closed by another thread
-            raise ConnectionLost(f"{self._settings.address}: the session was closed") from error
+            raise ConnectionLost(f"{address}: the session was closed") from error
+        if time.monotonic() > until:  # a busy machine may wake this thread late, with the answer already there
+            raise late
+        return answer
 
     def abort(self) -> None:
         """End a wait of another thread, by closing the channel."""

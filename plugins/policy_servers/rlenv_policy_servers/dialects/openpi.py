@@ -78,6 +78,7 @@ class OpenPiSession:
             frame = self._socket.recv(timeout=expiry.left_s)
         except TimeoutError:
             raise expiry.error() from None
+        expiry.check()
         if isinstance(frame, str):
             raise refusal(self._settings.address, frame)
         content = unpack_openpi(frame)

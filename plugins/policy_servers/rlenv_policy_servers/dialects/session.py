@@ -98,6 +98,15 @@ class Expiry:
         """Time until the deadline, seconds, at least 0."""
         return max(0.0, self._until - time.monotonic())
 
+    def check(self) -> None:
+        """Refuse what came after the deadline: a busy machine may wake a thread late, with the answer already there.
+
+        Raises:
+            DeadlineExceeded: the deadline has passed.
+        """
+        if not self.left_s:
+            raise self.error()
+
     def error(self) -> DeadlineExceeded:
         """Return the error of a passed deadline."""
         return DeadlineExceeded(self._what, self._seconds, "the session was closed; raise timeout_s if this is usual")
