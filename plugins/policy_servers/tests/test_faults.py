@@ -141,9 +141,9 @@ def test_a_token_that_is_refused_is_named_without_the_token() -> None:
 def test_half_a_frame_is_waited_for_until_the_deadline_and_not_used() -> None:
     frame = pack_openpi(CHUNK)
     half = b"\x82\x7e" + len(frame).to_bytes(2, "big") + frame[:9]
-    with openpi(lambda connection, *_: connection.socket.sendall(half)) as port:
-        with pytest.raises(DeadlineExceeded, match=r"no answer within 0.5 s"):
-            predicted(port)
+    server = openpi(lambda connection, *_: connection.socket.sendall(half))
+    with server as port, pytest.raises(DeadlineExceeded, match=r"no answer within 0.5 s"):
+        predicted(port)
 
 
 def test_half_a_frame_and_the_end_is_a_lost_connection() -> None:
@@ -167,9 +167,9 @@ def test_an_announced_gibibyte_takes_no_memory() -> None:
 
 def test_a_traceback_becomes_one_printable_line() -> None:
     text = "Traceback\n" + "x" * 100_000 + "\nValueError: \x1b[31mno such key\x07"
-    with openpi(lambda connection, *_: connection.send(text)) as port:
-        with pytest.raises(RobotError, match="has refused the request: ValueError: ") as caught:
-            predicted(port)
+    server = openpi(lambda connection, *_: connection.send(text))
+    with server as port, pytest.raises(RobotError, match="has refused the request: ValueError: ") as caught:
+        predicted(port)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400
 

@@ -114,8 +114,9 @@ def test_a_token_is_needed_where_there_is_one(dialect: str) -> None:
 
 def test_health_needs_no_token() -> None:
     with serving("openpi", token="right") as (server, _):
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/healthz", timeout=5) as answer:
-            assert answer.read() == b"OK\n"
+        answer = urllib.request.urlopen(f"http://127.0.0.1:{server.port}/healthz", timeout=5)
+        assert answer.read() == b"OK\n"
+        answer.close()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -243,9 +243,10 @@ def test_lerobot_service_in_its_safe_form_moves_our_joints() -> None:
 
 
 def test_a_server_that_expects_pickles_is_named() -> None:
-    with judge_server("lerobot", "lerobot", "serve_lerobot.py", "released") as port:
-        with pytest.raises(RobotError, match="a released server of LeRobot expects pickles"):
-            lerobot_client(port).check(fakes.OBSERVATION, fakes.ACTION)
+    words = "a released server of LeRobot expects pickles"
+    server = judge_server("lerobot", "lerobot", "serve_lerobot.py", "released")
+    with server as port, pytest.raises(RobotError, match=words):
+        lerobot_client(port).check(fakes.OBSERVATION, fakes.ACTION)
 
 
 def test_images_are_resized_to_the_byte_as_openpi_does(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class GrootSession:
 
     def __init__(self, settings: SessionSettings) -> None:
         self._settings, self._ended = settings, threading.Event()
-        self._socket = zmq.Context.instance().socket(zmq.REQ)
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REQ)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.REQ_CORRELATE, 1)
         self._socket.setsockopt(zmq.IPV6, 1)

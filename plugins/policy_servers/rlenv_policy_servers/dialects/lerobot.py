@@ -117,8 +117,9 @@ class LeRobotSession:
 
 
 def _description(ready: Mapping[int, bytes | int]) -> Mapping[str, Any]:
+    content = ready.get(DESCRIPTION_FIELD, b"{}")
     try:
-        description = json.loads(ready.get(DESCRIPTION_FIELD, b"{}"))
+        description = json.loads(content if isinstance(content, bytes) else b"{}")
     except (ValueError, TypeError, RecursionError):
         raise WireError("the server's description is no JSON") from None
     return description if isinstance(description, dict) else {}

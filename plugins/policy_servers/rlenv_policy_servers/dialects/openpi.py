@@ -58,7 +58,7 @@ class OpenPiSession:
 
     def ask(self, request: Mapping[str, Any], prompt: str, timeout_s: float) -> Mapping[str, object]:
         """Send a request and return the answer, as `rlenv_policy_servers.dialects.session.Session.ask` says."""
-        message = nested(request)
+        message = _nested(request)
         if prompt:
             message[self._settings.prompt_key or "prompt"] = prompt
         with self._errors(), Expiry(f"{self._settings.address}: no answer", timeout_s, self.abort) as expiry:
@@ -142,7 +142,7 @@ class _Translated:
             raise ConnectionLost(f"{address} has closed the connection: {str(error)[:200]}") from None
 
 
-def nested(request: Mapping[str, Any]) -> dict[str, Any]:
+def _nested(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return a request with a map for each key with a dot: ``images.top`` is ``top`` in the map ``images``."""
     message: dict[str, Any] = {}
     for key, value in request.items():

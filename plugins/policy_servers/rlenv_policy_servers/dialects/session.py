@@ -18,7 +18,7 @@ _LONGEST = 300
 
 
 class SessionSettings(NamedTuple):
-    """What a session needs to begin.
+    """The settings with which a session begins.
 
     Attributes:
         address: the server's address.
@@ -42,7 +42,7 @@ class Session(Protocol):
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """What the server says about itself; empty for nothing."""
+        """The server's description of itself; empty if it has none."""
         ...
 
     def ask(self, request: Mapping[str, Any], prompt: str, timeout_s: float) -> Mapping[str, object]:

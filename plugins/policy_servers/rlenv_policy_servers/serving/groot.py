@@ -34,7 +34,7 @@ class GrootServer:
 
     def __init__(self, service: PolicyService, host: str, port: int, max_bytes: int) -> None:
         self._service, self._ended = service, threading.Event()
-        self._socket = zmq.Context.instance().socket(zmq.ROUTER)  # a REP socket would not say which client asks
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)  # REP would not say who asks
         self._socket.setsockopt(zmq.LINGER, 200)
         self._socket.setsockopt(zmq.IPV6, int(":" in host))
         self._socket.setsockopt(zmq.MAXMSGSIZE, max_bytes)
@@ -98,8 +98,8 @@ class GrootServer:
                     )
                 request[f"{kind}.{name}"] = array[0, 0]
         texts = list((observation.get("language") or {}).values())
-        prompt = np.ravel(np.asarray(texts[0], object)) if texts else []
-        answer = client.answer(request, str(prompt[0]) if len(prompt) else "")
+        prompt: list[Any] = np.ravel(np.asarray(texts[0], object)).tolist() if texts else []
+        answer = client.answer(request, str(prompt[0]) if prompt else "")
         return [{key.removeprefix("action."): array[None] for key, array in answer.items()}, {}]
 
     def _modalities(self) -> dict[str, Any]:
