@@ -249,6 +249,26 @@ def test_a_policy_of_one_action_gives_chunks_of_one(reach: Path) -> None:
             thread.join(5)
 
 
+def test_a_policy_with_chunks_gives_them_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file such as ONNX executes its chunks itself, one action a call; a client gets all actions of a chunk."""
+    import rlenv_policy_servers.serving.server as server
+
+    class File:
+        def check(self, observation: Any, action: Any) -> None:
+            pass
+
+        def act(self, observation: Any) -> Any:
+            raise AssertionError
+
+        def chunk_predictor(self) -> Any:
+            return Ramp()
+
+    monkeypatch.setattr(server, "load_policy", lambda path: File())
+    service = make_service(tmp_path / "act.onnx", "so101-reach", "openpi")
+    assert service.metadata["horizon"] == Ramp.length
+    assert isinstance(service.client("key")._policy, Ramp)
+
+
 def test_the_description_names_fields_shapes_units_and_rate(reach: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "serve", str(reach), "--task", "so101-reach", "--as", "openpi", "--describe"]) == 0
     told = json.loads(capsys.readouterr().out)

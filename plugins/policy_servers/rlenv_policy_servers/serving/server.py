@@ -10,7 +10,7 @@ from hal import RobotError
 from rlenv_policy_servers.key_mapping import KeyMapping, own_names
 from rlenv_policy_servers.policy_file import PolicyFile, parse_address, read_policy_file
 from rlenv_policy_servers.serving.service import PolicyService
-from rlenv_robot.policies.chunks import ChunkPredictor
+from rlenv_robot.policies.chunks import ChunkPredictor, HasChunkPredictor
 from rlenv_robot.policies.policy import SavedPolicy, load_policy
 from rlenv_robot.registry import task as find_task
 from rlenv_robot.robot_models import robot_model_of
@@ -70,7 +70,7 @@ def make_service(
     def load() -> SavedPolicy | ChunkPredictor:
         loaded = load_policy(policy)
         loaded.check(observation, action)
-        return loaded
+        return (isinstance(loaded, HasChunkPredictor) and loaded.chunk_predictor()) or loaded
 
     first = load()
     metadata = {
