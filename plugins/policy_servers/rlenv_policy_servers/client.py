@@ -84,7 +84,7 @@ class ServerPolicy:
                 if check_keys is not None:
                     zeros = {field.name: field.nothing for field in observation}
                     keys, widths = self._mapping.requests.request(zeros), self._mapping.answers.widths
-                    check_keys(keys, widths, settings.prompt_key)
+                    check_keys(keys, widths, bool(settings.prompt or settings.prompt_field))
             except BaseException:
                 self._drop()
                 raise

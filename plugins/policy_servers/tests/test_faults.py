@@ -10,7 +10,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import msgpack
@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import zmq
 
-from hal import ConnectionLost, DeadlineExceeded, RobotError, WireError
+from hal import ConnectionLost, DeadlineExceeded, RobotError, SpecMismatch, WireError
 from plugins.policy_servers.tests.fakes import ACTION, CONTEXT, OBSERVATION, observation, own_settings
 from rlenv_policy_servers.client import ServerPolicy
 from rlenv_policy_servers.dialects.codecs import (
@@ -407,6 +407,43 @@ def test_a_groot_server_that_answers_wrongly_is_named(answer: object, words: str
         with pytest.raises(RobotError, match=words) as caught:
             policy.predict(observation(), CONTEXT)
         assert str(caught.value).isprintable()
+        policy.close()
+
+
+@pytest.mark.parametrize(
+    ("language", "settings", "words"),
+    [
+        (
+            "annotation.human.task_description",
+            {"prompt": "lift"},
+            r"description: only the server.*language.task: the s",
+        ),
+        ("task", {}, "language.task: only the server has it"),
+        ("task", {"prompt": "lift", "frames": [-1, 0]}, r"takes the frames \[-1, 0\], and only the newest one"),
+        ("annotation.x", {"prompt": "lift", "prompt_key": "language.annotation.x"}, ""),
+    ],
+)
+def test_the_modalities_of_a_groot_server_are_compared(language: str, settings: dict[str, Any], words: str) -> None:
+    from rlenv_policy_servers.part import ActionPart, ObservationPart
+
+    frames = settings.pop("frames", [0])
+    names = {"state": "arm", "action": "arm", "language": language}
+    modalities = {
+        kind: {
+            "__ModalityConfig_class__": True,
+            "as_json": {"delta_indices": [0] if kind == "language" else frames, "modality_keys": [name]},
+        }
+        for kind, name in names.items()
+    }
+    with groot(lambda request: modalities if request["endpoint"] == "get_modality_config" else {}) as port:
+        policy = client(
+            f"groot://127.0.0.1:{port}",
+            observation=[ObservationPart(key="state.arm", field="joint_position")],
+            action=[ActionPart(key="action.arm", field="joint_target")],
+            **{"prompt_field": "", **settings},
+        )
+        with pytest.raises(SpecMismatch, match=words) if words else nullcontext():
+            policy.check(OBSERVATION, ACTION)
         policy.close()
 
 

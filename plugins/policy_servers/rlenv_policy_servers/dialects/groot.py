@@ -61,18 +61,25 @@ class GrootSession:
             return {}
         return description if isinstance(description, dict) else {}
 
-    def check(self, keys: Mapping[str, Any], action_keys: Mapping[str, int], prompt_key: str) -> None:
+    def check(self, keys: Mapping[str, Any], action_keys: Mapping[str, int], prompted: bool) -> None:
         """Refuse keys other than those of the server's modality configuration, if it has one.
+
+        Args:
+            keys: the keys of a request.
+            action_keys: the keys of an answer.
+            prompted: whether an instruction is sent.
 
         Raises:
             SpecMismatch: the error lists every difference.
         """
         problems = []
         ours = {"action": {key.removeprefix("action.") for key in action_keys}}
+        if prompted:
+            ours["language"] = {(self._settings.prompt_key or "language.task").removeprefix("language.")}
         for key in keys:
             kind, _, name = key.partition(".")
             ours.setdefault(kind, set()).add(name)
-        for kind in [kind for kind in ("video", "state", "action") if kind in self._modalities]:
+        for kind in [kind for kind in ("video", "state", "language", "action") if kind in self._modalities]:
             config = self._modalities[kind]
             if not isinstance(config, dict):
                 raise WireError(f"{self._settings.address}: its modality configuration of {kind} is no map")
