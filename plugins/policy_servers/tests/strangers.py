@@ -119,8 +119,8 @@ def main() -> int:
         make_groot(args.root, args.groot)
     if args.lerobot:
         make_lerobot(args.root, args.lerobot, args.safe)
-    tests = Path(__file__).parent / "test_strangers.py"
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", str(tests)]
+    tests = [str(Path(__file__).parent / name) for name in ("test_strangers.py", "test_language_and_vision.py")]
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", *tests]
     return subprocess.call(command, env={**os.environ, VARIABLE: str(args.root.absolute())})
 
 
