@@ -23,7 +23,7 @@ import rlenv_robot as rr
 from plugins.policy_servers.tests.test_strangers import judge_server
 from rlenv_policy_servers.images import resized
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.plugin("tabletop")]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.plugin("tabletop"), pytest.mark.timeout(400)]
 
 TREE = Path(__file__).resolve().parents[3]
 POLICY = """
@@ -91,7 +91,7 @@ def run(folder: Path, port: int, colour: str, *options: str) -> subprocess.Compl
     policy.write_text(POLICY.format(port=port, colour=colour))
     task = f"plugins.policy_servers.tests.over_cube:{colour}"
     command = [sys.executable, "-m", "rlenv_robot", "run", task, "--policy", str(policy), *options]
-    return subprocess.run(command, cwd=TREE, capture_output=True, text=True, timeout=110)
+    return subprocess.run(command, cwd=TREE, capture_output=True, text=True, timeout=300)
 
 
 def stand_in(calibration: Path, *arguments: str) -> Any:
