@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import datetime
 import io
+import ipaddress
 import pickle
 import socket
+import ssl
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import msgpack
 import numpy as np
 import pytest
 import zmq
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from hal import ConnectionLost, DeadlineExceeded, RobotError, SpecMismatch, WireError
 from plugins.policy_servers.tests.fakes import ACTION, CONTEXT, OBSERVATION, observation, own_settings
@@ -39,7 +47,9 @@ CHUNK = {"actions": np.zeros((3, 3), np.float32)}
 
 
 @contextmanager
-def openpi(answer: Callable[[Any, Any, int], None], metadata: bytes = b"\x80") -> Iterator[int]:
+def openpi(
+    answer: Callable[[Any, Any, int], None], metadata: bytes = b"\x80", tls: ssl.SSLContext | None = None
+) -> Iterator[int]:
     """A WebSocket server; ``answer(connection, request, number)`` answers each request of each connection."""
     from websockets.exceptions import ConnectionClosed
     from websockets.sync.server import serve
@@ -52,7 +62,7 @@ def openpi(answer: Callable[[Any, Any, int], None], metadata: bytes = b"\x80") -
         except (ConnectionClosed, OSError):
             pass
 
-    with serve(talk, "127.0.0.1", 0, max_size=None, compression=None) as server:
+    with serve(talk, "127.0.0.1", 0, max_size=None, compression=None, ssl=tls) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -125,6 +135,37 @@ def test_a_server_that_trickles_its_handshake_is_left_in_time() -> None:
 def test_tls_to_a_plain_server_is_named() -> None:
     with openpi(lambda *_: None) as port, pytest.raises(ConnectionLost, match="does not speak TLS"):
         client(f"openpis://127.0.0.1:{port}").check(OBSERVATION, ACTION)
+
+
+def test_tls_is_used_and_an_unknown_certificate_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate = self_signed(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    with openpi(lambda connection, *_: connection.send(pack_openpi(CHUNK)), pack_openpi({}), tls) as port:
+        with pytest.raises(ConnectionLost, match="its certificate is not trusted"):
+            client(f"openpis://127.0.0.1:{port}").check(OBSERVATION, ACTION)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        policy = mapped(port, scheme="openpis")
+        assert policy.predict(observation(), CONTEXT)["joint_target"].shape == (3, 3)
+        policy.close()
+
+
+def self_signed(folder: Path) -> Path:
+    """Return a file with a key and a certificate of 127.0.0.1, valid for a day."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "policy")])
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(now - datetime.timedelta(hours=1))
+    builder = builder.not_valid_after(now + datetime.timedelta(days=1)).add_extension(address, critical=False)
+    plain = serialization.NoEncryption()
+    form = serialization.PrivateFormat.PKCS8
+    content = key.private_bytes(serialization.Encoding.PEM, form, plain)
+    content += builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    path = folder / "server.pem"
+    path.write_bytes(content)
+    return path
 
 
 def test_a_token_that_is_refused_is_named_without_the_token() -> None:
@@ -225,11 +266,11 @@ def test_an_answer_after_the_deadline_is_never_taken_for_the_next_one() -> None:
     np.testing.assert_allclose(chunk, 0.2, rtol=1e-6)
 
 
-def mapped(port: int, **settings: Any) -> ServerPolicy:
+def mapped(port: int, scheme: str = "openpi", **settings: Any) -> ServerPolicy:
     from rlenv_policy_servers.part import ActionPart, ObservationPart
 
     policy = client(
-        f"openpi://127.0.0.1:{port}",
+        f"{scheme}://127.0.0.1:{port}",
         observation=[ObservationPart(key="state", field="joint_position")],
         action=[ActionPart(key="actions", field="joint_target")],
         **settings,
