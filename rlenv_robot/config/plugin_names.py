@@ -35,6 +35,7 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
             "operate teleop", "operate latency", "operate view", "operate console", "operate tokens",
         ),
     },
+    "rlenv_policy_servers": {"rlenv_robot.verbs": ("policy serve",)},
     "rlenv_sim2real": {
         "rlenv_robot.verbs": (
             "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",

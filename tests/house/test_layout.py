@@ -18,6 +18,7 @@ SMALL_FOR_A_REASON: dict[str, str] = {
     "recorder.table.comparison": "reads logs anew, which the table itself never does",
     "rlenv_learn.shuffle": "needs no PyTorch, unlike the loader that uses it",
     "rlenv_formats.lerobot.so101": "facts of one robot's data sets, apart from the format",
+    "rlenv_policy_servers.images": "needs Pillow, unlike the mapping that uses it",
     "rlenv_robot.config.import_check": "runs before anything else is imported",
     "rlenv_kit.contract": "the test classes that users subclass",
     "rlenv_tabletop.models": "entry points name its robot models, and it imports no simulation",
