@@ -20,8 +20,8 @@ from hal.limits import Limits
 from hal.spec import Spec
 
 __all__ = [
-    "DELAYS", "GAINS", "PRESENT", "Actuation", "BatchState", "CameraSpec", "Image", "Range", "Robot", "RobotSpec", "RobotState",
-    "SampleSink", "StreamSpec", "check_reset_options", "elements_of", "starts_here",
+    "DELAYS", "GAINS", "PRESENT", "Actuation", "BatchState", "CameraSpec", "Image", "Range", "Robot", "RobotSpec",
+    "RobotState", "SampleSink", "StreamSpec", "check_reset_options", "elements_of", "starts_here",
 ]  # fmt: skip
 
 _NOTHING: Mapping[str, Never] = MappingProxyType({})
