@@ -160,7 +160,10 @@ class ServedSession:
         with self._lock:
             state = self._known()
             if self._now() - self._received_s > self.settings.max_reading_age_s:
-                state = self._step(lambda latest: latest.applied)
+                try:
+                    state = self._hold()
+                except EpisodeError as error:
+                    state = self._begin_again(error)
             return self._checked(state)
 
     def command(self, goal: Mapping[str, np.ndarray]) -> RobotState:
@@ -178,8 +181,11 @@ class ServedSession:
         with self._lock:
             self._known()
             goal = self.spec.commands.validate(goal, "goal")
-            state = self._step(lambda latest: self._nearer(goal, latest))
-            self._commanded_s = self._now()
+            try:
+                state = self._step(self._nearer(goal))
+            except EpisodeError as error:
+                self._begin_again(error)
+                state = self._step(self._nearer(goal))
             if self._approaching:
                 self._approaching = any(not np.array_equal(state.applied[name], goal[name]) for name in goal)
             return self._checked(state)
@@ -206,10 +212,11 @@ class ServedSession:
 
     # -- episodes ----------------------------------------------------------------------------------------
 
-    def _begin(self, robot: RemoteRobot | RemoteCameras, options: Mapping[str, Any]) -> None:
-        self._take(robot.reset(options))
+    def _begin(self, robot: RemoteRobot | RemoteCameras, options: Mapping[str, Any]) -> RobotState:
+        state = self._take(robot.reset(options))
         self._stops = int(_remote(robot).status()["stop_number"])
         self._commanded_s, self._approaching = self._now() - self.spec.period_s, True
+        return state
 
     def _known(self) -> RobotState:
         if self._state is None or self._robot is None:
@@ -220,22 +227,23 @@ class ServedSession:
         self._state, self._received_s = state, self._now()
         return state
 
-    def _step(self, choose: Callable[[RobotState], Mapping[str, np.ndarray]]) -> RobotState:
-        """Send the command that a function chooses from the newest reading; begin an episode first if necessary."""
-        robot = self._robot
-        assert robot is not None
+    def _step(self, command: Mapping[str, np.ndarray]) -> RobotState:
+        assert self._robot is not None
         try:
-            return self._take(robot.step(self._legal(choose(self._known()))))
+            return self._take(self._robot.step(self._legal(command)))
         except CommandTooOld as error:  # nothing moved; what is as old now is not sent again
             _log.warning("the robot holds for one period: %s", error)
-            return self._take(robot.step(self._legal(self._known().applied)))
-        except EpisodeError as error:
-            self._begin_again(robot, error)
-            return self._take(robot.step(self._legal(choose(self._known()))))
+            return self._hold()
 
-    def _begin_again(self, robot: RemoteRobot | RemoteCameras, error: EpisodeError) -> None:
+    def _hold(self) -> RobotState:
+        """Command what the robot holds already, for one period."""
+        assert self._robot is not None
+        return self._take(self._robot.step(self._legal(self._known().applied)))
+
+    def _begin_again(self, error: EpisodeError) -> RobotState:
         """Begin an episode at the held command after a silence; raise the error if the robot does not just hold."""
-        status = _remote(robot).status()
+        assert self._robot is not None
+        status = _remote(self._robot).status()
         if status.get("state") != "holding":
             raise error
         if int(status["stop_number"]) != self._stops:
@@ -243,17 +251,18 @@ class ServedSession:
                 f"the robot was stopped since the last command, and somebody cleared that stop ({error}); "
                 "look at the robot, then connect again"
             ) from error
-        _log.info("%s; a new episode begins where the robot holds", error)
-        self._begin(robot, {"start": PRESENT})
+        _log.info("an episode begins where the robot holds, after a pause (%s)", status.get("why"))
+        return self._begin(self._robot, {"start": PRESENT})
 
-    def _nearer(self, goal: Mapping[str, np.ndarray], latest: RobotState) -> Mapping[str, np.ndarray]:
+    def _nearer(self, goal: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Return the goal, or a command on the way to it while the robot approaches its first goals."""
+        now = self._now()
+        passed_s, self._commanded_s = min(now - self._commanded_s, _LONGEST_STRIDE_S), now
         if not self._approaching:
             return goal
-        passed_s = min(self._now() - self._commanded_s, _LONGEST_STRIDE_S)
-        stride = self.settings.approach * passed_s
+        stride, applied = self.settings.approach * passed_s, self._known().applied
         return {
-            name: towards(latest.applied[name], value, stride) if name in self.spec.measured_by else value
+            name: towards(applied[name], value, stride) if name in self.spec.measured_by else value
             for name, value in goal.items()
         }
 
