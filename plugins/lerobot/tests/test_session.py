@@ -205,8 +205,9 @@ def test_closing_releases_the_robot_which_holds(server: Server) -> None:
     np.testing.assert_allclose(server._loop.latest.applied["joint_target"], RAISED, atol=1e-6)
     with pytest.raises(EpisodeError, match="call connect first"):
         session.observe()
-    session.connect()
-    go(session, *REST)
+    with closing(session):
+        session.connect()
+        go(session, *REST)
 
 
 def test_closing_can_latch_a_stop(server: Server) -> None:

@@ -123,7 +123,8 @@ class ServedLeader:
         if self._newest is None:
             raise RobotError(f"the leader at {self.address} is not open: call open first")
         snapshot, came_s = self._newest
-        age_s = self._now() - came_s + (snapshot.sent_ns - snapshot.stamp_ns) / 1e9
+        # Not by the stamps: a virtual arm has a time of its own.
+        age_s = self._now() - came_s + float(snapshot.status.get("reading_age_s") or 0.0)
         if age_s > self._max_age_s:
             raise RobotError(
                 f"the newest pose of the leader at {self.address} is {age_s:.1f} s old, allowed are "
