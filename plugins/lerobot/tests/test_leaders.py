@@ -12,7 +12,7 @@ import pytest
 import rlenv_robot as rr
 from hal.errors import RobotError, SourceError
 from real.server.server import Server
-from rlenv_lerobot.leaders import LeaderArm, RecordedActions, ServedLeader
+from rlenv_lerobot.leaders import RecordedActions, ServedLeader
 from rlenv_lerobot.session import ServedSession, SessionSettings
 from sim.robots.so101 import REST
 from tests.fakes import ManualClock, until
@@ -77,10 +77,3 @@ def test_recorded_actions_repeat_an_episode(tmp_path: Path) -> None:
             np.testing.assert_array_equal(source.next()["joint_target"], wanted)
     with pytest.raises(SourceError, match="episode 7"):
         RecordedActions(str(tmp_path), 7).open()
-
-
-@pytest.mark.plugin("operate", "arms")
-def test_a_leader_arm_needs_a_profile_with_a_driver(tmp_path: Path) -> None:
-    (tmp_path / "leader.toml").write_text('[robot]\nkind = "so101"\nwhere = "twin"\n')
-    with pytest.raises(ValueError, match=r"driver is empty"):
-        LeaderArm(tmp_path / "leader.toml")

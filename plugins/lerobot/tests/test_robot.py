@@ -21,11 +21,11 @@ from lerobot.robots.utils import make_robot_from_config
 from lerobot.teleoperators import Teleoperator
 from lerobot.teleoperators.utils import make_teleoperator_from_config
 from lerobot.utils.errors import DeviceAlreadyConnectedError, DeviceNotConnectedError
-from lerobot_robot_rlenv import RlenvRobot, RlenvRobotConfig
-from lerobot_teleoperator_rlenv import RlenvTeleoperator, RlenvTeleoperatorConfig
 
 from hal.errors import ConnectionLost, IllegalAction, RobotStopped
 from hal.robots.so101 import JOINTS, SO101
+from lerobot_robot_rlenv import RlenvRobot, RlenvRobotConfig
+from lerobot_teleoperator_rlenv import RlenvTeleoperator, RlenvTeleoperatorConfig
 from real import RemoteRobot
 from real.server.server import Server
 from rlenv_lerobot.numbers import CommandNumbers
@@ -185,3 +185,10 @@ def test_a_teleoperator_has_one_source() -> None:
     for named in ({}, {"leader": "a.toml", "address": "tcp://127.0.0.1:5555"}):
         with pytest.raises(ValueError, match="takes one of leader, address and recorded"):
             RlenvTeleoperatorConfig(**named)
+
+
+@pytest.mark.plugin("operate", "arms")
+def test_a_leader_arm_needs_a_profile_with_a_driver(tmp_path: Path) -> None:
+    (tmp_path / "leader.toml").write_text('[robot]\nkind = "so101"\nwhere = "twin"\n')
+    with pytest.raises(ValueError, match=r"driver is empty"):
+        make_teleoperator_from_config(RlenvTeleoperatorConfig(leader=str(tmp_path / "leader.toml")))

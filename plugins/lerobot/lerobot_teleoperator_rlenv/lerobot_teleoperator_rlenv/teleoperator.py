@@ -2,16 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from lerobot.teleoperators import Teleoperator, TeleoperatorConfig
 from lerobot.utils.errors import DeviceAlreadyConnectedError, DeviceNotConnectedError
 
-from rlenv_lerobot.leaders import LeaderArm, LeaderSource, RecordedActions, ServedLeader
+from hal.errors import RobotError
+from hal.spec import Spec
+from rlenv_lerobot.leaders import LeaderSource, RecordedActions, ServedLeader
 from rlenv_lerobot.numbers import UNITS, CommandNumbers
 
-__all__ = ["RlenvTeleoperator", "RlenvTeleoperatorConfig"]
+__all__ = ["LeaderArm", "RlenvTeleoperator", "RlenvTeleoperatorConfig"]
+
+
+class LeaderArm:
+    """Follow a leader arm that is plugged in here, without torque (`rlenv_operate.teleop.leader.LeaderReader`).
+
+    Args:
+        profile: the profile whose ``[robot]`` names the leader's driver and options (docs/teleop.md).
+    """
+
+    def __init__(self, profile: str | Path) -> None:
+        try:
+            from rlenv_operate.teleop.leader import LeaderReader
+            from rlenv_operate.teleop.session import leader_of_profile
+        except ImportError as error:
+            raise RobotError(
+                f"a leader arm can't be read: {error}; install rlenv-robot with its plug-in `operate`"
+            ) from None
+        self._reader = LeaderReader(leader_of_profile(profile))
+
+    def open(self) -> Spec:
+        """Switch the leader's torque off, and start reading.
+
+        Raises:
+            RobotError: the leader can't be opened, or its torque is still on.
+        """
+        self._reader.open()
+        return self._reader.spec.commands
+
+    def next(self) -> Mapping[str, np.ndarray]:
+        """Return the newest measured pose.
+
+        Raises:
+            OSError: the connection to the leader is lost, or its newest pose is older than 0.15 s.
+        """
+        reading = self._reader.newest()
+        return {name: reading.sensors[sensor] for name, sensor in self._reader.spec.measured_by.items()}
+
+    def close(self) -> None:
+        """Release the leader. Safe to call more than once."""
+        self._reader.close()
 
 
 @TeleoperatorConfig.register_subclass("rlenv")

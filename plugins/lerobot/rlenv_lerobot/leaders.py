@@ -1,4 +1,4 @@
-"""Read the actions of a teleoperator: a leader arm on this machine, a served robot, or a recorded run."""
+"""Read the actions of a teleoperator from a served robot or a recorded run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -16,14 +15,12 @@ from hal.spec import Spec
 from real import RemoteRobot, Snapshot, Watcher
 from real.protocol.messages import address_at_host
 
-__all__ = ["LeaderArm", "LeaderSource", "RecordedActions", "ServedLeader"]
+__all__ = ["LeaderSource", "RecordedActions", "ServedLeader"]
 
 _FIRST_S = 3.0
 """Longest wait for the first message of a served leader's telemetry, seconds."""
 
 _SLICE_S, _POLL_S = 0.5, 0.01
-
-_PROFILE_HINT = "install rlenv-robot with its plug-in `operate`, which reads leader arms"
 
 
 class LeaderSource(Protocol):
@@ -138,44 +135,6 @@ class ServedLeader:
         if self._thread.is_alive():
             self._thread.join()
         self._newest = None
-
-
-class LeaderArm:
-    """Follow a leader arm that is plugged in here, without torque (`rlenv_operate.teleop.leader.LeaderReader`).
-
-    Args:
-        profile: the profile whose ``[robot]`` names the leader's driver and options (docs/teleop.md).
-    """
-
-    def __init__(self, profile: str | Path) -> None:
-        try:
-            from rlenv_operate.teleop.leader import LeaderReader
-            from rlenv_operate.teleop.session import leader_of_profile
-        except ImportError as error:
-            raise RobotError(f"a leader arm can't be read: {error}; {_PROFILE_HINT}") from None
-        self._reader = LeaderReader(leader_of_profile(profile))
-
-    def open(self) -> Spec:
-        """Switch the leader's torque off, and start reading.
-
-        Raises:
-            RobotError: the leader can't be opened, or its torque is still on.
-        """
-        self._reader.open()
-        return self._reader.spec.commands
-
-    def next(self) -> Mapping[str, np.ndarray]:
-        """Return the newest measured pose.
-
-        Raises:
-            OSError: the connection to the leader is lost, or its newest pose is older than 0.15 s.
-        """
-        reading = self._reader.newest()
-        return {name: reading.sensors[sensor] for name, sensor in self._reader.spec.measured_by.items()}
-
-    def close(self) -> None:
-        """Release the leader. Safe to call more than once."""
-        self._reader.close()
 
 
 class RecordedActions:
