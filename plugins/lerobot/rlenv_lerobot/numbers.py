@@ -47,6 +47,8 @@ class CommandNumbers:
     robots are in degrees from the zero of their own description, or in percent of its range, -100 to 100; a joint
     called ``gripper`` is in percent from 0 under both. Everything that is no angle stays in SI units.
 
+    The actions of a data set that LeRobot wrote have such names already, and keep them with their numbers.
+
     Args:
         commands: the robot's commands.
         units: one of `UNITS`.
@@ -140,7 +142,8 @@ def _names(field: Field, prefixed: bool) -> tuple[str, ...]:
     if not elements:
         elements = (field.name,) if field.size == 1 else tuple(f"{field.name}_{at}" for at in range(field.size))
         prefixed = False
-    return tuple(f"{field.name}_{element}.{suffix}" if prefixed else f"{element}.{suffix}" for element in elements)
+    names = (f"{field.name}_{element}" if prefixed else element for element in elements)
+    return tuple(name if "." in name else f"{name}.{suffix}" for name in names)
 
 
 def _part(field: Field, names: tuple[str, ...], units: str, calibration: str) -> _Part:

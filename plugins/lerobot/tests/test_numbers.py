@@ -66,6 +66,13 @@ def test_two_arms_have_names_of_their_own() -> None:
     assert CommandNumbers(both).names == ("left_pan.pos", "left_gripper.pos", "right_pan.pos", "right_gripper.pos")
 
 
+def test_lerobots_own_actions_keep_their_names_and_numbers() -> None:
+    theirs = Spec("set", (Field("target", (6,), "float32", elements=NAMES),))
+    numbers = CommandNumbers(theirs)
+    assert numbers.names == NAMES
+    assert numbers.from_command({"target": np.arange(6.0)}) == actions(*range(6))
+
+
 def test_velocities_and_whole_numbers() -> None:
     spec = Spec("base", (
         Field("speed", (), "float32", -1.0, 1.0, "m/s", "forward speed"),

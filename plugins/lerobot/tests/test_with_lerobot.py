@@ -93,6 +93,7 @@ class Lab:
         self.hand = self._arm("leader")
         self._arm("follower")
         self.leader = self._serve("leader", "")
+        self.leader_server = self.server
         self.start_follower()
 
     def _start(self, name: str, *command: str) -> Program:
@@ -178,7 +179,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(autouse=True)
 def clear(lab: Lab) -> None:
-    lab.clear()
+    if lab.server.process.poll() is None:
+        lab.clear()
 
 
 @pytest.fixture(scope="module")
@@ -330,3 +332,16 @@ def test_the_server_dies(lab: Lab) -> None:
     lab.server.process.kill()
     assert program.wait(60.0) != 0
     assert "ConnectionLost" in program.text
+
+
+def test_a_leader_arm_on_this_machine_leads(lab: Lab) -> None:
+    lab.leader_server.end()  # the leader's port is free then
+    lab.start_follower()
+    pose = (-10, -65, 65, 35, -84, 20)
+    lab.move_hand(pose)
+    options = ("--teleop.type=rlenv", f"--teleop.leader={lab.folder / 'leader.toml'}", "--teleop_time_s=6")
+    program = lab.lerobot("lerobot-teleoperate", *options)
+    assert program.wait() == 0, program.text[-3000:]
+    with lab.watching() as robot:
+        held = np.asarray(robot.reset({"start": "present"}).applied["joint_target"])
+    np.testing.assert_allclose(np.degrees(held), pose, atol=0.3)
