@@ -30,6 +30,8 @@ from tests.fakes import until
 LEROBOT = os.environ.get("RLENV_LEROBOT", "")
 EPISODES = int(os.environ.get("RLENV_LEROBOT_EPISODES", "3"))
 EPISODE_S, RESET_S = 1.5, 0.5
+PATIENCE_S = 240.0
+"""Longest wait for a command of LeRobot, seconds: on a busy machine it takes a minute to import its packages."""
 
 pytestmark = [
     pytest.mark.process,
@@ -47,7 +49,7 @@ class Program:
     """A program whose output is kept in a file."""
 
     def __init__(self, log: Path, *command: str) -> None:
-        self.log = log
+        self.log, self.is_lerobots = log, LEROBOT in command or str(Path(LEROBOT).parent) in command[0]
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(log.parent / "hf"), "OMP_NUM_THREADS": "1"}
         with log.open("w") as file:
             self.process = subprocess.Popen(
@@ -59,7 +61,7 @@ class Program:
     def text(self) -> str:
         return self.log.read_text()
 
-    def wait_for(self, pattern: str, seconds: float = 60.0) -> str:
+    def wait_for(self, pattern: str, seconds: float = PATIENCE_S) -> str:
         """Wait until a line of the output matches, and return its first group."""
         end_s = time.monotonic() + seconds
         while (match := re.search(pattern, self.text)) is None:
@@ -68,7 +70,7 @@ class Program:
             time.sleep(0.1)
         return match[1] if match.groups() else match[0]
 
-    def wait(self, seconds: float = 120.0) -> int:
+    def wait(self, seconds: float = PATIENCE_S) -> int:
         return self.process.wait(seconds)
 
     def end(self) -> None:
@@ -178,9 +180,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.fixture(autouse=True)
-def clear(lab: Lab) -> None:
+def clear(lab: Lab) -> Iterator[None]:
     if lab.server.process.poll() is None:
         lab.clear()
+    yield
+    for program in lab.programs:
+        if program.is_lerobots:
+            program.end()
 
 
 @pytest.fixture(scope="module")
@@ -188,9 +194,9 @@ def recorded(lab: Lab) -> Path:
     """Record while the leader is moved to another pose in each episode."""
     program = lab.record("set", EPISODES)
     for number in range(EPISODES):
-        program.wait_for(rf"Recording episode {number}\b", 120.0)
+        program.wait_for(rf"Recording episode {number}\b")
         lab.move_hand(POSES[number % len(POSES)])
-    assert program.wait(120.0) == 0, program.text[-3000:]
+    assert program.wait() == 0, program.text[-3000:]
     return lab.folder / "set"
 
 
@@ -280,8 +286,8 @@ def test_a_recorded_set_leads(lab: Lab, recorded: Path) -> None:
 @pytest.mark.parametrize("stopper", ["button", "Ctrl-C"])
 def test_a_stop_or_an_interruption_ends_lerobot_and_the_arm_holds(lab: Lab, stopper: str) -> None:
     program = lab.record(f"cut-{stopper}", 3, episode_s=20.0)
-    program.wait_for(r"Recording episode 0", 60.0)
-    until(lambda: lab.state()[0] == "running", 30.0)
+    program.wait_for(r"Recording episode 0")
+    until(lambda: lab.state()[0] == "running", PATIENCE_S)
     time.sleep(1.0)
     if stopper == "button":
         with lab.watching() as robot:
@@ -289,7 +295,7 @@ def test_a_stop_or_an_interruption_ends_lerobot_and_the_arm_holds(lab: Lab, stop
             number = robot.last_stop
     else:
         program.process.send_signal(signal.SIGINT)
-    assert program.wait(60.0) != 0
+    assert program.wait() != 0
     state, why, holder = lab.state()
     assert holder is None
     if stopper == "Ctrl-C":
@@ -298,19 +304,19 @@ def test_a_stop_or_an_interruption_ends_lerobot_and_the_arm_holds(lab: Lab, stop
     assert (state, why) == ("stopped", "a hand is in the way")
     assert "RobotStopped: the robot is stopped: a hand is in the way" in program.text
     again = lab.record("refused", 1)
-    assert again.wait(60.0) != 0
+    assert again.wait() != 0
     assert "a hand is in the way" in again.text
     assert lab.state()[0] == "stopped"
     cleared = lab.record("cleared", 1, "--robot.clear_stop=the hand is gone", f"--robot.stop_number={number}")
-    assert cleared.wait(60.0) == 0, cleared.text[-3000:]
+    assert cleared.wait() == 0, cleared.text[-3000:]
 
 
 def test_another_client_takes_the_robot(lab: Lab) -> None:
     program = lab.record("taken", 1, episode_s=20.0)
-    until(lambda: lab.state()[0] == "running", 60.0)
+    until(lambda: lab.state()[0] == "running", PATIENCE_S)
     with contextlib.closing(RemoteRobot(lab.follower, take="force")) as robot:
         robot.reset({"start": "present"})
-        assert program.wait(60.0) != 0
+        assert program.wait() != 0
         assert "ConnectionLost" in program.text
         assert lab.state()[0] in ("ready", "running")
 
@@ -321,16 +327,16 @@ def test_the_async_client_gets_past_discovery(lab: Lab) -> None:
         f"--robot.address={lab.follower}", "--server_address=127.0.0.1:1", "--task=follow", "--policy_type=act",
         "--pretrained_name_or_path=none", "--actions_per_chunk=10", "--policy_device=cpu",
     )  # fmt: skip
-    program.wait(90.0)
+    program.wait()
     assert "Robot connected and ready" in program.text, program.text[-3000:]
     assert "Failed to connect to policy server" in program.text, program.text[-3000:]
 
 
 def test_the_server_dies(lab: Lab) -> None:
     program = lab.record("dead", 1, episode_s=20.0)
-    until(lambda: lab.state()[0] == "running", 60.0)
+    until(lambda: lab.state()[0] == "running", PATIENCE_S)
     lab.server.process.kill()
-    assert program.wait(60.0) != 0
+    assert program.wait() != 0
     assert "ConnectionLost" in program.text
 
 
