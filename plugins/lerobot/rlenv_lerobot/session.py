@@ -134,9 +134,8 @@ class ServedSession:
         with self._lock:
             if self._robot is not None:
                 raise EpisodeError(f"this session with {self.settings.address} is connected already")
-            robot: RemoteRobot | RemoteCameras = RemoteRobot(self.settings.address, settings=self.settings.client())
-            if self.cameras:
-                robot = RemoteCameras(robot, self.settings.keys or None)
+            remote = RemoteRobot(self.settings.address, settings=self.settings.client())
+            robot = RemoteCameras(remote, self.settings.keys or None) if self.cameras else remote
             options: dict[str, Any] = {"start": PRESENT}
             if self.settings.clear_stop:
                 options["clear_stop"] = self.settings.clear_stop

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @RobotConfig.register_subclass("rlenv")
 @dataclass(kw_only=True)
-class RlenvRobotConfig(RobotConfig):  # type: ignore[misc]
+class RlenvRobotConfig(RobotConfig):
     """The settings of `RlenvRobot`, as ``--robot.<name>`` of LeRobot's commands.
 
     Attributes:
@@ -89,7 +89,7 @@ class RlenvRobotConfig(RobotConfig):  # type: ignore[misc]
         return settings
 
 
-class RlenvRobot(Robot):  # type: ignore[misc]
+class RlenvRobot(Robot):
     """A robot that rlenv-robot serves, as LeRobot's commands use it. docs/lerobot.md says what happens in each case.
 
     The guard beside the motors judges and limits every command, and the server's watchdog holds the arm if LeRobot

@@ -61,7 +61,7 @@ class LeaderArm:
 
 @TeleoperatorConfig.register_subclass("rlenv")
 @dataclass(kw_only=True)
-class RlenvTeleoperatorConfig(TeleoperatorConfig):  # type: ignore[misc]
+class RlenvTeleoperatorConfig(TeleoperatorConfig):
     """The settings of `RlenvTeleoperator`, as ``--teleop.<name>`` of LeRobot's commands. Exactly one source is named.
 
     Attributes:
@@ -105,7 +105,7 @@ class RlenvTeleoperatorConfig(TeleoperatorConfig):  # type: ignore[misc]
         return ServedLeader(self.address, self.keys) if self.address else RecordedActions(self.recorded, self.episode)
 
 
-class RlenvTeleoperator(Teleoperator):  # type: ignore[misc]
+class RlenvTeleoperator(Teleoperator):
     """A leader arm, a served robot or a recorded run, as LeRobot's commands use a teleoperator."""
 
     config_class = RlenvTeleoperatorConfig
