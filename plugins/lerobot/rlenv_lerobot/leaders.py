@@ -143,11 +143,10 @@ class RecordedActions:
     Args:
         source: a folder of recorded data, as `rlenv_robot.open_source` takes it.
         episode: number of the episode, from 0.
-        units: units of the data, as `open_source` takes them; empty: the data's own.
     """
 
-    def __init__(self, source: str, episode: int = 0, units: str = "") -> None:
-        self.source, self.episode, self._units = source, episode, units
+    def __init__(self, source: str, episode: int = 0) -> None:
+        self.source, self.episode = source, episode
         self._actions: Mapping[str, np.ndarray] = {}
         self._at, self._count = 0, 0
 
@@ -159,7 +158,7 @@ class RecordedActions:
         """
         import rlenv_robot as rr
 
-        data = rr.open_source(self.source, **({"units": self._units} if self._units else {}))
+        data = rr.open_source(self.source)
         columns, _ = rr.table_columns(data.table)
         rows = np.flatnonzero(np.asarray(columns["episode"]) == self.episode)[:-1]  # the last one has no action
         if not len(rows):
