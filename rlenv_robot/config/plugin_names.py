@@ -35,6 +35,7 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
             "operate teleop", "operate latency", "operate view", "operate console", "operate tokens",
         ),
     },
+    "rlenv_policy_servers": {"rlenv_robot.verbs": ("policy serve",)},
     "rlenv_ros2": {
         "rlenv_robot.verbs": ("robot topics",),
         "rlenv_robot.drivers": ("ros2",),
