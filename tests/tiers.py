@@ -45,6 +45,8 @@ ABSENT: dict[str, str] = {
     r"transformers|\btrl\b": "takes gigabytes",
     r"d3rlpy": "fixes gymnasium to one version, older than ours",
     r"openenv": "its releases take gigabytes",
+    r"zenoh-ros2-sdk": "another program's client, in an interpreter of its own: by hand",
+    r"cyclonedds": "has wheels for Linux on x86-64 alone, up to CPython 3.13: by hand",
     r"pinocchio|yourdfpy": "compared by hand when the writer of URDF changes",
     r" lacks [a-z]": "needs other projects' servo drivers in an interpreter of --strangers",
     r"POLICY_STRANGERS": "needs the makers' own clients and servers of policies: by hand",
