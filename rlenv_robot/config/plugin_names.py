@@ -35,6 +35,10 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
             "operate teleop", "operate latency", "operate view", "operate console", "operate tokens",
         ),
     },
+    "rlenv_power_cut": {
+        "rlenv_robot.verbs": ("power-cut",),
+        "rlenv_robot.server_extensions": ("power-cut",),
+    },
     "rlenv_sim2real": {
         "rlenv_robot.verbs": (
             "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",
