@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hal.errors import ConnectionLost
 from rlenv_power_cut.control_socket import ControlSocket
-from rlenv_power_cut.firmware.power_cut import LONGEST_MS, SHORTEST_MS
+from rlenv_power_cut.firmware.power_cut import LONGEST_MS, NEEDED_PROOFS, SHORTEST_MS
 from rlenv_power_cut.link import ANSWER_S, PowerCutError, PowerCutLink, Status
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class PowerCutExtension:
     """
 
     def __init__(
-        self, port: str, cut_ms: int = 100, loop_ms: int = 250, confirm: bool = False, cut_at_stop: bool = False
+        self, port: str, cut_ms: int = 200, loop_ms: int = 250, confirm: bool = False, cut_at_stop: bool = False
     ) -> None:
         for name, value, low, high in (("cut_ms", cut_ms, SHORTEST_MS, LONGEST_MS), ("loop_ms", loop_ms, 150, 10_000)):
             if type(value) is not int or not low <= value <= high:
@@ -118,6 +118,7 @@ class Monitor:
         self._requests: SimpleQueue[tuple[int, Future[Status]]] = SimpleQueue()
         self._waiting: tuple[Future[Status], int] | None = None  # who waits for the supply, and for how many statuses
         self._off = self._over = False
+        self._beats = 0  # in a row
         self._lost: str | None = None
         self._thread = threading.Thread(target=self._run, name="power cut", daemon=True)
 
@@ -172,6 +173,10 @@ class Monitor:
             raise PowerCutError(f"the power cut did not answer: {self._lost or self._silent or 'try again'}") from None
 
     def _run(self) -> None:
+        from real.control.realtime import ask_real_time
+
+        if priority := self._server.settings.priority:  # as the control loop, which must not starve its own heartbeat
+            _log.info("real time of the power cut's heartbeat: %s", ask_real_time(priority).message)
         while not self._over:
             try:
                 self._look()
@@ -190,6 +195,7 @@ class Monitor:
             self._take(status)
         if statuses:
             self._silent = self._why_silent()
+            self._beats = self._beats + 1 if self._silent is None else 0
             if self._silent is None:
                 self._begin_switching_on()  # first: a heartbeat uses its challenge up
                 self._link.beat()
@@ -208,7 +214,7 @@ class Monitor:
         return self._server.loop_silence(limit_s)
 
     def _begin_switching_on(self) -> None:
-        if self._link is None or self._waiting is not None:
+        if self._link is None or self._waiting is not None or self._beats <= NEEDED_PROOFS + 1:
             return
         try:
             number, future = self._requests.get_nowait()

@@ -19,12 +19,16 @@ SWITCH_MS = 5
 """Time that the virtual switch takes to open, ms: a relay's release time (Omron G5LE, data sheet), half of that which the
 firmware allows for."""
 
+_PERIOD_NS = 1_500_000
+"""Longest time between two polls of a microcontroller, ns: the wait, and the poll itself."""
+
 
 class VirtualBoard(Board):
     """A board whose USB port is a pseudo-terminal.
 
     Args:
-        on_supply: called with the supply's state and the monotonic time, ns, when the virtual switch has moved.
+        on_supply: called when the virtual switch has moved, with the supply's state, the monotonic time, ns, and for how
+            much of it this process waited for a processor, ns, which a microcontroller never does.
         link: a symbolic link to make to the terminal.
         settings: what the board's flash holds.
 
@@ -37,7 +41,7 @@ class VirtualBoard(Board):
     """
 
     def __init__(
-        self, on_supply: Callable[[bool, int], None], link: str | Path | None = None, settings: bytes = b""
+        self, on_supply: Callable[[bool, int, int], None], link: str | Path | None = None, settings: bytes = b""
     ) -> None:
         self._on_supply, self._link = on_supply, None if link is None else Path(link)
         self.path, self.flash = "", settings
@@ -45,6 +49,8 @@ class VirtualBoard(Board):
         self._master = self._slave = -1
         self._opens_ns: int | None = None
         self._is_closed = False  # the contact
+        self._polled_ns = time.monotonic_ns()
+        self._waited_ns = 0  # of the poll that decided to cut
         self.plug()
         self.firmware = PowerCut(self, settings)
 
@@ -74,11 +80,17 @@ class VirtualBoard(Board):
 
     def serve_once(self) -> None:
         """Poll the firmware once, then wait for bytes for at most 1 ms."""
+        before, now_ns = self._opens_ns, time.monotonic_ns()
+        waited_ns = max(now_ns - self._polled_ns - _PERIOD_NS, 0)
+        self._polled_ns = now_ns
         self.firmware.poll()
+        if before is None and self._opens_ns is not None:
+            self._waited_ns = waited_ns
         now_ns = time.monotonic_ns()
         if self._opens_ns is not None and now_ns >= self._opens_ns:
+            waited_ns = self._waited_ns + max(now_ns - self._opens_ns - _PERIOD_NS, 0)
             self._opens_ns, self._is_closed = None, False
-            self._on_supply(False, now_ns)
+            self._on_supply(False, now_ns, waited_ns)
         if self._master >= 0:
             select.select([self._master], [], [], 0.001)
         else:
@@ -92,7 +104,7 @@ class VirtualBoard(Board):
         """Close the virtual switch at once, or open it `SWITCH_MS` later."""
         if on:
             self._opens_ns, self._is_closed = None, True
-            self._on_supply(True, time.monotonic_ns())
+            self._on_supply(True, time.monotonic_ns(), 0)
         elif self._is_closed and self._opens_ns is None:
             self._opens_ns = time.monotonic_ns() + SWITCH_MS * 1_000_000
 

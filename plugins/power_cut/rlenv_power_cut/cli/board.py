@@ -111,8 +111,8 @@ def add_set(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot power-cut set /dev/ttyACM1 --cut-ms 100
-  rlenv-robot power-cut set /dev/ttyACM1 --cut-ms 100 --confirm
+  rlenv-robot power-cut set /dev/ttyACM1 --cut-ms 200
+  rlenv-robot power-cut set /dev/ttyACM1 --cut-ms 200 --confirm
 """
     _add_port(parser)
     parser.add_argument("--cut-ms", type=int, required=True, metavar="MS", help="20 to 2000")

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["add", "obey", "run"]
 
 _VOLTS = 7.4
+_PRIORITY = 50
+"""Priority for the real-time scheduler: a microcontroller does not wait for the host's processor."""
+
 _END_S = 5.0
 
 
@@ -23,7 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
         "Run the firmware of the power cut on a pseudo-terminal until Ctrl-C or SIGTERM. It prints each switching of the "
-        "supply with this machine's monotonic time. With --arm it also runs a virtual arm, whose supply it switches."
+        "supply with this machine's monotonic time and how long it waited for a processor before, ns. With --arm it also runs a virtual arm, whose supply it switches."
     )
     parser.epilog = """
 Lines on standard input press its buttons and its plug: press, release (the stop button), confirm, unconfirm (the confirm
@@ -49,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from contextlib import closing
 
+    from real.control.realtime import ask_real_time
     from rlenv_power_cut.virtual_board import VirtualBoard
     from rlenv_robot.cli.output import say
     from rlenv_robot.serving import TerminationSignals
@@ -57,16 +61,17 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("--arm-link and --calibration are the virtual arm's: give --arm too, such as --arm so101")
     with TerminationSignals() as signals, _arm(args) as arm:
 
-        def switch(on: bool, now_ns: int) -> None:
-            say(f"supply {'on' if on else 'off'} {now_ns}")
+        def switch(on: bool, now_ns: int, waited_ns: int) -> None:
+            say(f"supply {'on' if on else 'off'} {now_ns} {waited_ns}")
             if arm is not None:  # servos lose their registers without supply
                 arm.write(f"brown-out\nvolts {_VOLTS}\n" if on else "volts 0\n")
                 arm.flush()
 
         if arm is not None:
-            switch(False, 0)
+            switch(False, 0, 0)
         with closing(VirtualBoard(switch, args.link)) as board:
             say(f"virtual power cut at {board.path}")
+            say(f"real time: {ask_real_time(_PRIORITY).message}")
             heard = True
             while not signals.wait(0.0):
                 board.serve_once()

@@ -47,7 +47,7 @@ REFUSALS = ("", "too few heartbeats came before it", "the stop button is pressed
 (ACCEPTED, NO_HEARTBEAT, STOP_BUTTON, UNCONFIRMED, OTHER_CUT, OUTPUT_LIVE, LIMITS, ALREADY_ON) = range(8)
 """Indices of `REFUSALS`: why the newest command to switch on or to set was refused."""
 
-SHORTEST_MS, LONGEST_MS, DEFAULT_MS = 20, 2000, 100
+SHORTEST_MS, LONGEST_MS, DEFAULT_MS = 20, 2000, 200
 """Limits and default of the cut time."""
 
 RELEASE_MS = 10
@@ -256,7 +256,7 @@ class PowerCut:
         """Return the reason against switching on, an index of `REFUSALS`."""
         if self.is_on:
             return ALREADY_ON
-        if self._proofs < NEEDED_PROOFS or self._age_ms >= self.cut_ms // 2:
+        if self._proofs < NEEDED_PROOFS or self._age_ms >= self.cut_ms - RELEASE_MS:
             return NO_HEARTBEAT
         if self._stop_ms:
             return STOP_BUTTON
