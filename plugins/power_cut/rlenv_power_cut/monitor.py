@@ -234,24 +234,27 @@ class Monitor:
                 future.set_exception(PowerCutError(f"not switched on: {status.refusal or 'the board gave no reason'}"))
         if status.cuts != before.cuts or (before.is_on and not status.is_on):
             self._report(f"the power cut at {self._settings.port} cut the supply: {status.cause}"
-                         f"{f' ({self._silent})' if self._silent else ''}; cut {status.cuts}")  # fmt: skip
+                         f"{f' ({self._silent})' if self._silent else ''}; cut {status.cuts}; "
+                         f"{_switch_on_hint(self._settings.port, status)}")  # fmt: skip
         elif status.is_on and not before.is_on:
             _log.warning("the power cut at %s switched the supply on", self._settings.port)
 
     def _report(self, why: str) -> None:
         _log.critical("%s", why)
-        self._server.stop(f"{why}; {_switch_on_hint(self._settings.port, self._status)}")
+        self._server.stop(why)
 
     def _lose(self, why: str) -> None:
         if self._link is not None:
             self._link.close()
             self._link = None
+        self._beats = 0
         if self._waiting is not None:
             self._waiting[0].set_exception(PowerCutError(why))
             self._waiting = None
         if self._lost is None:
             self._lost = why
-            self._report(f"the power cut is lost, so it cuts the supply by itself: {why}")
+            self._report(f"the power cut is lost, so it cuts the supply by itself: {why}; then: rlenv-robot power-cut status "
+                         f"{self._settings.port}")  # fmt: skip
 
     def _reopen(self) -> None:
         """Open the port again; the supply is off, and stays off."""

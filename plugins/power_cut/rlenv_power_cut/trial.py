@@ -175,6 +175,7 @@ class _RealSwitch:
 
     def opened(self, timeout_s: float) -> tuple[int, int] | None:
         if timeout_s < 1.0:  # the host still holds the port
+            time.sleep(timeout_s)
             return None
         with closing(PowerCutLink(self.port)) as link:
             status, now_ns = link.first_status(), time.monotonic_ns()

@@ -73,13 +73,14 @@ def run(args: argparse.Namespace) -> int:
             say(f"virtual power cut at {board.path}")
             say(f"real time: {ask_real_time(_PRIORITY).message}")
             heard = True
-            while not signals.wait(0.0):
-                board.serve_once()
-                while heard and select.select([sys.stdin], [], [], 0)[0]:
-                    words = sys.stdin.readline()
-                    heard = bool(words)
-                    if words.strip():
-                        obey(words.strip(), board)
+            with open(0, "rb", buffering=0, closefd=False) as lines:  # no line waits in a buffer that select does not see
+                while not signals.wait(0.0):
+                    board.serve_once()
+                    while heard and select.select([lines], [], [], 0)[0]:
+                        words = lines.readline().decode()
+                        heard = bool(words)
+                        if words.strip():
+                            obey(words.strip(), board)
     return 0
 
 
