@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import select
 import selectors
 import signal
 import subprocess
@@ -30,6 +31,7 @@ _READY_S, _BEYOND_S, _AFTER_S = 30.0, 3.0, 0.1
 PERIOD_MS = 34
 """Longest time between the order to hang and the control loop's last sign of life, ms: a period of the SO-101 at 30 Hz."""
 
+_END_S = 5.0
 _ATTEMPTS = 20
 """Attempts for one death: the supply of a host that was starved before its death is cut already."""
 
@@ -278,6 +280,7 @@ class _Host:
 
     def end(self) -> None:
         self.send(signal.SIGKILL)
+        select.select([self._fd], [], [], _END_S)  # until it has released its port
         os.close(self._fd)
 
 
