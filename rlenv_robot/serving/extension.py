@@ -34,8 +34,8 @@ class ServerExtension(Protocol):
 def load_extensions(profile: Profile) -> list[ServerExtension]:
     """Create the extension of each table ``[extensions.NAME]`` of a profile, without touching its device.
 
-    An entry point of the group ``rlenv_robot.server_extensions`` names a factory, which gets the table's keys as keyword
-    arguments.
+    An entry point of the group ``rlenv_robot.server_extensions`` names a factory, which gets the table's keys as
+    keyword arguments.
 
     Raises:
         ProfileError: no installed package has the name, or a key or value is not allowed.
@@ -55,9 +55,7 @@ def load_extensions(profile: Profile) -> list[ServerExtension]:
 
 
 @contextmanager
-def attached(
-    extensions: list[ServerExtension], server: Server, announce: Callable[[str], None]
-) -> Iterator[None]:
+def attached(extensions: list[ServerExtension], server: Server, announce: Callable[[str], None]) -> Iterator[None]:
     """Run the extensions while the context is active; the last one ends first."""
     with ExitStack() as ends:
         for extension in extensions:

@@ -35,9 +35,8 @@ def examine_power_cuts(
     for port in sorted(Path(folder).glob(_BOARDS)):
         if str(port.resolve()) not in held:
             findings.append(_idle(port))
-    return findings or [
-        Finding("power cut", None, "none", "servos push on if their server dies; a board cuts their supply (docs/power-cut.md)")
-    ]
+    advice = "servos push on if their server dies; a board cuts their supply (docs/power-cut.md)"
+    return findings or [Finding("power cut", None, "none", advice)]
 
 
 def _held(port: str) -> Finding:
@@ -67,5 +66,5 @@ def _idle(port: Path) -> Finding:
         return Finding("power cut", None, f"{port}: not examined", str(error))
     except PowerCutError as error:
         return Finding("power cut", None, f"{port}: a board without this firmware", str(error))
-    return Finding("power cut", None, f"{port}: {status.describe()}", "no server holds it: add [extensions.power-cut] to "
-                   "the robot's profile (docs/power-cut.md)")  # fmt: skip
+    advice = "no server holds it: add [extensions.power-cut] to the robot's profile (docs/power-cut.md)"
+    return Finding("power cut", None, f"{port}: {status.describe()}", advice)

@@ -74,10 +74,7 @@ class Status:
 
     def describe(self) -> str:
         """Return the state as one line for people."""
-        if self.is_on:
-            state = f"on, newest heartbeat {self.age_ms} ms old"
-        else:
-            state = f"off: {self.cause}"
+        state = f"on, newest heartbeat {self.age_ms} ms old" if self.is_on else f"off: {self.cause}"
         marks = [f"cut {self.cuts}", f"cut time {self.cut_ms} ms", f"firmware {self.version}"]
         marks += [] if self.output_mv is None else [f"output {self.output_mv / 1000:.1f} V"]
         marks += ["stop button pressed"] if self.stop_pressed else []

@@ -30,8 +30,8 @@ _RETRY_S = 0.5
 """Time between two attempts to open a port that was lost, seconds."""
 
 _OUTSIDE_EPISODES_S = 2.0
-"""Longest silence of the control loop outside of episodes, seconds: opening a robot, or reading one without supply, takes
-more than a period (`real.control.heartbeat.HUNG_S`)."""
+"""Longest silence of the control loop outside of episodes, seconds: opening a robot, or reading one without supply,
+takes more than a period (`real.control.heartbeat.HUNG_S`)."""
 
 _STATUSES_TO_WAIT = 4
 """Statuses without the supply on after which a command to switch on counts as refused: one may have been under way."""
@@ -100,8 +100,8 @@ def _switch_on_hint(port: str, status: Status) -> str:
 class Monitor:
     """Answer each challenge of a power cut while the control loop works, from one thread.
 
-    A killed or frozen process, a stalled interpreter, and a dead or stuck control loop are silent alike. If the supply was
-    cut, or the port is lost, the robot is stopped.
+    A killed or frozen process, a stalled interpreter, and a dead or stuck control loop are silent alike. If the supply
+    was cut, or the port is lost, the robot is stopped.
 
     Args:
         link: the port of the power cut, with a status; this monitor closes it.
@@ -233,9 +233,10 @@ class Monitor:
             elif not left:
                 future.set_exception(PowerCutError(f"not switched on: {status.refusal or 'the board gave no reason'}"))
         if status.cuts != before.cuts or (before.is_on and not status.is_on):
-            self._report(f"the power cut at {self._settings.port} cut the supply: {status.cause}"
-                         f"{f' ({self._silent})' if self._silent else ''}; cut {status.cuts}; "
-                         f"{_switch_on_hint(self._settings.port, status)}")  # fmt: skip
+            why = f" ({self._silent})" if self._silent else ""
+            hint = _switch_on_hint(self._settings.port, status)
+            self._report(f"the power cut at {self._settings.port} cut the supply: {status.cause}{why}; "
+                         f"cut {status.cuts}; {hint}")  # fmt: skip
         elif status.is_on and not before.is_on:
             _log.warning("the power cut at %s switched the supply on", self._settings.port)
 
@@ -253,8 +254,8 @@ class Monitor:
             self._waiting = None
         if self._lost is None:
             self._lost = why
-            self._report(f"the power cut is lost, so it cuts the supply by itself: {why}; then: rlenv-robot power-cut status "
-                         f"{self._settings.port}")  # fmt: skip
+            hint = f"rlenv-robot power-cut status {self._settings.port}"
+            self._report(f"the power cut is lost, so it cuts the supply by itself: {why}; then: {hint}")
 
     def _reopen(self) -> None:
         """Open the port again; the supply is off, and stays off."""

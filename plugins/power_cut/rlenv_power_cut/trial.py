@@ -29,7 +29,8 @@ _READY_S, _BEYOND_S, _AFTER_S = 30.0, 3.0, 0.1
 """Longest wait for a host, for a cut beyond the set time, and how long a revived host is watched, seconds."""
 
 PERIOD_MS = 34
-"""Longest time between the order to hang and the control loop's last sign of life, ms: a period of the SO-101 at 30 Hz."""
+"""Longest time between the order to hang and the control loop's last sign of life, ms: a period of the SO-101 at 30
+Hz."""
 
 _END_S = 5.0
 _ATTEMPTS = 20
@@ -44,7 +45,8 @@ class Outcome:
         kind: one of `KINDS`.
         set_ms: the time within which the supply must be off, ms.
         delays_ms: from the death to the open switch, ms, of each death.
-        waited_ms: for how much of it the virtual board waited for a processor, ms.
+        waited_ms: for how much of it the virtual board, or this process while it sent the signal, waited for a
+            processor, ms.
         never: deaths after which the supply stayed on.
         revived: frozen hosts after whose revival the supply came back.
         early: cuts before a death, of hosts that this machine starved; such a death was tried again.
@@ -65,7 +67,7 @@ class Outcome:
 
     @property
     def within_without_waits(self) -> int:
-        """The number of cuts within the set time, less the virtual board's waits for a processor."""
+        """The number of cuts within the set time, less the waits for a processor."""
         pairs = zip(self.delays_ms, self.waited_ms, strict=True)
         return sum(delay - waited <= self.set_ms for delay, waited in pairs)
 
@@ -218,9 +220,13 @@ def measure(
             shall be unplugged by this program.
     """
     if not set(kinds) <= set(KINDS) or count < 1:
-        raise PowerCutError(f"kinds are {', '.join(kinds)} and count is {count}, allowed are {', '.join(KINDS)}, 1 or more")
+        raise PowerCutError(
+            f"kinds are {', '.join(kinds)} and count is {count}, allowed are {', '.join(KINDS)}, 1 or more"
+        )
     if port is not None and "unplugged" in kinds:
-        raise PowerCutError("this program can't unplug a real board: leave the kind 'unplugged' out, and pull it by hand")
+        raise PowerCutError(
+            "this program can't unplug a real board: leave the kind 'unplugged' out, and pull it by hand"
+        )
     draw, outcomes = random.Random(seed), []
     with ExitStack() as ends:
         if port is None:
@@ -265,7 +271,9 @@ def _let_one_die(outcome: Outcome, hosts: Program, switch: _VirtualSwitch | _Rea
             if outcome.kind == "unplugged" and isinstance(switch, _VirtualSwitch):
                 switch.plug()
         outcome.early += 1
-    raise PowerCutError(f"the supply was cut before {_ATTEMPTS} deaths in a row: this machine is too busy for this cut time")
+    raise PowerCutError(
+        f"the supply was cut before {_ATTEMPTS} deaths in a row: this machine is too busy for this cut time"
+    )
 
 
 class _Host:
@@ -292,6 +300,7 @@ def _die(outcome: Outcome, host: _Host, switch: _VirtualSwitch | _RealSwitch) ->
         switch.unplug()
     else:
         host.send(_SIGNALS[outcome.kind])
+    sent_ns = time.monotonic_ns() - began_ns
     if isinstance(switch, _RealSwitch):  # its port is free once the host is gone
         time.sleep(outcome.set_ms / 1e3 + 0.5)
         host.send(signal.SIGKILL)
@@ -303,7 +312,7 @@ def _die(outcome: Outcome, host: _Host, switch: _VirtualSwitch | _RealSwitch) ->
     if opened[0] < began_ns:
         return False
     outcome.delays_ms.append((opened[0] - began_ns) / 1e6)
-    outcome.waited_ms.append(opened[1] / 1e6)
+    outcome.waited_ms.append((opened[1] + sent_ns) / 1e6)
     if outcome.kind == "frozen" and isinstance(switch, _VirtualSwitch):
         host.send(signal.SIGCONT)
         outcome.revived += switch.closed_again()

@@ -2,9 +2,9 @@
 
     python -m rlenv_power_cut.trial_host PORT CUT_MS LOOP_MS
 
-For each line on standard input it forks a process that serves a robot in an episode and has its supply switched on. That
-process prints ``ready PID``, or ``failed`` and the reason. Signals make it fail: SIGUSR1 stalls its interpreter, with
-Python's lock held; SIGUSR2 lets its driver hang.
+For each line on standard input it forks a process that serves a robot in an episode and has its supply switched on.
+That process prints ``ready PID``, or ``failed`` and the reason. Signals make it fail: SIGUSR1 stalls its interpreter,
+with Python's lock held; SIGUSR2 lets its driver hang.
 """
 
 from __future__ import annotations
@@ -74,8 +74,6 @@ def serve_one(port: str, cut_ms: int, loop_ms: int) -> None:
 def main(arguments: list[str]) -> int:
     """Fork a host for each line of standard input, until its end."""
     port, cut_ms, loop_ms = arguments[0], int(arguments[1]), int(arguments[2])
-    import real.server.server
-    import rlenv_power_cut.monitor
     import sim.robots.so101  # noqa: F401 - once for all forks
 
     logging.disable(logging.CRITICAL)  # the trial reports what happened

@@ -5,5 +5,7 @@ from rlenv_robot.cli.verbs import Verb
 __all__ = ["power_cut"]
 
 power_cut = Verb(
-    "rlenv_power_cut.cli", "cut a servo supply when the control loop dies: state, switching, trials", example="status PORT"
+    "rlenv_power_cut.cli",
+    "cut a servo supply when the control loop dies: state, switching, trials",
+    example="status PORT",
 )

@@ -16,8 +16,8 @@ from rlenv_power_cut.firmware.power_cut import NOT_MEASURED, Board, PowerCut
 __all__ = ["SWITCH_MS", "VirtualBoard"]
 
 SWITCH_MS = 5
-"""Time that the virtual switch takes to open, ms: a relay's release time (Omron G5LE, data sheet), half of that which the
-firmware allows for."""
+"""Time that the virtual switch takes to open, ms: a relay's release time (Omron G5LE, data sheet), half of that which
+the firmware allows for."""
 
 _PERIOD_NS = 1_500_000
 """Longest time between two polls of a microcontroller, ns: the wait, and the poll itself."""
@@ -27,8 +27,8 @@ class VirtualBoard(Board):
     """A board whose USB port is a pseudo-terminal.
 
     Args:
-        on_supply: called when the virtual switch has moved, with the supply's state, the monotonic time, ns, and for how
-            much of it this process waited for a processor, ns, which a microcontroller never does.
+        on_supply: called when the virtual switch has moved, with the supply's state, the monotonic time, ns, and for
+            how much of it this process waited for a processor, ns, which a microcontroller never does.
         link: a symbolic link to make to the terminal.
         settings: what the board's flash holds.
 

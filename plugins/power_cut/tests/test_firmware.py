@@ -91,5 +91,6 @@ def test_a_status_is_read_as_the_page_says() -> None:
     assert status.needs_button
     assert not status.stop_pressed
     assert status.describe() == (
-        "off: the heartbeat stayed away (cut 1, cut time 200 ms, firmware 1, press the confirm button before you switch it on)"
+        "off: the heartbeat stayed away (cut 1, cut time 200 ms, firmware 1, press the confirm button before you "
+        "switch it on)"
     )

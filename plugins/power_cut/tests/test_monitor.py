@@ -132,15 +132,15 @@ def test_people_switch_it_by_a_command(board, server, capsys: pytest.CaptureFixt
                 ask(board.port, wrong)
     assert main(["power-cut", "status", board.port]) == 0
     assert "the host switched it off (cut 1" in capsys.readouterr().out
-    assert main(["power-cut", "set", board.port, "--cut-ms", "120", "--confirm"]) == 0
-    assert "cut time 120 ms" in capsys.readouterr().out
     assert main(["power-cut", "off", board.port]) == 0
 
 
 def test_doctor_names_each_trouble(board, server, tmp_path: Path) -> None:
     def findings() -> list[tuple[str, bool | None, str, str]]:
         found = [tuple(finding) for finding in examine_power_cuts(folder=tmp_path / "by-id")]
-        return [one for one in found if one[2] == "none" or str(Path(board.port).resolve()) in one[2] or "by-id" in one[2]]
+        return [
+            one for one in found if one[2] == "none" or str(Path(board.port).resolve()) in one[2] or "by-id" in one[2]
+        ]
 
     folder = tmp_path / "by-id"
     folder.mkdir()
@@ -189,9 +189,8 @@ def test_an_unknown_extension_is_refused(tmp_path: Path) -> None:
 def test_a_server_with_an_absent_board_does_not_serve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     profile = tmp_path / "profile.toml"
     profile.write_text(
-        '[robot]\nwhere = "twin"\n[serve]\naddress = "tcp://127.0.0.1:*"\n[extensions.power-cut]\nport = "/dev/absent"\n'
+        '[robot]\nwhere = "twin"\n[serve]\naddress = "tcp://127.0.0.1:*"\n'
+        '[extensions.power-cut]\nport = "/dev/absent"\n'
     )
     assert main(["serve", str(profile)]) == 2
     assert "/dev/absent: no such device" in capsys.readouterr().err
-
-

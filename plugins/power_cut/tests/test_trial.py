@@ -74,7 +74,8 @@ def test_wrong_trials_are_refused() -> None:
 @pytest.mark.plugin("arms")
 @pytest.mark.timeout(200)
 def test_an_arm_is_limp_after_its_server_was_killed(tmp_path: Path) -> None:
-    """Serve a virtual SO-101 whose supply the board switches, kill the server while the arm holds, and watch it sink."""
+    """Serve a virtual SO-101 whose supply the board switches, kill the server while the arm holds, and watch it
+    sink."""
     cut, arm, calibration = tmp_path / "cut", tmp_path / "arm", tmp_path / "arm.json"
     profile = tmp_path / "profile.toml"
     profile.write_text(

@@ -12,7 +12,6 @@ VERBS = {
     "status": Verb("rlenv_power_cut.cli.board", "show the state of a board"),
     "on": Verb("rlenv_power_cut.cli.board:add_on", "switch the supply of a served robot on"),
     "off": Verb("rlenv_power_cut.cli.board:add_off", "cut the supply now"),
-    "set": Verb("rlenv_power_cut.cli.board:add_set", "set the cut time and the confirm button"),
     "firmware": Verb("rlenv_power_cut.cli.board:add_firmware", "write the firmware for a board"),
     "virtual": Verb("rlenv_power_cut.cli.virtual", "run the firmware on a virtual serial port"),
     "test": Verb("rlenv_power_cut.cli.trial", "measure how soon the supply is cut after each kind of death"),
@@ -23,7 +22,7 @@ VERBS = {
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verbs."""
     parser.description = (
-        "Use a board that cuts a servo supply when the heartbeat of a server's control loop stays away, or when its button "
-        "is pressed (docs/power-cut.md)."
+        "Use a board that cuts a servo supply when the heartbeat of a server's control loop stays away, or when its "
+        "button is pressed (docs/power-cut.md)."
     )
     add_verbs(parser, VERBS)

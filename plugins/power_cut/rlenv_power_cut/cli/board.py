@@ -1,4 +1,4 @@
-"""``rlenv-robot power-cut status``, ``on``, ``off``, ``set`` and ``firmware``: use a board that cuts a servo supply."""
+"""``rlenv-robot power-cut status``, ``on``, ``off`` and ``firmware``: use a board that cuts a servo supply."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from contextlib import closing
 from pathlib import Path
 
-__all__ = ["add", "add_firmware", "add_off", "add_on", "add_set"]
+__all__ = ["add", "add_firmware", "add_off", "add_on"]
 
 
 def _add_port(parser: argparse.ArgumentParser) -> None:
@@ -42,8 +42,9 @@ def _status(args: argparse.Namespace) -> int:
 def add_on(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``on``."""
     parser.description = (
-        "Switch the supply of a served robot on. The board takes the command only while the server's heartbeat arrives, "
-        "its stop button is released, and the number is that of the newest cut. The servos have no torque until a reset."
+        "Switch the supply of a served robot on. The board takes the command only while the server's heartbeat "
+        "arrives, its stop button is released, and the number is that of the newest cut. The servos have no torque "
+        "until a reset."
     )
     parser.epilog = """
 Examples:
@@ -99,32 +100,6 @@ def _off(args: argparse.Namespace) -> int:
         if status.is_on:
             raise PowerCutError(f"the supply is still on: press the board's button ({status.describe()})")
         print(status.describe())
-    return 0
-
-
-def add_set(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``set``."""
-    parser.description = (
-        "Set how long the heartbeat may stay away, and whether the confirm button is needed, while the supply is off and "
-        "no server holds the port. The board keeps both. A server sets them too, from its profile."
-    )
-    parser.epilog = """
-Examples:
-
-  rlenv-robot power-cut set /dev/ttyACM1 --cut-ms 200
-  rlenv-robot power-cut set /dev/ttyACM1 --cut-ms 200 --confirm
-"""
-    _add_port(parser)
-    parser.add_argument("--cut-ms", type=int, required=True, metavar="MS", help="20 to 2000")
-    parser.add_argument("--confirm", action="store_true", help="require the confirm button before each switching on")
-    parser.set_defaults(run=_set)
-
-
-def _set(args: argparse.Namespace) -> int:
-    from rlenv_power_cut.link import PowerCutLink
-
-    with closing(PowerCutLink(args.port)) as link:
-        print(link.set(args.cut_ms, args.confirm).describe())
     return 0
 
 

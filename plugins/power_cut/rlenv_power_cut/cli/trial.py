@@ -18,13 +18,14 @@ _SOAK = 1000
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Start a server of a simulated robot beside a board, let it die, and measure when the supply was off, many times "
-        "for each kind of death. The times are taken outside of the server. The exit code is 1 if a cut came too late."
+        "Start a server of a simulated robot beside a board, let it die, and measure when the supply was off, many "
+        "times for each kind of death. The times are taken outside of the server. The exit code is 1 if a cut came too "
+        "late."
     )
     parser.epilog = """
-Kinds of death: killed (SIGKILL), frozen (SIGSTOP, and SIGCONT afterwards), unplugged (the virtual board's port disappears),
-interpreter (a call holds Python's lock), loop (the driver hangs in a step; its set time has the loop's and a period in
-addition).
+Kinds of death: killed (SIGKILL), frozen (SIGSTOP, and SIGCONT afterwards), unplugged (the virtual board's port
+disappears), interpreter (a call holds Python's lock), loop (the driver hangs in a step; its set time has the loop's and
+a period in addition).
 
 Without a port the firmware runs on a virtual board. On a real one disconnect the arm first. Examples:
 
@@ -33,7 +34,9 @@ Without a port the firmware runs on a virtual board. On a real one disconnect th
   rlenv-robot power-cut test --port /dev/ttyACM1 --kinds killed frozen interpreter loop
 """
     parser.add_argument("--port", help="serial port of a real board (default: a virtual one)")
-    parser.add_argument("--kinds", nargs="+", metavar="KIND", help="kinds of death (default: all that the board allows)")
+    parser.add_argument(
+        "--kinds", nargs="+", metavar="KIND", help="kinds of death (default: all that the board allows)"
+    )
     parser.add_argument("--count", type=int, default=20, help="deaths of each kind (default: %(default)s)")
     parser.add_argument("--soak", action="store_true", help=f"{_SOAK} deaths of each kind, for hours")
     parser.add_argument("--cut-ms", type=int, default=200, metavar="MS", help="cut time (default: %(default)s)")
@@ -80,7 +83,7 @@ def describe(outcome: Outcome) -> str:
         return f"{outcome.kind}: the supply stayed on in {outcome.never} of {count}"
     middle, late = delays[len(delays) // 2], delays[-max(1, len(delays) // 100)]
     return (
-        f"{outcome.kind}: off within {outcome.set_ms} ms in {outcome.within} of {count}, less the virtual board's own waits "
+        f"{outcome.kind}: off within {outcome.set_ms} ms in {outcome.within} of {count}, less the trial's own waits "
         f"for a processor in {outcome.within_without_waits}; median {middle:.1f}, 99 % {late:.1f}, longest "
         f"{delays[-1]:.1f}, shortest {delays[0]:.1f} ms; stayed on {outcome.never}, back after a revival "
         f"{outcome.revived}, cut before the death and tried again {outcome.early}"

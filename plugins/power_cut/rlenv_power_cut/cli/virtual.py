@@ -25,12 +25,13 @@ _END_S = 5.0
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Run the firmware of the power cut on a pseudo-terminal until Ctrl-C or SIGTERM. It prints each switching of the "
-        "supply with this machine's monotonic time and how long it waited for a processor before, ns. With --arm it also runs a virtual arm, whose supply it switches."
+        "Run the firmware of the power cut on a pseudo-terminal until Ctrl-C or SIGTERM. It prints each switching of "
+        "the supply with this machine's monotonic time, ns, and for how much of it the board waited for a processor. "
+        "With --arm it also runs a virtual arm, whose supply it switches."
     )
     parser.epilog = """
-Lines on standard input press its buttons and its plug: press, release (the stop button), confirm, unconfirm (the confirm
-button), unplug, plug, restart.
+Lines on standard input press its buttons and its plug: press, release (the stop button), confirm, unconfirm (the
+confirm button), unplug, plug, restart.
 
 Examples:
 
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             say(f"virtual power cut at {board.path}")
             say(f"real time: {ask_real_time(_PRIORITY).message}")
             heard = True
-            with open(0, "rb", buffering=0, closefd=False) as lines:  # no line waits in a buffer that select does not see
+            with open(0, "rb", buffering=0, closefd=False) as lines:  # none waits in a buffer, where select sees none
                 while not signals.wait(0.0):
                     board.serve_once()
                     while heard and select.select([lines], [], [], 0)[0]:

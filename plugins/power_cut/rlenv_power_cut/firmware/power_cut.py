@@ -1,7 +1,7 @@
-"""Cut a servo supply when the host's heartbeat stays away: firmware for MicroPython, and its state machine for any Python.
+"""Cut a servo supply when the host's heartbeat stays away: firmware for MicroPython, state machine for any Python.
 
-Copy this file to a Raspberry Pi Pico as ``main.py``. The state machine `PowerCut` needs no hardware: the host's software
-and the tests import it from this very file. docs/power-cut.md describes the protocol and the wiring.
+Copy this file to a Raspberry Pi Pico as ``main.py``. The state machine `PowerCut` needs no hardware: the host's
+software and the tests import it from this very file. docs/power-cut.md describes the protocol and the wiring.
 """
 
 import os
@@ -51,8 +51,8 @@ SHORTEST_MS, LONGEST_MS, DEFAULT_MS = 20, 2000, 200
 """Limits and default of the cut time."""
 
 RELEASE_MS = 10
-"""Longest time that the switch needs to open; the board begins so much earlier. Source: typical data sheets of 10 A relays
-with 5 V coils (Songle SRD: 5 ms, Omron G5LE: 5 ms) with a diode across the coil, doubled."""
+"""Longest time that the switch needs to open; the board begins so much earlier. Source: typical data sheets of 10 A
+relays with 5 V coils (Songle SRD: 5 ms, Omron G5LE: 5 ms) with a diode across the coil, doubled."""
 
 NEEDED_PROOFS = 3
 """Heartbeats in a row before the supply may be switched on."""
@@ -159,10 +159,10 @@ class PowerCut:
     """Decide whether the supply may be on. Call `poll` about once a millisecond.
 
     The board sends a challenge, a number that it does not use again for 2**30 challenges, in each status. A heartbeat
-    proves that the host lived when that challenge was sent, so its age counts from then: bytes that lay in a buffer, come
-    twice or are noise prove nothing. If the newest proof is as old as the cut time, less the switch's own time, the supply
-    is cut and stays off until ON names this cut. Switching on needs heartbeats before it, a released stop button and, if it
-    is set so, a press of the confirm button.
+    proves that the host lived when that challenge was sent, so its age counts from then: bytes that lay in a buffer,
+    come twice or are noise prove nothing. If the newest proof is as old as the cut time, less the switch's own time,
+    the supply is cut and stays off until ON names this cut. Switching on needs heartbeats before it, a released stop
+    button and, if it is set so, a press of the confirm button.
 
     Args:
         hardware: the board.
@@ -308,8 +308,8 @@ def _since(now: int, then: int) -> int:
 class Pico(Board):
     """A Raspberry Pi Pico: the switch on GP15, stop button on GP14, confirm button on GP13, output's divider on GP26.
 
-    The stop button opens its contact to ground when pressed, so a broken wire counts as pressed. The confirm button closes
-    to ground. The divider has 33 kOhm to the output and 3.3 kOhm to ground; without one GP26 is tied to 3.3 V.
+    The stop button opens its contact to ground when pressed, so a broken wire counts as pressed. The confirm button
+    closes to ground. The divider has 33 kOhm to the output and 3.3 kOhm to ground; without one GP26 is tied to 3.3 V.
     """
 
     WATCHDOG_MS = 800
