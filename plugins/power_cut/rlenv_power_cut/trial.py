@@ -25,7 +25,7 @@ KINDS = ("killed", "frozen", "unplugged", "interpreter", "loop")
 """Kinds of death: SIGKILL; SIGSTOP; the serial port gone; Python's lock held by a call; the driver hung in a step."""
 
 _SIGNALS = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP, "interpreter": signal.SIGUSR1, "loop": signal.SIGUSR2}
-_READY_S, _BEYOND_S, _AFTER_S = 30.0, 3.0, 0.1
+_READY_S, _BEYOND_S, _AFTER_S = 90.0, 3.0, 0.1
 """Longest wait for a host, for a cut beyond the set time, and how long a revived host is watched, seconds."""
 
 PERIOD_MS = 34
@@ -45,8 +45,8 @@ class Outcome:
         kind: one of `KINDS`.
         set_ms: the time within which the supply must be off, ms.
         delays_ms: from the death to the open switch, ms, of each death.
-        waited_ms: for how much of it the virtual board, or this process while it sent the signal, waited for a
-            processor, ms.
+        waited_ms: for how much of it the virtual board, this process while it sent the signal, or the host before it
+            took the signal, waited for a processor, ms.
         never: deaths after which the supply stayed on.
         revived: frozen hosts after whose revival the supply came back.
         early: cuts before a death, of hosts that this machine starved; such a death was tried again.
@@ -264,7 +264,7 @@ def _let_one_die(outcome: Outcome, hosts: Program, switch: _VirtualSwitch | _Rea
             if switch.opened(draw.uniform(0.05, 0.25)) is not None:
                 outcome.early += 1
                 continue
-            if _die(outcome, host, switch):
+            if _die(outcome, host, hosts, switch):
                 return
         finally:
             host.end()
@@ -292,7 +292,7 @@ class _Host:
         os.close(self._fd)
 
 
-def _die(outcome: Outcome, host: _Host, switch: _VirtualSwitch | _RealSwitch) -> bool:
+def _die(outcome: Outcome, host: _Host, hosts: Program, switch: _VirtualSwitch | _RealSwitch) -> bool:
     """Let the host die and take the time; return False if the supply was cut before."""
     began_ns = time.monotonic_ns()
     if outcome.kind == "unplugged":
@@ -301,6 +301,11 @@ def _die(outcome: Outcome, host: _Host, switch: _VirtualSwitch | _RealSwitch) ->
     else:
         host.send(_SIGNALS[outcome.kind])
     sent_ns = time.monotonic_ns() - began_ns
+    if outcome.kind in ("interpreter", "loop"):
+        line = hosts.line_with("dies", _BEYOND_S)
+        if line is None:
+            raise PowerCutError("the host did not take the signal by which it should die")
+        sent_ns = int(line.split()[1]) - began_ns
     if isinstance(switch, _RealSwitch):  # its port is free once the host is gone
         time.sleep(outcome.set_ms / 1e3 + 0.5)
         host.send(signal.SIGKILL)

@@ -4,7 +4,7 @@
 
 For each line on standard input it forks a process that serves a robot in an episode and has its supply switched on.
 That process prints ``ready PID``, or ``failed`` and the reason. Signals make it fail: SIGUSR1 stalls its interpreter,
-with Python's lock held; SIGUSR2 lets its driver hang.
+with Python's lock held; SIGUSR2 lets its driver hang. It prints ``dies NANOSECONDS`` when their handlers run.
 """
 
 from __future__ import annotations
@@ -53,10 +53,12 @@ def serve_one(port: str, cut_ms: int, loop_ms: int) -> None:
     robot, parent = HangingRobot(SimRobot(so101(), real_time=True)), os.getppid()
 
     def stall(*_: object) -> None:
+        _report_death()
         ctypes.PyDLL(None).sleep(STALL_S)  # PyDLL keeps Python's lock, unlike CDLL
 
     def hang(*_: object) -> None:
         robot.hangs = True
+        _report_death()
 
     signal.signal(signal.SIGUSR1, stall)
     signal.signal(signal.SIGUSR2, hang)
@@ -69,6 +71,11 @@ def serve_one(port: str, cut_ms: int, loop_ms: int) -> None:
             print(f"ready {os.getpid()}", flush=True)
             while os.getppid() == parent:
                 time.sleep(1.0)  # a signal's handler runs in between
+
+
+def _report_death() -> None:
+    """Write the time at which a signal's handler ran, ns, past Python's buffers."""
+    os.write(1, f"dies {time.monotonic_ns()}\n".encode())
 
 
 def main(arguments: list[str]) -> int:

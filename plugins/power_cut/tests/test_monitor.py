@@ -41,17 +41,17 @@ def test_heartbeats_alone_switch_nothing_on(board, server) -> None:
 
 def test_a_living_loop_keeps_the_supply_and_a_hung_one_loses_it(board, robot, server) -> None:
     with _extension(board).attach(server, _ignore) as monitor:
-        with closing(RemoteRobot(server.address)) as client:
+        with closing(RemoteRobot(server.address)) as client:  # a client that goes ends its episode
             client.reset({})
-        monitor.switch_on(0)
-        assert board.is_on
-        time.sleep(2 * CUT_MS / 1e3)
-        assert board.is_on, "a healthy loop lost its supply"
-        robot.hangs = True
-        hung_s = time.monotonic()
-        until(lambda: not board.is_on, 5.0)
-        assert time.monotonic() - hung_s < (CUT_MS + 400 + 300) / 1e3
-        until(lambda: server.stopped is not None, 3.0)
+            monitor.switch_on(0)
+            assert board.is_on
+            time.sleep(2 * CUT_MS / 1e3)
+            assert board.is_on, "a healthy loop lost its supply"
+            robot.hangs = True
+            hung_s = time.monotonic()
+            until(lambda: not board.is_on, 5.0)
+            assert time.monotonic() - hung_s < (CUT_MS + 400 + 300) / 1e3
+            until(lambda: server.stopped is not None, 3.0)
         assert "cut the supply: the heartbeat stayed away" in str(server.stopped)
         assert "no period" in str(server.stopped) or "not returned" in str(server.stopped)
 
