@@ -148,6 +148,31 @@ def scenario_on_needs_heartbeats_before_it():
     bench.switch_on()
 
 
+def scenario_one_heartbeat_sent_three_times_counts_once():
+    bench = Bench()
+    bench.answering = False
+    bench.run(300)
+    for _ in range(3):
+        bench.send(firmware.HEARTBEAT)
+    bench.command(firmware.ON, 0)
+    assert not bench.on
+    assert bench.refusal == firmware.NO_HEARTBEAT
+
+
+def scenario_a_command_by_an_old_challenge_is_ignored():
+    bench = Bench()
+    bench.run(300)
+    bench.answering = False
+    old = bench.statuses[-1][1] if bench.run(50) is None else 0
+    bench.answering = True
+    bench.run(bench.machine.cut_ms)
+    for kind, value in ((firmware.ON, 0), (firmware.SET, 500)):
+        bench.send(kind, value, challenge=old)
+        bench.run(50)
+    assert not bench.on
+    assert bench.machine.cut_ms == firmware.DEFAULT_MS
+
+
 def scenario_a_silent_host_loses_the_supply_in_the_cut_time():
     for cut_ms in (20, 50, 100, 200, 777, 2000):
         for phase in range(0, 40, 7):
