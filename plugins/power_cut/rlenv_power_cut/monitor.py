@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 _LOOK_S = 0.05
 """Longest wait for a status between two looks at commands, seconds."""
 
+_END_S = 5.0
+"""Longest wait for the end of the thread, seconds: it may be opening the board, or stopping the driver."""
+
 _RETRY_S = 0.5
 """Time between two attempts to open a port that was lost, seconds."""
 
@@ -170,7 +173,10 @@ class Monitor:
         try:
             return future.result(2 * ANSWER_S)
         except TimeoutError:
-            raise PowerCutError(f"the power cut did not answer: {self._lost or self._silent or 'try again'}") from None
+            if future.cancel():
+                why = self._lost or self._silent or "too few heartbeats went out"
+                raise PowerCutError(f"not switched on, and nothing will be later: {why}") from None
+            raise PowerCutError("the board did not answer: see rlenv-robot power-cut status") from None
 
     def _run(self) -> None:
         from real.control.realtime import ask_real_time
@@ -220,6 +226,8 @@ class Monitor:
             number, future = self._requests.get_nowait()
         except Empty:
             return
+        if not future.set_running_or_notify_cancel():
+            return  # the person has been told that it failed
         self._waiting = future, _STATUSES_TO_WAIT
         self._link.switch_on(number)
 
@@ -270,7 +278,7 @@ class Monitor:
         """Cut the supply, end the thread and release the port. Safe to call more than once."""
         self._over = True
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_END_S)
         if self._link is not None:
             try:
                 self._link.switch_off()

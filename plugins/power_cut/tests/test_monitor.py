@@ -12,8 +12,8 @@ from hal import ProfileError
 from real import RemoteRobot
 from rlenv_power_cut.control_socket import ask, held_ports
 from rlenv_power_cut.examination import examine_power_cuts
-from rlenv_power_cut.link import PowerCutError
-from rlenv_power_cut.monitor import PowerCutExtension
+from rlenv_power_cut.link import PowerCutError, PowerCutLink
+from rlenv_power_cut.monitor import Monitor, PowerCutExtension
 from rlenv_robot.cli.main import main
 from rlenv_robot.config.profile import load_profile
 from rlenv_robot.serving.extension import load_extensions
@@ -70,6 +70,21 @@ def test_a_cut_by_the_button_stops_the_robot_by_name(board, server) -> None:
             monitor.switch_on(0)
         monitor.switch_on(1)
         assert board.is_on
+
+
+def test_a_command_that_failed_is_not_carried_out_later(board, server) -> None:
+    link = PowerCutLink(board.port)
+    link.first_status()
+    link.set(CUT_MS, False)
+    monitor = Monitor(link, server, _extension(board))
+    with pytest.raises(PowerCutError, match="nothing will be later"):
+        monitor.switch_on(0)  # nobody runs the monitor yet
+    monitor.start()
+    time.sleep(3 * CUT_MS / 1e3)
+    assert not board.is_on
+    monitor.switch_on(0)
+    assert board.is_on
+    monitor.close()
 
 
 def test_a_lost_port_stops_the_robot_and_comes_back_off(board, server) -> None:
