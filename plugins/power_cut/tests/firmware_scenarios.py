@@ -161,16 +161,34 @@ def scenario_one_heartbeat_sent_three_times_counts_once():
 
 def scenario_a_command_by_an_old_challenge_is_ignored():
     bench = Bench()
-    bench.run(300)
     bench.answering = False
-    old = bench.statuses[-1][1] if bench.run(50) is None else 0
-    bench.answering = True
-    bench.run(bench.machine.cut_ms)
-    for kind, value in ((firmware.ON, 0), (firmware.SET, 500)):
-        bench.send(kind, value, challenge=old)
-        bench.run(50)
-    assert not bench.on
+    bench.run(100)
+    old = bench.status[2]
+    bench.run(bench.machine.cut_ms + 1)
+    bench.send(firmware.SET, 500, challenge=old)
+    bench.run(50)
     assert bench.machine.cut_ms == firmware.DEFAULT_MS
+    bench.send(firmware.SET, 500)
+    bench.run(50)
+    assert bench.machine.cut_ms == 500
+
+
+def scenario_damaged_frames_do_nothing():
+    for place in range(firmware.HOST_SIZE):
+        bench = switched_on()
+        send = bench.send
+
+        def damaged(kind, value=0, challenge=None, bench=bench, send=send, place=place):
+            send(kind, value, challenge)
+            at, frame = bench.arriving.pop()
+            frame = frame[:place] + bytes((frame[place] ^ 0x10,)) + frame[place + 1 :]
+            bench.arriving.append((at, frame))
+
+        bench.send = damaged
+        damaged(firmware.OFF)
+        assert bench.run(10) is None, "a damaged OFF cut"
+        assert bench.run(2 * bench.machine.cut_ms) is not None, "damaged heartbeats kept it on"
+        assert bench.cause == firmware.SILENCE
 
 
 def scenario_a_silent_host_loses_the_supply_in_the_cut_time():
@@ -350,6 +368,10 @@ def scenario_a_confirm_button_that_is_stuck_from_the_start_confirms_nothing():
     bench = Bench(settings_for(200, confirm=True))
     bench.confirm = True
     bench.run(5000)
+    bench.command(firmware.ON, 0)
+    assert bench.refusal == firmware.UNCONFIRMED
+    bench.confirm = False
+    bench.run(50)
     bench.command(firmware.ON, 0)
     assert bench.refusal == firmware.UNCONFIRMED
 
