@@ -35,13 +35,15 @@ def test_the_state_machine(scenario: Callable[[], None]) -> None:
     scenario()
 
 
+@pytest.mark.slow
 @pytest.mark.process
+@pytest.mark.timeout(300)
 def test_the_state_machine_on_micropython() -> None:
     program = os.environ.get("MICROPYTHON") or shutil.which("micropython")
     if program is None:
         pytest.skip("needs MicroPython's unix port: MICROPYTHON=PATH names it")
     command = [program, "-X", "heapsize=8m", str(_FILE), str(_FIRMWARE.parent)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith(f"{len(_scenarios())} scenarios passed\n")
 
