@@ -21,7 +21,7 @@ MOTION_SWITCHER = "motion_switcher"
 """The service that starts and ends the robot's own motion control."""
 
 CHECK_MODE, SELECT_MODE, RELEASE_MODE = 1001, 1002, 1003
-"""Calls of `MOTION_SWITCHER`. `CHECK_MODE` answers ``{"form": ..., "name": ...}``; the name is empty after a release."""
+"""Calls of `MOTION_SWITCHER`. the first answers ``{"form": ..., "name": ...}``; the name is empty after a release."""
 
 NOT_IMPLEMENTED = 3203
 """Status of a call that the service does not have."""

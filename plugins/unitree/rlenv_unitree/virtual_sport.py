@@ -1,0 +1,87 @@
+"""Stand in for the Go2's own motion control: a second program that writes low-level commands until it is released.
+
+It answers the calls of the vendor's motion switcher (CheckMode, SelectMode, ReleaseMode) and the sport service's Damp,
+StandUp and StandDown (unitree_sdk2_python 37116c5, `unitree_sdk2py/go2/sport/sport_api.py`).
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from hal.robots.go2 import JOINTS
+from rlenv_unitree.channel import Channel
+from rlenv_unitree.crc import sign
+from rlenv_unitree.messages import GO_LOW_CMD, TOPIC_LOW_CMD, Record, go_command
+from rlenv_unitree.rpc import CHECK_MODE, MOTION_SWITCHER, NOT_IMPLEMENTED, RELEASE_MODE, SELECT_MODE, Service
+from rlenv_unitree.virtual_body import LYING, STEPS_HZ
+
+__all__ = ["SportMode"]
+
+_DAMP, _STAND_UP, _STAND_DOWN = 1001, 1004, 1005
+_NOT_READY = 4202  # SPORT_ERR_SERVER_NOT_INIT
+_STANDING = (0.0, 0.67, -1.3) * 4  # second pose, kp and kd of the vendor's go2_stand_example.py
+_KP, _KD = 60.0, 5.0
+_MOVE_STEPS = STEPS_HZ
+
+
+class SportMode:
+    """Command the robot to stand, beside any other program, while a mode is selected.
+
+    Args:
+        channel: an open channel.
+        name: the selected mode; empty for a robot whose motion control was released.
+    """
+
+    def __init__(self, channel: Channel, name: str = "normal") -> None:
+        self.name = name
+        self._writer = channel.writer(TOPIC_LOW_CMD, GO_LOW_CMD)
+        self._services = (
+            Service(channel, MOTION_SWITCHER, self._switch),
+            Service(channel, "sport", self._sport),
+        )
+        self._goal: tuple[float, ...] | None = _STANDING
+        self._target = np.array(LYING)
+
+    def poll(self) -> None:
+        """Answer the calls that have arrived."""
+        for service in self._services:
+            service.poll()
+
+    def step(self) -> None:
+        """Write the command of one step, if a mode is selected. A change of pose takes 1 s."""
+        if self.name:
+            self._writer.write(self._command())
+
+    def _command(self) -> Record:
+        command = go_command()
+        motors = command["motor_cmd"][: len(JOINTS)]
+        motors["dq"], motors["kd"] = 0.0, _KD
+        if self._goal is not None:
+            longest = np.abs(np.subtract(_STANDING, LYING)) / _MOVE_STEPS
+            self._target += np.clip(np.subtract(self._goal, self._target), -longest, longest)
+            motors["q"], motors["kp"] = self._target, _KP
+        sign(command)
+        return command
+
+    def _switch(self, api_id: int, parameter: str) -> tuple[int, str]:
+        match api_id:
+            case _ if api_id == CHECK_MODE:
+                return 0, json.dumps({"form": "0", "name": self.name})
+            case _ if api_id == SELECT_MODE:
+                self.name = str(json.loads(parameter)["name"])
+                return 0, ""
+            case _ if api_id == RELEASE_MODE:
+                self.name = ""
+                return 0, ""
+        return NOT_IMPLEMENTED, ""
+
+    def _sport(self, api_id: int, _: str) -> tuple[int, str]:
+        goals = {_DAMP: None, _STAND_UP: _STANDING, _STAND_DOWN: LYING}
+        if api_id not in goals:
+            return NOT_IMPLEMENTED, ""
+        if not self.name:
+            return _NOT_READY, ""
+        self._goal = goals[api_id]
+        return 0, ""
