@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hal import LoopTiming, Rate, RobotError, RobotStopped
-from rlenv_unitree.link import OtherWriter, RobotLink, State
+from rlenv_unitree.link import OtherWriter, RobotLink
 from rlenv_unitree.motors import DAMPING_GAIN, MotorTable
 
 __all__ = ["RAMP_S", "STALE_S", "WRITE_HZ", "CommandWriter"]
@@ -54,7 +54,6 @@ class CommandWriter:
         self._goal: np.ndarray | None = None
         self._rising_s = 0.0  # when the gains began to rise
         self._other: OtherWriter | None = None
-        self._state: State | None = None
         self._over = threading.Event()
         self.timing = LoopTiming(1.0 / WRITE_HZ)
         self._thread = threading.Thread(target=self._run, name="rlenv-unitree commands", daemon=True)
@@ -102,11 +101,6 @@ class CommandWriter:
         """The goal that the motors hold, rad; None while they give way."""
         return self._goal
 
-    @property
-    def state(self) -> State | None:
-        """The newest state; None before the first period."""
-        return self._state
-
     def end(self) -> None:
         """Stop writing. Calling it twice is allowed."""
         self._over.set()
@@ -127,7 +121,6 @@ class CommandWriter:
 
     def _write_one(self) -> None:
         state, now_ns = self._link.newest(), time.monotonic_ns()
-        self._state = state
         other = self._link.other_writer()
         if other is not None:
             self._other = other

@@ -112,9 +112,7 @@ class UnitreeRobot:
         return None if self._closed else self._measure(self._newest())
 
     def _newest(self) -> State:
-        if self._writer is None:
-            return self._link.open()
-        state = self._writer.state
+        state = None if self._writer is None else self._link.newest()
         return self._link.open() if state is None else state
 
     def _measure(self, state: State) -> RobotState:
@@ -164,7 +162,7 @@ class UnitreeRobot:
         if self._closed:
             raise EpisodeError("reset after close: make a new driver")
         check_clears(self._stopped, options)
-        state = self._newest() if self._writer is not None else self._link.open()
+        state = self._newest()
         problem = self._health.problem(state.record) or self._health.battery_problem(state.record)
         if problem is not None:
             raise ResetFailed(f"the robot is not fit: {problem}")
@@ -172,21 +170,12 @@ class UnitreeRobot:
             self._link.take_over(self._release)
             self._writer = CommandWriter(self._link, self._table, self._stale_s, self._trouble)
             self._writer.start()
-            self._link_settled()
         self._writer.release()
         self._stopped, self._is_reset = None, True
         self._odometry.restart()
         self._before_ns = 0
         self._rate.restart()
         return self._measure(self._newest())
-
-    def _link_settled(self) -> None:
-        """Wait for the writer's first period, which gives it a state."""
-        end = time.monotonic() + 1.0
-        while self._writer is not None and self._writer.state is None:
-            if time.monotonic() > end:
-                raise RobotError("the thread that writes commands did not begin within 1 s; is the machine overloaded?")
-            time.sleep(0.001)
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """Hold goal angles for one control period, and read the robot at its end.
@@ -281,8 +270,7 @@ class UnitreeRobot:
         report: JsonDict = {"kp": list(self._table.stiffness), "kd": list(self._table.damping)}
         if self._writer is not None:
             report["writer"] = {**self._writer.timing.to_dict(), "wrong_checksums": self._link.wrong_checksums}
-            if self._writer.state is not None:
-                report |= self._health.report(self._writer.state.record)
+            report |= self._health.report(self._newest().record)
         return report
 
 
