@@ -109,7 +109,7 @@ class VirtualGo2:
     def step(self, steps: int = 1) -> None:
         """Take the newest commands, simulate a number of steps of 2 ms, and send the state."""
         self.sport.poll()
-        self.sport.step()
+        self.sport.step(self.body.pose)
         for sample in self._commands.take():
             self._obey(sample)
         if self._watchdog.expired and not self._braking:
