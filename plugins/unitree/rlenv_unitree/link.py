@@ -1,0 +1,209 @@
+"""Exchange low-level messages with one robot: states in, commands out, and other programs' commands noticed."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hal import ConnectionLost, RobotError
+from rlenv_unitree.channel import Channel, Reader, Writer, wait_until
+from rlenv_unitree.crc import is_valid, sign
+from rlenv_unitree.messages import (
+    GO_LOW_CMD,
+    GO_LOW_STATE,
+    HG_LOW_CMD,
+    HG_LOW_STATE,
+    TOPIC_LOW_CMD,
+    TOPIC_LOW_STATE,
+    Record,
+    go_command,
+    hg_command,
+)
+from rlenv_unitree.motors import MotorTable
+from rlenv_unitree.rpc import CHECK_MODE, MOTION_SWITCHER, RELEASE_MODE, Client
+
+__all__ = ["LISTEN_S", "OtherWriter", "RobotLink", "State"]
+
+LISTEN_S = 1.0
+"""How long to listen for another program's commands before the first own one, seconds."""
+
+_FIRST_STATE_S = 2.0
+"""Longest wait for the first state, seconds; the robot sends 500 a second."""
+
+_RELEASE_S = 5.0
+"""Longest wait until the robot's own program has released the motors, seconds."""
+
+_MESSAGES = {"go": (GO_LOW_CMD, GO_LOW_STATE), "hg": (HG_LOW_CMD, HG_LOW_STATE)}
+
+
+class State(NamedTuple):
+    """A state of the robot, and its arrival on this machine's monotonic clock, ns."""
+
+    record: Record
+    arrived_ns: int
+
+
+class OtherWriter(NamedTuple):
+    """Another program that commands the motors: its identity in DDS, and its newest command's arrival, ns."""
+
+    identity: str
+    arrived_ns: int
+
+
+class RobotLink:
+    """The connection to one robot.
+
+    Args:
+        table: the robot's motors.
+        interface: the network interface to the robot, such as ``eth0``.
+        domain: the DDS domain; the robots use 0.
+
+    Attributes:
+        wrong_checksums: number of states that were discarded since their checksum was wrong.
+    """
+
+    def __init__(self, table: MotorTable, interface: str, domain: int) -> None:
+        self._table, self._channel = table, Channel(interface, domain)
+        self._readers: tuple[Reader, Reader] | None = None  # of states, and of other programs' commands
+        self._writer: Writer | None = None
+        self._state: State | None = None
+        self.wrong_checksums = 0
+
+    # -- states ----------------------------------------------------------------------------------------------
+
+    def open(self) -> State:
+        """Join the network and return the first state; nothing is written. Calling it twice is allowed.
+
+        Raises:
+            ConnectionLost: no state with a right checksum came within 2 s.
+            RobotError: as for `rlenv_unitree.channel.Channel.open`.
+        """
+        if self._readers is None:
+            self._channel.open()
+            command, state = _MESSAGES[self._table.messages]
+            self._readers = (
+                self._channel.reader(TOPIC_LOW_STATE, state, depth=8),
+                self._channel.reader(TOPIC_LOW_CMD, command, others_only=True),
+            )
+        if not wait_until(self.newest, _FIRST_STATE_S):
+            raise ConnectionLost(
+                f"no {TOPIC_LOW_STATE} came within {_FIRST_STATE_S:g} s on {self._channel.interface}, DDS domain "
+                f"{self._channel.domain} ({self.wrong_checksums} had a wrong checksum): is the robot on, is this the "
+                "interface of its network (192.168.123.x), and its domain?"
+            )
+        newest = self.newest()
+        assert newest is not None
+        return newest
+
+    def newest(self) -> State | None:
+        """Return the newest state with a right checksum, without waiting; None before the first."""
+        if self._readers is not None:
+            for sample in reversed(self._readers[0].take()):
+                if is_valid(sample.record):
+                    self._state = State(sample.record, sample.arrived_ns)
+                    break
+                self.wrong_checksums += 1
+        return self._state
+
+    # -- other programs --------------------------------------------------------------------------------------
+
+    def other_writer(self) -> OtherWriter | None:
+        """Return another program whose commands came since the last call; None for none."""
+        if self._readers is None:
+            return None
+        samples = self._readers[1].take()
+        return OtherWriter(self._readers[1].describe(samples[-1].writer), samples[-1].arrived_ns) if samples else None
+
+    def take_over(self, release: bool) -> None:
+        """Make sure that nobody else commands the motors; the first call makes the writer.
+
+        Args:
+            release: whether the robot's own program is made to release the motors, if it controls them.
+
+        Raises:
+            RobotError: another program commands the motors; the message has its identity. Nothing was written.
+            ConnectionLost: the robot's motion switcher does not answer.
+        """
+        self._release_motors(release)
+        self.other_writer()  # what came earlier does not count
+        end = time.monotonic() + LISTEN_S
+        while time.monotonic() < end:
+            other = self.other_writer()
+            if other is not None:
+                raise RobotError(
+                    f"another program commands the motors on {TOPIC_LOW_CMD}: {other.identity}; end it first, since a "
+                    "robot with two programs falls. Nothing was written"
+                )
+            time.sleep(0.01)
+        if self._writer is None:
+            self._writer = self._channel.writer(TOPIC_LOW_CMD, _MESSAGES[self._table.messages][0])
+            if not self._writer.wait_for_reader(_FIRST_STATE_S):
+                self._writer = None
+                raise ConnectionLost(f"nothing on this network reads {TOPIC_LOW_CMD}: is this the robot's network?")
+
+    def _release_motors(self, allowed: bool) -> None:
+        """Refuse while the robot's own program controls the motors; make it release them if that is allowed."""
+        client = Client(self._channel, MOTION_SWITCHER)
+        mode = _mode(client)
+        if not mode:
+            return
+        if not allowed:
+            raise RobotError(
+                f"the robot's own program {mode!r} controls the motors: lay the robot down with its remote control, then "
+                "set release = true, which makes that program release them"
+            )
+        status, _ = client.call(RELEASE_MODE)
+        if status != 0 or not wait_until(lambda: not _mode(client), _RELEASE_S):
+            raise RobotError(
+                f"the robot's own program {mode!r} did not release the motors within {_RELEASE_S:g} s (status {status}); "
+                "switch it off with the remote control or the maker's app"
+            )
+
+    # -- commands --------------------------------------------------------------------------------------------
+
+    def write(self, goal: np.ndarray | None, kp: np.ndarray | float, kd: np.ndarray | float) -> None:
+        """Send one command.
+
+        Args:
+            goal: joint angles, rad; None lets the motors give way under kd alone.
+            kp: N m/rad.
+            kd: N m s/rad.
+
+        Raises:
+            RobotError: DDS refused it, or `take_over` has not succeeded.
+        """
+        if self._writer is None or self._state is None:
+            raise RobotError("no command was sent: the motors were not taken over")
+        is_go, count = self._table.messages == "go", len(self._table.joints)
+        command = go_command() if is_go else hg_command(int(self._state.record["mode_machine"]))
+        motors: Any = command["motor_cmd"]
+        motors["dq"][:count], motors["kd"][:count] = 0.0, kd
+        if goal is not None:
+            motors["q"][:count], motors["kp"][:count] = goal, kp
+        sign(command)
+        self._writer.write(command)
+
+    def close(self) -> None:
+        """Leave the network. Calling it twice is allowed."""
+        self._readers = self._writer = None
+        self._channel.close()
+
+
+def _mode(client: Client) -> str:
+    """Return the name of the robot's program that controls the motors, such as ``normal``; empty for none.
+
+    Raises:
+        RobotError: the motion switcher does not answer, or not as expected.
+    """
+    status, text = client.call(CHECK_MODE)
+    try:
+        name = json.loads(text)["name"]
+    except (ValueError, KeyError, TypeError):
+        raise RobotError(
+            f"the robot's motion switcher answered with status {status} and {text!r:.100}, expected JSON with 'name'; "
+            "compare its firmware with docs/unitree.md"
+        ) from None
+    return str(name or "")
