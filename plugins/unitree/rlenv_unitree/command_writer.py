@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hal import LoopTiming, Rate, RobotError, RobotStopped
+from real.control.realtime import ask_real_time
 from rlenv_unitree.link import OtherWriter, RobotLink
 from rlenv_unitree.motors import DAMPING_GAIN, MotorTable
 
@@ -38,16 +39,23 @@ class CommandWriter:
         link: the connection, with the motors taken over.
         table: the motors.
         stale_s: as `STALE_S`.
+        priority: real-time priority of the thread, 1 to 99; 0 for an ordinary thread.
         on_trouble: called once with the reason when the thread itself lets the motors give way; from that thread.
 
     Attributes:
         timing: the thread's periods.
+        real_time: the system's answer to the request for a priority.
     """
 
     def __init__(
-        self, link: RobotLink, table: MotorTable, stale_s: float, on_trouble: Callable[[str], None]
+        self,
+        link: RobotLink,
+        table: MotorTable,
+        stale_s: float,
+        priority: int,
+        on_trouble: Callable[[str], None],
     ) -> None:
-        self._link, self._stale_s, self._on_trouble = link, stale_s, on_trouble
+        self._link, self._stale_s, self._priority, self._on_trouble = link, stale_s, priority, on_trouble
         self._kp, self._kd = np.array(table.stiffness, np.float32), np.array(table.damping, np.float32)
         self._changing = threading.Lock()
         self._damped: str | None = "no goal yet"
@@ -55,7 +63,7 @@ class CommandWriter:
         self._rising_s = 0.0  # when the gains began to rise
         self._other: OtherWriter | None = None
         self._over = threading.Event()
-        self.timing = LoopTiming(1.0 / WRITE_HZ)
+        self.timing, self.real_time = LoopTiming(1.0 / WRITE_HZ), "not asked for"
         self._thread = threading.Thread(target=self._run, name="rlenv-unitree commands", daemon=True)
 
     # -- from any thread -------------------------------------------------------------------------------------
@@ -110,6 +118,8 @@ class CommandWriter:
     # -- on its thread ---------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        if self._priority:
+            self.real_time = ask_real_time(self._priority).message
         rate = Rate(WRITE_HZ)
         while not self._over.is_set():
             self.timing.tick()

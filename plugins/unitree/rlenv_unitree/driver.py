@@ -60,6 +60,8 @@ class UnitreeRobot:
         min_charge: charge of a Go2's battery below which no episode begins or goes on, percent.
         max_temperature_c: temperature of a motor that stops the robot, degrees Celsius.
         stale_s: age of the newest state that stops the robot, seconds.
+        priority: real-time priority of the thread that writes commands, 1 to 99, which needs a right
+            (docs/unitree.md); 0 for an ordinary thread.
 
     Raises:
         ValueError: a setting is not allowed.
@@ -79,15 +81,18 @@ class UnitreeRobot:
         min_charge: float = 15.0,
         max_temperature_c: float = 85.0,
         stale_s: float = STALE_S,
+        priority: int = 0,
     ) -> None:
         if robot not in MOTORS:
             raise ValueError(f"robot is {robot!r}, allowed are {', '.join(MOTORS)}")
         if not 0.004 <= stale_s <= 1.0:
             raise ValueError(f"stale_s is {stale_s}, allowed are 0.004 to 1 s")
+        if not 0 <= priority <= 99:
+            raise ValueError(f"priority is {priority}, allowed are 0 for none, and 1 to 99")
         self._table = MOTORS[robot].with_settings(kp, kd, home)
         self._health = Health(self._table, min_charge, max_temperature_c)
         self._link = RobotLink(self._table, interface, domain)
-        self._release, self._stale_s = release, stale_s
+        self._release, self._stale_s, self._priority = release, stale_s, priority
         self._writer: CommandWriter | None = None
         self._odometry, self._before_ns = LegOdometry(), 0
         self._rate = Rate(self.spec.rate_hz)
@@ -168,7 +173,7 @@ class UnitreeRobot:
             raise ResetFailed(f"the robot is not fit: {problem}")
         if self._writer is None:
             self._link.take_over(self._release)
-            self._writer = CommandWriter(self._link, self._table, self._stale_s, self._trouble)
+            self._writer = CommandWriter(self._link, self._table, self._stale_s, self._priority, self._trouble)
             self._writer.start()
         self._writer.release()
         self._stopped, self._is_reset = None, True
@@ -269,7 +274,11 @@ class UnitreeRobot:
         """Return the gains, the charge, the hottest motor, and the periods of the thread that writes commands."""
         report: JsonDict = {"kp": list(self._table.stiffness), "kd": list(self._table.damping)}
         if self._writer is not None:
-            report["writer"] = {**self._writer.timing.to_dict(), "wrong_checksums": self._link.wrong_checksums}
+            report["writer"] = {
+                **self._writer.timing.to_dict(),
+                "real_time": self._writer.real_time,
+                "wrong_checksums": self._link.wrong_checksums,
+            }
             report |= self._health.report(self._newest().record)
         return report
 

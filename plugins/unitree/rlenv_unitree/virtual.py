@@ -19,6 +19,7 @@ import numpy as np
 
 from hal.clock import LoopTiming, Rate, Watchdog
 from hal.errors import RobotError
+from real.control.realtime import ask_real_time, settle_process
 from rlenv_unitree.channel import Channel, Sample
 from rlenv_unitree.crc import is_valid, sign
 from rlenv_unitree.messages import GO_LOW_CMD, GO_LOW_STATE, LOW_LEVEL, TOPIC_LOW_CMD, TOPIC_LOW_STATE, Record
@@ -46,6 +47,7 @@ class VirtualGo2:
         channel: an open channel.
         mode: the selected mode of the robot's own motion control (`SportMode`); empty: it was released.
         watchdog_s: silence after which the motors brake, s.
+        priority: real-time priority of the loop, 1 to 99; 0: an ordinary thread.
 
     Attributes:
         body: the simulated body.
@@ -54,13 +56,14 @@ class VirtualGo2:
             times that the watchdog made the motors brake (``braked``), and of steps that were dropped (``lost_steps``).
         writers: handles of the writers whose commands were obeyed, with the arrival of their newest, monotonic ns.
         timing: periods of the loop.
+        real_time: the system's answer to the wish for a priority.
         battery: charge in percent. Tests change it, and the next two.
         motor_temperature: of all motors, degrees Celsius.
         wrong_checksums: whether states carry wrong checksums.
         silent: whether no states are sent.
     """
 
-    def __init__(self, channel: Channel, mode: str = "", watchdog_s: float = WATCHDOG_S) -> None:
+    def __init__(self, channel: Channel, mode: str = "", watchdog_s: float = WATCHDOG_S, priority: int = 0) -> None:
         self.body = Go2Body()
         self.sport = SportMode(channel, mode)
         self.counts: Counter[str] = Counter()
@@ -68,7 +71,8 @@ class VirtualGo2:
         self.timing = LoopTiming(1 / STEPS_HZ)
         self.battery, self.motor_temperature = 80, 30
         self.wrong_checksums = self.silent = False
-        self._watchdog = Watchdog(watchdog_s)
+        self.real_time = ""
+        self._watchdog, self._priority = Watchdog(watchdog_s), priority
         self._braking = True
         self._commands = channel.reader(TOPIC_LOW_CMD, GO_LOW_CMD)
         self._states = channel.writer(TOPIC_LOW_STATE, GO_LOW_STATE)
@@ -109,7 +113,7 @@ class VirtualGo2:
     def step(self, steps: int = 1) -> None:
         """Take the newest commands, simulate a number of steps of 2 ms, and send the state."""
         self.sport.poll()
-        self.sport.step()
+        self.sport.step(self.body.pose)
         for sample in self._commands.take():
             self._obey(sample)
         if self._watchdog.expired and not self._braking:
@@ -129,11 +133,14 @@ class VirtualGo2:
             "writers": len(self.writers),
             "counts": dict(self.counts),
             "timing": self.timing.to_dict(),
+            "real_time": self.real_time,
         }
 
     def _run(self) -> None:
         rate = Rate(STEPS_HZ)
         try:
+            if self._priority:
+                self.real_time = ask_real_time(self._priority).message
             while not self._stopping.is_set():
                 late = int(rate.wait() * STEPS_HZ)
                 self.counts["lost_steps"] += max(0, late - _MOST_STEPS)
@@ -193,6 +200,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--watchdog", type=float, default=WATCHDOG_S, metavar="S", help="silence before it brakes (0.1)"
     )
     parser.add_argument("--battery", type=int, default=80, metavar="PERCENT", help="charge of the battery (80)")
+    parser.add_argument("--priority", type=int, default=0, help="real-time priority, 1 to 99; 0: none (default)")
     parser.set_defaults(run=run)
 
 
@@ -202,12 +210,11 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RobotError: the interface or the domain can't be used, or the simulation became unstable.
     """
-    from real.control.realtime import settle_process
     from rlenv_robot.cli.output import say
     from rlenv_robot.serving import TerminationSignals
 
     with TerminationSignals() as signals, Channel(args.interface, args.domain) as channel:
-        robot = VirtualGo2(channel, args.mode, args.watchdog)
+        robot = VirtualGo2(channel, args.mode, args.watchdog, args.priority)
         robot.battery = args.battery
         settle_process()
         with robot:

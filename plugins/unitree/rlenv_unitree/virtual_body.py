@@ -67,7 +67,7 @@ class Go2Body:
         self._set(zeros, zeros, zeros + kd)
 
     def _set(self, constant: np.ndarray, kp: np.ndarray, kd: np.ndarray) -> None:
-        """Set the law ``torque = constant - kp * q - kd * dq``, as MuJoCo's affine actuators compute it in each step."""
+        """Set ``torque = constant - kp * q - kd * dq``, which MuJoCo's affine actuators compute in each step."""
         self.data.ctrl[self._motors] = constant
         self.model.actuator_biasprm[self._motors, 1] = -kp
         self.model.actuator_biasprm[self._motors, 2] = -kd
@@ -88,6 +88,11 @@ class Go2Body:
     def height(self) -> float:
         """Height of the trunk's centre above the ground, m."""
         return float(self.data.qpos[2])
+
+    @property
+    def pose(self) -> np.ndarray:
+        """The joint angles in the motors' order, rad."""
+        return np.array(self.data.qpos[self._q])
 
     def read(self, state: Record) -> None:
         """Write motors, IMU and feet into a `GO_LOW_STATE`: rad, rad/s, rad/s^2, N m, m/s^2, N."""

@@ -23,7 +23,7 @@ _DAMP, _STAND_UP, _STAND_DOWN = 1001, 1004, 1005
 _NOT_READY = 4202  # SPORT_ERR_SERVER_NOT_INIT
 _STANDING = (0.0, 0.67, -1.3) * 4  # second pose, kp and kd of the vendor's go2_stand_example.py
 _KP, _KD = 60.0, 5.0
-_MOVE_STEPS = STEPS_HZ
+_STEP = 1.5 / STEPS_HZ  # rad
 
 
 class SportMode:
@@ -42,26 +42,32 @@ class SportMode:
             Service(channel, "sport", self._sport),
         )
         self._goal: tuple[float, ...] | None = _STANDING
-        self._target = np.array(LYING)
+        self._target: np.ndarray | None = None
 
     def poll(self) -> None:
         """Answer the calls that have arrived."""
         for service in self._services:
             service.poll()
 
-    def step(self) -> None:
-        """Write the command of one step, if a mode is selected. A change of pose takes 1 s."""
-        if self.name:
-            self._writer.write(self._command())
+    def step(self, pose: np.ndarray) -> None:
+        """Write the command of one step, if a mode is selected. Joints move at 1.5 rad/s at most.
 
-    def _command(self) -> Record:
+        Args:
+            pose: the joint angles, rad, from which a newly selected mode starts.
+        """
+        if self.name:
+            self._target = pose.copy() if self._target is None else self._target
+            self._writer.write(self._command(self._target))
+        else:
+            self._target = None
+
+    def _command(self, target: np.ndarray) -> Record:
         command = go_command()
         motors = command["motor_cmd"][: len(JOINTS)]
         motors["dq"], motors["kd"] = 0.0, _KD
         if self._goal is not None:
-            longest = np.abs(np.subtract(_STANDING, LYING)) / _MOVE_STEPS
-            self._target += np.clip(np.subtract(self._goal, self._target), -longest, longest)
-            motors["q"], motors["kp"] = self._target, _KP
+            target += np.clip(self._goal - target, -_STEP, _STEP)
+            motors["q"], motors["kp"] = target, _KP
         sign(command)
         return command
 
@@ -70,7 +76,7 @@ class SportMode:
             case _ if api_id == CHECK_MODE:
                 return 0, json.dumps({"form": "0", "name": self.name})
             case _ if api_id == SELECT_MODE:
-                self.name = str(json.loads(parameter)["name"])
+                self.name, self._goal = str(json.loads(parameter)["name"]), _STANDING
                 return 0, ""
             case _ if api_id == RELEASE_MODE:
                 self.name = ""

@@ -16,11 +16,18 @@ from typing import Any
 import pytest
 
 from hal import Automatic, Guard, Homing, HomingSettings
+from rlenv_unitree.channel import Channel
 from rlenv_unitree.driver import UnitreeRobot
+
+DOMAIN = 10 + os.getpid() % 200
+"""A domain that other test processes hardly use at the same time."""
 
 NO_DDS = "cyclonedds is not installed: pip install 'rlenv-robot[unitree]'"
 STALE_S = 0.15
 """Age of a state that stops the robot, in tests that share one interpreter or a busy machine with the virtual robot."""
+
+PRIORITY = 30
+"""Real-time priority of both ends, where the system grants it."""
 
 _numbers = itertools.count(os.getpid() * 13)
 
@@ -110,7 +117,7 @@ def make_driver(domain: int) -> Iterator[Callable[..., UnitreeRobot]]:
     made: list[UnitreeRobot] = []
 
     def make(robot: str = "go2", **settings: Any) -> UnitreeRobot:
-        made.append(UnitreeRobot(robot, "lo", domain=domain, **{"stale_s": STALE_S, **settings}))
+        made.append(UnitreeRobot(robot, "lo", domain=domain, **{"stale_s": STALE_S, "priority": PRIORITY, **settings}))
         return made[-1]
 
     yield make
@@ -131,3 +138,18 @@ def eventually(done: Callable[[], object], seconds: float = 3.0) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+@pytest.fixture
+def channel() -> Iterator[Channel]:
+    """Return an open channel on the loopback interface."""
+    pytest.importorskip("cyclonedds", reason=NO_DDS)
+    with Channel("lo", DOMAIN) as channel:
+        yield channel
+
+
+@pytest.fixture
+def other_channel(channel: Channel) -> Iterator[Channel]:
+    """Return a second channel beside the first, as another program would have it."""
+    with Channel("lo", DOMAIN) as other:
+        yield other

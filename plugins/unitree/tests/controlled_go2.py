@@ -10,7 +10,7 @@ from real.control.realtime import settle_process
 from rlenv_unitree.channel import Channel
 from rlenv_unitree.virtual import VirtualGo2
 
-with Channel("lo", int(sys.argv[1])) as channel, VirtualGo2(channel) as robot:
+with Channel("lo", int(sys.argv[1])) as channel, VirtualGo2(channel, priority=30) as robot:
     settle_process()
     print("ready", flush=True)
     for line in sys.stdin:
