@@ -10,12 +10,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hal import Automatic, Guard, Homing, HomingSettings
+from hal import Automatic, Guard, Homing, HomingSettings, RobotSpec
 from rlenv_unitree.channel import Channel
 from rlenv_unitree.driver import UnitreeRobot
 
@@ -23,8 +24,8 @@ DOMAIN = 10 + os.getpid() % 200
 """A domain that other test processes hardly use at the same time."""
 
 NO_DDS = "cyclonedds is not installed: pip install 'rlenv-robot[unitree]'"
-STALE_S = 0.15
-"""Age of a state that stops the robot, in tests that share one interpreter or a busy machine with the virtual robot."""
+STALE_S = 1.0
+"""Age of a state that stops the robot, where a test is not about it: a busy machine lets both ends wait for long."""
 
 PRIORITY = 30
 """Real-time priority of both ends, where the system grants it."""
@@ -45,6 +46,12 @@ class Process:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen([sys.executable, *map(str, command)], stdin=pipe, stdout=pipe, text=True)
 
+    def write(self, line: str) -> None:
+        """Write a line to standard input."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
     def line(self) -> str:
         """Return the next line; empty at the end."""
         assert self.process.stdout is not None
@@ -58,7 +65,7 @@ class Process:
         return plain
 
     def end(self) -> None:
-        """End the program."""
+        """End the program, if it has not ended, and close its pipes."""
         self.process.terminate()
         self.process.communicate(timeout=10)
 
@@ -75,8 +82,7 @@ def start() -> Iterator[Callable[..., Process]]:
 
     yield begin
     for process in started:
-        if process.process.poll() is None:
-            process.end()
+        process.end()
 
 
 class ControlledGo2:
@@ -87,9 +93,7 @@ class ControlledGo2:
 
     def plant(self, **faults: Any) -> dict[str, Any]:
         """Set attributes of `rlenv_unitree.virtual.VirtualGo2`, ``mode`` or ``roll``; return its report."""
-        assert self._process.process.stdin is not None
-        self._process.process.stdin.write(json.dumps(faults) + "\n")
-        self._process.process.stdin.flush()
+        self._process.write(json.dumps(faults))
         return self._process.report()
 
     @property
@@ -111,13 +115,22 @@ def virtual(start: Callable[..., Process], domain: int) -> ControlledGo2:
     return ControlledGo2(process)
 
 
+class PatientGo2(UnitreeRobot):
+    """A driver whose guard takes states of any age, for the same reason."""
+
+    @property
+    def spec(self) -> RobotSpec:
+        """The description without a limit of age."""
+        return replace(super().spec, max_age_s={})
+
+
 @pytest.fixture
 def make_driver(domain: int) -> Iterator[Callable[..., UnitreeRobot]]:
     """Return a function that makes a driver of this test's robot, which is closed at the end."""
     made: list[UnitreeRobot] = []
 
     def make(robot: str = "go2", **settings: Any) -> UnitreeRobot:
-        made.append(UnitreeRobot(robot, "lo", domain=domain, **{"stale_s": STALE_S, "priority": PRIORITY, **settings}))
+        made.append(PatientGo2(robot, "lo", domain=domain, **{"stale_s": STALE_S, "priority": PRIORITY, **settings}))
         return made[-1]
 
     yield make

@@ -1,6 +1,6 @@
 """Command the motors beside a driver, and measure when that driver gives way, by this process's clock.
 
-Usage: second_writer.py DOMAIN [wait]. With ``wait`` it begins when the driver holds a pose; else at once, for 3 s.
+Usage: second_writer.py DOMAIN [wait]. It writes for 3 s; with ``wait`` it begins at a line on standard input.
 """
 
 import json
@@ -22,9 +22,8 @@ def main() -> None:
         command = go_command()
         sign(command)
         print("ready", flush=True)
-        while waits and not any(holds(sample.record) for sample in others.take()):
-            time.sleep(0.001)
-        time.sleep(0.5 if waits else 0.0)
+        if waits:
+            sys.stdin.readline()
         others.take()
         began = time.monotonic()
         held, gave_way_ms, after = 0, None, 0
