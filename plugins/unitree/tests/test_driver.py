@@ -37,7 +37,8 @@ def steps(robot: Any, number: int, command: dict[str, np.ndarray] | None = None)
 def test_it_stands_up_from_lying_holds_and_lies_down(virtual: ControlledGo2, make_driver: MakeDriver) -> None:
     driver = make_driver()
     robot = homed(driver)
-    assert robot.read().sensors["joint_position"][2] < -2.6  # it lies, and reading moved nothing
+    assert eventually(driver.read)
+    assert driver.read().sensors["joint_position"][2] < -2.6  # it lies, and reading moved nothing
     assert virtual.counts["commands"] == 0
     robot.reset({})
     state = steps(robot, 50)
@@ -227,7 +228,7 @@ def test_without_cyclonedds_the_error_has_the_command(monkeypatch: pytest.Monkey
     channel.cyclonedds.cache_clear()
     monkeypatch.setitem(sys.modules, "cyclonedds.core", None)
     with pytest.raises(RobotError, match=r"need cyclonedds.*pip install"):
-        UnitreeRobot("go2", "lo", domain=229).read()
+        UnitreeRobot("go2", "lo", domain=229).reset({})
     channel.cyclonedds.cache_clear()
 
 
@@ -236,7 +237,7 @@ def test_unknown_robots_and_interfaces_are_refused() -> None:
         UnitreeRobot("b2", "lo")
     pytest.importorskip("cyclonedds", reason="cyclonedds is not installed: pip install 'rlenv-robot[unitree]'")
     with pytest.raises(RobotError, match="no network interface 'eth77'"):
-        UnitreeRobot("go2", "eth77").read()
+        UnitreeRobot("go2", "eth77").reset({})
 
 
 def test_a_tilted_robot_is_stopped_and_not_reset(virtual: ControlledGo2, make_driver: MakeDriver) -> None:
