@@ -111,7 +111,7 @@ class Channel:
         qos = cyclonedds().qos
         ignore = qos.Policy.IgnoreLocal.Participant if others_only else qos.Policy.IgnoreLocal.Nothing
         kept = qos.Qos(qos.Policy.History.KeepLast(depth), ignore)
-        return Reader(message, self.endpoint("sub", topic, idl_type(message), kept))
+        return Reader(message, self.endpoint("sub", topic, idl_type(message), kept), depth)
 
     def endpoint(self, kind: Literal["pub", "sub"], topic: str, data_type: Any, qos: Any = None) -> Any:
         """Make a cyclonedds DataWriter (``pub``) or DataReader (``sub``) of any cyclonedds type."""
@@ -156,10 +156,10 @@ class Writer:
 class Reader:
     """A reader of one topic; `Channel.reader` makes it."""
 
-    def __init__(self, message: Message, reader: Any) -> None:
+    def __init__(self, message: Message, reader: Any, depth: int) -> None:
         dds = cyclonedds()
         self.message = message
-        self._reader = reader
+        self._reader, self._depth = reader, depth
         states = dds.core.ViewState.Any | dds.core.SampleState.NotRead | dds.core.InstanceState.Any
         self._condition = dds.core.ReadCondition(reader, states)
         self._waitset = dds.core.WaitSet(reader.participant)
@@ -170,7 +170,7 @@ class Reader:
         now = time.monotonic_ns()
         return [
             Sample(self.message.from_wire(taken.wire), info.publication_handle, now, info.source_timestamp)
-            for taken in self._reader.take(256)
+            for taken in self._reader.take(self._depth)
             if (info := taken.sample_info).valid_data
         ]
 
@@ -218,6 +218,7 @@ def idl_type(message: Message) -> Any:
         namespace["__annotations__"] = {name: annotation(kind, count) for name, kind, count in message.members}
         namespace["serialize"] = serialize
         namespace["deserialize"] = classmethod(deserialize)
+        namespace["deserialize_key"] = classmethod(lambda kind, *_, **__: kind())  # of the note that a writer has left
 
     name = message.typename.rpartition(".")[2]
     made = types.new_class(name, (dds.idl.IdlStruct,), {"typename": message.typename}, body)
