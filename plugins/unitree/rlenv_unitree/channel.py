@@ -213,12 +213,16 @@ def idl_type(message: Message) -> Any:
         sample.wire = bytes(data)
         return sample
 
+    def deserialize_key(kind: Any, data: bytes, **_: Any) -> Any:
+        """Return an empty sample, for the note that a writer has left: these messages have no key."""
+        return kind()
+
     def body(namespace: dict[str, Any]) -> None:
         namespace["__module__"] = __name__
         namespace["__annotations__"] = {name: annotation(kind, count) for name, kind, count in message.members}
         namespace["serialize"] = serialize
         namespace["deserialize"] = classmethod(deserialize)
-        namespace["deserialize_key"] = classmethod(lambda kind, *_, **__: kind())  # of the note that a writer has left
+        namespace["deserialize_key"] = classmethod(deserialize_key)
 
     name = message.typename.rpartition(".")[2]
     made = types.new_class(name, (dds.idl.IdlStruct,), {"typename": message.typename}, body)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from hal import LoopTiming, Rate, RobotError, RobotStopped
-from rlenv_unitree.link import OtherWriter, RobotLink, State
+from real.control.realtime import ask_real_time
+from rlenv_unitree.link import OtherWriter, RobotLink
 from rlenv_unitree.motors import DAMPING_GAIN, MotorTable
 
 __all__ = ["RAMP_S", "STALE_S", "WRITE_HZ", "CommandWriter"]
@@ -38,25 +39,31 @@ class CommandWriter:
         link: the connection, with the motors taken over.
         table: the motors.
         stale_s: as `STALE_S`.
+        priority: real-time priority of the thread, 1 to 99; 0 for an ordinary thread.
         on_trouble: called once with the reason when the thread itself lets the motors give way; from that thread.
 
     Attributes:
         timing: the thread's periods.
+        real_time: the system's answer to the request for a priority.
     """
 
     def __init__(
-        self, link: RobotLink, table: MotorTable, stale_s: float, on_trouble: Callable[[str], None]
+        self,
+        link: RobotLink,
+        table: MotorTable,
+        stale_s: float,
+        priority: int,
+        on_trouble: Callable[[str], None],
     ) -> None:
-        self._link, self._stale_s, self._on_trouble = link, stale_s, on_trouble
+        self._link, self._stale_s, self._priority, self._on_trouble = link, stale_s, priority, on_trouble
         self._kp, self._kd = np.array(table.stiffness, np.float32), np.array(table.damping, np.float32)
         self._changing = threading.Lock()
         self._damped: str | None = "no goal yet"
         self._goal: np.ndarray | None = None
         self._rising_s = 0.0  # when the gains began to rise
         self._other: OtherWriter | None = None
-        self._state: State | None = None
         self._over = threading.Event()
-        self.timing = LoopTiming(1.0 / WRITE_HZ)
+        self.timing, self.real_time = LoopTiming(1.0 / WRITE_HZ), "not asked for"
         self._thread = threading.Thread(target=self._run, name="rlenv-unitree commands", daemon=True)
 
     # -- from any thread -------------------------------------------------------------------------------------
@@ -102,11 +109,6 @@ class CommandWriter:
         """The goal that the motors hold, rad; None while they give way."""
         return self._goal
 
-    @property
-    def state(self) -> State | None:
-        """The newest state; None before the first period."""
-        return self._state
-
     def end(self) -> None:
         """Stop writing. Calling it twice is allowed."""
         self._over.set()
@@ -116,6 +118,8 @@ class CommandWriter:
     # -- on its thread ---------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        if self._priority:
+            self.real_time = ask_real_time(self._priority).message
         rate = Rate(WRITE_HZ)
         while not self._over.is_set():
             self.timing.tick()
@@ -127,7 +131,6 @@ class CommandWriter:
 
     def _write_one(self) -> None:
         state, now_ns = self._link.newest(), time.monotonic_ns()
-        self._state = state
         other = self._link.other_writer()
         if other is not None:
             self._other = other

@@ -60,6 +60,8 @@ class UnitreeRobot:
         min_charge: charge of a Go2's battery below which no episode begins or goes on, percent.
         max_temperature_c: temperature of a motor that stops the robot, degrees Celsius.
         stale_s: age of the newest state that stops the robot, seconds.
+        priority: real-time priority of the thread that writes commands, 1 to 99, which needs a right
+            (docs/unitree.md); 0 for an ordinary thread.
 
     Raises:
         ValueError: a setting is not allowed.
@@ -79,15 +81,18 @@ class UnitreeRobot:
         min_charge: float = 15.0,
         max_temperature_c: float = 85.0,
         stale_s: float = STALE_S,
+        priority: int = 0,
     ) -> None:
         if robot not in MOTORS:
             raise ValueError(f"robot is {robot!r}, allowed are {', '.join(MOTORS)}")
         if not 0.004 <= stale_s <= 1.0:
             raise ValueError(f"stale_s is {stale_s}, allowed are 0.004 to 1 s")
+        if not 0 <= priority <= 99:
+            raise ValueError(f"priority is {priority}, allowed are 0 for none, and 1 to 99")
         self._table = MOTORS[robot].with_settings(kp, kd, home)
         self._health = Health(self._table, min_charge, max_temperature_c)
         self._link = RobotLink(self._table, interface, domain)
-        self._release, self._stale_s = release, stale_s
+        self._release, self._stale_s, self._priority = release, stale_s, priority
         self._writer: CommandWriter | None = None
         self._odometry, self._before_ns = LegOdometry(), 0
         self._rate = Rate(self.spec.rate_hz)
@@ -112,9 +117,7 @@ class UnitreeRobot:
         return None if self._closed else self._measure(self._newest())
 
     def _newest(self) -> State:
-        if self._writer is None:
-            return self._link.open()
-        state = self._writer.state
+        state = None if self._writer is None else self._link.newest()
         return self._link.open() if state is None else state
 
     def _measure(self, state: State) -> RobotState:
@@ -164,29 +167,20 @@ class UnitreeRobot:
         if self._closed:
             raise EpisodeError("reset after close: make a new driver")
         check_clears(self._stopped, options)
-        state = self._newest() if self._writer is not None else self._link.open()
+        state = self._newest()
         problem = self._health.problem(state.record) or self._health.battery_problem(state.record)
         if problem is not None:
             raise ResetFailed(f"the robot is not fit: {problem}")
         if self._writer is None:
             self._link.take_over(self._release)
-            self._writer = CommandWriter(self._link, self._table, self._stale_s, self._trouble)
+            self._writer = CommandWriter(self._link, self._table, self._stale_s, self._priority, self._trouble)
             self._writer.start()
-            self._link_settled()
         self._writer.release()
         self._stopped, self._is_reset = None, True
         self._odometry.restart()
         self._before_ns = 0
         self._rate.restart()
         return self._measure(self._newest())
-
-    def _link_settled(self) -> None:
-        """Wait for the writer's first period, which gives it a state."""
-        end = time.monotonic() + 1.0
-        while self._writer is not None and self._writer.state is None:
-            if time.monotonic() > end:
-                raise RobotError("the thread that writes commands did not begin within 1 s; is the machine overloaded?")
-            time.sleep(0.001)
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """Hold goal angles for one control period, and read the robot at its end.
@@ -280,9 +274,12 @@ class UnitreeRobot:
         """Return the gains, the charge, the hottest motor, and the periods of the thread that writes commands."""
         report: JsonDict = {"kp": list(self._table.stiffness), "kd": list(self._table.damping)}
         if self._writer is not None:
-            report["writer"] = {**self._writer.timing.to_dict(), "wrong_checksums": self._link.wrong_checksums}
-            if self._writer.state is not None:
-                report |= self._health.report(self._writer.state.record)
+            report["writer"] = {
+                **self._writer.timing.to_dict(),
+                "real_time": self._writer.real_time,
+                "wrong_checksums": self._link.wrong_checksums,
+            }
+            report |= self._health.report(self._newest().record)
         return report
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 import time
 from typing import Any, NamedTuple
 
@@ -35,6 +37,9 @@ _FIRST_STATE_S = 2.0
 
 _RELEASE_S = 5.0
 """Longest wait until the robot's own program has released the motors, seconds."""
+
+_ATTEMPTS = 4
+"""How often the motion switcher is asked, a second each."""
 
 _MESSAGES = {"go": (GO_LOW_CMD, GO_LOW_STATE), "hg": (HG_LOW_CMD, HG_LOW_STATE)}
 
@@ -70,6 +75,7 @@ class RobotLink:
         self._readers: tuple[Reader, Reader] | None = None  # of states, and of other programs' commands
         self._writer: Writer | None = None
         self._state: State | None = None
+        self._reading = threading.Lock()
         self.wrong_checksums = 0
 
     # -- states ----------------------------------------------------------------------------------------------
@@ -99,14 +105,15 @@ class RobotLink:
         return newest
 
     def newest(self) -> State | None:
-        """Return the newest state with a right checksum, without waiting; None before the first."""
-        if self._readers is not None:
-            for sample in reversed(self._readers[0].take()):
-                if is_valid(sample.record):
-                    self._state = State(sample.record, sample.arrived_ns)
-                    break
-                self.wrong_checksums += 1
-        return self._state
+        """Return the newest state with a right checksum, without waiting; None before the first. From any thread."""
+        with self._reading:
+            if self._readers is not None:
+                for sample in reversed(self._readers[0].take()):
+                    if is_valid(sample.record):
+                        self._state = State(sample.record, sample.arrived_ns)
+                        break
+                    self.wrong_checksums += 1
+            return self._state
 
     # -- other programs --------------------------------------------------------------------------------------
 
@@ -155,7 +162,7 @@ class RobotLink:
                 f"the robot's own program {mode!r} controls the motors: lay the robot down with its remote control, then "
                 "set release = true, which makes that program release them"
             )
-        status, _ = client.call(RELEASE_MODE)
+        status, _ = _call(client, RELEASE_MODE)
         if status != 0 or not wait_until(lambda: not _mode(client), _RELEASE_S):
             raise RobotError(
                 f"the robot's own program {mode!r} did not release the motors within {_RELEASE_S:g} s (status {status}); "
@@ -198,7 +205,7 @@ def _mode(client: Client) -> str:
     Raises:
         RobotError: the motion switcher does not answer, or not as expected.
     """
-    status, text = client.call(CHECK_MODE)
+    status, text = _call(client, CHECK_MODE)
     try:
         name = json.loads(text)["name"]
     except (ValueError, KeyError, TypeError):
@@ -207,3 +214,14 @@ def _mode(client: Client) -> str:
             "compare its firmware with docs/unitree.md"
         ) from None
     return str(name or "")
+
+
+def _call(client: Client, number: int) -> tuple[int, str]:
+    """Call the motion switcher; ask again after a second, since the first answer is lost if DDS has not matched both.
+
+    Asking twice is harmless: both calls have the same effect when repeated.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(RobotError):
+            return client.call(number, timeout_s=1.0)
+    return client.call(number, timeout_s=1.0)
