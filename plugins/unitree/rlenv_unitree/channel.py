@@ -84,8 +84,10 @@ class Channel:
             self._participant = dds.domain.DomainParticipant(self.domain)
 
     def close(self) -> None:
-        """Leave the domain; its writers and readers must not be used any more. Calling it twice is allowed."""
-        self._participant = None
+        """Leave the domain; its writers and readers end with it. Calling it twice is allowed."""
+        participant, self._participant = self._participant, None
+        if participant is not None:
+            participant.__del__()  # the only way: readers keep their participant alive
 
     def __enter__(self) -> Self:
         self.open()
@@ -157,13 +159,8 @@ class Reader:
     """A reader of one topic; `Channel.reader` makes it."""
 
     def __init__(self, message: Message, reader: Any, depth: int) -> None:
-        dds = cyclonedds()
         self.message = message
         self._reader, self._depth = reader, depth
-        states = dds.core.ViewState.Any | dds.core.SampleState.NotRead | dds.core.InstanceState.Any
-        self._condition = dds.core.ReadCondition(reader, states)
-        self._waitset = dds.core.WaitSet(reader.participant)
-        self._waitset.attach(self._condition)
 
     def take(self) -> list[Sample]:
         """Return the samples that arrived since the last call, oldest first, without waiting."""
@@ -173,10 +170,6 @@ class Reader:
             for taken in self._reader.take(self._depth)
             if (info := taken.sample_info).valid_data
         ]
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until a sample is there; return whether there is one."""
-        return self._waitset.wait(timeout=cyclonedds().util.duration(seconds=timeout_s)) > 0
 
     def writers(self) -> list[int]:
         """Return the handles of the writers that DDS has matched so far, also of those that sent nothing."""
@@ -277,7 +270,7 @@ def cyclonedds() -> Any:
         RobotError: it is not installed; the message gives the command for this machine.
     """
     try:
-        for module in ("core", "domain", "idl.annotations", "idl.types", "pub", "qos", "sub", "topic", "util"):
+        for module in ("core", "domain", "idl.annotations", "idl.types", "pub", "qos", "sub", "topic"):
             importlib.import_module(f"cyclonedds.{module}")
     except ImportError as error:
         raise RobotError(_missing(str(error))) from error

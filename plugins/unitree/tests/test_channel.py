@@ -85,10 +85,13 @@ def test_writers_may_leave(channel: Channel) -> None:
         writer = leaving.writer(TOPIC, GO_LOW_CMD)
         assert writer.wait_for_reader(3.0)
         writer.write(command())
-        assert len(received(reader, 1)) == 1
-        del writer
+        (sample,) = received(reader, 1)
+        assert reader.writers() == [sample.writer]
     assert wait_until(lambda: not reader.writers(), 3.0)
     assert reader.take() == []
+    with pytest.raises(RobotError, match="DDS did not send"):
+        writer.write(command())
+    leaving.close()
 
 
 def test_writers_that_left_are_described_too(channel: Channel) -> None:
