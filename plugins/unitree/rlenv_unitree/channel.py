@@ -84,8 +84,10 @@ class Channel:
             self._participant = dds.domain.DomainParticipant(self.domain)
 
     def close(self) -> None:
-        """Leave the domain; its writers and readers must not be used any more. Calling it twice is allowed."""
-        self._participant = None
+        """Leave the domain; its writers and readers end with it. Calling it twice is allowed."""
+        participant, self._participant = self._participant, None
+        if participant is not None:
+            participant.__del__()  # the only way: readers keep their participant alive
 
     def __enter__(self) -> Self:
         self.open()
@@ -111,7 +113,7 @@ class Channel:
         qos = cyclonedds().qos
         ignore = qos.Policy.IgnoreLocal.Participant if others_only else qos.Policy.IgnoreLocal.Nothing
         kept = qos.Qos(qos.Policy.History.KeepLast(depth), ignore)
-        return Reader(message, self.endpoint("sub", topic, idl_type(message), kept))
+        return Reader(message, self.endpoint("sub", topic, idl_type(message), kept), depth)
 
     def endpoint(self, kind: Literal["pub", "sub"], topic: str, data_type: Any, qos: Any = None) -> Any:
         """Make a cyclonedds DataWriter (``pub``) or DataReader (``sub``) of any cyclonedds type."""
@@ -156,27 +158,18 @@ class Writer:
 class Reader:
     """A reader of one topic; `Channel.reader` makes it."""
 
-    def __init__(self, message: Message, reader: Any) -> None:
-        dds = cyclonedds()
+    def __init__(self, message: Message, reader: Any, depth: int) -> None:
         self.message = message
-        self._reader = reader
-        states = dds.core.ViewState.Any | dds.core.SampleState.NotRead | dds.core.InstanceState.Any
-        self._condition = dds.core.ReadCondition(reader, states)
-        self._waitset = dds.core.WaitSet(reader.participant)
-        self._waitset.attach(self._condition)
+        self._reader, self._depth = reader, depth
 
     def take(self) -> list[Sample]:
         """Return the samples that arrived since the last call, oldest first, without waiting."""
         now = time.monotonic_ns()
         return [
             Sample(self.message.from_wire(taken.wire), info.publication_handle, now, info.source_timestamp)
-            for taken in self._reader.take(256)
+            for taken in self._reader.take(self._depth)
             if (info := taken.sample_info).valid_data
         ]
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until a sample is there; return whether there is one."""
-        return self._waitset.wait(timeout=cyclonedds().util.duration(seconds=timeout_s)) > 0
 
     def writers(self) -> list[int]:
         """Return the handles of the writers that DDS has matched so far, also of those that sent nothing."""
@@ -277,7 +270,7 @@ def cyclonedds() -> Any:
         RobotError: it is not installed; the message gives the command for this machine.
     """
     try:
-        for module in ("core", "domain", "idl.annotations", "idl.types", "pub", "qos", "sub", "topic", "util"):
+        for module in ("core", "domain", "idl.annotations", "idl.types", "pub", "qos", "sub", "topic"):
             importlib.import_module(f"cyclonedds.{module}")
     except ImportError as error:
         raise RobotError(_missing(str(error))) from error

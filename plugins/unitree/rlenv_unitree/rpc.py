@@ -23,6 +23,8 @@ MOTION_SWITCHER = "motion_switcher"
 CHECK_MODE, SELECT_MODE, RELEASE_MODE = 1001, 1002, 1003
 """Calls of `MOTION_SWITCHER`. the first answers ``{"form": ..., "name": ...}``; the name is empty after a release."""
 
+_AGAIN_S = 0.5
+
 NOT_IMPLEMENTED = 3203
 """Status of a call that the service does not have."""
 
@@ -44,6 +46,9 @@ class Client:
     def call(self, api_id: int, parameter: str = "{}", timeout_s: float = 5.0) -> tuple[int, str]:
         """Call a function and return the status, 0 for success, and the answer's text.
 
+        The request is sent again twice a second, since a service that has not yet matched this client's reader answers
+        to nobody. So call functions only that may be carried out twice.
+
         Raises:
             RobotError: no service answered within the time.
         """
@@ -56,9 +61,9 @@ class Client:
             return bool(answers)
 
         matched = wait_until(lambda: self._writer.get_matched_subscriptions(), timeout_s)
-        if matched:
+        while matched and not answers and (left_s := deadline - time.monotonic()) > 0:
             self._writer.write(_request(number, api_id, parameter))
-            wait_until(answered, deadline - time.monotonic())
+            wait_until(answered, min(left_s, _AGAIN_S))
         if not answers:
             raise RobotError(
                 f"the robot's service {self.service} did not answer call {api_id} within {timeout_s:g} s "

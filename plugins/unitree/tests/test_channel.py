@@ -44,6 +44,18 @@ def test_all_commands_of_a_burst_arrive_in_order(channel: Channel, other_channel
     assert all(before[1] <= sample.arrived_ns <= time.monotonic_ns() for sample in samples)
 
 
+def test_a_reader_keeps_the_newest_samples_and_gives_all_of_them(channel: Channel, other_channel: Channel) -> None:
+    reader, writer = channel.reader(TOPIC, GO_LOW_CMD, depth=300), other_channel.writer(TOPIC, GO_LOW_CMD)
+    assert writer.wait_for_reader(3.0)
+    for number in range(310):
+        record = command()
+        record["reserve"] = number
+        writer.write(record)
+    time.sleep(0.3)
+    assert [int(sample.record["reserve"]) for sample in reader.take()] == list(range(10, 310))
+    assert reader.take() == []
+
+
 def test_own_commands_are_left_out_and_a_second_writer_shows_within_20_ms(
     channel: Channel, other_channel: Channel
 ) -> None:
@@ -65,6 +77,21 @@ def test_own_commands_are_left_out_and_a_second_writer_shows_within_20_ms(
     assert max(delays) < 20.0
     assert len({sample.writer for sample in received(everything, 40)}) == 2
     assert "participant" in reader.describe(sample.writer)
+
+
+def test_writers_may_leave(channel: Channel) -> None:
+    reader = channel.reader(TOPIC, GO_LOW_CMD)
+    with Channel("lo", channel.domain) as leaving:
+        writer = leaving.writer(TOPIC, GO_LOW_CMD)
+        assert writer.wait_for_reader(3.0)
+        writer.write(command())
+        (sample,) = received(reader, 1)
+        assert reader.writers() == [sample.writer]
+    assert wait_until(lambda: not reader.writers(), 3.0)
+    assert reader.take() == []
+    with pytest.raises(RobotError, match="DDS did not send"):
+        writer.write(command())
+    leaving.close()
 
 
 def test_writers_that_left_are_described_too(channel: Channel) -> None:

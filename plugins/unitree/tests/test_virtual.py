@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -9,7 +13,7 @@ import numpy as np
 import pytest
 
 from hal.errors import RobotError
-from rlenv_unitree.channel import Channel, Reader, Writer, wait_until
+from rlenv_unitree.channel import Channel, Reader, Sample, Writer, wait_until
 from rlenv_unitree.crc import is_valid, sign
 from rlenv_unitree.messages import GO_LOW_CMD, GO_LOW_STATE, TOPIC_LOW_CMD, TOPIC_LOW_STATE, Record, go_command
 from rlenv_unitree.rpc import CHECK_MODE, MOTION_SWITCHER, RELEASE_MODE, SELECT_MODE, Client
@@ -164,6 +168,33 @@ def test_its_motion_control_writes_until_it_is_released(
     assert robot.report()["braking"]
     assert client.call(SELECT_MODE, '{"name": "ai"}') == (0, "")
     assert wait_until(lambda: robot.body.height > 0.3, 10.0)
+
+
+@pytest.mark.process
+def test_its_process_reports_and_ends_on_sigterm(channel: Channel) -> None:
+    states = channel.reader(TOPIC_LOW_STATE, GO_LOW_STATE)
+    words = ["-u", "-m", "rlenv_unitree.virtual", "--domain", str(channel.domain), "--mode", "", "--battery", "12"]
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline().startswith(f"virtual Go2 on lo, DDS domain {channel.domain}: rt/lowstate")
+            (state, *_) = received(states, 1)
+            assert int(state.record["bms_state"]["soc"]) == 12
+            process.send_signal(signal.SIGTERM)
+            lines = process.communicate(timeout=20)[0].splitlines()
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    report = json.loads(lines[-1])
+    assert 0.05 < report["height_m"] < 0.12
+    assert report["braking"]
+    assert report["timing"]["periods"] > 0
+
+
+def received(reader: Reader, count: int) -> list[Sample]:
+    samples: list[Sample] = []
+    assert wait_until(lambda: samples.extend(reader.take()) or len(samples) >= count, 10.0)
+    return samples
 
 
 def test_the_error_of_the_loop_is_raised(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
