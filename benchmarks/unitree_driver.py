@@ -92,8 +92,8 @@ def main() -> None:
             stamps = [stamp for stamp, stiff in newest(reader, 0.5) if not stiff and stamp > began_ns]
             delays.append((min(stamps) - began_ns) / 1e6)
     print(
-        f"second writer: {len(delays)} stops, median {statistics.median(delays):.2f} ms, longest {max(delays):.2f} ms; load "
-        f"{os.getloadavg()[0]:.1f}"
+        f"second writer: {len(delays)} stops, median {statistics.median(delays):.2f} ms, longest {max(delays):.2f} ms; "
+        f"load {os.getloadavg()[0]:.1f}"
     )
 
 

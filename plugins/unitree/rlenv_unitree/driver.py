@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hal import EpisodeError, Fault, Rate, ResetFailed, RobotError, RobotState, RobotStopped, check_clears
+from hal import EpisodeError, Fault, Rate, ResetFailed, RobotState, RobotStopped, check_clears
 from hal.errors import StopReason
 from hal.field import JsonDict
 from hal.robot import CLOSE_S, RobotSpec

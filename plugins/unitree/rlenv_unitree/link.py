@@ -191,14 +191,14 @@ class RobotLink:
             return
         if not allowed:
             raise RobotError(
-                f"the robot's own program {mode!r} controls the motors: lay the robot down with its remote control, then "
-                "set release = true, which makes that program release them"
+                f"the robot's own program {mode!r} controls the motors: lay the robot down with its remote control, "
+                "then set release = true, which makes that program release them"
             )
         status, _ = _call(client, RELEASE_MODE)
         if status != 0 or not wait_until(lambda: not _mode(client), _RELEASE_S):
             raise RobotError(
-                f"the robot's own program {mode!r} did not release the motors within {_RELEASE_S:g} s (status {status}); "
-                "switch it off with the remote control or the maker's app"
+                f"the robot's own program {mode!r} did not release the motors within {_RELEASE_S:g} s (status "
+                f"{status}); switch it off with the remote control or the maker's app"
             )
 
     # -- commands --------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class RobotLink:
 
     def close(self) -> None:
         """Leave the network. Calling it twice is allowed."""
-        self._pool.shutdown()
+        self._pool.shutdown(wait=False, cancel_futures=True)
         self._readers = self._writer = None
         self._channel.close()
 

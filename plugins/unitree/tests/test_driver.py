@@ -100,7 +100,7 @@ def test_a_second_writer_in_operation_makes_it_give_way_and_stay_so(
         assert other.line() == "ready\n"
         steps(robot, 25)
         other.write("begin")
-        with pytest.raises(RobotStopped, match="another program commands the motors: writer .*participant"):
+        with pytest.raises(RobotStopped, match=r"another program commands the motors: writer .*participant"):
             steps(robot, 300)
         with pytest.raises(RobotStopped, match="another program"):
             robot.step(goal())
@@ -145,7 +145,7 @@ def test_a_goal_beyond_a_joints_range_moves_nothing(virtual: ControlledGo2, make
     robot = homed(driver)
     robot.reset({})
     held = driver._writer.goal.copy()
-    with pytest.raises(IllegalAction, match="FR_calf|joint_target"):
+    with pytest.raises(IllegalAction, match="joint_target"):
         robot.step(goal((0.0, 0.9, -3.5) * 4))
     np.testing.assert_array_equal(driver._writer.goal, held)
 
@@ -176,7 +176,9 @@ def test_a_hot_motor_stops_it(virtual: ControlledGo2, make_driver: MakeDriver) -
 
 
 @pytest.mark.slow
-def test_a_stop_makes_it_sink_and_a_reset_with_a_reason_stands_it_up(virtual: ControlledGo2, make_driver: MakeDriver) -> None:
+def test_a_stop_makes_it_sink_and_a_reset_with_a_reason_stands_it_up(
+    virtual: ControlledGo2, make_driver: MakeDriver
+) -> None:
     robot = homed(make_driver())
     robot.reset({})
     steps(robot, 25)
@@ -191,7 +193,9 @@ def test_a_stop_makes_it_sink_and_a_reset_with_a_reason_stands_it_up(virtual: Co
 
 
 @pytest.mark.slow
-def test_damping_lasts_until_a_reset_and_holding_on_close_moves_nothing(virtual: ControlledGo2, make_driver: MakeDriver) -> None:
+def test_damping_lasts_until_a_reset_and_holding_on_close_moves_nothing(
+    virtual: ControlledGo2, make_driver: MakeDriver
+) -> None:
     driver = make_driver()
     robot = homed(driver)
     assert not driver.damp()  # before the first reset there is nothing to damp
@@ -244,7 +248,7 @@ def test_a_tilted_robot_is_stopped_and_not_reset(virtual: ControlledGo2, make_dr
     robot = homed(make_driver())
     robot.reset({})
     virtual.plant(roll=True)
-    with pytest.raises(RobotStopped, match="tilted by 1.[0-9]+ rad, allowed are 0.8"):
+    with pytest.raises(RobotStopped, match=r"tilted by 1\.[0-9]+ rad, allowed are 0\.8"):
         steps(robot, 20)
     with pytest.raises(ResetFailed, match="set it upright"):
         robot.reset({"clear_stop": "it lies on its side"})

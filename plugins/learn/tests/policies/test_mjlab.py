@@ -82,7 +82,7 @@ def test_the_vector_has_the_terms_scales_clips_and_history_of_mjlab(tmp_path: Pa
     np.testing.assert_allclose(first[:6], [0.25, 0, 0, 0.25, 0, 0])  # the first observation fills the history
     np.testing.assert_allclose(vector[:6], [0.25, 0, 0, 1, 2, 0.1], rtol=1e-6)  # oldest first, scaled by 0.25
     np.testing.assert_allclose(vector[6:9], [0, 0, -1])
-    mine = [*range(3, 6), *range(0, 3), *range(9, 12), *range(6, 9)]  # FL, FR, RL, RR in the maker's numbers
+    mine = [*range(3, 6), *range(3), *range(9, 12), *range(6, 9)]  # FL, FR, RL, RR in the maker's numbers
     np.testing.assert_allclose(vector[9:21], joints[mine], atol=1e-6)
     np.testing.assert_allclose(vector[21:33], 0.05 * np.minimum(np.arange(12.0), 5.0)[mine], rtol=1e-6)  # clipped first
     np.testing.assert_allclose(vector[45:], [1.0, 0.2, -0.05], rtol=1e-6)
@@ -238,8 +238,10 @@ def test_metadata_that_mjlabs_own_exporter_wrote_are_read(tmp_path: Path) -> Non
     action = stands["mjlab.envs.mdp.actions"].JointPositionAction()
     action._scale = 0.25
     terms = {
-        name: made(scale=(2.0, 2.0, 0.25) if name == "command" else None, clip=(-100.0, 100.0), flatten_history_dim=True,
-                   history_length=2 if name == "base_ang_vel" else 0)
+        name: made(
+            scale=(2.0, 2.0, 0.25) if name == "command" else None, clip=(-100.0, 100.0), flatten_history_dim=True,
+            history_length=2 if name == "base_ang_vel" else 0,
+        )
         for name in TERMS
     }  # fmt: skip
     bias = np.zeros((12, 10))
