@@ -201,12 +201,12 @@ def idl_type(message: Message) -> Any:
         wire: bytes = sample.wire
         return wire
 
-    def deserialize(kind: Any, data: bytes, **_: Any) -> Any:
+    def deserialize(kind: Any, /, data: bytes, **_: Any) -> Any:
         sample = kind()
         sample.wire = bytes(data)
         return sample
 
-    def deserialize_key(kind: Any, data: bytes, **_: Any) -> Any:
+    def deserialize_key(kind: Any, /, data: bytes, **_: Any) -> Any:
         """Return an empty sample, for the note that a writer has left: these messages have no key."""
         return kind()
 

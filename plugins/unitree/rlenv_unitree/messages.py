@@ -67,12 +67,12 @@ class Member(NamedTuple):
     Attributes:
         name: its name in the vendor's IDL.
         kind: a NumPy type code without byte order, such as ``f4``, or a nested message.
-        count: length of the array; 1 for a member that is no array.
+        length: length of the array; 1 for a member that is no array.
     """
 
     name: str
     kind: str | Message
-    count: int = 1
+    length: int = 1
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Message:
 
 def _column(member: Member) -> Any:
     kind = member.kind.dtype if isinstance(member.kind, Message) else np.dtype("<" + member.kind)
-    return (member.name, kind) if member.count == 1 else (member.name, kind, (member.count,))
+    return (member.name, kind) if member.length == 1 else (member.name, kind, (member.length,))
 
 
 def _append_places(places: list[int], message: Message, start: int, padding: int) -> None:
@@ -141,7 +141,7 @@ def _append_places(places: list[int], message: Message, start: int, padding: int
     """
     for member in message.members:
         offset = start + message.dtype.fields[member.name][1]  # type: ignore[index]
-        for _ in range(member.count):
+        for _ in range(member.length):
             if isinstance(member.kind, Message):
                 _append_places(places, member.kind, offset, padding)
                 offset += member.kind.dtype.itemsize
