@@ -45,6 +45,7 @@ ABSENT: dict[str, str] = {
     r"transformers|\btrl\b": "takes gigabytes",
     r"d3rlpy": "fixes gymnasium to one version, older than ours",
     r"openenv": "its releases take gigabytes",
+    r"cyclonedds|unitree_sdk2|mjlab": "DDS has wheels for some machines alone; Unitree's and mjlab's code is not ours",
     r"pinocchio|yourdfpy": "compared by hand when the writer of URDF changes",
     r" lacks [a-z]": "needs other projects' servo drivers in an interpreter of --strangers",
     r"kaiwu-projects": "needs clones of public projects",

@@ -452,6 +452,8 @@ class ControlLoop:
             return "; it goes home slowly"
         self._let_device_rest()
         self._damped = self._robot.damp()
+        if self._damped:
+            self._held = None  # nothing to park from: the motors give way until a reset
         return "; it is damped" if self._damped else ""
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hal import EpisodeError, Fault, Rate, ResetFailed, RobotError, RobotState, RobotStopped, check_clears
+from hal import EpisodeError, Fault, Rate, ResetFailed, RobotState, RobotStopped, check_clears
 from hal.errors import StopReason
 from hal.field import JsonDict
 from hal.robot import CLOSE_S, RobotSpec
@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 
 LIE_S = 2.0
 """Time in which the robot lies down at the end, seconds."""
+
+_READ_S = 0.3
+"""Longest wait of a reading outside of steps, seconds; a server takes a driver that is silent for 1 s as hung."""
 
 _SETTLE_S = 0.5
 """Time for which the motors give way under damping before the last command, seconds."""
@@ -108,13 +111,18 @@ class UnitreeRobot:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def read(self) -> RobotState | None:
-        """Read the robot; nothing is written that was not written before. None after `close`.
+        """Read the robot; nothing is written that was not written before.
+
+        Returns:
+            The reading; None while the network is being joined, and after `close`.
 
         Raises:
-            ConnectionLost: no state came within 2 s.
-            RobotError: the network can't be opened.
+            ConnectionLost: no state came within 0.3 s.
+            RobotError: the network can't be joined.
         """
-        return None if self._closed else self._measure(self._newest())
+        if self._closed or not self._link.joined(_READ_S):
+            return None
+        return self._measure(self._link.open(_READ_S))
 
     def _newest(self) -> State:
         state = None if self._writer is None else self._link.newest()

@@ -71,8 +71,8 @@ class Health:
         if not self._has_battery or record["bms_state"]["soc"] >= self._min_charge:
             return None
         return (
-            f"the battery has {record['bms_state']['soc']} percent, at least {self._min_charge:g} are needed; charge it, "
-            "or set min_charge"
+            f"the battery has {record['bms_state']['soc']} percent, at least {self._min_charge:g} are needed; charge "
+            "it, or set min_charge"
         )
 
     def orientation(self, record: Record) -> np.ndarray:
@@ -84,7 +84,9 @@ class Health:
         quaternion = record["imu_state"]["quaternion"].astype(np.float64)
         length = float(np.linalg.norm(quaternion))
         if not 0.9 < length < 1.1:
-            raise RobotError(f"the robot's IMU gives the orientation {quaternion}, which is no unit quaternion; restart it")
+            raise RobotError(
+                f"the robot's IMU gives the orientation {quaternion}, which is no unit quaternion; restart it"
+            )
         return np.clip(quaternion / length, -1.0, 1.0).astype(np.float32)
 
     def report(self, record: Record) -> JsonDict:

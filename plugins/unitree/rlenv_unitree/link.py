@@ -6,11 +6,12 @@ import contextlib
 import json
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hal import ConnectionLost, RobotError
+from hal import ConnectionLost, DeadlineExceeded, RobotError
 from rlenv_unitree.channel import Channel, Reader, Writer, wait_until
 from rlenv_unitree.crc import is_valid, sign
 from rlenv_unitree.messages import (
@@ -34,6 +35,9 @@ LISTEN_S = 1.0
 
 _FIRST_STATE_S = 2.0
 """Longest wait for the first state, seconds; the robot sends 500 a second."""
+
+_JOIN_S = 10.0
+"""Longest time to load the library and to join the network, seconds."""
 
 _RELEASE_S = 5.0
 """Longest wait until the robot's own program has released the motors, seconds."""
@@ -76,27 +80,55 @@ class RobotLink:
         self._writer: Writer | None = None
         self._state: State | None = None
         self._reading = threading.Lock()
+        self._pool = ThreadPoolExecutor(1, "rlenv-unitree join")
+        self._joining: Future[None] | None = None
         self.wrong_checksums = 0
 
     # -- states ----------------------------------------------------------------------------------------------
 
-    def open(self) -> State:
-        """Join the network and return the first state; nothing is written. Calling it twice is allowed.
+    def joined(self, timeout_s: float) -> bool:
+        """Join the network on a thread of its own, and return whether that is done within the time; writes nothing.
+
+        To load the library and to join takes longer than a control loop waits for a reading.
 
         Raises:
-            ConnectionLost: no state with a right checksum came within 2 s.
+            RobotError: as for `rlenv_unitree.channel.Channel.open`; the next call tries again.
+        """
+        if self._joining is None:
+            self._joining = self._pool.submit(self._join)
+        try:
+            self._joining.result(timeout_s)
+        except TimeoutError:
+            return False
+        except RobotError:
+            self._joining = None
+            raise
+        return True
+
+    def _join(self) -> None:
+        self._channel.open()
+        command, state = _MESSAGES[self._table.messages]
+        self._readers = (
+            self._channel.reader(TOPIC_LOW_STATE, state, depth=8),
+            self._channel.reader(TOPIC_LOW_CMD, command, others_only=True),
+        )
+
+    def open(self, timeout_s: float = _FIRST_STATE_S) -> State:
+        """Join the network and return the newest state; nothing is written. Calling it twice is allowed.
+
+        Args:
+            timeout_s: longest wait for the first state, seconds.
+
+        Raises:
+            ConnectionLost: no state with a right checksum came in time.
+            DeadlineExceeded: the network could not be joined within 10 s.
             RobotError: as for `rlenv_unitree.channel.Channel.open`.
         """
-        if self._readers is None:
-            self._channel.open()
-            command, state = _MESSAGES[self._table.messages]
-            self._readers = (
-                self._channel.reader(TOPIC_LOW_STATE, state, depth=8),
-                self._channel.reader(TOPIC_LOW_CMD, command, others_only=True),
-            )
-        if not wait_until(self.newest, _FIRST_STATE_S):
+        if not self.joined(_JOIN_S):
+            raise DeadlineExceeded(f"DDS on {self._channel.interface} could not be joined", _JOIN_S)
+        if not wait_until(self.newest, timeout_s):
             raise ConnectionLost(
-                f"no {TOPIC_LOW_STATE} came within {_FIRST_STATE_S:g} s on {self._channel.interface}, DDS domain "
+                f"no {TOPIC_LOW_STATE} came within {timeout_s:g} s on {self._channel.interface}, DDS domain "
                 f"{self._channel.domain} ({self.wrong_checksums} had a wrong checksum): is the robot on, is this the "
                 "interface of its network (192.168.123.x), and its domain?"
             )
@@ -159,14 +191,14 @@ class RobotLink:
             return
         if not allowed:
             raise RobotError(
-                f"the robot's own program {mode!r} controls the motors: lay the robot down with its remote control, then "
-                "set release = true, which makes that program release them"
+                f"the robot's own program {mode!r} controls the motors: lay the robot down with its remote control, "
+                "then set release = true, which makes that program release them"
             )
         status, _ = _call(client, RELEASE_MODE)
         if status != 0 or not wait_until(lambda: not _mode(client), _RELEASE_S):
             raise RobotError(
-                f"the robot's own program {mode!r} did not release the motors within {_RELEASE_S:g} s (status {status}); "
-                "switch it off with the remote control or the maker's app"
+                f"the robot's own program {mode!r} did not release the motors within {_RELEASE_S:g} s (status "
+                f"{status}); switch it off with the remote control or the maker's app"
             )
 
     # -- commands --------------------------------------------------------------------------------------------
@@ -195,6 +227,7 @@ class RobotLink:
 
     def close(self) -> None:
         """Leave the network. Calling it twice is allowed."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
         self._readers = self._writer = None
         self._channel.close()
 

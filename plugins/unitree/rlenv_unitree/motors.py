@@ -86,9 +86,7 @@ class MotorTable:
             nominal = replace(nominal, home={"joint_target": tuple(home)})
         return replace(self, nominal=nominal, stiffness=stiffness, damping=damping)
 
-    def _each(
-        self, name: str, value: float | Sequence[float] | None, default: tuple[float, ...]
-    ) -> tuple[float, ...]:
+    def _each(self, name: str, value: float | Sequence[float] | None, default: tuple[float, ...]) -> tuple[float, ...]:
         if value is None:
             return default
         numbers = (value,) * len(default) if isinstance(value, int | float) else tuple(value)

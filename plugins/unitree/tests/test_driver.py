@@ -37,7 +37,8 @@ def steps(robot: Any, number: int, command: dict[str, np.ndarray] | None = None)
 def test_it_stands_up_from_lying_holds_and_lies_down(virtual: ControlledGo2, make_driver: MakeDriver) -> None:
     driver = make_driver()
     robot = homed(driver)
-    assert robot.read().sensors["joint_position"][2] < -2.6  # it lies, and reading moved nothing
+    assert eventually(driver.read)
+    assert driver.read().sensors["joint_position"][2] < -2.6  # it lies, and reading moved nothing
     assert virtual.counts["commands"] == 0
     robot.reset({})
     state = steps(robot, 50)
@@ -99,7 +100,7 @@ def test_a_second_writer_in_operation_makes_it_give_way_and_stay_so(
         assert other.line() == "ready\n"
         steps(robot, 25)
         other.write("begin")
-        with pytest.raises(RobotStopped, match="another program commands the motors: writer .*participant"):
+        with pytest.raises(RobotStopped, match=r"another program commands the motors: writer .*participant"):
             steps(robot, 300)
         with pytest.raises(RobotStopped, match="another program"):
             robot.step(goal())
@@ -144,7 +145,7 @@ def test_a_goal_beyond_a_joints_range_moves_nothing(virtual: ControlledGo2, make
     robot = homed(driver)
     robot.reset({})
     held = driver._writer.goal.copy()
-    with pytest.raises(IllegalAction, match="FR_calf|joint_target"):
+    with pytest.raises(IllegalAction, match="joint_target"):
         robot.step(goal((0.0, 0.9, -3.5) * 4))
     np.testing.assert_array_equal(driver._writer.goal, held)
 
@@ -175,7 +176,9 @@ def test_a_hot_motor_stops_it(virtual: ControlledGo2, make_driver: MakeDriver) -
 
 
 @pytest.mark.slow
-def test_a_stop_makes_it_sink_and_a_reset_with_a_reason_stands_it_up(virtual: ControlledGo2, make_driver: MakeDriver) -> None:
+def test_a_stop_makes_it_sink_and_a_reset_with_a_reason_stands_it_up(
+    virtual: ControlledGo2, make_driver: MakeDriver
+) -> None:
     robot = homed(make_driver())
     robot.reset({})
     steps(robot, 25)
@@ -190,7 +193,9 @@ def test_a_stop_makes_it_sink_and_a_reset_with_a_reason_stands_it_up(virtual: Co
 
 
 @pytest.mark.slow
-def test_damping_lasts_until_a_reset_and_holding_on_close_moves_nothing(virtual: ControlledGo2, make_driver: MakeDriver) -> None:
+def test_damping_lasts_until_a_reset_and_holding_on_close_moves_nothing(
+    virtual: ControlledGo2, make_driver: MakeDriver
+) -> None:
     driver = make_driver()
     robot = homed(driver)
     assert not driver.damp()  # before the first reset there is nothing to damp
@@ -227,7 +232,7 @@ def test_without_cyclonedds_the_error_has_the_command(monkeypatch: pytest.Monkey
     channel.cyclonedds.cache_clear()
     monkeypatch.setitem(sys.modules, "cyclonedds.core", None)
     with pytest.raises(RobotError, match=r"need cyclonedds.*pip install"):
-        UnitreeRobot("go2", "lo", domain=229).read()
+        UnitreeRobot("go2", "lo", domain=229).reset({})
     channel.cyclonedds.cache_clear()
 
 
@@ -236,14 +241,14 @@ def test_unknown_robots_and_interfaces_are_refused() -> None:
         UnitreeRobot("b2", "lo")
     pytest.importorskip("cyclonedds", reason="cyclonedds is not installed: pip install 'rlenv-robot[unitree]'")
     with pytest.raises(RobotError, match="no network interface 'eth77'"):
-        UnitreeRobot("go2", "eth77").read()
+        UnitreeRobot("go2", "eth77").reset({})
 
 
 def test_a_tilted_robot_is_stopped_and_not_reset(virtual: ControlledGo2, make_driver: MakeDriver) -> None:
     robot = homed(make_driver())
     robot.reset({})
     virtual.plant(roll=True)
-    with pytest.raises(RobotStopped, match="tilted by 1.[0-9]+ rad, allowed are 0.8"):
+    with pytest.raises(RobotStopped, match=r"tilted by 1\.[0-9]+ rad, allowed are 0\.8"):
         steps(robot, 20)
     with pytest.raises(ResetFailed, match="set it upright"):
         robot.reset({"clear_stop": "it lies on its side"})

@@ -145,8 +145,8 @@ def _terms(entries: Mapping[str, str]) -> tuple[ObservationTerm, ...]:
     unknown = [name for name in names if name not in TERMS]
     if unknown:
         raise RobotError(
-            f"the policy observes {', '.join(unknown)}, which this robot does not measure; known are {', '.join(TERMS)}. "
-            "Train it without, as an asymmetric critic may still see it"
+            f"the policy observes {', '.join(unknown)}, which this robot does not measure; known are {', '.join(TERMS)}; "
+            "train it without these, which its critic may still observe"
         )
     columns = {}
     for key in ("scale", "clip", "history_length", "flatten_history_dim"):
@@ -260,7 +260,8 @@ class MjlabPolicy:
         zeros = {field.name: np.zeros(field.shape, np.float32) for field in self.robot.sensors}
         vector = self._vector(zeros)
         inputs = self._session.get_inputs()
-        if len(inputs) != 1 or inputs[0].shape[-1] not in (len(vector), None) and isinstance(inputs[0].shape[-1], int):
+        size = inputs[0].shape[-1]
+        if len(inputs) != 1 or (isinstance(size, int) and size != len(vector)):
             shapes = ", ".join(f"{part.name} {part.shape}" for part in inputs)
             terms = ", ".join(term.name for term in self.manifest.terms)
             raise RobotError(f"the graph takes {shapes}, its metadata describe {len(vector)} numbers: {terms}")
