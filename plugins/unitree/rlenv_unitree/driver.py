@@ -47,9 +47,10 @@ class UnitreeRobot:
     states older than 20 ms, a second program that commands the motors, and unhealthy readings (`Health`). Between
     episodes the robot keeps holding its last goal.
 
-    `close` lays a Go2 down, if it holds itself and is upright, and then lets it give way. A G1 gives way at once, and
-    must hang from its crane. After `hold_on_close` nothing moves but what gives way. Nothing is known about what the
-    robot does after the last command, so that command is always damping.
+    `close` lays a Go2 down, if it holds itself and is upright, and then lets it give way. A server stops its robot
+    before it closes it, which then has given way already. A G1 gives way at once, and must hang from its crane. After
+    `hold_on_close` nothing moves but what gives way. Nothing is known about what the robot does after the last command,
+    so that command is always damping.
 
     Args:
         robot: ``go2`` or ``g1``.

@@ -73,8 +73,8 @@ def test_the_same_file_moves_both_alike(
     served, served_goals = joint_path(homed(make_driver()), path)
     moved = np.ptp(simulated[50:], axis=0).reshape(4, 3)
     difference, goals = rms(simulated[50:], served[50:]), rms(simulated_goals[50:], served_goals[50:])
-    print(f"thighs move by {moved[:, 1].mean():.2f} rad, calves by {moved[:, 2].mean():.2f}; RMS difference of measured "
-          f"angles {difference:.4f} rad, of goals {goals:.4f} rad")  # fmt: skip
+    print(f"thighs move by {moved[:, 1].mean():.2f} rad, calves by {moved[:, 2].mean():.2f}; RMS difference of "
+          f"measured angles {difference:.4f} rad, of goals {goals:.4f} rad")  # fmt: skip
     assert moved[:, 1:].min() > 0.2
     assert goals < 0.02
     assert difference < 0.12  # 0.03 on a machine with time to spare

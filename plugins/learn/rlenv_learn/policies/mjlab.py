@@ -145,8 +145,8 @@ def _terms(entries: Mapping[str, str]) -> tuple[ObservationTerm, ...]:
     unknown = [name for name in names if name not in TERMS]
     if unknown:
         raise RobotError(
-            f"the policy observes {', '.join(unknown)}, which this robot does not measure; known are {', '.join(TERMS)}; "
-            "train it without these, which its critic may still observe"
+            f"the policy observes {', '.join(unknown)}, which this robot does not measure; known are "
+            f"{', '.join(TERMS)}; train it without these, which its critic may still observe"
         )
     columns = {}
     for key in ("scale", "clip", "history_length", "flatten_history_dim"):
