@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from rlenv_robot.tables import (
     check_behaviour,
     check_env_id,
     check_options,
+    keywords_error,
     step_extra_of,
 )
 from rlenv_robot.world import (
@@ -40,6 +41,16 @@ from rlenv_robot.world import (
 __all__ = ["Environment", "Observer"]
 
 Phase = Literal["new", "running", "ended", "closed"]
+
+_GYMNASIUM = {
+    "action_space": "its actions are described by env.action",
+    "observation_space": "its observations are described by env.observation",
+    "metadata": "its description is env.description",
+    "unwrapped": "its inside is env.world",
+    "seed": 'the seed is an option of reset, env.reset({"seed": 7})',
+    "spec": "its specs are env.observation and env.action",
+}
+"""Attributes of Gymnasium's environments -> what an `Environment` has in their place."""
 
 _NO_BEHAVIOUR = Spec("behaviour")
 
@@ -121,22 +132,41 @@ class Environment:
         """Whether an observer observes the frames."""
         return self._observer is not None
 
+    def __repr__(self) -> str:
+        frame = f", frame {self._frame_no}" if self._phase == "running" else ""
+        return f"<Environment {self.world.name!r}: {self._phase}{frame}, env_id {self.env_id!r}>"
+
+    if not TYPE_CHECKING:  # a checker of types would take every misspelt name for an attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse an unknown attribute; one of Gymnasium's environments with what stands in its place."""
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in _GYMNASIUM:
+                message += (
+                    f": {_GYMNASIUM[name]}, and rlenv_robot.to_gymnasium(env) returns an environment of Gymnasium"
+                )
+            raise AttributeError(message, name=name, obj=self)
+
     # -- the three interfaces ----------------------------------------------------------------------------
 
-    def reset(self, options: Options = NOTHING) -> ObservationTable:
+    def reset(self, options: Options = NOTHING, **keywords: object) -> ObservationTable:
         """Begin an episode (R1.3).
 
         Args:
             options: those of the world, e.g. ``seed`` (int), which determines the random initial state.
+            keywords: none is accepted; the error shows how to write them as options.
 
         Returns:
             Table 1 with ``frame_no`` 0.
 
         Raises:
+            TypeError: there are keywords.
             EpisodeError: the environment is closed.
             ValueError: an option is unknown, or its value is wrong.
             RobotError: the start could not be reached; no episode was begun.
         """
+        if keywords:
+            raise keywords_error("reset", keywords)
         if self._phase == "closed":
             raise EpisodeError("reset after close: make a new environment")
         check_options(options, "reset", '{"seed": 7}')
@@ -234,18 +264,22 @@ class Environment:
             raise EpisodeError(self._out_of_turn())
         return self._refuse(violation)
 
-    def render(self, options: Options = NOTHING) -> None:
+    def render(self, options: Options = NOTHING, **keywords: object) -> None:
         """Show the present state or its history (R1.5), without any effect on the simulation.
 
         Args:
             options: see `rlenv_robot.rendering.show.show`; ``{"mode": "window"}`` by default.
+            keywords: none is accepted; the error shows how to write them as options.
 
         Raises:
+            TypeError: there are keywords.
             ValueError: an option or mode is unknown.
             RobotError: no image can be made on this machine; the message says why.
         """
         from rlenv_robot.rendering.show import show
 
+        if keywords:
+            raise keywords_error("render", keywords)
         check_options(options, "render", '{"mode": "file", "path": "state.png"}')
         show(self.env_id, self._frame_no, self.world, self._timestep, options, self._error)
 

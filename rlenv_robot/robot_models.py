@@ -224,6 +224,8 @@ class RobotModel:
     def make_driver(self, options: Options = _NO_OPTIONS, folder: Path | None = None) -> Robot:
         """Create the hardware's driver, not yet guarded.
 
+        The driver `servo-bus` gets this model's table of joints, unless the options name another one.
+
         Args:
             options: the driver's keyword arguments.
             folder: an additional location of the driver's module, such as the folder of a profile.
@@ -233,6 +235,8 @@ class RobotModel:
         """
         if self.driver is None:
             raise ValueError(f"robot {self.name!r} has no driver: name one, such as robot.driver = 'my_arm:Arm'")
+        if self.arm is not None and self.driver in _SERVO_BUS_DRIVERS:
+            options = {"arm": self.load_arm(), **options}
         spec, driver = replace(self, sensors=()).load_spec(), make_driver(self.driver, options, folder)
         theirs = driver.spec
         difference = spec.difference(replace(theirs, rate_hz=spec.rate_hz))  # its own loop may be faster
@@ -379,11 +383,10 @@ _ROBOTS = PluginTable(
 )
 
 
-_DRIVERS = PluginTable(
-    "driver",
-    "rlenv_robot.drivers",
-    {"feetech": "hal.drivers.bus_arm:BusArm", "servo-bus": "hal.drivers.bus_arm:BusArm"},
-)
+_SERVO_BUS_DRIVERS = ("feetech", "servo-bus")
+"""Names of the driver for any arm of servos that a table of joints describes."""
+
+_DRIVERS = PluginTable("driver", "rlenv_robot.drivers", dict.fromkeys(_SERVO_BUS_DRIVERS, "hal.drivers.bus_arm:BusArm"))
 
 _SENSORS = PluginTable("sensor", "rlenv_robot.sensors", {})
 

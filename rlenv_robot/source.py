@@ -104,6 +104,10 @@ class SourceData:
         self._batches = Batches(self.transitions, discount, self._privileged)
         self.init()
 
+    def __repr__(self) -> str:
+        episodes = len(self.table.episodes)
+        return f"<SourceData of {self.table.origin}: {episodes} episodes, {len(self)} transitions, mode {self.mode!r}>"
+
     def __len__(self) -> int:
         """Return the number of transitions."""
         return len(self.transitions)

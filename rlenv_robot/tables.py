@@ -35,6 +35,7 @@ __all__ = [
     "check_env_id",
     "check_extra_info",
     "check_options",
+    "keywords_error",
     "step_extra_of",
 ]
 
@@ -158,6 +159,14 @@ def check_options(options: object, call: str, example: str, allowed: Collection[
     for name in options:
         if name not in allowed:
             raise ValueError(f"{call} option {name!r} is unknown, allowed are {', '.join(sorted(allowed))}")
+
+
+def keywords_error(call: str, keywords: Mapping[str, object]) -> TypeError:
+    """Return the error about keywords of a call (``reset``, ``render``) that takes its options as a mapping."""
+    return TypeError(
+        f"{call} takes its options as one mapping: write {call}({dict(keywords)!r:.200}). "
+        "rlenv_robot.to_gymnasium(env) takes Gymnasium's calls"
+    )
 
 
 def check_env_id(env_id: object) -> str:

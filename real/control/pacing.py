@@ -77,7 +77,8 @@ _EARLY = 0.05
 class RobotPacing(Pacing):
     """Step at the robot's own pace: its `step` returns at the end of the period.
 
-    If it returns early, the loop waits, so that the robot never exceeds its rate by more than a twentieth.
+    If it returns early, the loop waits, so that the robot never exceeds its rate by more than a twentieth. The first
+    step after a pause may be short: it ends with the period of the robot's own clock that is under way.
 
     Args:
         window_s: longest wait for a command at the beginning of a period, seconds. It allows a client's answer to the
@@ -107,7 +108,7 @@ class RobotPacing(Pacing):
     def wait_for_period(self) -> None:
         """Return at once if the robot has waited for the end of its period; otherwise wait for it."""
         now = self._now()
-        due = now if self._due is None else self._due
+        due = now - self._period_s if self._due is None else self._due
         if now < due:
             self._warn()
             self._sleep(due - now)

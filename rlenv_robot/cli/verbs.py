@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from rlenv_robot.config.plugins import PluginTable
 
-__all__ = ["Group", "HelpFormatter", "Verb", "VerbAction", "add_verbs", "plugin_verbs"]
+__all__ = ["FIELD_WORDS", "Group", "HelpFormatter", "Verb", "VerbAction", "add_verbs", "plugin_verbs"]
+
+FIELD_WORDS = {
+    "eval": "run", "evaluate": "run", "rollout": "run", "play": "run", "deploy": "run", "infer": "run",
+    "record": "run --record", "teleoperate": "operate teleop", "list": "data ls", "info": "data show",
+    "inspect": "data show", "convert": "data export", "visualize": "data replay", "finetune": "retrain",
+    "server": "serve", "halt": "stop", "describe": "protocol",
+}  # fmt: skip
+"""Verbs of other projects -> what does the same here, for the error about an unknown verb."""
 
 
 class Verb(NamedTuple):
@@ -195,6 +203,8 @@ class VerbAction(argparse._SubParsersAction):
         """Return the verb that a mistyped word most likely means, with its group; empty if there is none."""
         import difflib
 
+        if word in FIELD_WORDS:
+            return FIELD_WORDS[word]
         names = {name: self._new_names.get(name, name) for name in self._verbs}
         for group, definition in self._verbs.items():
             if isinstance(definition, Group):

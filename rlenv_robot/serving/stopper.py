@@ -18,7 +18,8 @@ _STAND_BY_S = 1.0
 
 def clearing_hint(number: object) -> str:
     """Return the instruction for a person at a terminal to clear the stop with a number."""
-    return f'look at the robot, then add to run or teleop: --clear-stop "WHAT YOU FOUND" --stop-number {number}'
+    options = f'--clear-stop "WHAT YOU FOUND" --stop-number {number}'
+    return f"look at the robot, then add to `run` or `operate teleop`: {options}"
 
 
 class Stopper:

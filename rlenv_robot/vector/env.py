@@ -11,7 +11,14 @@ from numpy.typing import ArrayLike
 
 from hal import BatchState, EpisodeError, Violation
 from recorder.json_data import JsonDict, JsonObject
-from rlenv_robot.tables import BatchObservationTable, BatchRewardTable, ExtraInfo, Options, check_options
+from rlenv_robot.tables import (
+    BatchObservationTable,
+    BatchRewardTable,
+    ExtraInfo,
+    Options,
+    check_options,
+    keywords_error,
+)
 from rlenv_robot.tasks.agents import map_reward
 from rlenv_robot.tasks.episode_rules import Mode
 from rlenv_robot.tasks.task import Arrays, Task
@@ -139,6 +146,9 @@ class VectorEnvironment(BatchEnvironment):
         self._drawn = mode == "training" and isinstance(batch, RandomizedBatch) and bool(batch.drawn)
         self._began = False
 
+    def __repr__(self) -> str:
+        return f"<VectorEnvironment {self.task.name!r}: {self.num_envs} environments, autoreset {self._autoreset!r}>"
+
     @property
     def autoreset(self) -> Autoreset:
         """The setting that determines when an environment begins its next episode."""
@@ -151,19 +161,23 @@ class VectorEnvironment(BatchEnvironment):
 
     # -- reset -------------------------------------------------------------------------------------------
 
-    def reset(self, options: Options = NOTHING) -> BatchObservationTable:
+    def reset(self, options: Options = NOTHING, **keywords: object) -> BatchObservationTable:
         """Begin an episode in all environments, or in ``options["ids"]``.
 
         Args:
             options: ``seed`` (restarts the count of episodes of all), ``ids`` (ascending numbers).
+            keywords: none is accepted; the error shows how to write them as options.
 
         Returns:
             Table 1 of all environments.
 
         Raises:
+            TypeError: there are keywords.
             ValueError: an option is unknown, or ids are out of range.
             EpisodeError: ids were given before the first reset of all.
         """
+        if keywords:
+            raise keywords_error("reset", keywords)
         check_options(options, "reset", '{"seed": 7}', ("ids", "seed"))
         self._restart(options)
         if options.get("ids") is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -228,6 +229,14 @@ def test_the_simulation_and_the_driver_are_one_robot(table: ArmTable, virtual: C
     robot = virtual(table).driver()
     assert model.make_sim_model().spec.difference(robot.spec) == []
     robot.close()
+
+
+def test_the_driver_of_a_servo_bus_drives_the_arm_of_its_model(table: ArmTable, virtual: Callable) -> None:
+    world = virtual(table)
+    model = replace(find_robot_model(table.name), driver="servo-bus")
+    driver = model.make_driver({"port": world.port, "calibration": world.calibration})
+    assert driver.spec.difference(table.spec) == []
+    driver.close()
 
 
 def test_the_arm_is_an_environment_and_a_urdf(table: ArmTable) -> None:

@@ -17,10 +17,9 @@ __all__ = ["add_ls", "add_show", "run_ls", "run_show"]
 
 def add_ls(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.description = "List the runs and data sets in a folder, one on each line."
-    parser.add_argument(
-        "path", type=location, nargs="?", default=Path("."), help="a folder or address (default: the working directory)"
-    )
+    parser.description = "List the runs and data sets in folders, one on each line."
+    words = "folders or addresses (default: the working directory)"
+    parser.add_argument("paths", metavar="path", type=location, nargs="*", default=[], help=words)
     parser.set_defaults(run=run_ls)
 
 
@@ -29,23 +28,32 @@ def run_ls(args: argparse.Namespace) -> int:
     from hal import SourceError
     from recorder.formats.registry import format_names, sets_in
 
-    runs = runs_in(args.path)
-    sets = [] if args.path.is_file() else sets_in(args.path)
-    if not runs and not sets:
-        others = ", ".join(format_names()) or "a format that is installed here"
-        raise SourceError(f"{args.path} holds no runs (folders with a log.mcap) and no data set of {others}")
+    found: list[tuple[Path, str]] = []  # each folder, and its name in the table
+    paths = args.paths or [Path(".")]
+    for path in paths:
+        folders = [*runs_in(path), *([] if path.is_file() else sets_in(path))]
+        if not folders:
+            others = ", ".join(format_names()) or "a format that is installed here"
+            raise SourceError(f"{path} holds no runs (folders with a log.mcap) and no data set of {others}")
+        found += [(folder, _name(folder, path, len(paths) > 1)) for folder in folders]
     rows, problems = [], []
     with progress("reading") as report:
-        for count, folder in enumerate([*runs, *sets]):
-            report(count, len(runs) + len(sets))
-            name = str(folder.relative_to(args.path)) if folder.is_relative_to(args.path) else str(folder)
-            row, problem = _row(folder, folder.name if name == "." else name)
+        for count, (folder, name) in enumerate(found):
+            report(count, len(found))
+            row, problem = _row(folder, name)
             rows.append(row)
             problems += [f"{folder}: {problem}"] if problem else []
     print_table("Runs", ("run", "began", "world", "episodes", "steps", "minutes", "size", "state"), rows)
     for problem in problems:
         print(f"note: {problem}")
     return 0
+
+
+def _name(folder: Path, path: Path, whole: bool) -> str:
+    """Return a folder's name below the path that was given, or the ``whole`` path where several were."""
+    if whole or not folder.is_relative_to(path):
+        return str(folder)
+    return folder.name if folder == path else str(folder.relative_to(path))
 
 
 _TORN = ("torn", "damaged", "missing in", "are missing")

@@ -84,6 +84,12 @@ def test_ls_has_a_line_for_eachrun(runs: Path, capsys: Captured) -> None:
     assert "is no MCAP file" in out
 
 
+def test_ls_takes_several_paths(runs: Path, capsys: Captured) -> None:
+    assert run("data", "ls", runs / "a", runs / "b") == 0
+    lines = capsys.readouterr().out.splitlines()[2:]
+    assert [line.split()[0] for line in lines] == [str(runs / "a"), str(runs / "b")]
+
+
 def test_a_path_in_place_of_a_verb_is_shown(runs: Path, capsys: Captured) -> None:
     assert run("data", runs / "a") == 0
     short = capsys.readouterr().out

@@ -152,6 +152,8 @@ def test_a_verb_of_a_group_is_still_known_without_it(verb: str, capsys: Captured
         (("sevre",), "'sevre' is no verb, did you mean 'serve'? verbs are demo, "),
         (("telop",), "did you mean 'operate teleop'?"),
         (("excit",), "did you mean 'sim2real excite'?"),
+        (("evaluate",), "did you mean 'run'?"),
+        (("data", "list"), "did you mean 'data ls'?"),
         (("robot", "statsu"), "did you mean 'status'?"),
         (("dev", "nonsense"), "'nonsense' is no verb; verbs are profile, completion, "),
     ],
