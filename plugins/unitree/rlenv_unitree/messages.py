@@ -15,6 +15,7 @@ and `.../unitree_hg/msg/dds_`. The constants are those of its `example/go2/low_l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -139,8 +140,9 @@ def _append_places(places: list[int], message: Message, start: int, padding: int
     A structure on the wire starts where its first member may start and ends with its last one, whereas a C structure
     is padded at its end. XCDR1 aligns a member of n bytes to n.
     """
+    columns: Mapping[str, Any] = message.dtype.fields or {}
     for member in message.members:
-        offset = start + message.dtype.fields[member.name][1]  # type: ignore[index]
+        offset = start + columns[member.name][1]
         for _ in range(member.length):
             if isinstance(member.kind, Message):
                 _append_places(places, member.kind, offset, padding)
