@@ -1,14 +1,11 @@
-"""Time of Unitree's messages, regularity of the virtual Go2 and of the driver, and time to notice a second writer.
+"""Time of Unitree's messages, regularity of the virtual Go2, and time to notice a second writer.
 
-    python benchmarks/unitree.py [--seconds 20] [--priority 40] [--writers 200] [--trials 10]
+    python benchmarks/unitree.py [--seconds 20] [--priority 40] [--writers 200]
 
 The virtual Go2 runs in a process of its own, with its motion control as the commander, so each of its 500 periods a
 second takes a command, simulates, and sends a command and a state. This program listens, and takes the periods from the
 writers' time stamps. Then a second process writes commands at random times beside that commander; its delay is the time
 from the stamp of each command to its arrival in a loop that looks for other writers 500 times a second.
-
-Then the driver holds a virtual Go2 in its stance, and a second process writes one command in each trial; its delay is
-the time between the stamps of that command and of the driver's first one without stiffness.
 """
 
 from __future__ import annotations
@@ -27,14 +24,10 @@ from contextlib import contextmanager
 import numpy as np
 from loop import WITHIN_MS
 
-from hal import Automatic, Homing, RobotError, RobotStopped
 from hal.clock import Rate
-from hal.homing import HomingSettings
-from hal.robots.go2 import STANCE
 from real.control.realtime import ask_real_time, settle_process
-from rlenv_unitree.channel import Channel, Reader, Sample
+from rlenv_unitree.channel import Channel, Reader
 from rlenv_unitree.crc import sign
-from rlenv_unitree.driver import go2
 from rlenv_unitree.messages import GO_LOW_CMD, GO_LOW_STATE, TOPIC_LOW_CMD, TOPIC_LOW_STATE, go_command
 
 DOMAIN = 10 + os.getpid() % 200
@@ -122,66 +115,6 @@ def notice(reader: Reader, count: int) -> list[float]:
     return delays
 
 
-def driver(channel: Channel, seconds: float, priority: int, trials: int) -> None:
-    """Print the periods of the driver's commands, and how late it lets the robot give way to a second writer."""
-    commands = channel.reader(TOPIC_LOW_CMD, GO_LOW_CMD, depth=1024)
-    with process(__file__, "--drive", "--domain", str(DOMAIN), "--priority", str(priority)) as driving:
-        commands.take()
-        (sent_ns,) = stamps(commands, seconds).values()
-        print_periods("commands of the driver", sent_ns)
-        delays, skipped = [], 0
-        for _ in range(trials):
-            commands.take()
-            with process(__file__, "--write", "1", "--domain", str(DOMAIN)):
-                time.sleep(0.5)
-            delay = giving_way_ms(commands.take())
-            delays += [] if delay is None else [delay]
-            skipped += delay is None
-            assert driving.stdout is not None
-            driving.stdout.readline()  # it stands again
-    print(
-        f"second writer beside the driver: {len(delays)} trials, it gives way after {statistics.median(delays):.2f} ms "
-        f"(median), longest {max(delays):.2f} ms; {skipped} more in which it gave way before; load "
-        f"{os.getloadavg()[0]:.1f}"
-    )
-
-
-def giving_way_ms(samples: list[Sample]) -> float | None:
-    """Return the time from the marked command to the first command without stiffness; None if that came before."""
-    second_ns = next(sample.sent_ns for sample in samples if sample.record["gpio"] == 1)
-    others = [sample for sample in samples if sample.record["gpio"] == 0]
-    soft_ns = next(sample.sent_ns for sample in others if not sample.record["motor_cmd"]["kp"].any())
-    return (soft_ns - second_ns) / 1e6 if soft_ns > second_ns else None
-
-
-def drive(domain: int, priority: int) -> None:
-    """Hold the stance by the driver; when another writer stopped it, stand up again."""
-    if priority:
-        ask_real_time(priority)  # threads that start later inherit it
-    robot = Homing(go2("lo", domain=domain), Automatic(), HomingSettings(tolerance=0.4))  # it sags by 0.23 rad
-    robot.reset({})
-    settle_process()
-    print("standing", flush=True)
-    while True:
-        try:
-            robot.step({"joint_target": np.array(STANCE, np.float32)})
-        except RobotStopped:
-            stand_again(robot)
-            print("standing", flush=True)
-
-
-def stand_again(robot: Homing) -> None:
-    """Clear the stop as soon as the driver allows it."""
-    while True:
-        time.sleep(1.5)
-        try:
-            robot.reset({"clear_stop": "the second writer of this benchmark is gone"})
-        except RobotError as error:
-            print(f"not yet: {error}", file=sys.stderr)
-        else:
-            return
-
-
 def write(count: int, domain: int) -> None:
     """Write marked commands without torque at random times."""
     rng = np.random.default_rng(0)
@@ -204,16 +137,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--priority", type=int, default=0, help="real-time priority of the loops")
     parser.add_argument("--writers", type=int, default=200, help="commands of the second writer")
-    parser.add_argument("--trials", type=int, default=10, help="second writers beside the driver")
-    parser.add_argument("--drive", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--write", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--domain", type=int, default=DOMAIN, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.write:
         write(args.write, args.domain)
         return
-    if args.drive:
-        drive(args.domain, args.priority)
     messages()
     print(f"real-time priority of all loops: {args.priority or 'none'}")
     # A thread, since processes that this one starts would inherit its priority.
@@ -232,9 +161,6 @@ def main() -> None:
         print_periods("states of the virtual Go2", sent_ns)
         commands.take()
         second_writer(commands, args.writers, loops)
-    words = ("--domain", str(DOMAIN), "--priority", str(args.priority), "--mode", "")
-    with Channel("lo", DOMAIN) as channel, process("-m", "rlenv_unitree.virtual", *words):
-        driver(channel, args.seconds, args.priority, args.trials)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ log file. `Channel.open` imports cyclonedds.
 from __future__ import annotations
 
 import functools
-import importlib
 import threading
 import time
 import types
@@ -201,12 +200,12 @@ def idl_type(message: Message) -> Any:
         wire: bytes = sample.wire
         return wire
 
-    def deserialize(kind: Any, data: bytes, **_: Any) -> Any:
+    def deserialize(kind: Any, /, data: bytes, **_: Any) -> Any:
         sample = kind()
         sample.wire = bytes(data)
         return sample
 
-    def deserialize_key(kind: Any, data: bytes, **_: Any) -> Any:
+    def deserialize_key(kind: Any, /, data: bytes, **_: Any) -> Any:
         """Return an empty sample, for the note that a writer has left: these messages have no key."""
         return kind()
 
@@ -270,11 +269,18 @@ def cyclonedds() -> Any:
         RobotError: it is not installed; the message gives the command for this machine.
     """
     try:
-        for module in ("core", "domain", "idl.annotations", "idl.types", "pub", "qos", "sub", "topic"):
-            importlib.import_module(f"cyclonedds.{module}")
+        import cyclonedds
+        import cyclonedds.core
+        import cyclonedds.domain
+        import cyclonedds.idl.annotations
+        import cyclonedds.idl.types
+        import cyclonedds.pub
+        import cyclonedds.qos
+        import cyclonedds.sub
+        import cyclonedds.topic
     except ImportError as error:
         raise RobotError(_missing(str(error))) from error
-    return importlib.import_module("cyclonedds")
+    return cyclonedds
 
 
 def _missing(reason: str) -> str:

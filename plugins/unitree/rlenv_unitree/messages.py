@@ -15,6 +15,7 @@ and `.../unitree_hg/msg/dds_`. The constants are those of its `example/go2/low_l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -67,12 +68,12 @@ class Member(NamedTuple):
     Attributes:
         name: its name in the vendor's IDL.
         kind: a NumPy type code without byte order, such as ``f4``, or a nested message.
-        count: length of the array; 1 for a member that is no array.
+        length: length of the array; 1 for a member that is no array.
     """
 
     name: str
     kind: str | Message
-    count: int = 1
+    length: int = 1
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class Message:
 
 def _column(member: Member) -> Any:
     kind = member.kind.dtype if isinstance(member.kind, Message) else np.dtype("<" + member.kind)
-    return (member.name, kind) if member.count == 1 else (member.name, kind, (member.count,))
+    return (member.name, kind) if member.length == 1 else (member.name, kind, (member.length,))
 
 
 def _append_places(places: list[int], message: Message, start: int, padding: int) -> None:
@@ -139,9 +140,10 @@ def _append_places(places: list[int], message: Message, start: int, padding: int
     A structure on the wire starts where its first member may start and ends with its last one, whereas a C structure
     is padded at its end. XCDR1 aligns a member of n bytes to n.
     """
+    columns: Mapping[str, Any] = message.dtype.fields or {}
     for member in message.members:
-        offset = start + message.dtype.fields[member.name][1]  # type: ignore[index]
-        for _ in range(member.count):
+        offset = start + columns[member.name][1]
+        for _ in range(member.length):
             if isinstance(member.kind, Message):
                 _append_places(places, member.kind, offset, padding)
                 offset += member.kind.dtype.itemsize
