@@ -452,8 +452,6 @@ class ControlLoop:
             return "; it goes home slowly"
         self._let_device_rest()
         self._damped = self._robot.damp()
-        if self._damped:
-            self._held = None  # nothing to park from: the motors give way until a reset
         return "; it is damped" if self._damped else ""
 
     @property
@@ -578,7 +576,7 @@ class ControlLoop:
         self._watchdog.disarm()
 
     def _park(self, command: Park) -> None:
-        held = self._held
+        held = None if self._damped else self._held
         self._quiet()
         try:
             if held is not None and self._latch.reason is None:
