@@ -169,6 +169,8 @@ def test_its_motion_control_writes_until_it_is_released(
     time.sleep(0.2)
     assert others.take() == []
     assert robot.report()["braking"]
+    for wrong in ("", "[]", "{}"):
+        assert client.call(SELECT_MODE, wrong)[0] == 3204
     assert client.call(SELECT_MODE, '{"name": "ai"}') == (0, "")
     assert wait_until(lambda: robot.body.height > 0.3, 10.0)
 
