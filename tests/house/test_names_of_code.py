@@ -61,7 +61,6 @@ PLACES = {
     "plugins/learn/rlenv_learn/trackers.py": OWN,
     "sim/rendering/egl.py": OWN,
     "plugins/vision/rlenv_vision/filament.py": OWN,
-    "plugins/unitree/rlenv_unitree/channel.py": OWN,
     "sim/rendering/camera.py": INSTALLED,
 }  # fmt: skip
 

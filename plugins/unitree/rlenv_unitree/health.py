@@ -15,7 +15,7 @@ MAX_TILT = 0.8
 """Angle between the trunk's axis and the vertical from which on the robot counts as falling, rad."""
 
 RANGE_MARGIN = 0.15
-"""How far a joint may be measured beyond its range, rad: stops give way, and zero positions differ between robots."""
+"""Allowed excess of a measured joint angle over its range, rad: stops yield, and zero positions differ by robot."""
 
 
 class Health:

@@ -31,7 +31,7 @@ from rlenv_unitree.rpc import CHECK_MODE, MOTION_SWITCHER, RELEASE_MODE, Client
 __all__ = ["LISTEN_S", "OtherWriter", "RobotLink", "State"]
 
 LISTEN_S = 1.0
-"""How long to listen for another program's commands before the first own one, seconds."""
+"""Time in which to listen for another program's commands before the first own one, seconds."""
 
 _FIRST_STATE_S = 2.0
 """Longest wait for the first state, seconds; the robot sends 500 a second."""
@@ -43,7 +43,7 @@ _RELEASE_S = 5.0
 """Longest wait until the robot's own program has released the motors, seconds."""
 
 _ATTEMPTS = 4
-"""How often the motion switcher is asked, a second each."""
+"""Number of times that the motion switcher is asked, a second each."""
 
 _MESSAGES = {"go": (GO_LOW_CMD, GO_LOW_STATE), "hg": (HG_LOW_CMD, HG_LOW_STATE)}
 

@@ -141,9 +141,9 @@ _Row = tuple[float, float, float, float, float, float]
 def _sides(part: Mapping[str, _Row]) -> dict[str, _Row]:
     """Return the joints of both sides; the range of a roll is mirrored on the right."""
     rows = {f"left_{name}": row for name, row in part.items()}
-    for name, (low, high, *others) in part.items():
+    for name, (low, high, torque, speed, kp, kd) in part.items():
         mirrored = (-high, -low) if name.endswith("_roll") else (low, high)
-        rows[f"right_{name}"] = (*mirrored, *others)  # type: ignore[assignment]  # mypy loses the length
+        rows[f"right_{name}"] = (*mirrored, torque, speed, kp, kd)
     return rows
 
 
