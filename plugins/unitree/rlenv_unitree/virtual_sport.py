@@ -20,6 +20,7 @@ from rlenv_unitree.virtual_body import LYING, STEPS_HZ
 __all__ = ["SportMode"]
 
 _DAMP, _STAND_UP, _STAND_DOWN = 1001, 1004, 1005
+_BAD_PARAMETER = 3204  # RPC_ERR_SERVER_API_PARAMETER
 _NOT_READY = 4202  # SPORT_ERR_SERVER_NOT_INIT
 _STANDING = (0.0, 0.67, -1.3) * 4  # second pose, kp and kd of the vendor's go2_stand_example.py
 _KP, _KD = 60.0, 5.0
@@ -72,16 +73,19 @@ class SportMode:
         return command
 
     def _switch(self, api_id: int, parameter: str) -> tuple[int, str]:
-        match api_id:
-            case _ if api_id == CHECK_MODE:
-                return 0, json.dumps({"form": "0", "name": self.name})
-            case _ if api_id == SELECT_MODE:
-                self.name, self._goal = str(json.loads(parameter)["name"]), _STANDING
-                return 0, ""
-            case _ if api_id == RELEASE_MODE:
-                self.name = ""
-                return 0, ""
-        return NOT_IMPLEMENTED, ""
+        if api_id == CHECK_MODE:
+            return 0, json.dumps({"form": "0", "name": self.name})
+        if api_id == RELEASE_MODE:
+            self.name = ""
+            return 0, ""
+        if api_id != SELECT_MODE:
+            return NOT_IMPLEMENTED, ""
+        try:
+            name = json.loads(parameter)["name"]
+        except (ValueError, TypeError, KeyError):
+            return _BAD_PARAMETER, ""
+        self.name, self._goal = str(name), _STANDING
+        return 0, ""
 
     def _sport(self, api_id: int, _: str) -> tuple[int, str]:
         goals = {_DAMP: None, _STAND_UP: _STANDING, _STAND_DOWN: LYING}

@@ -80,13 +80,24 @@ def damaged(member: str) -> Record:
     return command
 
 
+def received(reader: Reader, count: int) -> list[Sample]:
+    samples: list[Sample] = []
+    assert wait_until(lambda: samples.extend(reader.take()) or len(samples) >= count, 10.0)
+    return samples
+
+
+def deliver(robot: VirtualGo2, writer: Writer, command: Record) -> None:
+    """Send a command, and make steps until it has arrived."""
+    before = robot.counts.total()
+    writer.write(command)
+    assert wait_until(lambda: robot.step() or robot.counts.total() > before, 5.0)
+
+
 @pytest.mark.parametrize(("member", "reason"), [
     ("crc", "bad_crc"), ("head", "bad_head"), ("level_flag", "bad_head"), ("q", "not_finite"), ("kd", "not_finite"),
 ])  # fmt: skip
 def test_bad_commands_are_counted_and_not_obeyed(robot: VirtualGo2, writer: Writer, member: str, reason: str) -> None:
-    writer.write(damaged(member))
-    time.sleep(0.05)
-    robot.step()
+    deliver(robot, writer, damaged(member))
     assert robot.counts == {reason: 1}
     assert not robot.body.data.ctrl.any()
     assert robot.report()["braking"]
@@ -94,9 +105,7 @@ def test_bad_commands_are_counted_and_not_obeyed(robot: VirtualGo2, writer: Writ
 
 def test_good_commands_are_obeyed_by_their_writer(robot: VirtualGo2, writer: Writer) -> None:
     assert refusal(stiff()) == ""
-    writer.write(stiff())
-    time.sleep(0.05)
-    robot.step()
+    deliver(robot, writer, stiff())
     assert robot.counts == {"commands": 1}
     assert len(robot.writers) == 1
     assert (robot.body.model.actuator_biasprm[:, 1] == -60.0).all()
@@ -104,17 +113,13 @@ def test_good_commands_are_obeyed_by_their_writer(robot: VirtualGo2, writer: Wri
 
 
 def test_it_brakes_when_its_commander_falls_silent(robot: VirtualGo2, writer: Writer) -> None:
-    writer.write(stiff())
-    time.sleep(0.05)
-    robot.step()
+    deliver(robot, writer, stiff())
     time.sleep(0.15)
     robot.step()
     assert robot.counts["braked"] == 1
     assert (robot.body.model.actuator_biasprm[:, 1] == 0.0).all()
     assert (robot.body.model.actuator_biasprm[:, 2] == -2.0).all()
-    writer.write(stiff())
-    time.sleep(0.05)
-    robot.step()
+    deliver(robot, writer, stiff())
     assert not robot.report()["braking"]
 
 
@@ -124,8 +129,7 @@ def test_states_carry_a_right_checksum_and_the_robots_figures(
     robot.battery = 15
     for _ in range(3):
         robot.step()
-    time.sleep(0.05)
-    first, _, last = (sample.record for sample in states.take())
+    first, _, last = (sample.record for sample in received(states, 3))
     assert is_valid(first)
     assert is_valid(last)
     assert int(last["tick"]) - int(first["tick"]) == 4  # ms
@@ -139,8 +143,7 @@ def test_faults_can_be_planted(robot: VirtualGo2, writer: Writer, states: Reader
     robot.step()
     robot.wrong_checksums, robot.silent = False, True
     robot.step()
-    time.sleep(0.05)
-    (sample,) = states.take()
+    (sample,) = received(states, 1)
     assert not is_valid(sample.record)
 
 
@@ -166,6 +169,8 @@ def test_its_motion_control_writes_until_it_is_released(
     time.sleep(0.2)
     assert others.take() == []
     assert robot.report()["braking"]
+    for wrong in ("", "[]", "{}"):
+        assert client.call(SELECT_MODE, wrong)[0] == 3204
     assert client.call(SELECT_MODE, '{"name": "ai"}') == (0, "")
     assert wait_until(lambda: robot.body.height > 0.3, 10.0)
 
@@ -189,12 +194,6 @@ def test_its_process_reports_and_ends_on_sigterm(channel: Channel) -> None:
     assert 0.05 < report["height_m"] < 0.12
     assert report["braking"]
     assert report["timing"]["periods"] > 0
-
-
-def received(reader: Reader, count: int) -> list[Sample]:
-    samples: list[Sample] = []
-    assert wait_until(lambda: samples.extend(reader.take()) or len(samples) >= count, 10.0)
-    return samples
 
 
 def test_the_error_of_the_loop_is_raised(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
