@@ -176,7 +176,7 @@ class UnitreeRobot:
         if self._closed:
             raise EpisodeError("reset after close: make a new driver")
         check_clears(self._stopped, options)
-        state = self._newest()
+        state = self._link.open()  # one that has just arrived, also after a time without any
         problem = self._health.problem(state.record) or self._health.battery_problem(state.record)
         if problem is not None:
             raise ResetFailed(f"the robot is not fit: {problem}")

@@ -34,7 +34,10 @@ LISTEN_S = 1.0
 """Time in which to listen for another program's commands before the first own one, seconds."""
 
 _FIRST_STATE_S = 2.0
-"""Longest wait for the first state, seconds; the robot sends 500 a second."""
+"""Longest wait for a state, seconds; the robot sends 500 a second."""
+
+_FRESH_NS = 20_000_000
+"""Age up to which a state has just arrived, ns."""
 
 _JOIN_S = 10.0
 """Longest time to load the library and to join the network, seconds."""
@@ -114,10 +117,10 @@ class RobotLink:
         )
 
     def open(self, timeout_s: float = _FIRST_STATE_S) -> State:
-        """Join the network and return the newest state; nothing is written. Calling it twice is allowed.
+        """Join the network and return a state that has just arrived; nothing is written. Calling it twice is allowed.
 
         Args:
-            timeout_s: longest wait for the first state, seconds.
+            timeout_s: longest wait for the state, seconds.
 
         Raises:
             ConnectionLost: no state with a right checksum came in time.
@@ -126,7 +129,7 @@ class RobotLink:
         """
         if not self.joined(_JOIN_S):
             raise DeadlineExceeded(f"DDS on {self._channel.interface} could not be joined", _JOIN_S)
-        if not wait_until(self.newest, timeout_s):
+        if not wait_until(self._is_fresh, timeout_s):
             raise ConnectionLost(
                 f"no {TOPIC_LOW_STATE} came within {timeout_s:g} s on {self._channel.interface}, DDS domain "
                 f"{self._channel.domain} ({self.wrong_checksums} had a wrong checksum): is the robot on, is this the "
@@ -135,6 +138,10 @@ class RobotLink:
         newest = self.newest()
         assert newest is not None
         return newest
+
+    def _is_fresh(self) -> bool:
+        state = self.newest()
+        return state is not None and time.monotonic_ns() - state.arrived_ns < _FRESH_NS
 
     def newest(self) -> State | None:
         """Return the newest state with a right checksum, without waiting; None before the first. From any thread."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal import EpisodeError, IllegalAction, ResetFailed, RobotError, RobotStopped
+from hal import ConnectionLost, EpisodeError, IllegalAction, ResetFailed, RobotError, RobotStopped
 from hal.robots.go2 import GO2, STANCE
 from plugins.unitree.tests.conftest import ControlledGo2, Process, eventually, homed
 from rlenv_unitree.driver import UnitreeRobot
@@ -128,6 +128,8 @@ def test_states_that_stay_away_make_it_give_way(
         steps(robot, 100)
     assert driver.about()["writer"]["wrong_checksums"] == 0 or fault == "wrong_checksums"
     assert eventually(lambda: not any(virtual.plant()["kp"]))  # no stiffness is left
+    with pytest.raises(ConnectionLost, match="no rt/lowstate came"):
+        robot.reset({"clear_stop": "it is still unplugged"})
     virtual.plant(**{fault: False})
     with pytest.raises(RobotStopped):
         robot.reset({})
