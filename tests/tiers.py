@@ -25,7 +25,7 @@ PACKAGES = {
     "learning": {
         "torch", "tianshou", "stable_baselines3", "onnx", "onnxruntime", "onnxscript", "ray", "tensorboard",
         "tokenizers", "fmpy", "huggingface_hub", "rerun", "wandb", "nbclient", "sgfmill",
-        "duckdb", "polars", "pandas", "imageio",
+        "duckdb", "polars", "pandas", "imageio", "grpc", "safetensors",
     },
     "docs": {"mkdocs", "mkdocstrings"},
     "browser": {"playwright"},
@@ -48,6 +48,7 @@ ABSENT: dict[str, str] = {
     r"cyclonedds|unitree_sdk2|mjlab": "DDS has wheels for some machines alone; Unitree's and mjlab's code is not ours",
     r"pinocchio|yourdfpy": "compared by hand when the writer of URDF changes",
     r" lacks [a-z]": "needs other projects' servo drivers in an interpreter of --strangers",
+    r"POLICY_STRANGERS": "needs the makers' own clients and servers of policies: by hand",
     r"kaiwu-projects": "needs clones of public projects",
     r"moto's server": "a stand-in for object storage: by hand",
     r"(?i)warp|triton|\bgpu\b": "needs a GPU",

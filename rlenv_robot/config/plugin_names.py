@@ -29,12 +29,14 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
     "rlenv_kit": {"rlenv_robot.verbs": ("check", "protocol", "robot certify", "dev new")},
     "rlenv_language": {"rlenv_robot.tasks": ("frozen-lake", "sokoban")},
     "rlenv_learn": {"rlenv_robot.trainers": ("ppo",)},
+    "rlenv_lerobot": {},
     "rlenv_operate": {
         "rlenv_robot.verbs": (
             "doctor", "robot keys", "robot watch",
             "operate teleop", "operate latency", "operate view", "operate console", "operate tokens",
         ),
     },
+    "rlenv_policy_servers": {"rlenv_robot.verbs": ("policy serve",)},
     "rlenv_sim2real": {
         "rlenv_robot.verbs": (
             "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",

@@ -15,7 +15,7 @@ import numpy as np
 
 from hal import Field, RobotError, RobotSpec, Spec, SpecMismatch
 from hal.field import JsonObject
-from rlenv_learn.policies.chunks import ChunkExecution, ChunkPolicy
+from rlenv_learn.policies.chunks import ChunkExecution, ChunkPolicy, NetworkPredictor
 from rlenv_robot.policies.budget import HEADER_BYTES, budget_bytes, check_specs, over_budget, read_within
 from rlenv_robot.policies.deployment import METADATA, robot_entries, robot_of
 
@@ -152,6 +152,16 @@ class OnnxPolicy:
         }
         outputs = self._run(feed)
         return {part.name: outputs[part.name].reshape((*leading, *part.shape)) for part in self._outputs}
+
+    def chunk_predictor(self) -> NetworkPredictor | None:
+        """Return the predictor of the graph's chunks, for frames that pass while it predicts; None without chunks.
+
+        Raises:
+            RobotError: the graph takes a history of observations.
+        """
+        if self.execution is None:
+            return None
+        return NetworkPredictor(self._run, self, Spec("inputs", self._inputs), self.action, self.execution)
 
     def _try_graph(self) -> None:
         """Run the graph once on zeros, so that an excessive one is refused before a robot moves.
