@@ -46,7 +46,7 @@ ABSENT: dict[str, str] = {
     r"d3rlpy": "fixes gymnasium to one version, older than ours",
     r"openenv": "its releases take gigabytes",
     r"zenoh-ros2-sdk": "another program's client, in an interpreter of its own: by hand",
-    r"cyclonedds": "has wheels for Linux on x86-64 alone, up to CPython 3.13: by hand",
+    r"cyclonedds|unitree_sdk2|mjlab": "DDS has wheels for some machines alone; Unitree's and mjlab's code is not ours",
     r"pinocchio|yourdfpy": "compared by hand when the writer of URDF changes",
     r" lacks [a-z]": "needs other projects' servo drivers in an interpreter of --strangers",
     r"POLICY_STRANGERS": "needs the makers' own clients and servers of policies: by hand",
