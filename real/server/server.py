@@ -241,6 +241,21 @@ class Server:
                 return why
         return self._loop.heartbeat.silence(limit_s)
 
+    def loop_silence(self, limit_s: float) -> str | None:
+        """Return why the control thread hangs, or None if it works (`real.control.heartbeat.Heartbeat.silence`).
+
+        Args:
+            limit_s: longest time without a sign of life, seconds; at least 0.15, since an idle loop gives ten a second.
+        """
+        return self._loop.heartbeat.silence(limit_s)
+
+    def stop(self, reason: str) -> str | None:
+        """Stop the robot from any thread of this process, and return why its driver may not have stopped, or None.
+
+        The stop is latched as that of a client; only a reset that clears it ends it.
+        """
+        return self._loop.stop(reason)
+
     @property
     def abandoned(self) -> str | None:
         """The reason why `close` left the driver alone: a call that did not return; or None."""
@@ -329,8 +344,8 @@ class Server:
         stops), ``stop_number`` (of the newest stop; it grows with each, also across restarts), ``telemetry`` (its
         endpoint, or None), ``pictures`` (endpoint and health of the cameras, or None), ``recording``
         (`ServerObserver.to_dict`, or None), if stops are kept, ``stop_file`` (its path, and the failure to write it, or
-        None), and if motion is checked, ``guard`` (number of commands ``held_back``, and the parts in the way of the
-        ``last`` one).
+        None), if commands ahead are accepted, ``frames`` (`FrameQueue.to_dict`), and if motion is checked, ``guard``
+        (number of commands ``held_back``, and the parts in the way of the ``last`` one).
         """
         loop, images, recording = self._loop, self._image_publisher, self._observer.to_dict()
         return {
@@ -351,6 +366,7 @@ class Server:
             "telemetry": self._telemetry if self._publisher is not None else None,
             "repeated": 0 if self._handler is None else self._handler.repeated,
             **({} if loop.stop_file is None else {"stop_file": loop.stop_file}),
+            **({"frames": loop.frames.to_dict()} if loop.frames.ahead else {}),
             "reading_age_s": loop.reading_age_s,
             **({} if loop.unread is None else {"unread": printable(loop.unread, 1000)}),
             **({} if loop.held_back is None else {"guard": loop.held_back}),

@@ -18,9 +18,12 @@ SMALL_FOR_A_REASON: dict[str, str] = {
     "recorder.table.comparison": "reads logs anew, which the table itself never does",
     "rlenv_learn.shuffle": "needs no PyTorch, unlike the loader that uses it",
     "rlenv_formats.lerobot.so101": "facts of one robot's data sets, apart from the format",
+    "rlenv_policy_servers.images": "needs Pillow, unlike the mapping that uses it",
     "rlenv_robot.config.import_check": "runs before anything else is imported",
     "rlenv_kit.contract": "the test classes that users subclass",
     "rlenv_tabletop.models": "entry points name its robot models, and it imports no simulation",
+    "real.server.frame_paths": "which connections of a session count, apart from the handling of messages",
+    "rlenv_robot.serving.extension": "the interface that packages implement, apart from the assembly of a server",
     "sim.robots.variations": "robot models name its functions, and it is plain data without a simulation",
     "sim.randomize.pushes": "acts during episodes, while randomise changes models at their resets",
 }

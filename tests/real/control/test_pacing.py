@@ -83,13 +83,13 @@ def test_the_clock_gives_each_period_its_tick(waiting: WaitingQueue, by_command:
 
 
 @pytest.mark.parametrize("by_robot", [False, True])
-def test_an_idle_loop_shows_twice_a_second_that_it_lives(waiting: WaitingQueue, by_robot: bool) -> None:
+def test_an_idle_loop_shows_ten_times_a_second_that_it_lives(waiting: WaitingQueue, by_robot: bool) -> None:
     commands = CommandQueue[Any]()
     pacing = pacing_at_10_hz(ManualClock(), paced_by_robot=by_robot)
     assert pacing.wait_for_command(commands) is None
     commands.put(Reset(0, {}, 0))
     assert pacing.wait_for_command(commands) == Reset(0, {}, 0)
-    assert waiting.waits == [0.5, 0.5]
+    assert waiting.waits == [0.1, 0.1]
 
 
 @pytest.mark.parametrize(("ticks", "window_s"), [(1, 0.05), (2, 0), (4, 0)])
@@ -104,6 +104,13 @@ def test_a_robots_own_period_waits_half_of_it_for_an_answer(waiting: WaitingQueu
         times.append(clock.now)
     assert times == pytest.approx([0.0, 0.0, 0.09, 0.09, 0.09])
     assert waiting.waits == [window_s] * 5
+
+
+def test_a_tick_whose_command_has_come_before_waits_for_none(waiting: WaitingQueue) -> None:
+    commands = CommandQueue[Any]()
+    pacing = pacing_at_10_hz(ManualClock(0.0), 1, paced_by_robot=True)
+    assert pacing.next_tick(commands, lambda _: None, is_ready=True) is None
+    assert waiting.waits == [0]
 
 
 def test_in_lockstep_time_stands_still_and_the_reader_fetches(waiting: WaitingQueue) -> None:
