@@ -15,7 +15,7 @@ from hal.errors import ResetFailed
 from hal.guard import guarded, innermost_guard
 from hal.reset.confirmation import Answer, Cancellable, ResetConfirmation, ResetRequest, VerdictRequest, ask_until
 from hal.reset.record import ResetProgress, ResetRecord, ResetState
-from hal.robot import Robot, RobotState, check_reset_options
+from hal.robot import Robot, RobotState, check_reset_options, starts_here
 from hal.wrapper import RobotWrapper
 
 __all__ = ["Homing", "HomingSettings", "towards"]
@@ -101,6 +101,8 @@ class Homing(RobotWrapper):
     def reset(self, options: Mapping[str, Any]) -> RobotState:
         """Reset the robot: ask for the scene, then go to ``options["start"]`` or home, and settle there.
 
+        With `hal.robot.PRESENT` as start the robot holds the command that it holds already, brought into its range.
+
         While a stop is latched the robot is not touched before the scene is confirmed: a refusal leaves the stop
         latched, and the reason to clear it unused.
 
@@ -129,6 +131,7 @@ class Homing(RobotWrapper):
                     self._ask(progress, check)
                 self._check_wanted()
                 clearance.use()  # also where an inner reset did it: from here on the robot moves
+                start = start or self._held(robot_state)
                 robot_state = self._go(start, robot_state, progress)
                 clearance.check()
         except BaseException as error:
@@ -197,13 +200,24 @@ class Homing(RobotWrapper):
             self._signal.cancel()
 
     def _start(self, options: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return the command to start from; empty if that is the one that the robot holds."""
         check_reset_options(self.spec.commands, options)
+        if starts_here(options):
+            return {}
         start = {**self.spec.home, **options.get("start", {})}
         missing = [name for name in self.spec.commands.names if name not in start]
         if missing:
             hint = 'give one in reset({"start": ...}), or a home in its RobotSpec'
             raise ResetFailed(f"robot {self.spec.name!r} has no start for {', '.join(missing)}; {hint}")
         return self.spec.commands.validate(start, "start")
+
+    def _held(self, robot_state: RobotState) -> dict[str, np.ndarray]:
+        """Return the command that the robot holds, within its range."""
+        held = dict(robot_state.applied)
+        for field in self.spec.commands:
+            if not field.is_text:
+                held[field.name] = np.clip(held[field.name], *field.bounds).astype(field.numpy_dtype)
+        return held
 
     def _go(self, start: dict[str, np.ndarray], robot_state: RobotState, progress: ResetProgress) -> RobotState:
         settings, period = self._settings, self.spec.period_s

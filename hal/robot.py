@@ -20,11 +20,15 @@ from hal.limits import Limits
 from hal.spec import Spec
 
 __all__ = [
-    "DELAYS", "GAINS", "Actuation", "BatchState", "CameraSpec", "Image", "Range", "Robot", "RobotSpec", "RobotState",
-    "SampleSink", "StreamSpec", "check_reset_options", "elements_of",
+    "DELAYS", "GAINS", "PRESENT", "Actuation", "BatchState", "CameraSpec", "Image", "Range", "Robot", "RobotSpec",
+    "RobotState", "SampleSink", "StreamSpec", "check_reset_options", "elements_of", "starts_here",
 ]  # fmt: skip
 
 _NOTHING: Mapping[str, Never] = MappingProxyType({})
+
+PRESENT = "present"
+"""The reset option ``start`` that begins an episode where the robot is: nothing moves."""
+
 _ROBOT_NAME = re.compile(r"\w[\w .+-]{0,99}")
 _ROBOT_FILES = (".xml", ".arm.toml")
 """The endings of a robot file's path, which a robot's name must not be taken for."""
@@ -428,6 +432,12 @@ def _bounds(plain: JsonObject) -> dict[str, Bound]:
     return {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in plain.items()}
 
 
+def starts_here(options: Mapping[str, Any]) -> bool:
+    """Return whether a reset's ``start`` is `PRESENT`: the episode begins where the robot is."""
+    start = options.get("start")
+    return isinstance(start, str) and start == PRESENT
+
+
 def check_reset_options(commands: Spec, options: Mapping[str, Any]) -> None:
     """Check the options of a reset that `Robot.reset` describes; other options are left to the robot.
 
@@ -436,13 +446,18 @@ def check_reset_options(commands: Spec, options: Mapping[str, Any]) -> None:
         options: the options of the reset.
 
     Raises:
-        IllegalAction: ``start`` is not a mapping, names an unknown command or breaks its field; or ``seed`` or
-            ``stop_number`` is not a whole number of at least 0.
+        IllegalAction: ``start`` is neither `PRESENT` nor a mapping, names an unknown command or breaks its field; or
+            ``seed`` or ``stop_number`` is not a whole number of at least 0.
     """
     start = options.get("start", {})
     names = ", ".join(commands.names)
+    if starts_here(options):
+        start = {}
     if not isinstance(start, Mapping):
-        text = f"reset option 'start' is {start!r:.80}, it must be a mapping from command to value, of {names}"
+        text = (
+            f"reset option 'start' is {start!r:.80}, it must be a mapping from command to value, of {names}, "
+            f"or {PRESENT!r}, which stays where the robot is"
+        )
         raise IllegalAction(Violation("dtype", "start", (), text))
     for name, value in start.items():
         if name not in commands.names:
@@ -473,9 +488,10 @@ class Robot(Protocol):
         """Bring the robot to the start of an episode and read it. May wait for a person or a fixture.
 
         Args:
-            options: ``seed``; ``start``, a command to start from instead of ``spec.home``; ``clear_stop``, the reason
-                why a latched stop may be cleared; and, for a robot on a network, ``stop_number``, the number of the
-                newest stop known to the person who clears it.
+            options: ``seed``; ``start``, a command to start from instead of ``spec.home``, or `PRESENT`, to start
+                where the robot is without moving it; ``clear_stop``, the reason why a latched stop may be cleared;
+                and, for a robot on a network, ``stop_number``, the number of the newest stop known to the person who
+                clears it.
 
         Raises:
             RobotStopped: a stop is latched and the options don't clear it.

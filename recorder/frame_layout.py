@@ -47,6 +47,9 @@ _TAIL = (
     Field("log_probability", (), "float64", meaning="of the action under the behaviour policy; NaN if unknown"),
     Field("intervention", (), "uint8", 0, 1, meaning="a person chose the action"),
 )
+_ANSWERS = Field(
+    "answers", (), "int32", -1, meaning="frame number of the observation that the action answers; -1: of none"
+)
 _TURN = Field("agent", (), "uint8", meaning="whose turn it is in this frame: its number in the list of agents")
 
 
@@ -80,6 +83,9 @@ class FrameLayout:
             NaN where unknown.
         masks: for each whole-number field of the action that has rules, the mask of its legal values in the frame,
             recorded as ``mask_<name>``.
+        answers: whether the field ``answers`` holds the frame number of the observation that the action answers, which
+            is older than the frame before where a policy predicts slowly; -1 in row 0, where the robot was held, and
+            where a person chose the action.
     """
 
     observation: Spec
@@ -93,6 +99,7 @@ class FrameLayout:
     extra: Spec = field(default_factory=lambda: Spec("step_extra"))
     behaviour: Spec = field(default_factory=lambda: Spec("behaviour"))
     masks: Spec = field(default_factory=lambda: Spec("masks"))
+    answers: bool = False
 
     @cached_property
     def spec(self) -> Spec:
@@ -111,7 +118,10 @@ class FrameLayout:
         parts += [self.extra.prefixed(EXTRA_PREFIX), self.behaviour.prefixed(BEHAVIOUR_PREFIX)]
         parts.append(self.masks.prefixed(MASK_PREFIX))
         turn = (_TURN,) if self.turns else ()
-        return Spec.joined("frame", (Spec("head", _HEAD), *parts, Spec("tail", rewards + _TAIL + turn + used)))
+        answers = (_ANSWERS,) if self.answers else ()
+        return Spec.joined(
+            "frame", (Spec("head", _HEAD), *parts, Spec("tail", rewards + _TAIL + turn + answers + used))
+        )
 
     @cached_property
     def without_step(self) -> dict[str, float]:
@@ -120,7 +130,8 @@ class FrameLayout:
         names = [f"{prefix}_{name}" for prefix, spec in groups for name in spec.names]
         names += [*map(reward_field, self.agents or ("",)), "acted", "intervention"]
         unknown = ["log_probability", *(f"{BEHAVIOUR_PREFIX}_{name}" for name in self.behaviour.names)]
-        return {**dict.fromkeys(names, 0), **dict.fromkeys(unknown, math.nan)}
+        answers = {"answers": -1} if self.answers else {}
+        return {**dict.fromkeys(names, 0), **dict.fromkeys(unknown, math.nan), **answers}
 
     def to_dict(self) -> JsonDict:
         """Return plain data, for the metadata of a log; optional parts that are empty are left out."""
@@ -140,7 +151,12 @@ class FrameLayout:
 
 
 _REQUIRED = ("observation", "action", "agents", "applied", "sensors")
-_READERS: Mapping[str, Callable[[Any], Any]] = {"agents": tuple, "streams": tuple, "turns": bool}
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "agents": tuple,
+    "streams": tuple,
+    "turns": bool,
+    "answers": bool,
+}
 """Readers of the parts that are not specs."""
 
 

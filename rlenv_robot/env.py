@@ -6,13 +6,15 @@ import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, cast
 
 import numpy as np
 
 from hal import EpisodeError, IllegalAction, Spec, Violation
 from hal.field import JsonObject
+from rlenv_robot.chunk_steps import ChunkSteps
 from rlenv_robot.tables import (
+    ActionChunkTable,
     ActionTable,
     ExtraInfo,
     HasStepExtra,
@@ -87,6 +89,10 @@ class Environment:
         behaviour: the parameters of the distribution from which a policy draws its actions (such as the mean and the
             standard deviation of a Gaussian), which each step may then contain in ``extra_info["behaviour"]``.
 
+    Attributes:
+        hold_frames: most successive frames for which a robot is held where a chunk has ended and no other has come;
+            None for `rlenv_robot.chunk_queue.HOLD_S`. Then the robot is stopped.
+
     Raises:
         ValueError: env_id has another length.
         TypeError: the world lacks a member of `World`, or has one whose name seems misspelt.
@@ -111,6 +117,8 @@ class Environment:
         self._frame_no = 0
         self._timestep: TimeStep | None = None
         self._error: JsonObject | None = None  # of the last step, if it was refused
+        self.hold_frames: int | None = None
+        self._chunks: ChunkSteps | None = None  # from the first chunk of an episode to its end
 
     @property
     def observation(self) -> Spec:
@@ -174,6 +182,7 @@ class Environment:
         self._phase = "new"
         timestep = self.world.reset(options)
         self._timestep, self._frame_no, self._error = timestep, 0, None
+        self._chunks = None
         if self._observer is not None:
             self._observer.begin(self.env_id, timestep, self.world.episode_info())
         self._phase = "running"
@@ -182,18 +191,24 @@ class Environment:
         return self._table(timestep, timestep.extra_info)
 
     def step(
-        self, action: ActionTable | Mapping[str, object], extra_info: Mapping[str, object] = NOTHING
+        self, action: ActionTable | ActionChunkTable | Mapping[str, object], extra_info: Mapping[str, object] = NOTHING
     ) -> tuple[ObservationTable, RewardTable]:
         """Execute one action (R1.4).
+
+        A table with ``first_frame`` is a chunk (`rlenv_robot.tables.ActionChunkTable`). It is merged into the queue of
+        the episode, as `rlenv_robot.chunk_queue.ChunkQueue` describes, and the queue's action for the next frame is
+        executed. If there is none, the robot is held, and after ``hold_frames`` frames it is stopped, which ends the
+        episode. ``extra_info["chunk"]`` reports what was executed, see `rlenv_robot.chunk_steps.ChunkSteps.report`.
 
         An illegal action is not executed (R1.2): the answer is the current observation with the same
         ``frame_no``, reward 0 and ``extra_info["error"]`` = {code, field, index, message}.
 
         Args:
-            action: Table 2.
+            action: Table 2, for one action or for a chunk.
             extra_info: further data for execution or recording: ``log_probability`` (of the action under the behaviour
                 policy), ``behaviour`` (name -> value, the parameters of the distribution that the action was drawn
-                from), ``intervention`` (whether a person chose it), and entries of the world. It is checked as the
+                from), ``intervention`` (whether a person chose it), ``answers`` (frame number of the observation that
+                it answers, if that is not the present one), and entries of the world. It is checked as the
                 action is: an unknown, missing or out-of-range entry causes the step to be refused.
 
         Returns:
@@ -204,8 +219,16 @@ class Environment:
         """
         if self._phase != "running":
             raise EpisodeError(self._out_of_turn())
+        chunks = self._chunks
+        if chunks is None and (action.__class__ is dict or isinstance(action, Mapping)) and "first_frame" in action:
+            chunks = ChunkSteps(self.env_id, self.world, self.hold_frames)
         try:
-            values = self._validate(check_action_table(action, self.env_id, self._frame_no), "action")
+            if chunks is None:
+                values = self._validate(check_action_table(action, self.env_id, self._frame_no), "action")
+            else:
+                if extra_info is not NOTHING:
+                    self._read_extra(extra_info)  # before an action leaves the queue
+                values = chunks.action(action, self._frame_no)
             if extra_info is not NOTHING or self._takes_fields:
                 extra_info = self._read_extra(extra_info)
             timestep = self.world.step(values, extra_info)
@@ -216,6 +239,10 @@ class Environment:
             raise
         self._frame_no = frame_no = self._frame_no + 1
         self._timestep, self._error = timestep, None
+        if chunks is not None:
+            self._chunks = chunks
+            timestep.extra_info["chunk"] = chunks.report()
+            extra_info = {**extra_info, "answers": chunks.answers}
         if self._observer is not None:
             self._observer.frame(frame_no, values, timestep, extra_info)
         if timestep.terminated or timestep.truncated:
@@ -346,6 +373,11 @@ class Environment:
                 )
                 raise IllegalAction(Violation("unknown", "extra_info.behaviour", (), message))
             values["behaviour"] = self.behaviour.validate(values["behaviour"], "extra_info.behaviour")
+        if cast("int", values.get("answers", 0)) > self._frame_no:
+            message = (
+                f"extra_info.answers is {values['answers']}, allowed are -1 to the present frame, {self._frame_no}"
+            )
+            raise IllegalAction(Violation("range", "extra_info.answers", (), message))
         return values
 
     def _refuse(self, violation: Violation) -> tuple[ObservationTable, RewardTable]:

@@ -257,6 +257,7 @@ def robot(
     *,
     keys: str | Path | None = None,
     take: Literal["no", "ask", "force"] = "no",
+    ahead: int = 0,
     timing: DelayModel | Options | None = None,
     randomise: Randomise | Options | None = None,
     gains: Mapping[str, float | Sequence[float]] | None = None,
@@ -272,6 +273,8 @@ def robot(
         keys: for a server: the folder of this machine's keys (`rlenv-robot robot keys new`), which a robot on another
             machine requires.
         take: for a server: the action if another client holds the robot, see `real.RemoteRobot`.
+        ahead: for a server: the number of frames by which commands go ahead of the readings, for a slow network, see
+            `real.ClientSettings`. The observation is then so many frames old when its action begins.
         timing: the timing of a simulation (``sim``): its delays, resolution and losses, see `sim.latency.DelayModel`.
         randomise: the randomisation of a simulation (``sim``): the properties of its model that each episode draws, see
             `sim.randomize.randomise.Randomise`.
@@ -287,6 +290,8 @@ def robot(
     """
     if keys is not None and not (isinstance(where, str) and "://" in where):
         raise ValueError(f"keys are for a robot on the network, such as 'tcp://10.0.0.7:5555', and this is {where!r}")
+    if ahead and not (isinstance(where, str) and "://" in where):
+        raise ValueError(f"ahead is for a robot on the network, such as 'tcp://10.0.0.7:5555', and this is {where!r}")
     settings = sim_settings(timing, randomise)
     if gains:
         settings["gains"] = gains
@@ -307,7 +312,7 @@ def robot(
         from real.client.cameras import RemoteCameras
         from real.client.robot import RemoteRobot
 
-        remote = RemoteRobot(where, expect=model.load_spec(), keys=keys, take=take)
+        remote = RemoteRobot(where, expect=model.load_spec(), keys=keys, take=take, ahead=ahead)
         # The server's guard, next to the motors, limits the commands.
         return _with_image_sensors(RemoteCameras(remote, keys), model)
     if where == "driver" or ":" in where:
@@ -361,12 +366,14 @@ def make(
     record: str | Path | None = None,
     info: JsonObject | None = None,
     keys: str | Path | None = None,
+    ahead: int = 0,
     profile: Profile | None = None,
     timing: DelayModel | Options | None = None,
     randomise: Randomise | Options | None = None,
     judge: ResetConfirmation | None = None,
     operator: Operator | None = None,
     behaviour: Spec | None = None,
+    answers: bool = False,
     **options: object,
 ) -> Environment:
     """Make an environment, in simulation or on a robot.
@@ -378,7 +385,7 @@ def make(
         mode: ``training``, or ``inference``, which hides privileged state.
         record: a folder; all episodes are recorded into a new run inside it.
         info: metadata of every recorded episode, such as ``{"policy": "v3", "source": "expert"}``.
-        keys: see `rlenv_robot.registry.robot`.
+        keys, ahead: see `rlenv_robot.registry.robot`.
         profile: the settings of the run, kept in the record. A simulation has its timing and randomisation.
         timing: the timing of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
         randomise: the randomisation of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
@@ -386,6 +393,8 @@ def make(
         operator: the device of a person who may take over, such as `rlenv_operate.teleop.keyboard.Keyboard`.
         behaviour: the parameters of the distribution that actions are drawn from, which ``step`` may then give in
             ``extra_info["behaviour"]`` and a record keeps; see `Environment`.
+        answers: whether a record holds, with each action, the frame number of the observation that it answers, for
+            policies that predict slowly.
         options: the task's own settings.
 
     Raises:
@@ -396,7 +405,7 @@ def make(
     world: World
     if isinstance(resolved, Task):
         settings = sim_settings(timing, randomise, profile if robot == "sim" else None)
-        task_robot = _robot(_model_of(resolved, profile), robot, keys=keys, **settings)
+        task_robot = _robot(_model_of(resolved, profile), robot, keys=keys, ahead=ahead, **settings)
         world = _with_operator(RobotWorld(task_robot, resolved, mode, judge), operator)
     else:
         if judge is not None or operator is not None:
@@ -407,7 +416,7 @@ def make(
         from rlenv_robot.recording.observer import record_to
 
         plain, key = (None, None) if profile is None else (profile.to_dict(), profile.record.key or None)
-        observer = record_to(Path(record), world, info, plain, key, behaviour)
+        observer = record_to(Path(record), world, info, plain, key, behaviour, answers)
     return Environment(world, env_id, observer, behaviour or Spec("behaviour"))
 
 

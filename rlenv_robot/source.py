@@ -182,7 +182,8 @@ class SourceData:
             ``discount**steps``, 0 if terminated, so a truncated end still bootstraps), ``steps``, ``log_probability``
             (NaN if not recorded), ``intervention``; if recorded, ``step_extra`` (the environment's inputs beside the
             action) and ``behaviour`` (the parameters of the distribution that the action was drawn from, NaN if
-            unknown), each name -> (B, ...); if requested, ``state`` and ``next_state``, ``images`` and ``next_images``
+            unknown), each name -> (B, ...), and ``answers`` (frame number of the observation that the action answers,
+            int32 (B,), -1 for none); if requested, ``state`` and ``next_state``, ``images`` and ``next_images``
             (`rlenv_robot.data.images.ImageLoader.add`).
 
         Raises:

@@ -15,6 +15,7 @@ from hal import IllegalAction, Spec, SpecError, Violation
 __all__ = [
     "FRAME_NO_MAX",
     "RECORDED",
+    "ActionChunkTable",
     "ActionTable",
     "BatchObservationTable",
     "BatchRewardTable",
@@ -32,6 +33,7 @@ __all__ = [
     "VisualisationTable",
     "check_action_table",
     "check_behaviour",
+    "check_chunk_table",
     "check_env_id",
     "check_extra_info",
     "check_options",
@@ -55,6 +57,7 @@ Reward: TypeAlias = float | Mapping[str, float]
 """The reward of one step; with several agents, by agent."""
 
 _ACTION_KEYS = frozenset({"env_id", "frame_no", "action"})
+_CHUNK_KEYS = ("env_id", "frame_no", "first_frame", "action")
 
 
 Rewards: TypeAlias = np.ndarray | Mapping[str, np.ndarray]
@@ -77,6 +80,21 @@ class ActionTable(TypedDict):
 
     env_id: str
     frame_no: int
+    action: FieldValues
+
+
+class ActionChunkTable(TypedDict):
+    """Table 2 with the actions of K successive frames: each field of ``action`` has the shape (K, *field shape).
+
+    ``frame_no`` is that of the observation that the chunk answers, which may be older than the present frame.
+    ``first_frame`` is the frame to which the first action leads, at least ``frame_no + 1``. An empty ``action`` means
+    that there is no new chunk; then ``frame_no`` is the present frame's, and ``first_frame`` may be left out once a
+    chunk has been sent in the episode.
+    """
+
+    env_id: str
+    frame_no: int
+    first_frame: NotRequired[int]
     action: FieldValues
 
 
@@ -236,12 +254,42 @@ def _key_violation(table: Mapping[object, object]) -> Violation:
     return Violation("missing", missing, (), f"{missing} is missing, Table 2 requires env_id, frame_no and action")
 
 
+def check_chunk_table(table: Mapping[Any, Any], env_id: str) -> tuple[int, int, Any]:
+    """Check a chunk's table, except for the actions and the range of the frame numbers.
+
+    Args:
+        table: as sent by the agent, with the key ``first_frame``.
+        env_id: the required id of the environment.
+
+    Returns:
+        ``frame_no``, ``first_frame`` and the unchecked ``action``.
+
+    Raises:
+        IllegalAction: with code dtype, missing, unknown or env_id.
+    """
+    for name in (*table, *_CHUNK_KEYS):
+        if name not in _CHUNK_KEYS:
+            words = f"{name} is unknown in a chunk's table, allowed are {', '.join(_CHUNK_KEYS)}"
+            raise IllegalAction(Violation("unknown", str(name), (), words))
+        if name not in table:
+            words = f"{name} is missing, a chunk's table requires {', '.join(_CHUNK_KEYS)}"
+            raise IllegalAction(Violation("missing", name, (), words))
+    got = table["env_id"]
+    if not isinstance(got, str) or got != env_id:
+        raise IllegalAction(Violation("env_id", "env_id", (), f"env_id is {got!r}, this environment is {env_id!r}"))
+    for name in ("frame_no", "first_frame"):
+        if isinstance(table[name], bool) or not isinstance(table[name], int | np.integer):
+            words = f"{name} is {table[name]!r:.80}, expected the whole number of a frame"
+            raise IllegalAction(Violation("dtype", name, (), words))
+    return int(table["frame_no"]), int(table["first_frame"]), table["action"]
+
+
 def check_extra_info(extra_info: object) -> None:
     """Check the entries that every environment accepts beside the action, for the recorder.
 
     Raises:
-        IllegalAction: it is not a mapping, ``log_probability`` is not a number (NaN for unknown is allowed), or
-            ``intervention`` is neither True nor False (nor 1 nor 0).
+        IllegalAction: it is not a mapping, ``log_probability`` is not a number (NaN for unknown is allowed),
+            ``intervention`` is neither True nor False (nor 1 nor 0), or ``answers`` is not a whole number from -1.
     """
     if not isinstance(extra_info, Mapping):
         raise _wrong_extra("extra_info", f"is a {type(extra_info).__name__}, expected a mapping")
@@ -251,6 +299,10 @@ def check_extra_info(extra_info: object) -> None:
     intervention = extra_info.get("intervention", False)
     if not isinstance(intervention, bool | np.bool_ | int | np.integer) or intervention not in (0, 1):
         raise _wrong_extra("extra_info.intervention", f"is {intervention!r}, expected True or False")
+    answers = extra_info.get("answers", 0)
+    if isinstance(answers, bool) or not isinstance(answers, int | np.integer) or not -1 <= answers <= FRAME_NO_MAX:
+        words = f"is {answers!r:.80}, expected the number of a frame, or -1 where the action answers none"
+        raise _wrong_extra("extra_info.answers", words)
 
 
 def _wrong_extra(field: str, problem: str) -> IllegalAction:
@@ -262,6 +314,8 @@ def _wrong_extra(field: str, problem: str) -> IllegalAction:
 RECORDED: Mapping[str, str] = {
     "log_probability": "number, for the record: of the action under the policy that chose it; NaN if unknown",
     "intervention": "for the record: True if a person chose the action",
+    "answers": "for the record: frame number of the observation that the action answers, -1 for none; by default the "
+    "present frame's",
 }
 """The entries that every environment accepts -> their meanings."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from hal.clock import Rate
 from hal.errors import EpisodeError, RobotError, RobotStopped
 from hal.guarding.stop_latch import check_clears
-from hal.robot import CameraSpec, Image, RobotSpec, RobotState, SampleSink, StreamSpec
+from hal.robot import CameraSpec, Image, RobotSpec, RobotState, SampleSink, StreamSpec, starts_here
 from hal.spec import Spec
 from sim.batch import SimBatch
 from sim.latency.delays import DelayModel
@@ -107,21 +107,24 @@ class SimRobot:
     def reset(self, options: Mapping[str, Any]) -> RobotState:
         """Reset the simulation. ``seed`` seeds the random parts of the start; ``start`` has the commands to start from.
 
+        With `hal.robot.PRESENT` as start it stays as it is, unless this is the first reset.
+
         Raises:
             IllegalAction: the start breaks the spec.
-            ValueError: ``start`` is not a mapping, or ``seed`` is not a whole number; nothing moved.
+            ValueError: ``start`` is neither that nor a mapping, or ``seed`` is not a whole number; nothing moved.
             RobotStopped: a stop is latched and ``clear_stop`` gives no reason to clear it.
             EpisodeError: after `close`.
         """
         if self._closed:
             raise EpisodeError("reset after close: make a new robot")
         check_clears(self._stopped, options)
-        starts, seeds = self._starts(options.get("start", {})), _seeds(options.get("seed"))
+        here = starts_here(options)
+        starts, seeds = {} if here else self._starts(options.get("start", {})), _seeds(options.get("seed"))
         self._stopped = None
         batch, is_first = self._batch, self._batch is None
         if batch is None:
             batch = self._batch = self._open()
-        if self._teleport or is_first:
+        if (self._teleport and not here) or is_first:
             batch.reset(None, seeds, starts)
         self._blocked = self._stopped is not None  # a stop may have come meanwhile
         if self._rate is not None:

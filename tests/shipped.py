@@ -15,5 +15,7 @@ def _shipped(table: PluginTable) -> list[str]:
 
 SHIPPED_TASKS = _shipped(registry._TASKS)
 """Tasks, and worlds without a robot, of the core and of the plug-ins that are there, in alphabetical order."""
-SHIPPED_ROBOTS = _shipped(robot_models._ROBOTS)
-"""Robots, likewise."""
+SHIPPED_ROBOTS = [
+    name for name in _shipped(robot_models._ROBOTS) if robot_models.find_robot_model(name).simulated is not None
+]
+"""Robots with a simulation, likewise."""

@@ -19,7 +19,7 @@ from hal.clock import OffsetEstimator
 from hal.errors import CommandTooOld, ConnectionLost, EpisodeError, SpecMismatch, WireError
 from hal.guarding.manifest_check import compare_manifests
 from hal.robot import RobotSpec
-from real.control.settings import check_above_zero, check_choice
+from real.control.settings import check_above_zero, check_ahead, check_choice
 from real.protocol import messages as wire
 from real.protocol.errors import error_from_list
 from real.protocol.handshake import ClientKeys, Handshake
@@ -27,7 +27,8 @@ from real.protocol.messages import Message, MessageKind, receive_frames, send_fr
 from real.protocol.sockets import notice_vanished_peers
 
 __all__ = [
-    "LOSSY_S", "RESEND_MS", "ClientSettings", "Connection", "Delays", "ResendTimer", "ServedManifest", "server_spec",
+    "LOSSY_S", "RESEND_MS", "ClientSettings", "Connection", "Delays", "ResendTimer", "ServedManifest", "ask_first",
+    "server_spec",
 ]  # fmt: skip
 
 _log = logging.getLogger(__name__)
@@ -73,6 +74,10 @@ class ClientSettings:
             takes the robot, which needs the role ``operate`` on a server with keys.
         keys: folder of this client's keys, as `rlenv-robot robot keys new` makes it. A server is then refused if it
             has no keys, or not the key in the folder's ``server.key``. None: no keys.
+        ahead: number of frames by which commands go ahead of the readings, 0 to 10: the command that follows from the
+            reading of frame n is executed in frame n + ahead + 1. A step then keeps the robot's rate while a round trip
+            takes less than ahead - 1 control periods. The server must allow as many (``serve.ahead``). With 0 each step
+            waits for its own reading.
 
     Raises:
         ValueError: a value is not allowed; the message has the setting, the value and the allowed values.
@@ -83,6 +88,7 @@ class ClientSettings:
     reset_timeout_s: float = 90.0
     take: Literal["no", "ask", "force"] = "no"
     keys: str | Path | None = None
+    ahead: int = 0
 
     def __post_init__(self) -> None:
         check_above_zero(
@@ -91,6 +97,7 @@ class ClientSettings:
             reset_timeout_s=self.reset_timeout_s,
         )
         check_choice("take", self.take, ("no", "ask", "force"))
+        check_ahead(self.ahead)
 
 
 class Connection:
@@ -105,9 +112,11 @@ class Connection:
     Attributes:
         session: number of the session that the server has assigned; every request carries it.
         sequence: number of the last request.
+        socket: the socket; it is for the thread that asks.
         exchange: times of the last exchange that the answer has stamped, nanoseconds: departure of the request (our
             clock), its arrival and the departure of its answer (the server's clock), arrival of the answer (our clock).
         wanted_by: name of another client that asks for the robot, until this client has answered; or None.
+        on_other: called with answers to earlier requests that come while another one waits; None ignores them.
         copies: number of steps sent again.
         holds: number of steps that held the robot, because their commands came too late.
         stop_number: number of the newest stop that the server has reported, in an error or in the answer to this
@@ -126,6 +135,7 @@ class Connection:
         self.sequence = 0
         self.exchange: tuple[int, int, int, int] | None = None
         self.wanted_by: str | None = None
+        self.on_other: Callable[[Message], None] | None = None
         self.copies, self.holds, self._copied = 0, 0, False
         self.stop_number: int | None = None
         self._timer: ResendTimer | None = None
@@ -135,14 +145,14 @@ class Connection:
         self._shift_until_ns = 0
         self._on_event = on_event
         self._cancelled = threading.Event()
-        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         for option, value in _OPTIONS.items():
-            self._socket.setsockopt(option, value)
-        notice_vanished_peers(self._socket)
+            self.socket.setsockopt(option, value)
+        notice_vanished_peers(self.socket)
         if keys is not None:
-            keys.secure(self._socket)
-        self._handshake = Handshake(self._socket, keys)
-        self._socket.connect(address)
+            keys.secure(self.socket)
+        self._handshake = Handshake(self.socket, keys)
+        self.socket.connect(address)
 
     def ask(self, kind: MessageKind, detail: Any, frames: Sequence[Any], silence_s: float) -> Message:
         """Send a request and wait for its answer.
@@ -164,22 +174,22 @@ class Connection:
             escape = kind is MessageKind.STOP  # whatever its reason holds, a stop goes out
             times = asked_ns + self._shift_ns if kind is MessageKind.STEP and self._shift_ns is not None else None
             parts = wire.encode(kind, self.session, sequence, detail, frames, times, escape=escape)
-            send_frames(self._socket, parts)
+            send_frames(self.socket, parts)
         except zmq.Again:
             raise self._no_answer(kind, _SEND_S) from None
         end = time.monotonic() + silence_s
         while True:
             try:
-                message = wire.decode(receive_frames(self._socket, wire.MAX_FRAMES))
+                message = wire.decode(receive_frames(self.socket, wire.MAX_FRAMES))
             except zmq.Again:
-                self._check_wait(kind, end, silence_s)
+                self.check_wait(kind, end, silence_s)
                 continue
-            if self._is_answer(message, asked_ns):
+            if self.is_answer(message, asked_ns):
                 return message
             if message.sequence == sequence:
                 end = time.monotonic() + silence_s
 
-    def _is_answer(self, message: Message, asked_ns: int) -> bool:
+    def is_answer(self, message: Message, asked_ns: int) -> bool:
         """Take a message; return whether it is the answer to the last request, which left at ``asked_ns``.
 
         Raises:
@@ -197,10 +207,10 @@ class Connection:
             if message.kind is not MessageKind.EVENT:
                 return True
             self._take_progress(message)
-        elif message.sequence == 0 and message.kind is MessageKind.EVENT:
-            self._take_event(message)
-        elif message.sequence == 0 and message.kind is MessageKind.ERROR:
-            raise error_from_list(message.detail)
+        elif message.sequence == 0:
+            self.take_unasked(message)
+        elif self.on_other is not None:
+            self.on_other(message)
         return False  # any other sequence is the late answer to a request that was given up
 
     def expect_loss(self, welcome: Any) -> None:
@@ -253,7 +263,7 @@ class Connection:
         asked_ns = now_ns = time.monotonic_ns()
         if asked_ns >= self._shift_until_ns:
             self._estimate_shift(asked_ns)
-        timer, shift_ns, socket = self._timer, self._shift_ns, self._socket
+        timer, shift_ns, socket = self._timer, self._shift_ns, self.socket
         if timer is None or shift_ns is None:
             return self.ask(MessageKind.STEP, None, (row,), silence_s)
         self.sequence += 1
@@ -265,11 +275,11 @@ class Connection:
                 socket.send(wire.encode_step(self.session, self.sequence, now_ns + shift_ns, row))
                 while True:
                     message = wire.decode(receive_frames(socket, wire.MAX_FRAMES))
-                    if self._is_answer(message, asked_ns):
+                    if self.is_answer(message, asked_ns):
                         timer.note(asked_ns / 1e9, time.monotonic())
                         return message
             except zmq.Again:
-                self._check_wait(MessageKind.STEP, asked_ns / 1e9 + silence_s, silence_s)
+                self.check_wait(MessageKind.STEP, asked_ns / 1e9 + silence_s, silence_s)
                 sent += 1  # a slow link must not fill with copies
                 wait_ms, self._copied = RESEND_MS if sent < _QUICK_COPIES else _LATER_MS, True
                 self.copies += 1
@@ -294,8 +304,18 @@ class Connection:
         self._handshake.update()
         return self._handshake.stands
 
-    def _check_wait(self, kind: MessageKind, end: float, silence_s: float) -> None:
-        """Raise why a wait for an answer is over, if it is."""
+    def check_wait(self, kind: MessageKind, end: float, silence_s: float) -> None:
+        """Check that a wait for an answer may go on.
+
+        Args:
+            kind: kind of the request.
+            end: end of the wait, seconds of the monotonic clock.
+            silence_s: length of the wait, seconds.
+
+        Raises:
+            ConnectionLost: the server has sent nothing until that time, or refused the connection.
+            EpisodeError: the wait was cancelled.
+        """
         if self._cancelled.is_set():
             raise EpisodeError(f"closed while {kind.name.lower()} was waiting for its answer")
         self._handshake.update()
@@ -310,10 +330,52 @@ class Connection:
         if offset is not None:
             self._shift_ns, self._shift_until_ns = offset.offset_ns, now_ns + _SHIFT_FOR_NS
 
-    def _take_event(self, message: Message) -> None:
-        """Take what the server sends unasked."""
+    def server_time_ns(self, now_ns: int) -> int | None:
+        """Return a time of this machine's monotonic clock on the server's, nanoseconds; None if that is not known."""
+        if now_ns >= self._shift_until_ns:
+            self._estimate_shift(now_ns)
+        return None if self._shift_ns is None else now_ns + self._shift_ns
+
+    def note_exchange(self, asked_ns: int, times: Any, answered_ns: int) -> tuple[int, int, int, int] | None:
+        """Learn the offset of the clocks from an exchange, and return it as `exchange` has it; None without times.
+
+        Args:
+            asked_ns: departure of the request, nanoseconds of this machine's monotonic clock.
+            times: the times of its answer.
+            answered_ns: arrival of the answer.
+        """
+        if type(times) is not list:
+            return None
+        exchange = (asked_ns, times[0], times[1], answered_ns)
+        self._offset.add(*exchange)
+        return exchange
+
+    def send(self, parts: Sequence[Any], *, is_copy: bool = False) -> None:
+        """Send a message and wait for no answer.
+
+        Args:
+            parts: the message's frames.
+            is_copy: whether it may be dropped where the connection does not stand.
+
+        Raises:
+            ConnectionLost: there was no room to send it.
+        """
+        try:
+            send_frames(self.socket, parts, zmq.NOBLOCK if is_copy else 0)
+        except zmq.Again:
+            if not is_copy:
+                raise self._no_answer(MessageKind.STEP, _SEND_S) from None
+
+    def take_unasked(self, message: Message) -> None:
+        """Take a message that answers no request.
+
+        Raises:
+            RobotError: it is this error.
+        """
+        if message.kind is MessageKind.ERROR:
+            raise error_from_list(message.detail)
         match message.detail:
-            case ["wanted", str(name)]:
+            case ["wanted", str(name)] if message.kind is MessageKind.EVENT:
                 self.wanted_by = name
 
     def _take_progress(self, message: Message) -> None:
@@ -335,7 +397,37 @@ class Connection:
     def close(self) -> None:
         """Close the socket, while no `ask` is in progress. Safe to call more than once."""
         self._handshake.close()
-        self._socket.close()
+        self.socket.close()
+
+
+def ask_first(connections: Sequence[Connection], kind: MessageKind, detail: Any, silence_s: float) -> Message:
+    """Send a request on several connections, and return the first answer.
+
+    Args:
+        connections: at least one.
+        kind: kind of the request.
+        detail: detail of the request.
+        silence_s: longest wait for the answer, seconds.
+
+    Raises:
+        ConnectionLost: the server sent nothing for that time, or there was no room to send the request.
+        RobotError: the server answered with this error.
+    """
+    poller, asked_ns = zmq.Poller(), time.monotonic_ns()
+    for connection in connections:
+        connection.sequence += 1
+        poller.register(connection.socket, zmq.POLLIN)
+        parts = wire.encode(kind, connection.session, connection.sequence, detail, escape=True)
+        connection.send(parts, is_copy=connection is not connections[0])
+    end_s = time.monotonic() + silence_s
+    while True:
+        ready = dict(poller.poll(_SLICE_MS))
+        for connection in connections:
+            if connection.socket in ready:
+                message = wire.decode(receive_frames(connection.socket, wire.MAX_FRAMES))
+                if connection.is_answer(message, asked_ns):
+                    return message
+        connections[0].check_wait(kind, end_s, silence_s)
 
 
 class ResendTimer:

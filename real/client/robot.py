@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 
 from hal.clock import ClockOffset, OffsetEstimator
-from hal.errors import ConnectionLost, EpisodeError, RobotError, RobotStopped, SpecMismatch, StopReason, WireError
+from hal.errors import (
+    CommandTooOld,
+    ConnectionLost,
+    EpisodeError,
+    RobotError,
+    RobotStopped,
+    SpecMismatch,
+    StopReason,
+    WireError,
+)
 from hal.guard import check_fresh
 from hal.guarding.stop_latch import StopLatch, gives_reason
 from hal.reset.confirmation import Answer
@@ -23,9 +32,11 @@ from hal.reset.record import ResetRecord
 from hal.robot import RobotSpec, RobotState, SampleSink, StreamSpec, check_reset_options
 from hal.spec import Spec
 from real.client.connection import ClientSettings, Connection, Delays, ServedManifest, server_spec
+from real.client.frames import FrameStepper, check_ahead_allowed, with_advice
+from real.client.stops import StopSender
 from real.protocol.errors import stop_number
 from real.protocol.handshake import load_keys
-from real.protocol.messages import Message, MessageKind, address_at_host, answer_from_list, check_address
+from real.protocol.messages import Message, MessageKind, answer_from_list, check_address
 from real.protocol.rows import RobotStateCodec, RowCodec
 from real.protocol.text import encodable
 from real.telemetry.clock_stream import CLOCK, ClockStream
@@ -36,9 +47,6 @@ _log = logging.getLogger(__name__)
 
 _GRACE_S = 3.0
 """Longest silence during a reset, seconds: the server says every half second that it is alive."""
-
-_STANDING_S = 0.5
-"""Longest wait for a stop's answer on the connection that stands already, in seconds; then a new one is tried."""
 
 
 class RemoteRobot:
@@ -85,6 +93,8 @@ class RemoteRobot:
         self.last_reset: ResetRecord | None = None
         self.last_stop: int | None = None
         self._connection: Connection | None = None
+        self._second: Connection | None = None  # for copies of commands ahead
+        self._frames: FrameStepper | None = None
         self._lost: str | None = None
         self._returned: dict[str, str] | None = None
         self._applied: Mapping[str, np.ndarray] = {}
@@ -94,8 +104,9 @@ class RemoteRobot:
         self._session = 0  # outlives its connection, so that this client can take the robot back from itself
         self._closed = False
         self._lock = threading.Lock()
-        self._stop_connection: Connection | None = None
-        self._stop_lock = threading.Lock()
+        self._welcomed: Any = None  # detail of the newest welcome
+        timeout_s = settings.connect_timeout_s
+        self._stops = StopSender(self.address, self._connection_to, timeout_s, twice=settings.ahead > 0)
 
     @cached_property
     def spec(self) -> RobotSpec:
@@ -181,6 +192,7 @@ class RemoteRobot:
             clearance.use()
             connection.stop_number = None
             self._applied = robot_state.applied
+            self._frames = self._frame_stepper(connection)
             return robot_state
 
     def _stop_to_clear(self, connection: Connection, options: Mapping[str, Any]) -> int | None:
@@ -212,6 +224,10 @@ class RemoteRobot:
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """Step as `Robot.step` does: send the command, and wait for the reading at the end of the period.
 
+        With ``settings.ahead`` = k the reading is that of the next frame, and the command is executed k frames later:
+        the observation from which an action follows is k frames old when its action begins. The first k frames of an
+        episode hold. A command that comes too late is not executed, and its frame holds (`about`).
+
         Raises:
             IllegalAction: the command does not have the spec's layout, and was not sent; or the server's guard refused
                 its values. Nothing moved.
@@ -226,13 +242,21 @@ class RemoteRobot:
                 raise self._not_connected()
             if (stopped := self._latch.state[1]) is not None:
                 raise RobotStopped(stopped)
+            timeout_s, frames = self.settings.step_timeout_s, self._frames
+            if frames is not None:  # its refusal by the guard would come a while after its step
+                command = self.spec.commands.validate(command, "command")
             row = self._commands.pack_command(command)
             try:
                 try:
-                    message = connection.step(row, self.settings.step_timeout_s, self._hold)
+                    if frames is None:
+                        message = connection.step(row, timeout_s, self._hold)
+                    else:
+                        _, message, _, connection.exchange = frames.step(row, timeout_s)
                 except (ConnectionLost, WireError) as error:  # what the robot did is not certain any more
                     self._drop(str(error))
                     raise
+                except (CommandTooOld, EpisodeError) as error:
+                    raise with_advice(error, connection.exchange, self.spec.period_s, self.settings.ahead) from None
                 robot_state = self._robot_state(message)
                 self._applied = robot_state.applied
                 if connection.exchange is not None:
@@ -241,6 +265,18 @@ class RemoteRobot:
             finally:
                 if connection.wanted_by is not None:
                     self._consent(connection)
+
+    def _frame_stepper(self, connection: Connection, frame: int = 0) -> FrameStepper | None:
+        """Return what steps the episode from a frame on with commands ahead; None without ``settings.ahead``."""
+        ahead = self.settings.ahead
+        if not ahead:
+            return None
+        second = self._second = self._second or self._connection_to(self.address)
+        try:
+            second.wait_until_connected(self.settings.connect_timeout_s)
+        except ConnectionLost as error:
+            _log.warning("steps go without copies, so a lost packet delays them: %s", error)
+        return FrameStepper((connection, self._second), ahead, frame)
 
     def _hold(self) -> bytes:
         """Return the row of the command that was applied last, within its range."""
@@ -281,22 +317,26 @@ class RemoteRobot:
             arrived = sequence >= self._sequence
             connection.session, connection.sequence = self._session, max(sequence, self._sequence)
             self._connection, self._lost = connection, None
+            if self._frames is not None:
+                self._frames = self._frame_stepper(connection, self._frames.frame)
             return arrived
 
     def about(self) -> dict[str, Any]:
         """Return the status of the server's robot and the offset of its clock, as plain data for the log.
 
         Keys: ``sent_again`` (copies of steps on this connection), ``holds`` (steps that held the robot, as their
-        commands came too late), ``clock`` (as `hal.clock.ClockOffset`, with
-        ``at_ns`` of this machine's monotonic clock and ``wall_ns`` of its time of day), ``delays`` (of commands and
-        readings, `real.client.connection.Delays.to_dict`), ``server`` (`real.server.server.Server.about`), and
-        ``returned`` if the last reset followed a lost connection (why it was ``lost``, and the fate of the ``session``:
-        ``kept``, or how it ended). Keys without a value are left out.
+        commands came too late), ``ahead`` (with commands ahead: `FrameStepper.to_dict`), ``clock`` (as
+        `hal.clock.ClockOffset`, with ``at_ns`` of this machine's monotonic clock and ``wall_ns`` of its time of day),
+        ``delays`` (of commands and readings, `real.client.connection.Delays.to_dict`), ``server``
+        (`real.server.server.Server.about`), and ``returned`` if the last reset followed a lost connection (why it was
+        ``lost``, and the fate of the ``session``: ``kept``, or how it ended). Keys without a value are left out.
         """
         about: dict[str, Any] = {} if self._returned is None else {"returned": dict(self._returned)}
         with self._lock, contextlib.suppress(RobotError):
             if self._connection is not None:
                 about["sent_again"], about["holds"] = self._connection.copies, self._connection.holds
+                if self._frames is not None:
+                    about["ahead"] = self._frames.to_dict(self.spec.period_s)
                 about["server"] = self._ask(
                     self._connection, MessageKind.STATUS, None, (), self.settings.step_timeout_s
                 ).detail
@@ -360,16 +400,7 @@ class RemoteRobot:
             ConnectionLost: the server does not answer, or refuses this key.
             EpisodeError: this remote robot is closed.
         """
-        with self._stop_lock:
-            if self._stop_connection is None:
-                status = self._ask_once(MessageKind.STATUS, None).detail
-                self._stop_connection = self._prepared_connection(status)
-            try:
-                self._stop_connection.wait_until_connected(self.settings.connect_timeout_s)
-            except ConnectionLost:
-                if self._stop_connection.address == self.address:
-                    raise
-                self._stand_at_control()
+        self._stops.stand_by(lambda: self._ask_once(MessageKind.STATUS, None).detail)
 
     def stop(self, reason: str | StopReason) -> None:
         """Stop the robot, whichever client moves it. From any thread, even while another waits in a step or reset.
@@ -385,9 +416,8 @@ class RemoteRobot:
         stop, connection = StopReason.of(reason), self._connection
         self._latch.stop(stop)
         try:
-            done = self._ask_to_stop(
-                {"reason": encodable(stop.text, 1000), "orderly": stop.orderly, "numbered": True}
-            ).detail
+            detail = {"reason": encodable(stop.text, 1000), "orderly": stop.orderly, "numbered": True}
+            done = self._stops.ask(detail).detail
         except ConnectionLost as error:
             raise ConnectionLost(f"the stop was NOT confirmed, use the robot's own stop button: {error}") from None
         trouble = done.get("trouble") if isinstance(done, Mapping) else done
@@ -401,35 +431,6 @@ class RemoteRobot:
                 connection.stop_number = number
         if trouble is not None:
             raise RobotError(f"the stop is latched, and nothing is commanded any more, but {trouble}")
-
-    def _ask_to_stop(self, detail: dict[str, Any]) -> Message:
-        timeout_s = self.settings.connect_timeout_s
-        if self._stop_lock.acquire(blocking=False):  # held: another thread stops the robot this way just now
-            try:
-                if self._stop_connection is not None and self._stop_connection.stands:
-                    with contextlib.suppress(ConnectionLost, WireError):
-                        return self._stop_connection.ask(MessageKind.STOP, detail, (), min(_STANDING_S, timeout_s))
-            finally:
-                self._stop_lock.release()
-        return self._ask_once(MessageKind.STOP, detail)
-
-    def _prepared_connection(self, announced: Any) -> Connection:
-        """Return a connection for stops, to the endpoint that the server has announced, or else to the control socket.
-
-        It may not stand yet.
-        """
-        if self._closed:
-            raise EpisodeError("this remote robot is closed; make a new one")
-        endpoint = announced.get("stop") if isinstance(announced, Mapping) else None
-        address = self.address if type(endpoint) is not str else address_at_host(self.address, endpoint)
-        return Connection(address, keys=self._keys, offset=self._offset)
-
-    def _stand_at_control(self) -> None:
-        """Connect for stops to the control socket: the endpoint for stops can't be reached, as behind a tunnel."""
-        if self._stop_connection is not None:
-            self._stop_connection.close()
-        self._stop_connection = Connection(self.address, keys=self._keys, offset=self._offset)
-        self._stop_connection.wait_until_connected(self.settings.connect_timeout_s)
 
     def status(self) -> dict[str, Any]:
         """Return the status of the server's robot, as ``server`` in `about`, over a separate connection.
@@ -452,7 +453,7 @@ class RemoteRobot:
             ConnectionLost: another client holds the robot and keeps it, or the server does not answer.
         """
         timeout_s = self.settings.connect_timeout_s
-        with contextlib.closing(Connection(self.address, keys=self._keys, offset=self._offset)) as connection:
+        with contextlib.closing(self._connection_to(self.address)) as connection:
             hello = {**self._introduction(move=True), "digest": ""}
             connection.session = connection.ask(MessageKind.HELLO, hello, (), timeout_s).session
             connection.ask(MessageKind.RELEASE, None, (), timeout_s)
@@ -467,10 +468,7 @@ class RemoteRobot:
             if self._session:
                 self._release()
             self._drop("closed")
-        with self._stop_lock:
-            if self._stop_connection is not None:
-                self._stop_connection.close()
-                self._stop_connection = None
+        self._stops.close()
 
     # -- connection --------------------------------------------------------------------------------------
 
@@ -484,16 +482,12 @@ class RemoteRobot:
             except BaseException:
                 connection.close()
                 raise
-            self._connection = connection
-            with self._stop_lock:
-                if self._stop_connection is None:
-                    self._stop_connection = self._prepared_connection(announced)
-        else:
-            with self._stop_lock:
-                if self._stop_connection is not None and not self._stop_connection.stands:
-                    with contextlib.suppress(ConnectionLost):
-                        self._stand_at_control()
+            self._connection, self._welcomed = connection, announced
+        self._stops.prepare(self._welcomed)
         return self._connection
+
+    def _connection_to(self, address: str) -> Connection:
+        return Connection(address, keys=self._keys, offset=self._offset)
 
     def _new_connection(self) -> Connection:
         connection = Connection(self.address, self._take_event, self._keys, self._offset)
@@ -523,6 +517,7 @@ class RemoteRobot:
         theirs = server_spec(message)
         if message.kind is MessageKind.MISMATCH:
             raise SpecMismatch(f"the robot at {self.address} is not the expected one", self.spec.difference(theirs))
+        check_ahead_allowed(connection, message, self.settings)
         self._served.take(theirs)
         if self._lost is not None and self._session and isinstance(message.detail, dict) and "before" in message.detail:
             self._returned = {"lost": self._lost, "session": str(message.detail.get("before"))}
@@ -552,11 +547,8 @@ class RemoteRobot:
 
     def _ask_once(self, kind: MessageKind, detail: Any) -> Message:
         """Ask on a connection of its own, so that no other thread's wait is in the way."""
-        connection = Connection(self.address, keys=self._keys, offset=self._offset)
-        try:
+        with contextlib.closing(self._connection_to(self.address)) as connection:
             return connection.ask(kind, detail, (), self.settings.connect_timeout_s)
-        finally:
-            connection.close()
 
     def _robot_state(self, message: Message) -> RobotState:
         if message.kind is not MessageKind.READING:
@@ -592,4 +584,6 @@ class RemoteRobot:
         if self._connection is not None:
             self._sequence, self._told_stop = self._connection.sequence, self._connection.stop_number
             self._connection.close()
-        self._connection, self._lost = None, why
+        if self._second is not None:
+            self._second.close()
+        self._connection, self._second, self._lost = None, None, why

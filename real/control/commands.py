@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-__all__ = ["Command", "CommandQueue", "Finish", "Park", "Quit", "Reset", "Step"]
+__all__ = ["Command", "CommandQueue", "Finish", "HeldFrame", "Park", "Quit", "Reset", "Step"]
 
 
 class Reset(NamedTuple):
@@ -30,6 +30,14 @@ class Step(NamedTuple):
     command: Mapping[str, np.ndarray]
     sent_ns: int | None = None
     """Time at which the client sent the command, nanoseconds of this machine's monotonic clock; None if unknown."""
+    frame: int | None = None
+    """The frame in which the command is executed (`real.control.frames`); None executes it at once."""
+
+
+class HeldFrame(NamedTuple):
+    """The request id of an answer to no command: a frame of the episode held, or the count of frames has ended."""
+
+    frame: int
 
 
 class Finish(NamedTuple):

@@ -33,6 +33,9 @@ of a busy machine."""
 STOP_S = 0.1
 """Longest time for which a stop waits for its driver, in seconds; a later return is still recorded."""
 
+_REMEMBERED = 64
+"""Stops of which copies are still known."""
+
 END_S = CLOSE_S + 3.0
 """Longest shutdown of a control loop, seconds: a step and a ``stop`` in progress, then the driver's ``close``."""
 
@@ -67,6 +70,24 @@ class DriverStopper:
         self._called_s: float | None = None  # when the call under way began
         self._asked = self._answered = 0
         self._failure: str | None = None
+        self._once_lock = threading.Lock()
+        self._outcomes: dict[int, Stopped] = {}
+
+    def once(self, number: int | None, stop: Callable[[], Stopped]) -> Stopped:
+        """Carry out a stop unless a copy of it was carried out before, and return its outcome. From any thread.
+
+        Args:
+            number: number that all copies of this stop have; None: it has no copies.
+            stop: carries out the stop.
+        """
+        if number is None:
+            return stop()
+        with self._once_lock:
+            if number not in self._outcomes:
+                if len(self._outcomes) >= _REMEMBERED:
+                    del self._outcomes[next(iter(self._outcomes))]
+                self._outcomes[number] = stop()
+            return self._outcomes[number]
 
     @property
     def trouble(self) -> str | None:

@@ -64,8 +64,12 @@ class SetpointInterpolator:
         self._late, self._target = self.ticks, None
         return step
 
-    def follow(self, step: Step) -> Step | None:
+    def follow(self, step: Step, left: int | None = None) -> Step | None:
         """Follow another command from the next tick on, and return the step that it replaces, or None.
+
+        Args:
+            step: the command.
+            left: number of ticks in which to reach it; None for the rest of its period, as above.
 
         Raises:
             IllegalAction: the command breaks the spec, and the one before is still followed. With one tick a period the
@@ -78,7 +82,7 @@ class SetpointInterpolator:
         goal = self._commands.validate(step.command, "command")
         self.step = step
         late = self._late if replaced is None and self._late <= self.ticks // 2 else 0
-        self._total = self._left = self.ticks - late
+        self._total = self._left = self.ticks - late if left is None else left
         self._line = self._straight(goal)
         return replaced
 

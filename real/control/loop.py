@@ -22,7 +22,8 @@ from hal.guarding.stop_file import StopFile
 from hal.robot import CLOSE_S, Robot, RobotSpec, RobotState, check_reset_options
 from hal.wrapper import robot_that_steps
 from real.control.commands import Command, CommandQueue, Finish, Park, Quit, Reset, Step
-from real.control.driver import END_S, DriverStopper, DriverWatch, Stopped, WayHome, check_fallback, park, stop_faulty
+from real.control.driver import END_S, DriverStopper, DriverWatch, Stopped, park, stop_faulty
+from real.control.frames import FrameQueue
 from real.control.heartbeat import Heartbeat
 from real.control.interpolation import SetpointInterpolator, check_watched, ticks_of
 from real.control.lifecycle import Lifecycle, State
@@ -30,7 +31,8 @@ from real.control.limits import MaxAge
 from real.control.observer import ServerObserver
 from real.control.pacing import pacing_for
 from real.control.realtime import RealTime, ask_real_time
-from real.control.settings import DEAF_S, LoopSettings
+from real.control.settings import LoopSettings
+from real.control.silence import SilenceReaction
 from real.protocol.text import printable
 
 __all__ = ["Answerer", "ControlLoop"]
@@ -64,11 +66,12 @@ class ControlLoop:
         lifecycle: the robot's state and its history.
         loop_timing: timing of the ticks in episodes.
         ages: the limit on the age of commands, and the number of commands that were too old.
+        frames: the count of frames, and the commands that wait for theirs.
         real_time: the scheduling that the system granted the control thread.
         heartbeat: the signs of life of the control thread.
         latch: the latch of the robot's stop.
-        nothing_waits: returns whether no command waits; from any thread.
-        count_waiting: returns the number of waiting commands; from any thread.
+        nothing_waits, count_waiting: return whether no command waits, and how many do; from any thread.
+        stop_once: carries out a stop, unless a copy of it was carried out before (`DriverStopper.once`).
         abandoned: why `close` left a driver alone that did not return; or None.
 
     Raises:
@@ -96,11 +99,7 @@ class ControlLoop:
         ticks = ticks_of(spec, settings.control_hz)
         self.spec: RobotSpec = spec if ticks == 1 else replace(spec, rate_hz=spec.rate_hz / ticks)
         check_watched(self._robot, self.spec, None if settings.lockstep else settings.watchdog_s)
-        self._on_silence, self._park_velocity = settings.on_silence, settings.park_velocity
-        check_fallback(self._robot, self._on_silence)
-        self._way_home: WayHome | None = None  # after a silence
-        self._damped = False
-        self._looked_s: float | None = None  # when the thread that reads stops last looked after the driver
+        self._silence = SilenceReaction(self._robot, settings, now)
         self._answer, self._observer = answer, observer
         self._tell = answer if observer is None else self._observe_and_answer
         self._pacing = pacing_for(settings, spec.rate_hz, ticks, fetch, now, sleep)
@@ -121,8 +120,10 @@ class ControlLoop:
         self._begun_s = 0.0  # when the first tick of the command under way began
         self._device_armed = False
         self._interpolator = SetpointInterpolator(spec.commands, ticks, spec.limits.max_acceleration)
+        self.frames = FrameQueue(settings, self.spec.period_s, self._interpolator, self._tell, answer)
         self._driver = DriverWatch(lambda: self._guard.called_s, self._guard.now)
         self._stopper = DriverStopper(self._robot, self._latch)
+        self.stop_once = self._stopper.once
         self._guard.stop_driver_again = self._stopper.call_stop  # a stop that blocks must not block the control thread
         self.heartbeat = Heartbeat(
             lambda: self._guard.called_s, lambda: self._latch.reason is not None, self._guard.now
@@ -218,17 +219,20 @@ class ControlLoop:
             self._observer.ordered(request_id, None, None)
         self._commands.put(Reset(request_id, options, self._latch.number if stops is None else stops))
 
-    def step(self, request_id: Any, command: Mapping[str, np.ndarray], sent_ns: int | None = None) -> None:
+    def step(
+        self, request_id: Any, command: Mapping[str, np.ndarray], sent_ns: int | None = None, frame: int | None = None
+    ) -> None:
         """Request one control period of a command.
 
         Args:
             request_id: passed on with the answer.
             command: one array for each field, of the spec's shape and type.
             sent_ns: time of sending, nanoseconds of this machine's monotonic clock; None if unknown.
+            frame: the frame of the episode in which the command is executed (`FrameQueue`); None executes it at once.
         """
         if self._observer is not None:
             self._observer.ordered(request_id, command, sent_ns)
-        self._commands.put(Step(request_id, command, sent_ns))
+        self._commands.put(Step(request_id, command, sent_ns, frame))
 
     def finish(self, why: str | None = None) -> None:
         """End the episode without further commands; the robot holds. ``why`` becomes the reason for the state."""
@@ -263,7 +267,7 @@ class ControlLoop:
 
     def check_driver(self) -> None:
         """Stop the robot if its driver hangs. It stays stopped, with that reason, even if the driver returns."""
-        self._looked_s = self._now()
+        self._silence.note_look()
         hangs = self._driver.look() if self._pacing.real_time else None
         if hangs is not None and self.lifecycle.state is not State.STOPPED:
             self.stop(self._latch.reason or hangs)
@@ -296,8 +300,7 @@ class ControlLoop:
     def close(self, timeout_s: float = END_S) -> None:
         """Stop the robot, end the thread and close the robot. Safe to call more than once.
 
-        A driver that does not return from a step, its ``stop`` or its ``close`` is left alone; `abandoned` has the
-        reason.
+        A driver that does not return from a step, its ``stop`` or its ``close`` is left alone (`abandoned`).
 
         Args:
             timeout_s: longest duration of the call, seconds. `hal.robot.CLOSE_S` of it are for the driver's ``close``.
@@ -311,7 +314,6 @@ class ControlLoop:
         self._ended_in_order = self.abandoned is None
 
     def _end(self, end_s: float) -> str | None:
-        """Return why the driver is left alone, or None."""
         if self._thread.is_alive():
             self.stop(StopReason("the server was closed", orderly=True))
             self._commands.put(Quit())
@@ -333,9 +335,8 @@ class ControlLoop:
     def _run(self) -> None:
         if self._priority:
             self.real_time = ask_real_time(self._priority)
-            _log.log(
-                logging.INFO if self.real_time.granted else logging.WARNING, "real time: %s", self.real_time.message
-            )
+            level = logging.INFO if self.real_time.granted else logging.WARNING
+            _log.log(level, "real time: %s", self.real_time.message)
         while not self._over:
             try:
                 self.heartbeat.beat()
@@ -350,10 +351,12 @@ class ControlLoop:
         """Return the next command, or None for a tick, or half a second of waiting, without one."""
         interpolator = self._interpolator
         if interpolator.step is None and not self._in_episode:  # a step that is under way is followed to its end
+            if self.frames.counting:  # a stop came
+                self.frames.end(self._out_of_episode())
             if self._device_armed:
                 self._let_device_rest()
             return self._wait_reading() if self._is_readable else self._pacing.wait_for_command(self._commands)
-        return self._pacing.next_tick(self._commands, self._replaced)
+        return self._pacing.next_tick(self._commands, self._replaced, self.frames.ready)
 
     def _wait_reading(self) -> Command | None:
         """Return the next command, or None after a while in which the robot was read without one."""
@@ -369,7 +372,7 @@ class ControlLoop:
             self._pacing.real_time
             and self._interpolator.applied is not None
             and self._latch.state.number == self._episode_stops
-            and not self._damped
+            and not self._silence.is_damped
         )
 
     def _observe_and_answer(self, request_id: Any, outcome: RobotState | Exception) -> None:
@@ -384,14 +387,23 @@ class ControlLoop:
             self._robot.disarm_watchdog()
 
     def _replaced(self, step: Step) -> None:
-        self._tell(step.request_id, EpisodeError("not executed: a newer order came for the same period"))
+        if step.frame is not None:
+            self._keep(step)
+        else:
+            self._tell(step.request_id, EpisodeError("not executed: a newer order came for the same period"))
 
     def _step(self, step: Step) -> None:
+        if step.frame is not None:
+            self._keep(step)
+            self._hold()
+            return
         interpolator = self._interpolator
-        refusal: RobotError | None
+        refusal: RobotError | None = None
         state = self.lifecycle.state
         if interpolator.applied is None or (state is not State.RUNNING and state is not State.READY):
             refusal = self._out_of_episode()
+        elif self.frames.counting:
+            refusal = EpisodeError("every command of this episode names its frame, as its first one; name it, or reset")
         else:
             refusal = self.ages.refusal(step.sent_ns)
         if refusal is None:
@@ -407,6 +419,15 @@ class ControlLoop:
             self._tell(replaced.request_id, EpisodeError("given up half way: a newer command came within its period"))
         self.loop_timing.tick()
         self._move(fresh=True)
+
+    def _keep(self, step: Step) -> None:
+        """Keep a command until its frame, or refuse it."""
+        refusal, state = None, self.lifecycle.state
+        if self._interpolator.applied is None or (state is not State.RUNNING and state is not State.READY):
+            refusal = self._out_of_episode()
+        elif not (self.frames.counting or self._unmoved):
+            refusal = EpisodeError("no command of this episode names its frame, as its first one; name none, or reset")
+        self.frames.add(step, refusal)
 
     def _out_of_episode(self) -> RobotError:
         """Return why a command is not followed where there is no episode, or a broken one."""
@@ -425,48 +446,22 @@ class ControlLoop:
             if not self._in_episode:
                 return
             self._check_silence()  # only here: where a command was waiting, the robot was slow and not its client
-            if self._damped:
+            if self._silence.is_damped:
                 return
         elif (refusal := self.ages.refusal_after(self._now() - self._moved_s)) is not None:
             interpolator.give_up()
             self._tell(step.request_id, refusal)
             self._check_silence()
         self.loop_timing.tick()
-        self._move()
+        self._move(fresh=self.frames.counting and self.frames.begin_tick())
 
     def _check_silence(self) -> None:
         if self.lifecycle.state is State.RUNNING and self._watchdog.expired:
-            why = f"held: no valid command for {self._watchdog.timeout_s:g} s{self._begin_fallback()}"
+            reaction = self._silence.begin(self._interpolator.applied, self._let_device_rest)
+            why = f"held: no valid command for {self._watchdog.timeout_s:g} s{reaction}"
             self.lifecycle.go_unless_stopped(State.HOLDING, why)
             _log.warning("%s %s", self.spec.name, why)
-
-    def _begin_fallback(self) -> str:
-        """Begin what follows a silence, and return a clause about it; nothing but holding where no stop is read."""
-        applied = self._interpolator.applied
-        if self._on_silence == "hold" or applied is None:
-            return ""
-        if self._deaf:
-            return "; it stays, since no stop could be read"
-        if self._on_silence == "park":
-            self._way_home = WayHome(self._robot.spec, applied, self._park_velocity)
-            return "; it goes home slowly"
-        self._let_device_rest()
-        self._damped = self._robot.damp()
-        return "; it is damped" if self._damped else ""
-
-    @property
-    def _deaf(self) -> bool:
-        """Whether the thread that reads stops has not looked for too long: nobody could stop a motion."""
-        return self._looked_s is None or self._now() - self._looked_s > DEAF_S
-
-    def _next_target(self, way_home: WayHome) -> Mapping[str, np.ndarray]:
-        """Return the command of the tick that begins, on the way home after a silence or at its end."""
-        if self._deaf:
-            _log.error("%s stays on its way home, since no stop could be read", self.spec.name)
-        elif (command := way_home.next()) is not None:
-            return command
-        self._way_home = None
-        return self._interpolator.next()
+            self.frames.end(self._out_of_episode())
 
     def _move(self, fresh: bool = False) -> None:
         """Carry out one period of the robot's own; ``fresh``: the first of a command."""
@@ -474,17 +469,18 @@ class ControlLoop:
         step = interpolator.step
         self._moved_s = self._now()
         try:
-            target = interpolator.next() if self._way_home is None else self._next_target(self._way_home)
-            robot_state = self._steps.step(target)
+            way_home = self._silence.way_home
+            target = None if way_home is None else self._silence.next(way_home)
+            robot_state = self._steps.step(interpolator.next() if target is None else target)
         except Exception as error:
             self._failed_tick(step, error)
             return
         self._held = robot_state.applied
-        if self._way_home is not None:
-            self._way_home.went(robot_state.applied)
+        if self._silence.way_home is not None:
+            self._silence.way_home.went(robot_state.applied)
         if fresh:
             self._begun_s = self._moved_s
-            self._watchdog.feed(self.ages.age_s)
+            self._watchdog.feed(0.0 if self.frames.counting else self.ages.age_s)
         if self._unmoved and step is not None:
             self._unmoved = False
             if self.lifecycle.state is State.READY:
@@ -494,6 +490,8 @@ class ControlLoop:
             if not fresh and self._now() - self._begun_s > self._slow_s:  # a slow robot: the client's turn begins now
                 self._watchdog.feed()
             self._tell(done.request_id, robot_state)
+        elif self.frames.counting:
+            self.frames.end_tick(robot_state)
 
     def _failed_tick(self, step: Step | None, error: Exception) -> None:
         self._interpolator.give_up()
@@ -552,6 +550,7 @@ class ControlLoop:
         self._episode_stops = reset.stops
         self._interpolator.begin(robot_state.applied)
         self._unmoved = True
+        self.frames.begin()
         self._pacing.restart()
         self._device_armed = self._pacing.real_time and self._robot.arm_watchdog(self._watchdog.timeout_s)
         self.lifecycle.go_unless_stopped(State.READY, "the reset is done")
@@ -568,15 +567,16 @@ class ControlLoop:
 
     def _quiet(self) -> None:
         """End the episode: nobody is expected to command."""
-        self._way_home, self._damped = None, False
+        self._silence.end()
         step = self._interpolator.end()
         if step is not None:
             self._tell(step.request_id, EpisodeError("given up half way: the episode was ended by another order"))
+        self.frames.end(EpisodeError("not executed: the episode was ended by another order"))
         self.loop_timing.pause()
         self._watchdog.disarm()
 
     def _park(self, command: Park) -> None:
-        held = self._held
+        held = None if self._damped else self._held
         self._quiet()
         try:
             if held is not None and self._latch.reason is None:

@@ -37,8 +37,16 @@ class Pacing(ABC):
         except Empty:
             return None
 
-    def next_tick(self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None]) -> Command | None:
-        """Wait for the next tick of an episode, and return the newest command, or None if none came."""
+    def next_tick(
+        self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None], is_ready: bool = False
+    ) -> Command | None:
+        """Wait for the next tick of an episode, and return the newest command, or None if none came.
+
+        Args:
+            commands: the queue of commands.
+            on_replaced: called with each step that a later command follows.
+            is_ready: whether the command of the next tick has come before, so that the tick waits for none.
+        """
         self.wait_for_period()
         return commands.newest(0.0, on_replaced)
 
@@ -100,10 +108,12 @@ class RobotPacing(Pacing):
         self._due: float | None = None
         self._warned = False
 
-    def next_tick(self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None]) -> Command | None:
-        """Wait for the next tick, and then for a command within the window."""
+    def next_tick(
+        self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None], is_ready: bool = False
+    ) -> Command | None:
+        """Wait for the next tick, and then for a command within the window, unless the tick is ready."""
         self.wait_for_period()
-        return commands.newest(self._window_s, on_replaced)
+        return commands.newest(0.0 if is_ready else self._window_s, on_replaced)
 
     def wait_for_period(self) -> None:
         """Return at once if the robot has waited for the end of its period; otherwise wait for it."""

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["DEAF_S", "LoopSettings", "check_above_zero", "check_choice"]
+__all__ = ["DEAF_S", "MOST_AHEAD", "LoopSettings", "check_above_zero", "check_ahead", "check_choice"]
 
 DEAF_S = 0.5
 """Longest silence of the thread that reads stops during which a robot without a client may still move, seconds: ten of
 the thread's ticks."""
+
+MOST_AHEAD = 10
+"""Largest number of frames ahead for which a server keeps commands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,9 @@ class LoopSettings:
             home slowly and hold there; or ``damp``, give way under damping, if its driver offers it. The robot always
             holds while no stop could be read.
         park_velocity: fastest change of a command while parking, units a second; None for that of a reset.
+        ahead: number of frames for which a client may send commands in advance (`real.control.frames`), at most
+            `MOST_AHEAD`; 0 refuses such commands. The robot may move for so many control periods longer after its
+            client has died.
 
     Raises:
         ValueError: a value is not allowed; the message has the setting, the value and the allowed values.
@@ -45,6 +51,7 @@ class LoopSettings:
     paced_by_robot: bool = False
     on_silence: Literal["hold", "damp", "park"] = "hold"
     park_velocity: float | None = None
+    ahead: int = 0
 
     def __post_init__(self) -> None:
         check_above_zero(
@@ -56,8 +63,24 @@ class LoopSettings:
         check_choice("on_silence", self.on_silence, ("hold", "damp", "park"))
         if not 0 <= self.priority <= 99:
             raise ValueError(f"priority is {self.priority!r}, allowed are 0 (not real time) and 1 to 99")
+        check_ahead(self.ahead)
+        if self.lockstep and self.ahead:
+            raise ValueError(
+                f"ahead is {self.ahead} and lockstep is True: time stands still between the commands of a lockstep "
+                "server, so commands ahead gain nothing; allowed is 0"
+            )
         if self.lockstep and self.paced_by_robot:
             raise ValueError("lockstep and paced_by_robot are both True, allowed is one of them")
+
+
+def check_ahead(ahead: Any) -> None:
+    """Check that a number of frames ahead is allowed.
+
+    Raises:
+        ValueError: it is not; the message has the value and the allowed values.
+    """
+    if type(ahead) is not int or not 0 <= ahead <= MOST_AHEAD:
+        raise ValueError(f"ahead is {ahead!r}, allowed are 0 (commands are executed at once) to {MOST_AHEAD}")
 
 
 def check_above_zero(**settings: float | None) -> None:

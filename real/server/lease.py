@@ -177,12 +177,13 @@ CONSENT_S = 10.0
 
 
 class RequestId(NamedTuple):
-    """The receiver of an order's answer, and the order's time of arrival (monotonic clock, nanoseconds)."""
+    """The receiver of an order's answer, the order's time of arrival (monotonic clock, nanoseconds), and its frame."""
 
     peer: bytes
     session: int
     sequence: int
     came_ns: int = 0
+    frame: int | None = None
 
 
 class LeaseTransfer:

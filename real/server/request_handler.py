@@ -32,6 +32,7 @@ from real.protocol.messages import (
 from real.protocol.rows import RobotStateCodec, RowCodec
 from real.protocol.text import printable
 from real.server.connections import ConnectionLimiter, wire_bytes
+from real.server.frame_paths import FramePaths
 from real.server.judging import Judging
 from real.server.lease import Lease, LeaseTransfer, RequestId
 from real.server.stop_endpoint import stop_robot
@@ -70,6 +71,7 @@ _STOP_PREFIX = bytes((0x97, wire.VERSION, MessageKind.STOP))
 _A_LOOK = 8
 """Messages in turn that are handled before the socket is looked at again."""
 
+_LAST_FRAME = 2**53
 _LONGEST_RESET_S = 86400.0
 _LONGEST_VERDICT_S = 3600.0
 
@@ -129,6 +131,7 @@ class RequestHandler:
         self._resend_s, self.idle, self.repeated = resend_s, loop.nothing_waits, 0
         self._newest_step = (0, 0)  # session and sequence
         self._step_answer: list[bytes] | None = None  # for copies of that step
+        self._paths = FramePaths()
         self._stop_address = stop_address
         self._limiter = limiter
         self._turns: Turns[_Received] | None = Turns() if in_turn else None
@@ -176,7 +179,8 @@ class RequestHandler:
         if len(parts) > wire.MAX_FRAMES and time.thread_time_ns() - began_ns > _LONGEST_READ_NS:
             self._limiter.cut_off(descriptor, "too many frames")
             self._shut_out(key)
-        moves = received.peer == self._holder and self._lease.holder is not None
+        is_holder = received.peer == self._holder or received.peer in self._paths.peers
+        moves = is_holder and self._lease.holder is not None
         self._mover_key = key if moves else self._mover_key
         self._limiter.note(descriptor, key, wire_bytes(parts, key is not None), moves=moves)
         if self._turns is None:
@@ -331,7 +335,9 @@ class RequestHandler:
 
     def _welcome_mover(self, request_id: RequestId, detail: Mapping[str, Any] | None = None) -> None:
         """Welcome the client that may move the robot from now on."""
-        self._welcome(request_id, {**(detail or {}), "resend_s": self._resend_s})
+        ahead = self._loop.frames.ahead
+        offers = {"resend_s": self._resend_s, **({"ahead": ahead} if ahead else {})}
+        self._welcome(request_id, {**(detail or {}), **offers})
 
     def _request_id(self, peer: bytes, message: Message, session: int | None = None) -> RequestId:
         session = message.session if session is None else session
@@ -349,6 +355,10 @@ class RequestHandler:
         self._loop.reset(request_id, options, stops)
 
     def _step(self, peer: bytes, message: Message) -> None:
+        frame = None if message.detail is None else detail_value(message, "frame", int)
+        if frame is not None and self._paths.take(peer, message.session, message.sequence):
+            self.repeated += 1
+            return
         if (message.session, message.sequence) == self._newest_step:  # a copy, of a client that waits for the answer
             self.repeated += 1
             if self._step_answer is not None:
@@ -361,13 +371,19 @@ class RequestHandler:
         sent_ns = message.times
         if type(sent_ns) is not int and self._loop.ages.max_age_s is not None:
             raise WireError("a step must say when it was sent, on this machine's clock (times, docs/wire.md)")
+        if frame is not None and not 0 < frame <= _LAST_FRAME:
+            raise WireError(f"a command for frame {frame}, allowed are 1 to {_LAST_FRAME}")
         self._lease.order(message.session, message.sequence, self._key)
-        self._holder, self._newest_step, self._step_answer = peer, (message.session, message.sequence), None
+        if frame is None:
+            self._holder, self._newest_step, self._step_answer = peer, (message.session, message.sequence), None
+        else:
+            self._paths.accept(message.sequence)
+            self._holder = self._holder if self._holder in self._paths.peers else peer
         if self._loop.count_waiting() >= MOST_WAITING:
             self._lease.answered(message.session)
             raise EpisodeError(f"not executed: {MOST_WAITING} commands wait for the robot already")
-        request_id = RequestId(peer, message.session, message.sequence, self._came_ns)
-        self._loop.step(request_id, command, sent_ns)
+        request_id = RequestId(peer, message.session, message.sequence, self._came_ns, frame)
+        self._loop.step(request_id, command, sent_ns, frame)
 
     def _judge(self, peer: bytes, message: Message) -> None:
         question, deadline_s = detail_value(message, "message", str), detail_value(message, "deadline_s", float)
@@ -400,9 +416,14 @@ class RequestHandler:
 
     # -- out ---------------------------------------------------------------------------------------------
 
-    def answer(self, request_id: RequestId, outcome: RobotState | Answer | Exception) -> None:
-        """Send the outcome of a command to its client."""
-        self._lease.answered(request_id.session)
+    def answer_frame(self, frame: int, outcome: RobotState | Answer | Exception) -> None:
+        """Send the reading of a frame without a command, or why frames are not counted any more."""
+        self.answer(self._paths.request_id(frame), outcome, is_held=True)
+
+    def answer(self, request_id: RequestId, outcome: RobotState | Answer | Exception, is_held: bool = False) -> None:
+        """Send the outcome of a command to its client, or with ``is_held`` that of a frame without a command."""
+        if not is_held:  # a frame that is held is no sign of its client
+            self._lease.answered(request_id.session)
         if self._pending is not None and self._pending.request_id == request_id:
             self._pending = None
         if self._asked == request_id:
@@ -415,6 +436,8 @@ class RequestHandler:
             return
         try:
             detail, frames = self._robot_states.encode(outcome)
+            if request_id.frame is not None:
+                detail += [request_id.frame, is_held]
             self._send(request_id, MessageKind.READING, detail, frames)
         except Exception as error:  # whatever a driver put into its reading
             self._loop.stop(f"the robot's reading does not fit its spec: {error}")
@@ -486,6 +509,8 @@ class RequestHandler:
         detail = error_to_list(error)
         if isinstance(error, RobotStopped):  # a reset with this number clears this stop, and no later one
             detail[3]["stop_number"] = self._loop.stops
+        if request_id.frame is not None:
+            detail[3]["frame"] = self._loop.frames.frame
         self._send(request_id, MessageKind.ERROR, detail)
 
     def _send(self, request_id: RequestId, kind: MessageKind, detail: Any = None, frames: Sequence[Any] = ()) -> None:
@@ -498,15 +523,22 @@ class RequestHandler:
             parts = wire.encode(MessageKind.ERROR, *to, error_to_list(error), (), times, escape=True)
         if to == self._newest_step:
             self._step_answer = parts
-        try:
-            send_frames(self._router, [request_id.peer, *parts], zmq.NOBLOCK)
-        except zmq.ZMQError as error:  # the peer is gone or does not read; the others must not wait for it
-            self._unsent += 1
-            if not self._unsent_lines.spent:  # a client that never reads must not fill the log
-                self._unsent_lines.take()
-                _log.warning("an answer of kind %s could not be sent: %s (%d so far)", kind.name, error, self._unsent)
-            if error.errno == zmq.EHOSTUNREACH:
-                self._give_up(request_id.peer)
+        is_shared = request_id.frame is not None and len(parts) == 1  # large images go on one connection
+        for peer in self._paths.peers if is_shared else (request_id.peer,):
+            try:
+                send_frames(self._router, [peer, *parts], zmq.NOBLOCK)
+            except zmq.ZMQError as error:  # the peer is gone or does not read; the others must not wait for it
+                self._unsent += 1
+                if is_shared and error.errno == zmq.EHOSTUNREACH:  # its other connection may stand, and says so if not
+                    self._paths.forget(peer)
+                    continue
+                if not self._unsent_lines.spent:  # a client that never reads must not fill the log
+                    self._unsent_lines.take()
+                    _log.warning(
+                        "an answer of kind %s could not be sent: %s (%d so far)", kind.name, error, self._unsent
+                    )
+                if error.errno == zmq.EHOSTUNREACH:
+                    self._give_up(peer)
 
     def _give_up(self, peer: bytes) -> None:
         """End the reset and the question of a client that has vanished.

@@ -344,8 +344,8 @@ class Server:
         stops), ``stop_number`` (of the newest stop; it grows with each, also across restarts), ``telemetry`` (its
         endpoint, or None), ``pictures`` (endpoint and health of the cameras, or None), ``recording``
         (`ServerObserver.to_dict`, or None), if stops are kept, ``stop_file`` (its path, and the failure to write it, or
-        None), and if motion is checked, ``guard`` (number of commands ``held_back``, and the parts in the way of the
-        ``last`` one).
+        None), if commands ahead are accepted, ``frames`` (`FrameQueue.to_dict`), and if motion is checked, ``guard``
+        (number of commands ``held_back``, and the parts in the way of the ``last`` one).
         """
         loop, images, recording = self._loop, self._image_publisher, self._observer.to_dict()
         return {
@@ -366,6 +366,7 @@ class Server:
             "telemetry": self._telemetry if self._publisher is not None else None,
             "repeated": 0 if self._handler is None else self._handler.repeated,
             **({} if loop.stop_file is None else {"stop_file": loop.stop_file}),
+            **({"frames": loop.frames.to_dict()} if loop.frames.ahead else {}),
             "reading_age_s": loop.reading_age_s,
             **({} if loop.unread is None else {"unread": printable(loop.unread, 1000)}),
             **({} if loop.held_back is None else {"guard": loop.held_back}),

@@ -62,7 +62,8 @@ def stop_robot(loop: ControlLoop, message: Message) -> dict[str, Any] | str | No
         WireError: the message gives no reason; nothing was stopped.
     """
     text, orderly = detail_value(message, "reason", str), detail_value(message, "orderly", bool)
-    stopped = loop.latch_stop(StopReason(printable(text, 1000), orderly))
+    once, stop = message.detail.get("once"), StopReason(printable(text, 1000), orderly)
+    stopped = loop.stop_once(once if type(once) is int else None, lambda: loop.latch_stop(stop))
     lost = None if orderly else loop.wait_until_kept(KEPT_S)  # the robot is stopped already
     trouble = "; ".join(filter(None, (stopped.trouble, lost))) or None
     if message.detail.get("numbered") is not True:

@@ -14,7 +14,7 @@ import zmq
 
 from hal.reset.confirmation import Answer
 from hal.robot import RobotState
-from real.control.commands import CommandQueue
+from real.control.commands import CommandQueue, HeldFrame
 from real.control.limits import RateLimiter
 from real.server.lease import RequestId
 from real.server.request_handler import RequestHandler
@@ -47,7 +47,7 @@ FAULT_REPORT_S = 1.0
 """Shortest time between two reports of faults of the network thread, in seconds."""
 
 Outcome = RobotState | Answer | Exception
-Outgoing = tuple[RequestId, Outcome] | tuple[str, str]
+Outgoing = tuple[RequestId | HeldFrame, Outcome] | tuple[str, str]
 """A message to send: a request and its outcome, or the state and the detail of a reset's progress."""
 
 
@@ -124,7 +124,7 @@ class ThreadTransport(Transport):
         self._outgoing = CommandQueue(pollable=True)
         self.reader.start(partial(self._run, router, handler, self._outgoing))
 
-    def answer(self, request_id: RequestId, outcome: Outcome) -> None:
+    def answer(self, request_id: RequestId | HeldFrame, outcome: Outcome) -> None:
         """Pass the outcome to the thread."""
         if self._outgoing is not None:
             self._outgoing.put((request_id, outcome))
@@ -262,6 +262,8 @@ def _deliver(handler: RequestHandler, outgoing: Iterable[Outgoing], barrier: _Ba
             match item:
                 case (RequestId() as request_id, outcome):
                     handler.answer(request_id, outcome)
+                case (HeldFrame(frame), outcome):
+                    handler.answer_frame(frame, outcome)
                 case (str(state), str(detail)):
                     handler.tell(state, detail)
         except Exception:

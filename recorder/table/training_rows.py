@@ -127,8 +127,8 @@ def _training_dtype(transitions: Transitions) -> np.dtype:
     fields = [(f"{prefix}_{one.name}", one.numpy_dtype, one.shape) for prefix, spec in groups for one in spec]
     fields += [(reward_field(agent), np.dtype("<f8"), ()) for agent in (tuple(layout.agents) or ("",))]
     fields += [("log_probability", np.dtype("<f8"), ())]
-    turn = ("agent",) if layout.turns else ()
-    fields += [(name, np.dtype("<i4"), ()) for name in ("frame_no", "episode", *_FLAGS, "intervention", *turn)]
+    optional = (*(("agent",) if layout.turns else ()), *(("answers",) if layout.answers else ()))
+    fields += [(name, np.dtype("<i4"), ()) for name in ("frame_no", "episode", *_FLAGS, "intervention", *optional)]
     return _aligned(fields)
 
 

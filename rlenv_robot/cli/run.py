@@ -7,6 +7,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,9 +15,11 @@ from rlenv_robot.cli.clearing import add_clearing, clearing
 from rlenv_robot.cli.output import warn_of_limit_cycles
 
 if TYPE_CHECKING:
-    from hal import Robot, Spec
+    from hal import Robot, RobotSpec, Spec
     from rlenv_robot.env import Environment
-    from rlenv_robot.policies.policy import SavedPolicy
+    from rlenv_robot.policies.chunked_policy import ChunkedPolicy
+    from rlenv_robot.policies.chunks import ChunkPredictor
+    from rlenv_robot.policies.policy import Policy, SavedPolicy
     from rlenv_robot.robot_env.intervention import Operator
     from rlenv_robot.training.rollout import Outcome
 
@@ -41,6 +44,10 @@ Examples:
     parser.add_argument(
         "--take", choices=("ask", "force"), help="if another client holds the robot: ask it, or take it"
     )
+    words = "in simulation: frames from an observation to the effect of the chunk predicted from it (default: 0)"
+    parser.add_argument("--delay", type=int, metavar="FRAMES", help=words)
+    words = "predict an ONNX file's next chunk while frames go on, as policy servers do, on a robot in real time"
+    parser.add_argument("--ahead", action="store_true", help=words)
     parser.add_argument("--episodes", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the goals (default: 0)")
     parser.add_argument("--record", help="a folder; the run is recorded into a new one inside it")
@@ -57,31 +64,84 @@ def run(args: argparse.Namespace) -> int:
     """Run the episodes, and print a line for each."""
     from rlenv_robot.data.folder import runs_at
     from rlenv_robot.policies.deployment import check_deployment, deployed_spec
-    from rlenv_robot.training.rollout import run_episode
 
     if args.episodes < 1:
         raise ValueError(f"--episodes is {args.episodes}, it must be at least 1")
     policy = _policy(args)
+    predictor = _predictor(args, policy)
     folder = _record_folder(args)
     known = runs_at(folder)
-    with _environment(args, policy) as env:
+    with ExitStack() as last, _environment(args, policy, answers=predictor is not None) as env:
         policy.check(env.observation, env.action)
-        for line in check_deployment(policy, deployed_spec(env.world), _accepted(args)):
+        deployed = deployed_spec(env.world)
+        for line in check_deployment(policy, deployed, _accepted(args)):
             print(line, file=sys.stderr)
+        chunked = None if predictor is None else _chunked(args, predictor, env, deployed)
+        if chunked is not None:
+            last.callback(chunked.close)  # after the robot, for which nothing may wait
         outcomes = []
         for episode in range(args.episodes):
             options: dict[str, Any] = {"seed": args.seed} if episode == 0 else {}
             if episode == 0:
                 options |= clearing(args)
-            *_, outcome = run_episode(env, policy, options)
-            assert outcome is not None
+            outcome = _episode(env, chunked or policy, options)
             outcomes.append(outcome)
             print(_line(episode, outcome, _has_goal(env)), flush=True)
     _summarise(outcomes, _has_goal(env))
+    if chunked is not None:
+        print(chunked.totals)
     warn_of_limit_cycles([outcome.limit_cycle_deg for outcome in outcomes])
     if args.robot != "sim":
         _report(runs_at(folder) - known)
     return 0
+
+
+def _episode(env: Environment, policy: Policy, options: Mapping[str, Any]) -> Outcome:
+    """Run one episode, and stop the robot if a policy server falls silent."""
+    from rlenv_robot.policies.chunked_policy import SilentPolicy
+    from rlenv_robot.training.rollout import run_episode
+
+    try:
+        *_, outcome = run_episode(env, policy, options)
+    except SilentPolicy as error:
+        env.stop(str(error))
+        raise
+    assert outcome is not None
+    return outcome
+
+
+def _predictor(args: argparse.Namespace, policy: SavedPolicy) -> ChunkPredictor | None:
+    """Return the predictor whose chunks are executed while it predicts the next one; None for any other policy."""
+    from rlenv_robot.policies.chunks import ChunkPredictor, HasChunkPredictor
+
+    if args.delay is not None and (args.robot != "sim" or args.delay < 0):
+        raise ValueError(
+            f"--delay is {args.delay}, with --robot {args.robot}; it is a number of frames, at least 0, and for "
+            "--robot sim, whose frames take no fixed time; frames of other robots pass while the policy predicts"
+        )
+    if isinstance(policy, ChunkPredictor):
+        return policy
+    if args.delay is None and not args.ahead:
+        return None
+    predictor = policy.chunk_predictor() if isinstance(policy, HasChunkPredictor) else None
+    if predictor is None:
+        raise ValueError(
+            f"--{'ahead' if args.ahead else 'delay'} is for a policy that predicts chunks, and {args.policy} does not; "
+            "leave the option out"
+        )
+    return predictor
+
+
+def _chunked(
+    args: argparse.Namespace, predictor: ChunkPredictor, env: Environment, deployed: RobotSpec | None
+) -> ChunkedPolicy:
+    from rlenv_robot.action_limiter import limiter_of
+    from rlenv_robot.policies.chunked_policy import ChunkedPolicy
+
+    delay = (args.delay or 0) if args.robot == "sim" else None
+    chunked = ChunkedPolicy(predictor, limiter_of(env.world, deployed), delay=delay)
+    chunked.check(env.observation, env.action)
+    return chunked
 
 
 def _report(runs: Iterable[Path]) -> None:
@@ -114,7 +174,7 @@ def _policy(args: argparse.Namespace) -> SavedPolicy:
     return PLAIN[args.policy](args.seed)
 
 
-def _environment(args: argparse.Namespace, policy: SavedPolicy) -> Environment:
+def _environment(args: argparse.Namespace, policy: SavedPolicy, *, answers: bool) -> Environment:
     """Make the environment of the arguments, and of the profile where they leave something out."""
     from hal import Terminal
     from rlenv_robot.config.profile import load_profile
@@ -135,7 +195,7 @@ def _environment(args: argparse.Namespace, policy: SavedPolicy) -> Environment:
     return make(
         args.name, where, mode="inference", record=record, info=info, keys=keys, profile=profile,
         judge=Terminal() if args.verdicts else None, operator=_operator(args, options),
-        behaviour=policy.behaviour if isinstance(policy, StochasticPolicy) else None, **options,
+        behaviour=policy.behaviour if isinstance(policy, StochasticPolicy) else None, answers=answers, **options,
     )  # fmt: skip
 
 

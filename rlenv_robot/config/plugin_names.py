@@ -29,12 +29,20 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
     "rlenv_kit": {"rlenv_robot.verbs": ("check", "protocol", "robot certify", "dev new")},
     "rlenv_language": {"rlenv_robot.tasks": ("frozen-lake", "sokoban")},
     "rlenv_learn": {"rlenv_robot.trainers": ("ppo",)},
+    "rlenv_lerobot": {},
     "rlenv_operate": {
         "rlenv_robot.verbs": (
             "doctor", "robot keys", "robot watch",
             "operate teleop", "operate latency", "operate view", "operate console", "operate tokens",
         ),
     },
+    "rlenv_policy_servers": {"rlenv_robot.verbs": ("policy serve",)},
+    "rlenv_ros2": {
+        "rlenv_robot.verbs": ("robot topics",),
+        "rlenv_robot.drivers": ("ros2",),
+        "rlenv_robot.node_transports": ("dds", "zenoh"),
+    },
+    "rlenv_ros2node": {"rlenv_robot.verbs": ("robot ros2",)},
     "rlenv_power_cut": {
         "rlenv_robot.verbs": ("power-cut",),
         "rlenv_robot.server_extensions": ("power-cut",),
@@ -55,6 +63,7 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
             "so101-table-3", "so101-table-4",
         ),
     },
+    "rlenv_unitree": {"rlenv_robot.verbs": ("robot virtual-go2",), "rlenv_robot.robots": ("g1",)},
     "rlenv_vision": {"rlenv_robot.verbs": ("robot camera",)},
 }  # fmt: skip
 """Package of a plug-in -> entry-point group -> names that it declares; of verbs with the group's word before them."""

@@ -35,6 +35,8 @@ class ServeSection:
         loop_hz: rate of the robot's control loop, a whole multiple of the control rate; 0 is the control rate itself.
         watchdog_s: longest silence of the client before the robot holds, seconds.
         max_command_age_s: commands that were sent longer ago are refused, seconds.
+        ahead: largest number of frames for which a client may send commands in advance, for a slow network; 0 refuses
+            them. The robot may move for so many control periods longer after its client has died.
         on_silence: what the robot does after that silence: hold, stay where it is; park, go home at reset.velocity and
             hold there; or damp, give way under damping, if its driver supports it.
         lease_s: length of silence after which another client may take the robot, seconds.
@@ -58,6 +60,7 @@ class ServeSection:
     watchdog_s: _Positive = 0.2
     on_silence: Literal["hold", "damp", "park"] = "hold"
     max_command_age_s: _Positive = 0.1
+    ahead: Annotated[int, Interval(ge=0, le=10)] = 0
     lease_s: _Positive = 5.0
     lower_s: _NotNegative = 5.0
     stopped_at_end: Literal["hold", "let_down"] = "hold"

@@ -48,7 +48,7 @@ class Batches:
             (key, [(name, f"{prefix}_{name}") for name in spec.names]) for key, prefix, spec in groups if len(spec)
         ]
         self._masks = [(name, f"{MASK_PREFIX}_{name}") for name in layout.masks.names]
-        self._turns = layout.turns
+        self._turns, self._answers = layout.turns, layout.answers
         self._agents = [(agent, reward_field(agent)) for agent in layout.agents]
         # What the next value counts after a transition that is not terminated, and after one that is.
         self._factors = np.array([discount, 0.0])
@@ -119,6 +119,8 @@ class Batches:
             table["extra_info"]["next_action_mask"] = {name: ends[field] for name, field in self._masks}
         if self._turns:
             table["extra_info"]["agent"] = before["agent"].astype(np.int32)
+        if self._answers:
+            table["extra_info"]["answers"] = after["answers"].astype(np.int32)
         if privileged:
             self._add_privileged(table, index)
         return table

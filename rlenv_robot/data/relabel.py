@@ -113,7 +113,7 @@ def _task_layout(table: Table, task: Task) -> FrameLayout:
     extra = step_extra_of(task).fields
     return FrameLayout(
         task.observation, task.action, agents, recorded.applied, recorded.sensors,
-        extra=extra if len(extra) else recorded.extra, behaviour=recorded.behaviour,
+        extra=extra if len(extra) else recorded.extra, behaviour=recorded.behaviour, answers=recorded.answers,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hal import Spec
 
-__all__ = ["ChunkContext", "ChunkPredictor"]
+__all__ = ["ChunkContext", "ChunkPredictor", "HasChunkPredictor"]
 
 
 class ChunkContext(NamedTuple):
@@ -72,4 +72,17 @@ class ChunkPredictor(Protocol):
 
     def close(self) -> None:
         """Close the session, and end a wait of another thread in `predict`. Safe to call more than once."""
+        ...
+
+
+@runtime_checkable
+class HasChunkPredictor(Protocol):
+    """A policy that executes chunks itself, and can hand its network out as a predictor."""
+
+    def chunk_predictor(self) -> ChunkPredictor | None:
+        """Return the predictor of the policy's chunks; None if the policy has no chunks.
+
+        Raises:
+            RobotError: the network can't predict from one observation.
+        """
         ...

@@ -107,12 +107,18 @@ _LOADERS = PluginTable(
 _SEARCHED = PluginTable("kind of searched policy", "rlenv_robot.searched_policies", {})
 """Functions that load further kinds of ``.npz``, by the ``kind`` of the file's header."""
 _PLUGIN = "rlenv_learn"
-_IN_PLUGIN = {"folder": "folders that LeRobot saved", "onnx": "ONNX files"}
-"""The kinds of our plug-in, for the message where it is not installed."""
+_IN_PLUGIN = {
+    "folder": (_PLUGIN, "folders that LeRobot saved"),
+    "onnx": (_PLUGIN, "ONNX files"),
+    "toml": ("rlenv_policy_servers", "files of policy servers"),
+}
+"""The kinds of our plug-ins: the package and its files, for the message where it is not installed."""
 
 
 def load_policy(path: str | Path) -> SavedPolicy:
     """Load a policy: ``.onnx`` from any trainer, ``.npz`` from `rlenv-robot train`, or a folder that LeRobot saved.
+
+    A file ``.toml`` of the plug-in `policy_servers` gives a `rlenv_robot.policies.chunks.ChunkPredictor`.
 
     Packages declare functions for other files in the entry-point group ``rlenv_robot.policies``, as
     ``suffix = "module:function"``. Such a function takes the path and returns a `SavedPolicy`.
@@ -126,7 +132,8 @@ def load_policy(path: str | Path) -> SavedPolicy:
     kind = "folder" if suffix not in _LOADERS and Path(path).is_dir() else suffix
     if kind not in _LOADERS:
         if kind in _IN_PLUGIN:
-            raise RobotError(f"{path}: {_IN_PLUGIN[kind]} are loaded by {missing_plugin(_PLUGIN)}")
+            package, files = _IN_PLUGIN[kind]
+            raise RobotError(f"{path}: {files} are loaded by {missing_plugin(package)}")
         suffixes = ", ".join(f".{name}" for name in _LOADERS.names() if name != "folder")
         raise RobotError(f"{path}: a policy is a file that ends in {suffixes}, or a folder that LeRobot saved")
     return cast("Callable[[str | Path], SavedPolicy]", _LOADERS.load(kind))(path)

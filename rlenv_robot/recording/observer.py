@@ -139,6 +139,7 @@ class FrameObserver:
         self._masks = [(f"{MASK_PREFIX}_{name}", name) for name in layout.masks.names]
         self._extra = [(f"{EXTRA_PREFIX}_{name}", name) for name in layout.extra.names]
         self._behaviour = [(f"{BEHAVIOUR_PREFIX}_{name}", name) for name in layout.behaviour.names]
+        self._has_answers = layout.answers
         self._used = [(used_field(name), name) for name in layout.streams]
         self._players = {agent: number for number, agent in enumerate(layout.agents)} if layout.turns else {}
         self._elsewhere = (
@@ -179,6 +180,8 @@ class FrameObserver:
         self._row[...] = np.zeros((), self._row.dtype)
         for field in ("log_probability", *(field for field, _ in self._behaviour)):
             self._row[field] = np.nan
+        if self._has_answers:
+            self._row["answers"] = -1
         self._has_episode = True
         self._write(0, timestep, False)
         if self._failure is not None:
@@ -200,6 +203,8 @@ class FrameObserver:
         behaviour = extra_info.get("behaviour") if executed is action else None
         for field, name in self._behaviour:
             row[field] = np.nan if behaviour is None else behaviour[name]
+        if self._has_answers:
+            row["answers"] = extra_info.get("answers", frame_no - 1) if executed is action else -1
         by_person = timestep.extra_info.get("intervention", False) or extra_info.get("intervention", False)
         row["intervention"] = bool(by_person)
         rewards = timestep.reward if isinstance(timestep.reward, Mapping) else {"": timestep.reward}
@@ -287,6 +292,7 @@ def record_to(
     profile: JsonObject | None = None,
     key: str | None = None,
     behaviour: Spec | None = None,
+    answers: bool = False,
 ) -> FrameObserver:
     """Record every episode of a world, and the streams of its robot, into a new run inside ``folder``.
 
@@ -297,6 +303,7 @@ def record_to(
         profile: the profile of the run, see `rlenv_robot.recording.metadata.run_metadata`.
         key: file of the private key that signs the run's chain, see `recorder.log.writer.LogWriter`.
         behaviour: the parameters of the behaviour distribution that steps give; None for none.
+        answers: whether each frame has the number of the observation that its action answers.
 
     Raises:
         LogError: the folder can't be written, or the key can't be used.
@@ -304,8 +311,9 @@ def record_to(
     from recorder.log.writer import LogWriter, new_run
 
     layout = replace(
-        world.layout, extra=step_extra_of(world).fields, masks=masks_of(world), behaviour=behaviour or Spec("behaviour")
-    )
+        world.layout, extra=step_extra_of(world).fields, masks=masks_of(world),
+        behaviour=behaviour or Spec("behaviour"), answers=answers,
+    )  # fmt: skip
     writer = LogWriter(new_run(folder), layout, {**(info or {}), **run_metadata(world, profile)}, key=key)
     observer = FrameObserver(layout, writer, info, label=partial(_add_label, writer.folder))
     if isinstance(world, Streaming):

@@ -258,6 +258,7 @@ def _assemble(profile: Profile, robot: Robot | None, log: ServerLog | None) -> t
         on_silence=section.on_silence,
         park_velocity=profile.reset.velocity,
         max_command_age_s=section.max_command_age_s,
+        ahead=section.ahead,
         priority=section.priority,
         paced_by_robot=True,
         lease_s=section.lease_s,

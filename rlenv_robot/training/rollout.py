@@ -17,6 +17,7 @@ from hal import IllegalAction, RobotSpec, Violation
 from hal.field import JsonObject
 from hal.guarding.limit_cycle import WINDOW_S, joint_targets, limit_cycle
 from rlenv_robot.env import Environment
+from rlenv_robot.policies.chunked_policy import ChunkedPolicy
 from rlenv_robot.policies.feedback import SearchedPolicy
 from rlenv_robot.policies.policy import Policy, StochasticPolicy, begin_episode
 from rlenv_robot.registry import make_vector
@@ -160,7 +161,8 @@ def run_episode(env: Environment, policy: Policy, options: Options) -> Iterator[
     """Run one episode through the standard's interface.
 
     A `StochasticPolicy` draws its actions. The recording includes their probabilities, and their distributions if the
-    environment was made with the policy's ``behaviour``.
+    environment was made with the policy's ``behaviour``. With a `ChunkedPolicy` it includes the frame that each action
+    answers, if the environment was made with ``answers``.
 
     Yields:
         None after every step, and the outcome at the end.
@@ -181,6 +183,8 @@ def run_episode(env: Environment, policy: Policy, options: Options) -> Iterator[
                 extra_info["behaviour"] = behaviour
         else:
             action = policy.act(table["observation"])
+        if isinstance(policy, ChunkedPolicy):
+            extra_info["answers"] = policy.answers
         request = {"env_id": env.env_id, "frame_no": table["frame_no"], "action": action}
         table, reward = env.step(request, extra_info)
         if "error" in table["extra_info"]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -36,6 +38,7 @@ MESSAGES: dict[str, tuple[Any, ...]] = {
         "deadline_s": 30.0,
     }),
     "step": (MessageKind.STEP, 7, 3, None, (ROW,), 123_456_789_012),
+    "step in a frame": (MessageKind.STEP, 7, 3, {"frame": 12}, (ROW,), 123_456_789_012),
     "stop": (MessageKind.STOP, 0, 1, {"reason": "a test", "orderly": False}),
     "release": (MessageKind.RELEASE, 7, 4),
     "consent": (MessageKind.CONSENT, 7, 5, {"yes": True}),
@@ -45,6 +48,8 @@ MESSAGES: dict[str, tuple[Any, ...]] = {
     "reading": (
         MessageKind.READING, 7, 3, [5, {"joint_position": 3}, [["camera", "wrist", "hot"]], None], (ROW,), (30, 2**62),
     ),
+    "reading of a frame": (MessageKind.READING, 7, 3, [5, None, None, None, 12, False], (ROW,), (30, 40)),
+    "reading of a frame that held": (MessageKind.READING, 7, 3, [5, None, None, None, 13, True], (ROW,)),
     "reading with pictures": (
         MessageKind.READING, 7, 3, [5, None, None, [["wrist", "jpeg", 4, None]]], (ROW, b"\xff\xd8\xff"), (30, 40),
     ),
@@ -147,7 +152,23 @@ def session() -> list[str]:
         with suppress(RobotError):
             other.reset({})
         other.close()
-    return sorted({_told(direction, decode(frames)) for direction, frames in heard} - {"server EVENT []"})
+    ahead = _session_ahead()
+    return sorted({_told(direction, decode(frames)) for direction, frames in [*heard, *ahead]} - {"server EVENT []"})
+
+
+def _session_ahead() -> list[tuple[str, list[bytes]]]:
+    """Return the messages of a session whose commands go ahead of their frames."""
+    settings = {"control_hz": 5.0, "ahead": 3, "watchdog_s": 20.0, "max_command_age_s": 20.0}
+    with Server(robot("so101"), **settings) as server, _tapped(server.address) as (address, heard):
+        client = RemoteRobot(address, expect=replace(SO101, rate_hz=5.0), ahead=2)
+        client.reset({"seed": 1})
+        for _ in range(4):
+            client.step({"joint_target": np.zeros(6, np.float32)})
+        client.status()
+        client.stop("a test")
+        time.sleep(0.5)  # the commands that waited are answered
+        client.close()
+    return heard
 
 
 def _told(direction: str, message: Any) -> str:

@@ -81,6 +81,22 @@ def test_a_given_start_replaces_home(puppet: Any) -> None:
     np.testing.assert_allclose(robot_state.applied["target"], [0.3, -0.3], atol=1e-6)
 
 
+def test_a_present_start_moves_nothing(puppet: Any) -> None:
+    robot = puppet(at=(0.9, -0.5))
+    robot_state = Homing(robot, Automatic(), QUICK).reset({"start": "present"})
+    np.testing.assert_allclose(robot_state.sensors["angle"], [0.9, -0.5], atol=1e-6)
+    np.testing.assert_allclose(robot.told, [[0.9, -0.5]] * len(robot.told), atol=1e-6)
+    assert robot.told, "it did not wait until the arm was still"
+
+
+def test_a_present_start_does_not_clear_a_stop(puppet: Any) -> None:
+    homing = Homing(puppet(at=(0.9, -0.5)), Automatic(), QUICK)
+    homing.reset({"start": "present"})
+    homing.stop("a hand is in the way")
+    with pytest.raises(RobotStopped, match="a hand is in the way"):
+        homing.reset({"start": "present"})
+
+
 def test_a_driver_that_does_not_wait_goes_home_no_faster(puppet: Any) -> None:
     """`real.Server` paces such a driver's steps, but not those within its reset."""
 

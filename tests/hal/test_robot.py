@@ -114,6 +114,7 @@ def test_a_stream_with_an_impossible_name_or_rate_is_refused(name: str, rate_hz:
     [
         ({"start": 5}, "dtype", "start"),
         ({"start": None}, "dtype", "start"),
+        ({"start": "here"}, "dtype", "start"),
         ({"start": [1]}, "dtype", "start"),
         ({"start": {"aim": (0, 0)}}, "unknown", "start.aim"),
         ({"start": {5: (0, 0)}}, "unknown", "start.5"),
@@ -133,7 +134,8 @@ def test_options_of_a_reset_that_break_their_description_are_refused(
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"seed": None}, {"seed": 3, "start": {"gear": 1}}, {"start": {}, "other": [1]}]
+    "options",
+    [{}, {"seed": None}, {"seed": 3, "start": {"gear": 1}}, {"start": {}, "other": [1]}, {"start": "present"}],
 )
 def test_other_options_of_a_reset_are_the_robots_own(options: dict[str, Any]) -> None:
     check_reset_options(COMMANDS, options)

@@ -14,7 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hal", "sim", "real", "recorder", "rlenv_robot")
 """The core; a plug-in has one package, in a folder of ``plugins/``."""
 PLUGINS = sorted(path.parent for path in (ROOT / "plugins").glob("*/entry_points.toml"))
-FOLDERS = [*(ROOT / package for package in PACKAGES), *(plugin / f"rlenv_{plugin.name}" for plugin in PLUGINS)]
+DISTRIBUTIONS = sorted(path.parent for path in (ROOT / "plugins").glob("*/*/pyproject.toml"))
+"""Distributions of their own, each with one package of its name."""
+FOLDERS = [
+    *(ROOT / package for package in PACKAGES), *(plugin / f"rlenv_{plugin.name}" for plugin in PLUGINS),
+    *(distribution / distribution.name for distribution in DISTRIBUTIONS),
+]  # fmt: skip
 SOURCES = sorted(path for folder in FOLDERS for path in folder.rglob("*.py"))
 _READMES = (folder / "README.md" for folder in (ROOT / "benchmarks", *PLUGINS))
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *_READMES])
@@ -48,7 +53,7 @@ def modules() -> dict[str, Path]:
     """Map the dotted name of each module to its file; a package's name is its ``__init__``."""
     named = {}
     for path in SOURCES:
-        root = next((plugin for plugin in PLUGINS if plugin in path.parents), ROOT)
+        root = next((folder for folder in (*DISTRIBUTIONS, *PLUGINS) if folder in path.parents), ROOT)
         parts = path.relative_to(root).with_suffix("").parts
         named[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return named

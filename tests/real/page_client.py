@@ -21,12 +21,17 @@ class PageClient:
     Args:
         address: of the control socket, or of the endpoint for stops.
         patience_s: longest wait for an answer, seconds.
+        keys: the server's public key, and this client's public and secret key, in Z85; None: no keys.
     """
 
-    def __init__(self, address: str, patience_s: float = 60.0) -> None:
+    def __init__(self, address: str, patience_s: float = 60.0, keys: tuple[str, str, str] | None = None) -> None:
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.RCVTIMEO, int(patience_s * 1000))
+        if keys is not None:
+            self.socket.curve_serverkey, self.socket.curve_publickey, self.socket.curve_secretkey = (
+                key.encode() for key in keys
+            )
         self.socket.connect(address)
         self.address = address
         self.session = self.sequence = 0
@@ -47,6 +52,13 @@ class PageClient:
                 if kind == WELCOME:
                     self.session = session
                 return kind, detail
+
+    def next(self) -> tuple[int, int, Any, Any, bytes]:
+        """Wait for any message; return its kind, sequence, times, detail and row."""
+        version, kind, session, sequence, times, detail, row = msgpack.unpackb(self.socket.recv())
+        assert version == VERSION, version
+        assert session in (0, self.session), session
+        return kind, sequence, times, detail, row
 
     def ask(self, kind: int, detail: Any = None) -> Answer:
         """Send a request and wait for its answer."""

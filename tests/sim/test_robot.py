@@ -98,6 +98,14 @@ def test_reset_takes_seed_and_start(robot: SimRobot) -> None:
         robot.reset({"start": {"bent": 1.0}})
 
 
+def test_a_present_start_leaves_the_simulation_as_it_is(robot: SimRobot) -> None:
+    robot.reset({"seed": 7, "start": {"bend": 1.0}})
+    before = [robot.step(command()) for _ in range(5)][-1]
+    found = robot.reset({"seed": 8, "start": "present"})
+    np.testing.assert_array_equal(found.sensors["angles"], before.sensors["angles"])
+    np.testing.assert_array_equal(found.applied["bend"], before.applied["bend"])
+
+
 def test_calls_in_the_wrong_order_are_refused(robot: SimRobot) -> None:
     with pytest.raises(EpisodeError, match="before reset"):
         robot.step(command())

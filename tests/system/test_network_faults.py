@@ -87,7 +87,7 @@ import sys
 import time
 import numpy as np
 from real import RemoteRobot
-remote = RemoteRobot(sys.argv[1], keys=sys.argv[2], connect_timeout_s=20, step_timeout_s=20)
+remote = RemoteRobot(sys.argv[1], keys=sys.argv[2], connect_timeout_s=20, step_timeout_s=20, ahead=int(sys.argv[4]))
 remote.reset({})
 print("moving", flush=True)
 took = []
@@ -125,7 +125,7 @@ def test_bad_packets_cost_time_and_no_step_is_done_twice(ip_relay, start_command
         robot, address=f"tcp://{ip_relay.here}:*", keys=tmp_path / "server", watchdog_s=20, max_command_age_s=None
     ) as server:
         ip_relay.disturb(**how)
-        client = start_command(*ip_relay.command(sys.executable, "-c", STEPPER, server.address, keys, "60"))
+        client = start_command(*ip_relay.command(sys.executable, "-c", STEPPER, server.address, keys, "60", "0"))
         assert client.line() == "moving"
         assert client.line() == "done"
         assert targets(robot) == list(range(1, 61)), "each once, in order"
@@ -138,7 +138,7 @@ def test_lost_packets_and_cuts_of_100_ms_cost_no_episode(ip_relay, start_command
     with Server(
         robot, address=f"tcp://{ip_relay.here}:*", keys=tmp_path / "server", watchdog_s=0.6, max_command_age_s=0.6
     ) as server:
-        client = start_command(*ip_relay.command(sys.executable, "-c", STEPPER, server.address, keys, "300"))
+        client = start_command(*ip_relay.command(sys.executable, "-c", STEPPER, server.address, keys, "300", "0"))
         assert client.line() == "moving"
         ip_relay.disturb(loss=0.01)
         for _ in range(4):
@@ -149,3 +149,24 @@ def test_lost_packets_and_cuts_of_100_ms_cost_no_episode(ip_relay, start_command
         assert targets(robot) == list(range(1, 301))
         assert State.HOLDING not in [each.after for each in server.lifecycle.history]
         assert server.about()["repeated"] > 0
+
+
+@pytest.mark.requirement("R6.6")
+def test_commands_ahead_keep_the_rate_over_a_slow_link_that_loses_packets(
+    ip_relay, start_command, identities, robot, tmp_path
+):
+    """A round trip takes two control periods, and 2% of the packets are lost each way."""
+    keys = os.fspath(identities("laptop"))
+    settings = {"keys": tmp_path / "server", "control_hz": 10.0, "watchdog_s": 2.0, "max_command_age_s": 0.5}
+    with Server(robot, address=f"tcp://{ip_relay.here}:*", ahead=6, **settings) as server:
+        ip_relay.disturb(delay_s=0.1, loss=0.02)
+        client = start_command(*ip_relay.command(sys.executable, "-c", STEPPER, server.address, keys, "60", "6"))
+        assert client.line() == "moving"
+        began = time.monotonic()
+        assert client.line() == "done"
+        assert time.monotonic() - began < 60 / 10 * 1.5, "without ahead a step takes three periods"
+        executed, frames = targets(robot), server.about()["frames"]
+    assert executed == sorted(executed), "in order; between two commands the robot moves in a line"
+    assert executed[-1] > 40, "those of the last frames may still wait"
+    assert frames["held"] <= 15
+    assert not any("no valid command" in each.why for each in server.lifecycle.history)

@@ -168,6 +168,17 @@ def test_a_silent_robot_gives_way_where_its_driver_offers_that(serve: Callable[.
     assert len(served.arm.told) > count
 
 
+def test_a_robot_that_gives_way_is_not_parked_at_the_end(serve: Callable[..., Served]) -> None:
+    served = serve(on_silence="damp")
+    served.go_silent()
+    until(lambda: "damp" in served.arm.calls)
+    until(lambda: served.loop.lifecycle.state is State.HOLDING)
+    count = len(served.arm.told)
+    served.loop.park(1.0)
+    assert len(served.arm.told) == count
+    assert served.loop.stopped is None, "a driver that is damped refuses steps, which would be a fault"
+
+
 @pytest.mark.parametrize("setting", ["damp", "park"])
 def test_what_a_robot_can_not_do_is_refused_at_once(setting: Any) -> None:
     robot = Integrator()

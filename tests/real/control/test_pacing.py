@@ -106,6 +106,13 @@ def test_a_robots_own_period_waits_half_of_it_for_an_answer(waiting: WaitingQueu
     assert waiting.waits == [window_s] * 5
 
 
+def test_a_tick_whose_command_has_come_before_waits_for_none(waiting: WaitingQueue) -> None:
+    commands = CommandQueue[Any]()
+    pacing = pacing_at_10_hz(ManualClock(0.0), 1, paced_by_robot=True)
+    assert pacing.next_tick(commands, lambda _: None, is_ready=True) is None
+    assert waiting.waits == [0]
+
+
 def test_in_lockstep_time_stands_still_and_the_reader_fetches(waiting: WaitingQueue) -> None:
     clock, commands, fetched = ManualClock(0.0), CommandQueue[Any](), []
 

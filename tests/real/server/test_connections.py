@@ -188,13 +188,13 @@ def test_commands_that_wait_for_a_reset_are_bounded(robot: Integrator) -> None:
         robot.on_reset = lambda: (going.wait(20), None)[1]
         reset = {"options": {}, "deadline_s": 20.0}
         row = robot.spec.commands.pack({"target": (0.1, 0)})
-        send_frames(connection._socket, encode(MessageKind.RESET, connection.session, 1, reset))
+        send_frames(connection.socket, encode(MessageKind.RESET, connection.session, 1, reset))
         refusals = 0
         for sent, sequence in enumerate(range(2, 1000), start=1):
             now = time.monotonic_ns()
-            send_frames(connection._socket, encode(MessageKind.STEP, connection.session, sequence, None, [row], now))
+            send_frames(connection.socket, encode(MessageKind.STEP, connection.session, sequence, None, [row], now))
             while refusals < sent - MOST_WAITING:  # at once: the server drops answers that a client leaves unread
-                message = decode(receive_frames(connection._socket, MAX_FRAMES))
+                message = decode(receive_frames(connection.socket, MAX_FRAMES))
                 refusals += message.kind is MessageKind.ERROR
         assert refusals == 998 - MOST_WAITING
         assert server._loop.count_waiting() == MOST_WAITING
@@ -226,7 +226,7 @@ def test_one_key_gets_its_share_of_connections_and_the_mover_goes_on(
         remote.reset({})
         for _ in range(100):
             connection = connections.enter_context(closing(Connection(server.address, keys=watcher)))
-            send_frames(connection._socket, status)
+            send_frames(connection.socket, status)
         until(lambda: server.about()["cut_off"].get(f"more than {PER_KEY} of one key", 0) >= 100 - PER_KEY, 60.0)
         for n in range(20):
             remote.step(target(n / 20, 0))

@@ -80,7 +80,7 @@ def test_the_welcome_and_the_status_announce_the_endpoint(server: Server, endpoi
 def test_a_mover_stops_by_the_endpoint_too(server: Server, robot: Integrator, endpoint: str) -> None:
     with closing(RemoteRobot(server.address)) as remote:
         remote.reset({})
-        standing = remote._stop_connection
+        standing = remote._stops._main
         assert standing is not None
         assert standing.address == endpoint
         until(lambda: standing.stands)
@@ -95,8 +95,8 @@ def test_where_the_endpoint_cannot_be_reached_stops_go_to_the_control_socket(
     monkeypatch.setattr(server, "_stop_address", "tcp://127.0.0.1:1")
     with closing(RemoteRobot(server.address, connect_timeout_s=0.5)) as button:
         button.stand_by()
-        assert button._stop_connection is not None
-        assert button._stop_connection.address == server.address
+        assert button._stops._main is not None
+        assert button._stops._main.address == server.address
         button.stop("the old way")
     with closing(RemoteRobot(server.address)) as remote:
         remote.reset(looked(remote))
@@ -161,8 +161,8 @@ def test_a_stop_button_learns_the_endpoint_and_nothing_else(
             assert connection.ask(MessageKind.STATUS, None, (), 5).detail == {"stop": server.about()["stop"]}
         with closing(RemoteRobot(server.address, keys=button)) as remote:
             remote.stand_by()
-            assert remote._stop_connection is not None
-            assert remote._stop_connection.address == server.about()["stop"]
+            assert remote._stops._main is not None
+            assert remote._stops._main.address == server.about()["stop"]
             remote.stop("pressed")
         refused = closing(Connection(server.about()["stop"], keys=load_keys(stranger)))
         with refused as connection, pytest.raises(ConnectionLost, match="does not let this key in"):
@@ -284,13 +284,13 @@ def test_a_reset_that_waited_to_be_read_while_a_stop_came_does_not_clear_it(
         try:
             assert busy.wait(10)
             detail = {"options": {"clear_stop": "looked"}, "deadline_s": 5.0, "stop_number": older}
-            send_frames(mover._socket, wire.encode(MessageKind.RESET, mover.session, 5, detail))
+            send_frames(mover.socket, wire.encode(MessageKind.RESET, mover.session, 5, detail))
             time.sleep(0.1)  # it waits at the control socket
             button.stop("EMERGENCY")
         finally:
             over.set()
-        mover._socket.rcvtimeo = 10_000
-        assert wire.decode(receive_frames(mover._socket, 18)).kind is MessageKind.ERROR
+        mover.socket.rcvtimeo = 10_000
+        assert wire.decode(receive_frames(mover.socket, 18)).kind is MessageKind.ERROR
         assert server.stopped is not None
         assert not robot.commands
         with closing(RemoteRobot(server.address, take="force")) as other:

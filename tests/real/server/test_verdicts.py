@@ -144,7 +144,7 @@ def test_the_question_of_a_client_that_is_gone_keeps_nobody_from_the_robot(robot
         connection = gone._connection
         assert connection is not None
         question = {"message": "", "deadline_s": 3600.0}
-        send_frames(connection._socket, encode(MessageKind.JUDGE, connection.session, 100, question))
+        send_frames(connection.socket, encode(MessageKind.JUDGE, connection.session, 100, question))
         assert asked.wait(10)
         connection.close()  # without a goodbye, as a client that is killed
         with closing(RemoteRobot(server.address)) as other:
@@ -170,11 +170,11 @@ def test_a_client_that_waits_for_an_answer_is_kept_waiting(robot: Any, judge: An
         connection = remote._connection
         assert connection is not None
         question = {"message": "", "deadline_s": 60.0}
-        send_frames(connection._socket, encode(MessageKind.JUDGE, connection.session, 100, question))
-        connection._socket.rcvtimeo = 10_000
-        kinds = [decode(receive_frames(connection._socket, 18)).kind for _ in range(2)]
+        send_frames(connection.socket, encode(MessageKind.JUDGE, connection.session, 100, question))
+        connection.socket.rcvtimeo = 10_000
+        kinds = [decode(receive_frames(connection.socket, 18)).kind for _ in range(2)]
         assert kinds == [MessageKind.EVENT, MessageKind.EVENT]
         answered.set()
-        while (message := decode(receive_frames(connection._socket, 18))).kind is MessageKind.EVENT:
+        while (message := decode(receive_frames(connection.socket, 18))).kind is MessageKind.EVENT:
             pass
         assert message.kind is MessageKind.DONE

@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from hal import Spec
+from hal import RobotError, Spec
 from hal.field import JsonDict
 from recorder.json_data import JsonObject
+from rlenv_robot.policies.chunks import ChunkContext
+from rlenv_robot.policies.policy import SavedPolicy
 
-__all__ = ["ChunkExecution", "ChunkPolicy"]
+__all__ = ["ChunkExecution", "ChunkPolicy", "NetworkPredictor"]
 
 _MOST = 1000
 """Most frames in a history, and most actions in a chunk."""
@@ -143,3 +145,56 @@ class ChunkPolicy:
             value = np.tensordot(weights / weights.sum(), predicted.astype(np.float64), 1)
         low, high = field.bounds
         return np.asarray(np.clip(value, low, high), field.numpy_dtype)
+
+
+class NetworkPredictor:
+    """A `rlenv_robot.policies.chunks.ChunkPredictor` of a network, so that frames may pass while it predicts.
+
+    Args:
+        predict: the network, as for `ChunkPolicy`.
+        policy: the policy from the network's file, which knows its specs.
+        observation: the spec of the fields that the network takes.
+        action: the spec of one action. Predicted actions are clipped to its bounds.
+        execution: shape of the chunks; how many are executed is decided by the queue.
+
+    Raises:
+        RobotError: the network needs a history of observations, which a predictor does not get.
+    """
+
+    def __init__(
+        self,
+        predict: Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]],
+        policy: SavedPolicy,
+        observation: Spec,
+        action: Spec,
+        execution: ChunkExecution,
+    ) -> None:
+        if execution.history > 1:
+            raise RobotError(
+                f"the network takes the last {execution.history} observations, and while it predicts, frames pass "
+                "without it: train it with history=1, or run it without --delay and --ahead"
+            )
+        self._predict, self._policy = predict, policy
+        self._observation, self._action, self.length = observation, action, execution.length
+
+    def check(self, observation: Spec, action: Spec) -> None:
+        """Refuse specs of observations or actions that differ from the policy's."""
+        self._policy.check(observation, action)
+
+    def reset(self) -> None:
+        """Do nothing: a prediction depends on its observation alone."""
+
+    def predict(self, observation: Mapping[str, np.ndarray], context: ChunkContext) -> dict[str, np.ndarray]:
+        """Return a chunk: field -> actions of shape (K, *field shape)."""
+        stacked = {
+            field.name: np.array(observation[field.name], field.numpy_dtype).reshape((1, 1, *field.shape))
+            for field in self._observation
+        }
+        predicted = self._predict(stacked)
+        return {
+            field.name: np.asarray(np.clip(predicted[field.name][0], *field.bounds), field.numpy_dtype)
+            for field in self._action
+        }
+
+    def close(self) -> None:
+        """Do nothing: there is no session to close."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from hal import Field, RobotError, RobotSpec, Spec, SpecMismatch
 from hal.field import JsonObject
-from rlenv_learn.policies.chunks import ChunkExecution, ChunkPolicy
+from rlenv_learn.policies.chunks import ChunkExecution, ChunkPolicy, NetworkPredictor
 from rlenv_robot.policies.budget import HEADER_BYTES, budget_bytes, check_specs, over_budget, read_within
 from rlenv_robot.policies.deployment import METADATA, robot_entries, robot_of
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
-__all__ = ["METADATA", "OnnxPolicy", "metadata"]
+__all__ = ["METADATA", "OnnxPolicy", "metadata", "open_session"]
 
 _TYPES = {"float32": "float", "float64": "double"}
 """NumPy's name of a type -> ONNX's, where they differ."""
@@ -87,7 +87,7 @@ class OnnxPolicy:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path, self._session = str(path), _session(Path(path))
+        self.path, self._session = str(path), open_session(Path(path))
         self._read_metadata(self._session.get_modelmeta().custom_metadata_map)
         self._check_graph()
         self._try_graph()
@@ -153,6 +153,16 @@ class OnnxPolicy:
         outputs = self._run(feed)
         return {part.name: outputs[part.name].reshape((*leading, *part.shape)) for part in self._outputs}
 
+    def chunk_predictor(self) -> NetworkPredictor | None:
+        """Return the predictor of the graph's chunks, for frames that pass while it predicts; None without chunks.
+
+        Raises:
+            RobotError: the graph takes a history of observations.
+        """
+        if self.execution is None:
+            return None
+        return NetworkPredictor(self._run, self, Spec("inputs", self._inputs), self.action, self.execution)
+
     def _try_graph(self) -> None:
         """Run the graph once on zeros, so that an excessive one is refused before a robot moves.
 
@@ -199,8 +209,12 @@ class OnnxPolicy:
             self._chunks.reset()
 
 
-def _session(path: Path) -> onnxruntime.InferenceSession:
-    """Return the graph, ready to run; a missing file is reported before a missing package."""
+def open_session(path: Path) -> onnxruntime.InferenceSession:
+    """Return the graph of an ONNX file, ready to run on one thread of the CPU, within the budget of a policy's memory.
+
+    Raises:
+        RobotError: the file is missing, not such a file, or too large, or a package is missing; in that order.
+    """
     try:
         content = read_within(path)  # from memory, so that a file can't name others to be read
     except FileNotFoundError:

@@ -12,6 +12,7 @@ import rlenv_robot
 from hal import RobotError
 from rlenv_learn.policies.chunks import ChunkExecution
 from rlenv_learn.policies.onnx import METADATA, OnnxPolicy
+from rlenv_robot.policies.chunks import ChunkContext
 from rlenv_robot.training.rollout import evaluate
 from rlenv_vision.image_task import with_images
 
@@ -56,6 +57,22 @@ def test_a_file_acts_as_the_network_does(kind: str, execution: ChunkExecution, t
         assert not any(one.illegal for one in files)
     with rlenv_robot.make(TASK) as env:
         saved.check(env.observation, env.action)
+
+
+@pytest.mark.slow
+def test_a_file_is_a_predictor_of_its_chunks(tmp_path: Path) -> None:
+    policy = _network("act", ChunkExecution(length=5, execute=5))
+    policy.save_onnx(tmp_path / "chunks.onnx", TASK)
+    saved = OnnxPolicy(tmp_path / "chunks.onnx")
+    predictor = saved.chunk_predictor()
+    assert predictor is not None
+    with rlenv_robot.make(TASK) as env:
+        observation = env.reset({"seed": 0})["observation"]
+        predictor.check(env.observation, env.action)
+        chunk = predictor.predict(observation, ChunkContext(0, {}, 0))
+    assert chunk["arm_target"].shape == (5, 5)
+    for action in chunk["arm_target"]:  # which the policy executes one by one
+        np.testing.assert_array_equal(saved.act(observation)["arm_target"], action)
 
 
 def test_a_file_that_says_another_length_than_its_graph_is_refused(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from hal import Field, Spec
-from rlenv_learn.policies.chunks import ChunkExecution, ChunkPolicy
+from hal import Field, RobotError, Spec, SpecMismatch
+from rlenv_learn.policies.chunks import ChunkExecution, ChunkPolicy, NetworkPredictor
+from rlenv_robot.policies.chunked_policy import ChunkedPolicy
+from rlenv_robot.policies.chunks import ChunkContext, ChunkPredictor
 
 OBSERVATION = Spec("observation", (Field("x", (2,), "float32", -100.0, 100.0),))
 ACTION = Spec("action", (Field("u", (2,), "float32", -1.0, 1.0),))
@@ -110,3 +112,49 @@ def test_settings_come_back_from_a_file() -> None:
     assert ChunkExecution.from_dict(settings.to_dict()) == settings
     with pytest.raises(ValueError, match="history"):
         ChunkExecution.from_dict({"length": 8})
+
+
+# -- as a predictor, while frames pass ------------------------------------------------------------------------
+
+
+class Saved:
+    """The policy from a file, which knows its specs."""
+
+    def check(self, observation: Spec, action: Spec) -> None:
+        if action.digest != ACTION.digest:
+            raise SpecMismatch("trained for another", ["action"])
+
+    def act(self, observation: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        raise NotImplementedError
+
+
+def _predictor(execution: ChunkExecution) -> NetworkPredictor:
+    def predict(observation: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        assert observation["x"].shape == (1, 1, 2)
+        return {"u": 0.01 * (observation["x"] + np.arange(1, execution.length + 1)[:, None])}
+
+    return NetworkPredictor(predict, Saved(), OBSERVATION, ACTION, execution)  # type: ignore[arg-type]
+
+
+def test_a_network_predicts_a_chunk_of_one_observation() -> None:
+    predictor = _predictor(ChunkExecution(length=3))
+    assert isinstance(predictor, ChunkPredictor)
+    chunk = predictor.predict({"x": np.array([98.5, -200.0])}, ChunkContext(0, {}, 0))
+    assert chunk["u"].dtype == np.float32
+    np.testing.assert_allclose(chunk["u"], np.array([[0.995, -1.0], [1.0, -1.0], [1.0, -1.0]]))  # clipped, as the policy's actions are
+    with pytest.raises(SpecMismatch):
+        predictor.check(OBSERVATION, OBSERVATION)
+
+
+def test_its_chunks_are_executed_in_time() -> None:
+    policy = ChunkedPolicy(_predictor(ChunkExecution(length=8)), delay=2)
+    policy.check(OBSERVATION, ACTION)
+    policy.reset()
+    chosen = [float(policy.act({"x": np.full(2, frame, np.float32)})["u"][0]) for frame in range(30)]
+    np.testing.assert_allclose(chosen, 0.01 * np.arange(1, 31), rtol=1e-6)
+    policy.close()
+
+
+def test_a_network_with_a_history_is_no_predictor() -> None:
+    with pytest.raises(RobotError, match="takes the last 2 observations"):
+        _predictor(ChunkExecution(length=3, history=2))

@@ -128,7 +128,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, saved: Path) -> None:
     (tmp_path / "torn.onnx").write_bytes(saved.read_bytes()[:500])
     with pytest.raises(RobotError, match="not a readable ONNX file"):
         load_policy(tmp_path / "torn.onnx")
-    with pytest.raises(RobotError, match=r"a file that ends in \.npz, \.onnx"):
+    with pytest.raises(RobotError, match=r"a file that ends in \.mjlab, \.npz, \.onnx"):
         load_policy(tmp_path / "policy.pt")
 
 

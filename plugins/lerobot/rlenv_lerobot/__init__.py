@@ -1,0 +1,1 @@
+"""Drive and read served robots in LeRobot's numbers, without importing LeRobot."""

@@ -1,0 +1,1 @@
+"""Sessions with servers of openpi, GR00T and LeRobot."""

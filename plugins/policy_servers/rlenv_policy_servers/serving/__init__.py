@@ -1,0 +1,1 @@
+"""Serve policies to clients of openpi, GR00T and LeRobot."""
