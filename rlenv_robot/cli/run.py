@@ -47,7 +47,9 @@ Examples:
     words = "in simulation: frames from an observation to the effect of the chunk predicted from it (default: 0)"
     parser.add_argument("--delay", type=int, metavar="FRAMES", help=words)
     words = "predict an ONNX file's next chunk while frames go on, as policy servers do, on a robot in real time"
-    parser.add_argument("--ahead", action="store_true", help=words)
+    parser.add_argument("--asynchronous", action="store_true", help=words)
+    words = "on a slow network: send each command this many frames ahead; the server's serve.ahead allows it"
+    parser.add_argument("--ahead", type=int, metavar="FRAMES", default=0, help=words)
     parser.add_argument("--episodes", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the goals (default: 0)")
     parser.add_argument("--record", help="a folder; the run is recorded into a new one inside it")
@@ -121,12 +123,12 @@ def _predictor(args: argparse.Namespace, policy: SavedPolicy) -> ChunkPredictor 
         )
     if isinstance(policy, ChunkPredictor):
         return policy
-    if args.delay is None and not args.ahead:
+    if args.delay is None and not args.asynchronous:
         return None
     predictor = policy.chunk_predictor() if isinstance(policy, HasChunkPredictor) else None
     if predictor is None:
         raise ValueError(
-            f"--{'ahead' if args.ahead else 'delay'} is for a policy that predicts chunks, and {args.policy} does not; "
+            f"--{'asynchronous' if args.asynchronous else 'delay'} is for a policy that predicts chunks, and {args.policy} does not; "
             "leave the option out"
         )
     return predictor
@@ -139,7 +141,7 @@ def _chunked(
     from rlenv_robot.policies.chunked_policy import ChunkedPolicy
 
     delay = (args.delay or 0) if args.robot == "sim" else None
-    chunked = ChunkedPolicy(predictor, limiter_of(env.world, deployed), delay=delay)
+    chunked = ChunkedPolicy(predictor, limiter_of(env.world, deployed), delay=delay, ahead=args.ahead)
     chunked.check(env.observation, env.action)
     return chunked
 
@@ -195,7 +197,8 @@ def _environment(args: argparse.Namespace, policy: SavedPolicy, *, answers: bool
     return make(
         args.name, where, mode="inference", record=record, info=info, keys=keys, profile=profile,
         judge=Terminal() if args.verdicts else None, operator=_operator(args, options),
-        behaviour=policy.behaviour if isinstance(policy, StochasticPolicy) else None, answers=answers, **options,
+        behaviour=policy.behaviour if isinstance(policy, StochasticPolicy) else None, answers=answers,
+        ahead=0 if args.take else args.ahead, **options,
     )  # fmt: skip
 
 
@@ -217,7 +220,8 @@ def _robot(args: argparse.Namespace, options: Mapping[str, Any]) -> tuple[str | 
         raise ValueError(
             f"--take is for a robot on the network, such as tcp://10.0.0.7:5555, and this is {args.robot!r}"
         )
-    return robot(robot_model_of(task(args.name, **options)), args.robot, keys=args.keys, take=args.take), None
+    model = robot_model_of(task(args.name, **options))
+    return robot(model, args.robot, keys=args.keys, take=args.take, ahead=args.ahead), None
 
 
 def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Operator | None:

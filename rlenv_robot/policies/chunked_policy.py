@@ -60,6 +60,8 @@ class ChunkedPolicy:
         refill: share of the last chunk's length, 0 to 1; the next request goes out when at most that much is left.
             LeRobot calls it ``chunk_size_threshold``.
         blend: number of frames over which two chunks are blended.
+        ahead: number of frames by which commands go ahead of the readings on a slow network (`rlenv_robot.make`). The
+            action of a step is executed as many frames later, so that it is taken from further back in the chunk.
         warm_up_s: longest wait for the first chunk of an episode, seconds.
         hold_frames: most successive frames in which the robot is held; by default `rlenv_robot.chunk_queue.HOLD_S`.
 
@@ -79,6 +81,7 @@ class ChunkedPolicy:
         delay: int | None = None,
         refill: float = 0.5,
         blend: int = 0,
+        ahead: int = 0,
         warm_up_s: float = 60.0,
         hold_frames: int | None = None,
     ) -> None:
@@ -86,6 +89,8 @@ class ChunkedPolicy:
             raise ValueError(f"delay is {delay}, it must be a number of frames, at least 0, or None for real time")
         if not 0.0 <= refill <= 1.0:
             raise ValueError(f"refill is {refill}, it must be a share of a chunk, 0 to 1")
+        if ahead < 0:
+            raise ValueError(f"ahead is {ahead}, it must be a number of frames, at least 0")
         if not warm_up_s > 0:
             raise ValueError(f"warm_up_s is {warm_up_s}, it must be above 0")
         if hold_frames is None:
@@ -94,7 +99,8 @@ class ChunkedPolicy:
             raise ValueError(f"hold_frames is {hold_frames}, it must be at least 1")
         self.predictor = predictor
         self._limiter, self._delay, self._refill, self._blend = limiter, delay, refill, blend
-        self._warm_up_s, self._hold_frames = warm_up_s, hold_frames
+        self._ahead, self._warm_up_s, self._hold_frames = ahead, warm_up_s, hold_frames
+        self._under_way: deque[Chunk] = deque(maxlen=ahead)  # the actions of coming frames that were sent already
         self._queue = ChunkQueue(Spec("unknown"), limiter, blend)
         self._worker: _Worker | None = None
         self._delays: deque[int] = deque(maxlen=_RECENT)
@@ -117,6 +123,7 @@ class ChunkedPolicy:
         """Discard the actions of the last episode, and the answer to its last request, which may still come."""
         self._earlier.add(self._queue.counts)
         self._queue.clear()
+        self._under_way.clear()
         if self._request is not None:
             self._request.answer.cancel()
         self._begin()
@@ -152,12 +159,19 @@ class ChunkedPolicy:
             self._first(observation)
         else:
             self._collect(frame)
-        if self._request is None and self._queue.left(frame + 1) <= self._low_mark:
+        if self._request is None and self._queue.left(self._executed_in(frame)) <= self._low_mark:
             self._ask(observation, frame)
             if self._delay == 0:
                 self._collect(frame)
-        action = self._queue.next(frame + 1)
-        return self._hold(observation, frame) if action is None else action
+        action = self._queue.next(self._executed_in(frame))
+        if action is None:
+            action = self._hold(observation, frame)
+        self._under_way.append(action)
+        return action
+
+    def _executed_in(self, frame: int) -> int:
+        """Return the frame in which the action of a step is executed."""
+        return frame + 1 + self._ahead
 
     @property
     def _low_mark(self) -> float:
@@ -195,7 +209,7 @@ class ChunkedPolicy:
             if self._request is None:
                 self._ask(observation, frame)
             self._await_answer(frame, deadline)
-            action = self._queue.next(frame + 1)
+            action = self._queue.next(self._executed_in(frame))
             if action is not None:
                 return action
 
@@ -225,7 +239,13 @@ class ChunkedPolicy:
             begins: whether the predictor begins an episode.
         """
         kept = {name: np.array(value) for name, value in observation.items()}
-        context = ChunkContext(frame, self._queue.queued(frame + 1), self._expected_delay)
+        queued = self._queue.queued(self._executed_in(frame))
+        if frame < self._ahead:  # the robot is still held
+            queued = {name: value[:0] for name, value in queued.items()}
+        elif self._under_way:
+            rows = list(self._under_way)
+            queued = {name: np.concatenate([[row[name] for row in rows], value]) for name, value in queued.items()}
+        context = ChunkContext(frame, queued, self._expected_delay + self._ahead)
 
         def predict() -> Chunk:
             if begins:
@@ -268,7 +288,9 @@ class ChunkedPolicy:
         self._failure = None
         if request.frame > 0:  # the first one was awaited, so no frame passed
             self._delays.append(frame - request.frame)
-        self._queue.merge(chunk, answers=request.frame, first_frame=request.frame + 1, frame=frame + 1)
+        # The first frames of an episode hold the robot, so that what was predicted in them begins after them.
+        first_frame = max(request.frame, self._ahead) + 1
+        self._queue.merge(chunk, answers=request.frame, first_frame=first_frame, frame=self._executed_in(frame))
 
     def close(self) -> None:
         """Close the predictor, and end the thread. Safe to call more than once."""

@@ -13,14 +13,14 @@ __all__ = ["ChunkContext", "ChunkPredictor", "HasChunkPredictor"]
 
 
 class ChunkContext(NamedTuple):
-    """What a predictor may know of the frames that pass while it predicts, for real-time chunking.
+    """Describe the frames that pass while a predictor predicts, for real-time chunking.
 
     Attributes:
         frame_no: number of the observation's frame in its episode.
-        queued: field -> actions of shape (n, *field shape) that are queued for the frames after ``frame_no``, the
-            nearest first; n is 0 where nothing is queued. They come from earlier chunks, and are executed until the
-            new chunk arrives.
-        delay: number of frames that are expected to pass before the new chunk arrives: the largest of the last answers.
+        queued: field -> actions of shape (n, *field shape) for the frames after ``frame_no``, the nearest first; n is 0
+            where there are none. They come from earlier chunks, and are executed until the new chunk takes effect.
+        delay: number of those frames that are expected to pass before it does: the largest of the last answers, and
+            the frames by which commands go ahead.
     """
 
     frame_no: int

@@ -115,7 +115,7 @@ def test_a_served_robot_moves_while_the_policy_predicts(monkeypatch: pytest.Monk
     [(["--robot", "twin", "--delay", "3"], "--delay is 3, with --robot twin"),
      (["--delay", "-1"], "--delay is -1"),
      (["--delay", "2"], "--delay is for a policy that predicts chunks, and steady.npz does not"),
-     (["--ahead"], "--ahead is for a policy that predicts chunks, and steady.npz does not")],
+     (["--asynchronous"], "--asynchronous is for a policy that predicts chunks, and steady.npz does not")],
 )  # fmt: skip
 def test_options_that_do_not_fit_are_refused(words: list[str], error: str, capsys: Captured) -> None:
     FeedbackPolicy.zeros(ReachVectors(), "so101-reach").save("steady.npz", {})

@@ -82,6 +82,28 @@ def test_with_a_delay_that_the_queue_covers_every_frame_gets_its_own_action(dela
     assert predictor.asked[1][0] == 4  # 4 of 8 are left
 
 
+@pytest.mark.parametrize(("ahead", "delay"), [(3, 0), (3, 2), (1, 4)])
+def test_commands_that_go_ahead_are_the_actions_of_the_frames_in_which_they_are_executed(
+    ahead: int, delay: int
+) -> None:
+    predictor = Predictor(12)
+    chunked = policy(predictor, delay=delay, ahead=ahead)
+    taken = [act(chunked, frame) for frame in range(40)]
+    begun = 6 + delay  # until the second chunk, the first one's: predicted before the robot moved
+    assert taken[:begun] == list(range(1, begun + 1))
+    assert taken[begun:] == [frame + 1 + ahead for frame in range(begun, 40)]
+    assert chunked.totals.held == 0
+    asked, context = predictor.asked[1]
+    assert asked == 6
+    assert context.delay == delay + ahead
+    assert context.queued["target"].ravel().tolist() == list(range(7 - ahead, 13)), "those under way come first"
+
+
+def test_a_negative_number_of_frames_ahead_is_refused() -> None:
+    with pytest.raises(ValueError, match="ahead is -1"):
+        policy(Predictor(), ahead=-1)
+
+
 def test_a_prediction_takes_effect_after_its_delay_and_answers_its_frame() -> None:
     chunked = policy(Predictor(8), delay=3, refill=0.5)
     taken = []

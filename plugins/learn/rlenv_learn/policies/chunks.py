@@ -172,7 +172,7 @@ class NetworkPredictor:
         if execution.history > 1:
             raise RobotError(
                 f"the network takes the last {execution.history} observations, and while it predicts, frames pass "
-                "without it: train it with history=1, or run it without --delay and --ahead"
+                "without it: train it with history=1, or run it without --delay and --asynchronous"
             )
         self._predict, self._policy = predict, policy
         self._observation, self._action, self.length = observation, action, execution.length
