@@ -576,7 +576,7 @@ class ControlLoop:
         self._watchdog.disarm()
 
     def _park(self, command: Park) -> None:
-        held = None if self._damped else self._held
+        held = None if self._silence.is_damped else self._held
         self._quiet()
         try:
             if held is not None and self._latch.reason is None:
