@@ -45,9 +45,9 @@ import rlenv_robot as rr
 from hal import Field, Image, RobotSpec, RobotState, Spec
 from real import RemoteRobot, Server
 from rlenv_operate.console.acts import ActRecord
-from rlenv_operate.console.feed import FinishedEpisode
 from rlenv_operate.console.server import ConsoleServer, ConsoleSettings
 from rlenv_robot.robot_models import RobotModel
+from rlenv_robot.serving.robot_feed import FinishedEpisode
 
 SPEC = RobotSpec(
     "console_benchmark",

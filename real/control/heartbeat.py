@@ -21,10 +21,10 @@ class _Beat(NamedTuple):
 
 
 class Heartbeat:
-    """Keep the control thread's last sign of life. `beat` is for the control thread, `silence` for one other thread.
+    """Keep the control thread's last sign of life. `beat` is for the control thread, `silence` for other threads.
 
-    The control thread beats once in each of its periods, and twice a second while it waits for a command. A reset or
-    parking may take long, for the answer of a person and the way home, and is watched differently: each step of the
+    The control thread beats once in each of its periods, and ten times a second while it waits for a command. A reset
+    or parking may take long, for the answer of a person and the way home, and is watched differently: each step of the
     driver by `called_s`, and the whole by a deadline, at which the network thread stops the robot. After a stop, a
     reset has no reason to take long.
 

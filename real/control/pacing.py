@@ -17,7 +17,7 @@ __all__ = ["ClockPacing", "LockstepPacing", "Pacing", "RobotPacing", "pacing_for
 _log = logging.getLogger(__name__)
 
 
-IDLE_S = 0.5
+IDLE_S = 0.1
 """Longest wait of an idle control thread between two signs of life, in seconds."""
 
 

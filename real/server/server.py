@@ -241,6 +241,21 @@ class Server:
                 return why
         return self._loop.heartbeat.silence(limit_s)
 
+    def loop_silence(self, limit_s: float) -> str | None:
+        """Return why the control thread hangs, or None if it works (`real.control.heartbeat.Heartbeat.silence`).
+
+        Args:
+            limit_s: longest time without a sign of life, seconds; at least 0.15, since an idle loop gives ten a second.
+        """
+        return self._loop.heartbeat.silence(limit_s)
+
+    def stop(self, reason: str) -> str | None:
+        """Stop the robot from any thread of this process, and return why its driver may not have stopped, or None.
+
+        The stop is latched as that of a client; only a reset that clears it ends it.
+        """
+        return self._loop.stop(reason)
+
     @property
     def abandoned(self) -> str | None:
         """The reason why `close` left the driver alone: a call that did not return; or None."""

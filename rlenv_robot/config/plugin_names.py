@@ -37,6 +37,16 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "rlenv_policy_servers": {"rlenv_robot.verbs": ("policy serve",)},
+    "rlenv_ros2": {
+        "rlenv_robot.verbs": ("robot topics",),
+        "rlenv_robot.drivers": ("ros2",),
+        "rlenv_robot.node_transports": ("dds", "zenoh"),
+    },
+    "rlenv_ros2node": {"rlenv_robot.verbs": ("robot ros2",)},
+    "rlenv_power_cut": {
+        "rlenv_robot.verbs": ("power-cut",),
+        "rlenv_robot.server_extensions": ("power-cut",),
+    },
     "rlenv_sim2real": {
         "rlenv_robot.verbs": (
             "sim2real manifest", "sim2real excite", "sim2real gap", "sim2real regress", "sim2real identify",

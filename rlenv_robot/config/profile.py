@@ -254,6 +254,8 @@ class Profile:
         randomise: properties of a simulation's model that each episode draws: path -> distribution
             (docs/simulation.md).
         cameras: a table for each camera, by name (docs/cameras.md).
+        extensions: the settings of each extension of the server, by its name (entry points
+            ``rlenv_robot.server_extensions``).
         file: the file of the profile, for messages.
         names_task: whether the profile has a [task]; a console has a task only then.
     """
@@ -268,6 +270,7 @@ class Profile:
     timing: JsonDict = field(default_factory=dict)
     randomise: JsonDict = field(default_factory=dict)
     cameras: dict[str, CameraSettings] = field(default_factory=dict)
+    extensions: dict[str, JsonDict] = field(default_factory=dict)
     file: str = field(default="defaults", metadata={"internal": True})
     names_task: bool = field(default=False, metadata={"internal": True})
 

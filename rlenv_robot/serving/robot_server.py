@@ -45,6 +45,7 @@ from rlenv_robot.robot_models import (
     make_driver,
     robot_names,
 )
+from rlenv_robot.serving.extension import attached, load_extensions
 from rlenv_robot.serving.stopper import clearing_hint
 from rlenv_robot.serving.supervision import Supervision
 
@@ -152,6 +153,7 @@ def serve(
     from real.control.realtime import settle_process
 
     profile, owns_process = _as_profile(profile, robot), until is None
+    extensions = load_extensions(profile)
     log = build_controller_log(profile, robot)
     server, spec = _assemble(profile, robot, log)
     _log.info(settle_process())
@@ -171,6 +173,7 @@ def serve(
             announce(f"stopped: {server.stopped}; {clearing_hint(number)}")
         if profile.cameras:
             announce(f"images of {', '.join(profile.cameras)} at {server.images}")
+        ends.enter_context(attached(extensions, server, announce))
         ends.enter_context(beside(server))
         if owns_process:
             supervision.ready()

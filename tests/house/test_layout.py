@@ -23,6 +23,7 @@ SMALL_FOR_A_REASON: dict[str, str] = {
     "rlenv_kit.contract": "the test classes that users subclass",
     "rlenv_tabletop.models": "entry points name its robot models, and it imports no simulation",
     "real.server.frame_paths": "which connections of a session count, apart from the handling of messages",
+    "rlenv_robot.serving.extension": "the interface that packages implement, apart from the assembly of a server",
     "sim.robots.variations": "robot models name its functions, and it is plain data without a simulation",
     "sim.randomize.pushes": "acts during episodes, while randomise changes models at their resets",
 }

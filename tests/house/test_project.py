@@ -25,9 +25,9 @@ SCRIPTS = [
 ]
 PYTHONS = ("3.11.0", "3.11.2", "3.12.0", "3.13.0", "3.14.0")
 """Versions of Python for which the pins are checked: the oldest promised, Debian 12's, and each newer one."""
-UNPINNED_EXTRAS = ("vision", "gpu", "filament", "unitree")
+UNPINNED_EXTRAS = ("vision", "gpu", "filament", "dds", "unitree")
 """Extras without pins: headless is pinned instead of the first; the next two bring another release of MuJoCo along; the
-last has no wheel for Python 3.14."""
+last two have no wheel for Python 3.14."""
 OPEN: dict[str, str] = {
     "R6.4": "language models: preference pairs only; reward models and dialogues come after the first release",
     "R6.5": "sciences: nothing here hinders them, nothing proves them yet",

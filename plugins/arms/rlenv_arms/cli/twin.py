@@ -94,9 +94,10 @@ def run(args: argparse.Namespace) -> int:
         ids = ", ".join(map(str, table.ids)) if table.ids != tuple(range(1, count + 1)) else f"1 to {count}"
         say(f"virtual {table.name} at {terminal.path}: servos {ids}, {servos[0].baud} baud")
         heard = True
+        lines = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115 - no line waits where select does not see it
         while not signals.wait(0.2):
             while heard and _has_input():
-                words = sys.stdin.readline()
+                words = lines.readline().decode()
                 heard = bool(words)
                 if words.strip():
                     say(obey(words.split(), arm, terminal))

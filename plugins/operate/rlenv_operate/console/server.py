@@ -35,7 +35,6 @@ from real.server.connections import raise_descriptor_limit
 from rlenv_operate.console.access import Origins, Tokens, Visitor, is_loopback
 from rlenv_operate.console.acts import ActLog, Acts
 from rlenv_operate.console.comparisons import Comparisons, ShownPair, compare
-from rlenv_operate.console.feed import RobotFeed
 from rlenv_operate.console.messages import (
     MAX_BYTES,
     Act,
@@ -63,6 +62,7 @@ from rlenv_operate.console.view import (
     state_text,
 )
 from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.serving.robot_feed import RobotFeed
 
 __all__ = ["ConsoleServer", "ConsoleSettings"]
 

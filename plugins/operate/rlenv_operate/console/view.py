@@ -14,10 +14,10 @@ from hal import Field, Image, RobotError, RobotSpec
 from hal.field import JsonDict
 from real import Snapshot
 from rlenv_operate.console.acts import ActRecord
-from rlenv_operate.console.feed import FinishedEpisode, Look
 from rlenv_operate.console.questions import Question
 from rlenv_operate.console.replay import Replays
 from rlenv_operate.console.scene import Scene
+from rlenv_robot.serving.robot_feed import FinishedEpisode, Look
 
 __all__ = ["acts_text", "describe_robot", "episodes_text", "image_frame", "question_text", "replay_text", "state_text"]
 

@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 from foxglove import messages as fg
 
-from rlenv_operate.live.body_frames import BodyFrames
+from sim.body_frames import BodyFrames
 
 __all__ = ["scene_update"]
 

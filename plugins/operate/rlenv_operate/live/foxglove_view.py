@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from secrets import randbelow
 from typing import Any
@@ -18,6 +18,7 @@ from foxglove import messages as fg
 from foxglove import websocket as ws
 
 from hal import LogError, RobotError, RobotSpec, Spec
+from hal.joints import JointSensor, joint_sensors
 from real import Snapshot
 from real.protocol.text import printable
 from recorder.log.image_codec import encoded
@@ -33,12 +34,12 @@ from recorder.log.ros2 import (
     text_message,
 )
 from recorder.names import CAMERA_TOPIC, JOINT_TOPIC
-from rlenv_operate.console.feed import Look
-from rlenv_operate.live.body_frames import BodyFrames
 from rlenv_operate.live.foxglove_scene import scene_update
 from rlenv_operate.live.session import LiveSession, LiveView
 from rlenv_operate.urdf import urdf_robot
 from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.serving.robot_feed import Look
+from sim.body_frames import BodyFrames
 
 __all__ = [
     "DESCRIPTION_TOPIC", "LIFECYCLE_TOPIC", "LOG_TOPIC", "SCENE_TOPIC", "STOP_SERVICE", "TELEMETRY_TOPIC", "TF_TOPIC",
@@ -51,9 +52,6 @@ LIFECYCLE_TOPIC, TELEMETRY_TOPIC, TF_TOPIC = "/lifecycle", "/telemetry", "/tf"
 SCENE_TOPIC, LOG_TOPIC, STOP_SERVICE = "/scene", "/log", "/stop"
 DESCRIPTION_TOPIC = "/robot_description"
 """The topic on which the 3D panels of Foxglove and Lichtblick look for a URDF, whose meshes they fetch by URI."""
-
-_POSITION, _VELOCITY = "joint_position", "joint_velocity"
-"""Suffixes of the sensors that hold joint angles and their velocities."""
 
 _BACKLOG = 64
 """Messages that wait for one client at most; for a client that is slow the oldest are dropped."""
@@ -207,7 +205,7 @@ class _RobotTopics:
         parts = spec.sensors.prefixed("sensor"), spec.commands.prefixed("applied")
         self._row = Spec.joined("telemetry", parts)
         self._telemetry = _channel(TELEMETRY_TOPIC, message_type(self._row, "Telemetry"), context)
-        self._joints = _joint_groups(spec)
+        self._joints = joint_sensors(spec)
         self._joint_states = _channel(JOINT_TOPIC, JOINT_STATE, context) if self._joints else None
         self._frames: BodyFrames | None = None
         with suppress(RobotError, ValueError):  # no model of this robot is known: there is no picture of it
@@ -319,29 +317,13 @@ def _channel(topic: str, kind: MessageType, context: foxglove.Context) -> foxglo
     return foxglove.Channel(topic, schema=schema, message_encoding="cdr", context=context)
 
 
-def _joint_groups(spec: RobotSpec) -> list[tuple[str, str | None, list[str]]]:
-    """Return, for each sensor of joint angles, its name, that of the velocities or None, and the joints' names."""
-    groups: list[tuple[str, str | None, list[str]]] = []
-    for field in spec.sensors:
-        if not field.name.endswith(_POSITION) or len(field.shape) != 1:
-            continue
-        prefix = field.name.removesuffix(_POSITION)
-        velocity = prefix + _VELOCITY
-        has_velocity = velocity in spec.sensors and spec.sensors[velocity].shape == field.shape
-        elements = field.elements or tuple(f"joint_{index}" for index in range(field.size))
-        groups.append((field.name, velocity if has_velocity else None, [prefix + name for name in elements]))
-    return groups
-
-
-def _joint_states(
-    groups: list[tuple[str, str | None, list[str]]], sensors: Mapping[str, np.ndarray], stamp_ns: int
-) -> bytes:
-    names = [name for _, _, joints in groups for name in joints]
+def _joint_states(groups: Sequence[JointSensor], sensors: Mapping[str, np.ndarray], stamp_ns: int) -> bytes:
+    names = [name for group in groups for name in group.joints]
     cdr = CdrWriter().stamp(stamp_ns).string("").uint32(len(names))
     for name in names:
         cdr.string(name)
-    cdr.float64s(np.concatenate([sensors[position] for position, _, _ in groups]))
-    velocities = [sensors[velocity] for _, velocity, _ in groups if velocity is not None]
+    cdr.float64s(np.concatenate([sensors[group.position] for group in groups]))
+    velocities = [sensors[group.velocity] for group in groups if group.velocity]
     cdr.float64s(np.concatenate(velocities) if len(velocities) == len(groups) else ())
     return cdr.float64s(()).message()
 

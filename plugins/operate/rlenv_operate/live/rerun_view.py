@@ -14,11 +14,11 @@ import rerun as rr
 from hal import Field, RobotError, RobotSpec, Spec
 from real import Snapshot
 from recorder.log.image_codec import encoded
-from rlenv_operate.console.feed import Look
-from rlenv_operate.live.body_frames import WORLD, BodyFrames
 from rlenv_operate.live.session import LiveSession, LiveView
 from rlenv_operate.solids import looks
 from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.serving.robot_feed import Look
+from sim.body_frames import WORLD, BodyFrames
 
 __all__ = ["RECORDING", "RerunView"]
 

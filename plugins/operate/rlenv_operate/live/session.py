@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hal import Image, RobotError
-from rlenv_operate.console.feed import Look, RobotFeed
+from rlenv_robot.serving.robot_feed import Look, RobotFeed
 from rlenv_robot.serving.stopper import Stopper
 
 __all__ = ["LiveSession", "LiveView"]

@@ -24,11 +24,11 @@ from hal import Image
 from plugins.operate.tests.live.client import FoxgloveClient
 from real import RemoteRobot, Server
 from rlenv_operate.console.access import Tokens
-from rlenv_operate.console.feed import Look
 from rlenv_operate.live.foxglove_view import FoxgloveView
 from rlenv_operate.live.gate import Gate
 from rlenv_operate.live.session import LiveSession
 from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.serving.robot_feed import Look
 from tests.fakes import looked, until
 
 HOUR_NS = 3600 * 10**9

@@ -10,8 +10,19 @@ import pytest
 
 from hal import Image
 from real import RemoteRobot, Server
-from rlenv_operate.console.feed import EpisodeWatch, RobotFeed
+from rlenv_robot.serving.robot_feed import EpisodeWatch, RobotFeed
 from tests.fakes import Integrator, until
+
+
+@pytest.fixture
+def robot() -> Integrator:
+    return Integrator()
+
+
+@pytest.fixture
+def served(robot: Integrator) -> Iterator[Server]:
+    with Server(robot, telemetry="tcp://127.0.0.1:*", telemetry_hz=100, watchdog_s=1.0) as server:
+        yield server
 
 
 @pytest.fixture

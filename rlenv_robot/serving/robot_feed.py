@@ -117,7 +117,7 @@ class RobotFeed:
         self._watch = EpisodeWatch()
         self._on_news: Callable[[str], None] = lambda _: None
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rlenv-robot operate console feed", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rlenv-robot follows", daemon=True)
         RemoteRobot(address, keys=keys).close()  # a wrong address or missing keys are an error now
 
     @property
@@ -217,7 +217,7 @@ class RobotFeed:
         endpoint = address_at_host(self._address, str(pictures.get("address")))
         listener = ImageListener(endpoint, names, self._keys)
         thread = threading.Thread(
-            target=self._listen, args=(listener, over), name="rlenv-robot operate console images", daemon=True
+            target=self._listen, args=(listener, over), name="rlenv-robot follows images", daemon=True
         )
         thread.start()
         return names, thread
