@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from contextlib import ExitStack, closing
 
 import pytest
@@ -12,6 +13,7 @@ from plugins.ros2.tests.router import free_port
 from rlenv_ros2.graph import Endpoint, endpoints_of, examine_network, examine_router, findings_of
 from rlenv_ros2.messages import MessageTypes
 from rlenv_ros2.zenoh_transport import ZenohTransport, open_session
+from tests.fakes import until
 
 STRING = "std_msgs/msg/String"
 
@@ -70,10 +72,13 @@ def test_messages_of_another_distribution_do_not_come(router: str) -> None:
         new.subscribe("/chatter", STRING, lambda message, source: came.append("new"))
         twin.subscribe("/chatter", STRING, lambda message, source: came.append(message.data))
         publish = old.advertise("/chatter", STRING)
-        for _ in range(100):
+
+        def arrived() -> bool:
             publish(old.types.make(STRING, data="old"))
-            if "old" in came:
-                break
+            return "old" in came
+
+        until(arrived)
+        time.sleep(0.3)
     assert set(came) == {"old"}
 
 

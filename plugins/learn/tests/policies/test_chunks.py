@@ -141,7 +141,8 @@ def test_a_network_predicts_a_chunk_of_one_observation() -> None:
     assert isinstance(predictor, ChunkPredictor)
     chunk = predictor.predict({"x": np.array([98.5, -200.0])}, ChunkContext(0, {}, 0))
     assert chunk["u"].dtype == np.float32
-    np.testing.assert_allclose(chunk["u"], np.array([[0.995, -1.0], [1.0, -1.0], [1.0, -1.0]]))  # clipped, as the policy's actions are
+    clipped = np.array([[0.995, -1.0], [1.0, -1.0], [1.0, -1.0]])  # as the policy's own actions are
+    np.testing.assert_allclose(chunk["u"], clipped)
     with pytest.raises(SpecMismatch):
         predictor.check(OBSERVATION, OBSERVATION)
 
