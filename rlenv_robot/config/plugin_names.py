@@ -63,7 +63,11 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
             "so101-table-3", "so101-table-4",
         ),
     },
-    "rlenv_unitree": {"rlenv_robot.verbs": ("robot virtual-go2",), "rlenv_robot.robots": ("g1",)},
+    "rlenv_unitree": {
+        "rlenv_robot.verbs": ("robot virtual-go2",),
+        "rlenv_robot.robots": ("g1",),
+        "rlenv_robot.drivers": ("unitree-g1", "unitree-go2"),
+    },
     "rlenv_vision": {"rlenv_robot.verbs": ("robot camera",)},
 }  # fmt: skip
 """Package of a plug-in -> entry-point group -> names that it declares; of verbs with the group's word before them."""
