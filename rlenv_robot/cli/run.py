@@ -127,9 +127,9 @@ def _predictor(args: argparse.Namespace, policy: SavedPolicy) -> ChunkPredictor 
         return None
     predictor = policy.chunk_predictor() if isinstance(policy, HasChunkPredictor) else None
     if predictor is None:
+        option = "asynchronous" if args.asynchronous else "delay"
         raise ValueError(
-            f"--{'asynchronous' if args.asynchronous else 'delay'} is for a policy that predicts chunks, and {args.policy} does not; "
-            "leave the option out"
+            f"--{option} is for a policy that predicts chunks, and {args.policy} does not; leave the option out"
         )
     return predictor
 
