@@ -13,7 +13,7 @@ __all__ = ["ChunkContext", "ChunkPredictor", "HasChunkPredictor"]
 
 
 class ChunkContext(NamedTuple):
-    """What a predictor may know of the frames that pass while it predicts, for real-time chunking.
+    """The frames that pass while a predictor predicts, for real-time chunking.
 
     Attributes:
         frame_no: number of the observation's frame in its episode.

@@ -42,8 +42,8 @@ OWN: Mapping[str, str] = {
 """Page, or folder of pages -> the test that runs its Python."""
 
 HERE = (
-    "docs/bridge.md", "docs/cameras.md", "docs/chunks.md", "docs/conformance.md", "docs/data-tools.md", "docs/drivers.md",
-    "docs/formats.md", "docs/kaiwu.md", "docs/language.md", "docs/resets.md", "docs/so101.md",
+    "docs/bridge.md", "docs/cameras.md", "docs/chunks.md", "docs/conformance.md", "docs/data-tools.md",
+    "docs/drivers.md", "docs/formats.md", "docs/kaiwu.md", "docs/language.md", "docs/resets.md", "docs/so101.md",
     "plugins",
 )  # fmt: skip
 """Pages whose Python is run by this file."""
