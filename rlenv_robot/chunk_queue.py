@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -195,7 +195,7 @@ class ChunkQueue:
         lengths = {}
         for name, value in chunk.items():
             try:
-                lengths[name] = len(value)  # type: ignore[arg-type] # a number has none
+                lengths[name] = len(cast("Sequence[ArrayLike]", value))  # a number has none
             except TypeError:
                 message = f"action.{name} has no leading axis: a chunk has K actions, shape (K, *field shape)"
                 raise _illegal("shape", f"action.{name}", message) from None
@@ -211,7 +211,8 @@ class ChunkQueue:
 
     def _row(self, chunk: Mapping[str, ArrayLike], place: int) -> dict[str, np.ndarray]:
         try:
-            row = self._action.validate({name: value[place] for name, value in chunk.items()}, "action")  # type: ignore[index]
+            values = {name: cast("Sequence[ArrayLike]", value)[place] for name, value in chunk.items()}
+            row = self._action.validate(values, "action")
         except IllegalAction as refused:
             found = refused.violation
             message = f"action {place} of the chunk: {found.message}"
