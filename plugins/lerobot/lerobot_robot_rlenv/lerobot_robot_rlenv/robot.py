@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, cast
 
 from lerobot.cameras import CameraConfig
 from lerobot.cameras.utils import make_cameras_from_configs
@@ -77,13 +77,13 @@ class RlenvRobotConfig(RobotConfig):
         settings = SessionSettings(
             address=self.address,
             keys=self.keys,
-            take=self.take,  # type: ignore[arg-type]  # the client checks it
+            take=cast('Literal["no", "ask", "force"]', self.take),  # both are checked there
             images=self.images,
             approach=self.approach,
             max_reading_age_s=self.max_reading_age_s,
             clear_stop=self.clear_stop,
             stop_number=self.stop_number,
-            at_end=self.at_end,  # type: ignore[arg-type]
+            at_end=cast('Literal["hold", "stop"]', self.at_end),
         )
         settings.client()
         return settings
