@@ -385,7 +385,8 @@ def make(
         mode: ``training``, or ``inference``, which hides privileged state.
         record: a folder; all episodes are recorded into a new run inside it.
         info: metadata of every recorded episode, such as ``{"policy": "v3", "source": "expert"}``.
-        keys, ahead: see `rlenv_robot.registry.robot`.
+        keys: see `rlenv_robot.registry.robot`.
+        ahead: see `rlenv_robot.registry.robot`.
         profile: the settings of the run, kept in the record. A simulation has its timing and randomisation.
         timing: the timing of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
         randomise: the randomisation of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.

@@ -23,13 +23,14 @@ def test_the_example_is_a_profile(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(example(), encoding="utf-8")
     profile = load_profile(tmp_path / "p.toml")
     assert profile.reset.signal == "fixture"
+    assert list(profile.extensions) == ["power-cut"]
     assert list(profile.randomise) == ["body.*.mass", "actuator.*.kp", "opt.gravity[2]"]
 
 
 def test_every_key_is_on_the_page() -> None:
     text = example()
     for section in dataclasses.fields(Profile):
-        if section.metadata.get("internal") or section.name in ("file", "cameras", "randomise"):
+        if section.metadata.get("internal") or section.name in ("file", "cameras", "randomise", "extensions"):
             continue
         part = text.split(f"[{section.name}]", 1)[1].split("\n[", 1)[0]
         value = DelayModel if section.name == "timing" else getattr(Profile(), section.name)
