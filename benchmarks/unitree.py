@@ -151,7 +151,7 @@ def main() -> None:
     loops.submit(empty_loop, args.seconds).result()
     with (
         Channel("lo", DOMAIN) as channel,
-        process("-m", "rlenv_unitree.virtual", "--domain", str(DOMAIN), "--priority", str(args.priority)),
+        process("-m", "rlenv_unitree.cli", "--domain", str(DOMAIN), "--priority", str(args.priority)),
     ):
         states = channel.reader(TOPIC_LOW_STATE, GO_LOW_STATE, depth=256)
         commands = channel.reader(TOPIC_LOW_CMD, GO_LOW_CMD, depth=256)

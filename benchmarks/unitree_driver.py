@@ -73,7 +73,7 @@ def main() -> None:
         return
     if args.priority:
         print(ask_real_time(args.priority))
-    virtual = ("-m", "rlenv_unitree.virtual", "--domain", str(DOMAIN), "--mode", "", "--priority", str(args.priority))
+    virtual = ("-m", "rlenv_unitree.cli", "--domain", str(DOMAIN), "--mode", "", "--priority", str(args.priority))
     driver = (__file__, "--drive", str(DOMAIN), "--priority", str(args.priority))
     with Channel("lo", DOMAIN) as channel, process(*virtual), process(*driver):
         reader = channel.reader(TOPIC_LOW_CMD, GO_LOW_CMD, depth=256, others_only=True)

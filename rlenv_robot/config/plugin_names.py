@@ -44,7 +44,7 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "rlenv_ros2node": {"rlenv_robot.verbs": ("robot ros2",)},
     "rlenv_power_cut": {
-        "rlenv_robot.verbs": ("power-cut",),
+        "rlenv_robot.verbs": ("robot power-cut",),
         "rlenv_robot.server_extensions": ("power-cut",),
     },
     "rlenv_sim2real": {

@@ -20,6 +20,7 @@ from real.client.cameras import RemoteCameras
 from rlenv_kit.robot_probe import BoundedRobot, MotionBounds
 from rlenv_operate.controller_log import LoggedRobot
 from rlenv_operate.teleop.latency.chain import StampedDriver
+from rlenv_power_cut.trial_host import HangingRobot
 from rlenv_robot.cli.demo.virtual_time import VirtualTime
 from rlenv_vision.tag_wrapper import WithCubeTags
 from rlenv_vision.tags import CubePose, TagDetector
@@ -72,6 +73,7 @@ WRAPPERS: dict[type[RobotWrapper], Callable[[Any], RobotWrapper]] = {
     WithImageSensors: lambda robot: WithImageSensors(robot, ()),
     WithSensors: lambda robot: WithSensors(robot, ()),
     VirtualTime: VirtualTime,
+    HangingRobot: HangingRobot,
     WithCubeTags: lambda robot: WithCubeTags(
         robot, cast(TagDetector, Steady()), _with_cube(robot.spec), background=False
     ),

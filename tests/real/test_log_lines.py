@@ -86,7 +86,7 @@ def test_no_text_from_elsewhere_begins_a_line_of_the_log(
             with closing(Connection(server.address)) as rival:
                 rival.session = rival.ask(MessageKind.HELLO, hello(True), (), 5).session  # the lease's holder
                 with closing(Connection(server.address)) as other:
-                    send_frames(other._socket, encode(MessageKind.HELLO, 0, 1, hello(True, "ask")))
+                    send_frames(other.socket, encode(MessageKind.HELLO, 0, 1, hello(True, "ask")))
                     until(lambda: " asks " in log.getvalue())
                     rival.ask(MessageKind.CONSENT, {"yes": False}, (), 5)
                 rival.ask(MessageKind.RELEASE, None, (), 5)

@@ -50,7 +50,7 @@ def _held(port: str) -> Finding:
     if answer["silent"]:
         advice.append(f"it gets no heartbeat, since {answer['silent']}")
     if not answer["on"]:
-        advice.append(f"look at the robot, then: rlenv-robot power-cut on {port} --cut {answer['cut']}")
+        advice.append(f"look at the robot, then: rlenv-robot robot power-cut on {port} --cut {answer['cut']}")
     cut_ms, watchdog_s = answer["cut_ms"], answer["watchdog_s"]
     if isinstance(cut_ms, int) and isinstance(watchdog_s, float) and cut_ms > watchdog_s * 1e3:
         advice.append(f"its cut time is longer than the server's watchdog of {watchdog_s * 1e3:g} ms: lower cut_ms in "

@@ -134,12 +134,12 @@ class PowerCutLink:
         if status is None:
             raise PowerCutError(
                 f"{self.port} sent no status for {timeout_s:g} s: is it a board with the firmware of "
-                "`rlenv-robot power-cut firmware`?"
+                "`rlenv-robot robot power-cut firmware`?"
             )
         if status.version != firmware.VERSION:
             raise PowerCutError(
                 f"{self.port} has firmware {status.version}, expected is {firmware.VERSION}: copy the one of "
-                "`rlenv-robot power-cut firmware` onto the board"
+                "`rlenv-robot robot power-cut firmware` onto the board"
             )
         return status
 

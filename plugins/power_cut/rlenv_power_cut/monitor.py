@@ -97,7 +97,7 @@ class PowerCutExtension:
 
 
 def _switch_on_hint(port: str, status: Status) -> str:
-    return f"look at the robot, then: rlenv-robot power-cut on {port} --cut {status.cuts}"
+    return f"look at the robot, then: rlenv-robot robot power-cut on {port} --cut {status.cuts}"
 
 
 class Monitor:
@@ -176,7 +176,7 @@ class Monitor:
             if future.cancel():
                 why = self._lost or self._silent or "too few heartbeats went out"
                 raise PowerCutError(f"not switched on, and nothing will be later: {why}") from None
-            raise PowerCutError("the board did not answer: see rlenv-robot power-cut status") from None
+            raise PowerCutError("the board did not answer: see rlenv-robot robot power-cut status") from None
 
     def _run(self) -> None:
         from real.control.realtime import ask_real_time
@@ -262,7 +262,7 @@ class Monitor:
             self._waiting = None
         if self._lost is None:
             self._lost = why
-            hint = f"rlenv-robot power-cut status {self._settings.port}"
+            hint = f"rlenv-robot robot power-cut status {self._settings.port}"
             self._report(f"the power cut is lost, so it cuts the supply by itself: {why}; then: {hint}")
 
     def _reopen(self) -> None:

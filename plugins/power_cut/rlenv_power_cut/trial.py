@@ -140,7 +140,7 @@ class _VirtualSwitch:
 
     def __init__(self, link: str) -> None:
         self.port = link
-        self.board = Program([sys.executable, "-m", "rlenv_robot", "power-cut", "virtual", "--link", link])
+        self.board = Program([sys.executable, "-m", "rlenv_robot", "robot", "power-cut", "virtual", "--link", link])
         if self.board.line_with("virtual power cut", _READY_S) is None:
             raise PowerCutError("the virtual board did not start")
 

@@ -7,5 +7,6 @@ __all__ = ["power_cut"]
 power_cut = Verb(
     "rlenv_power_cut.cli",
     "cut a servo supply when the control loop dies: state, switching, trials",
+    group="robot",
     example="status PORT",
 )

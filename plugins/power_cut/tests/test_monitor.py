@@ -62,7 +62,7 @@ def test_a_cut_by_the_button_stops_the_robot_by_name(board, server) -> None:
         board.board.stop_pressed = True
         until(lambda: server.stopped is not None, 3.0)
         assert "its button was pressed; cut 1" in str(server.stopped)
-        assert f"rlenv-robot power-cut on {board.port} --cut 1" in str(server.stopped)
+        assert f"rlenv-robot robot power-cut on {board.port} --cut 1" in str(server.stopped)
         with pytest.raises(PowerCutError, match="the stop button is pressed"):
             monitor.switch_on(1)
         board.board.stop_pressed = False
@@ -128,26 +128,26 @@ def test_a_stop_cuts_where_it_shall(board, server) -> None:
 
 
 def test_people_switch_it_by_a_command(board, server, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["power-cut", "on", board.port, "--cut", "0"]) == 2
+    assert main(["robot", "power-cut", "on", board.port, "--cut", "0"]) == 2
     assert "no server holds" in capsys.readouterr().err
     with _extension(board).attach(server, _ignore):
         assert [Path(port) for port in held_ports()].count(Path(board.port).resolve()) == 1
         until(lambda: ask(board.port, {"verb": "status"})["silent"] is None)
         time.sleep(0.8)
-        assert main(["power-cut", "on", board.port, "--cut", "7"]) == 2
+        assert main(["robot", "power-cut", "on", board.port, "--cut", "7"]) == 2
         assert "another cut" in capsys.readouterr().err
-        assert main(["power-cut", "on", board.port, "--cut", "0"]) == 0
-        assert main(["power-cut", "status", board.port]) == 0
+        assert main(["robot", "power-cut", "on", board.port, "--cut", "0"]) == 0
+        assert main(["robot", "power-cut", "status", board.port]) == 0
         assert "held by a server" in capsys.readouterr().out
         assert board.is_on
-        assert main(["power-cut", "off", board.port]) == 0
+        assert main(["robot", "power-cut", "off", board.port]) == 0
         until(lambda: not board.is_on, 0.5)
         for wrong in ({}, {"verb": "on"}, {"verb": "on", "cut": True}, {"verb": "explode"}):
             with pytest.raises(PowerCutError):
                 ask(board.port, wrong)
-    assert main(["power-cut", "status", board.port]) == 0
+    assert main(["robot", "power-cut", "status", board.port]) == 0
     assert "the host switched it off (cut 1" in capsys.readouterr().out
-    assert main(["power-cut", "off", board.port]) == 0
+    assert main(["robot", "power-cut", "off", board.port]) == 0
 
 
 def test_doctor_names_each_trouble(board, server, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_doctor_names_each_trouble(board, server, tmp_path: Path) -> None:
     with _extension(board).attach(server, _ignore) as monitor:
         ((_, ok, state, advice),) = findings()
         assert ok is None
-        assert "rlenv-robot power-cut on" in advice
+        assert "rlenv-robot robot power-cut on" in advice
         assert f"longer than the server's watchdog of {server.settings.watchdog_s * 1e3:g} ms" in advice
         monitor.switch_on(0)
         assert "on, newest heartbeat" in findings()[0][2]

@@ -44,7 +44,10 @@ def test_a_death_cuts_the_supply_in_the_set_time(kind: str, request: pytest.Fixt
 @pytest.mark.process
 def test_the_verb_prints_and_writes_its_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "times.json"
-    assert main(["power-cut", "test", "--count", "1", "--kinds", "killed", "--cut-ms", "600", "--out", str(out)]) == 0
+    assert (
+        main(["robot", "power-cut", "test", "--count", "1", "--kinds", "killed", "--cut-ms", "600", "--out", str(out)])
+        == 0
+    )
     assert "killed: off within 600 ms in 1 of 1" in capsys.readouterr().out
     (written,) = json.loads(out.read_text())
     assert written["kind"] == "killed"
@@ -83,7 +86,7 @@ def test_an_arm_is_limp_after_its_server_was_killed(tmp_path: Path) -> None:
         f'[serve]\naddress = "ipc://{tmp_path}/server"\n[extensions.power-cut]\nport = "{cut}"\ncut_ms = {CUT_MS}\n'
     )
     rlenv = [sys.executable, "-m", "rlenv_robot"]
-    virtual = [*rlenv, "power-cut", "virtual", "--link", str(cut), "--arm", "so101", "--arm-link", str(arm)]
+    virtual = [*rlenv, "robot", "power-cut", "virtual", "--link", str(cut), "--arm", "so101", "--arm-link", str(arm)]
     with closing(Program([*virtual, "--calibration", str(calibration)])) as board:
         assert board.line_with("virtual power cut", 30.0)
         until(lambda: arm.exists() and calibration.exists(), 30.0)

@@ -52,7 +52,7 @@ for line in sys.stdin:
 
 IN_A_NETWORK_OF_ITS_OWN = f"""
 ip link set lo up
-{sys.executable} -u -m rlenv_unitree.virtual >"$1/robot" 2>&1 &
+{sys.executable} -u -m rlenv_unitree.cli >"$1/robot" 2>&1 &
 robot=$!
 for _ in $(seq 100); do grep -q braking "$1/robot" && break; sleep 0.1; done
 cd "$2" && echo | timeout 60 "$3" -u go2_stand_example.py lo >"$1/example" 2>&1

@@ -178,7 +178,7 @@ def test_its_motion_control_writes_until_it_is_released(
 @pytest.mark.process
 def test_its_process_reports_and_ends_on_sigterm(channel: Channel) -> None:
     states = channel.reader(TOPIC_LOW_STATE, GO_LOW_STATE)
-    words = ["-u", "-m", "rlenv_unitree.virtual", "--domain", str(channel.domain), "--mode", "", "--battery", "12"]
+    words = ["-u", "-m", "rlenv_unitree.cli", "--domain", str(channel.domain), "--mode", "", "--battery", "12"]
     with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

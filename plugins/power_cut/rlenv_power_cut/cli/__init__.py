@@ -1,4 +1,4 @@
-"""``rlenv-robot power-cut``: use a board that cuts a servo supply when the heartbeat of a server stays away."""
+"""``rlenv-robot robot power-cut``: use a board that cuts a servo supply when the heartbeat of a server stays away."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERBS = {
     "virtual": Verb("rlenv_power_cut.cli.virtual", "run the firmware on a virtual serial port"),
     "test": Verb("rlenv_power_cut.cli.trial", "measure how soon the supply is cut after each kind of death"),
 }
-"""The verbs that follow ``power-cut``."""
+"""The verbs that follow ``robot power-cut``."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

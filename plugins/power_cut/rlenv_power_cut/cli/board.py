@@ -1,4 +1,4 @@
-"""``rlenv-robot power-cut status``, ``on``, ``off`` and ``firmware``: use a board that cuts a servo supply."""
+"""``rlenv-robot robot power-cut status``, ``on``, ``off`` and ``firmware``: use a board that cuts a servo supply."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot power-cut status /dev/ttyACM1
+  rlenv-robot robot power-cut status /dev/ttyACM1
 """
     _add_port(parser)
     parser.set_defaults(run=_status)
@@ -49,7 +49,7 @@ def add_on(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot power-cut on /dev/ttyACM1 --cut 0
+  rlenv-robot robot power-cut on /dev/ttyACM1 --cut 0
 """
     _add_port(parser)
     parser.add_argument(
@@ -78,7 +78,7 @@ def add_off(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot power-cut off /dev/ttyACM1
+  rlenv-robot robot power-cut off /dev/ttyACM1
 """
     _add_port(parser)
     parser.set_defaults(run=_off)
@@ -109,7 +109,7 @@ def add_firmware(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot power-cut firmware main.py && mpremote cp main.py :main.py && mpremote reset
+  rlenv-robot robot power-cut firmware main.py && mpremote cp main.py :main.py && mpremote reset
 """
     parser.add_argument("out", type=Path, help="file to write")
     parser.set_defaults(run=_firmware)

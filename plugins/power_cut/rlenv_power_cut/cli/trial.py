@@ -1,4 +1,4 @@
-"""``rlenv-robot power-cut test``: measure how soon the supply is cut after each kind of death of the server."""
+"""``rlenv-robot robot power-cut test``: measure how soon the supply is cut after each kind of death of the server."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ a period in addition).
 
 Without a port the firmware runs on a virtual board. On a real one disconnect the arm first. Examples:
 
-  rlenv-robot power-cut test --count 20
-  rlenv-robot power-cut test --soak --out power-cut.json
-  rlenv-robot power-cut test --port /dev/ttyACM1 --kinds killed frozen interpreter loop
+  rlenv-robot robot power-cut test --count 20
+  rlenv-robot robot power-cut test --soak --out power-cut.json
+  rlenv-robot robot power-cut test --port /dev/ttyACM1 --kinds killed frozen interpreter loop
 """
     parser.add_argument("--port", help="serial port of a real board (default: a virtual one)")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""``rlenv-robot power-cut virtual``: run the firmware on a pseudo-terminal, and switch a virtual arm's supply by it."""
+"""``rlenv-robot robot power-cut virtual``: run the firmware on a pseudo-terminal, with a virtual arm's supply."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ confirm button), unplug, plug, restart.
 
 Examples:
 
-  rlenv-robot power-cut virtual --link /tmp/power-cut
-  rlenv-robot power-cut virtual --link /tmp/power-cut --arm so101 --arm-link /tmp/arm --calibration arm.json
+  rlenv-robot robot power-cut virtual --link /tmp/power-cut
+  rlenv-robot robot power-cut virtual --link /tmp/power-cut --arm so101 --arm-link /tmp/arm --calibration arm.json
 """
     parser.add_argument("--link", metavar="PATH", help="a symbolic link to create, as a lasting name of the terminal")
     parser.add_argument("--arm", metavar="ROBOT", help="also run `rlenv-robot robot twin ROBOT --bus`")
@@ -99,7 +99,7 @@ def obey(word: str, board: VirtualBoard) -> None:
         case "restart":
             board.restart()
         case _:
-            print(f"unknown: {word}; see rlenv-robot power-cut virtual --help", file=sys.stderr)
+            print(f"unknown: {word}; see rlenv-robot robot power-cut virtual --help", file=sys.stderr)
 
 
 @contextmanager
