@@ -438,7 +438,7 @@ def test_a_client_that_is_gone_when_the_person_says_yes(repeats: int, monkeypatc
                 event.clear()
             gone = Connection(server.address)
             gone.session = gone.ask(MessageKind.HELLO, hello, (), 10.0).session
-            send_frames(gone._socket, encode(MessageKind.RESET, gone.session, 100, reset))
+            send_frames(gone.socket, encode(MessageKind.RESET, gone.session, 100, reset))
             assert person.asked.wait(10)
             gone.close()  # without a goodbye
             assert homing.given_up.wait(20)
