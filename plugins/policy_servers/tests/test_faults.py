@@ -90,6 +90,8 @@ def predicted(port: int, **settings: Any) -> Any:
 
 @pytest.mark.parametrize("scheme", ["openpi", "openpis", "groot", "lerobot"])
 def test_no_server_is_named_in_time(scheme: str) -> None:
+    if scheme == "lerobot":
+        pytest.importorskip("grpc", reason="policy servers of LeRobot need grpcio")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -101,6 +103,8 @@ def test_no_server_is_named_in_time(scheme: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["openpi", "openpis", "groot", "lerobot"])
 def test_a_server_that_says_nothing_is_left_in_time(scheme: str) -> None:
+    if scheme == "lerobot":
+        pytest.importorskip("grpc", reason="policy servers of LeRobot need grpcio")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun = time.monotonic()
         with pytest.raises((DeadlineExceeded, ConnectionLost), match=f"{scheme}://"):
@@ -340,6 +344,8 @@ def test_each_episode_has_a_connection_of_its_own() -> None:
 
 @pytest.mark.parametrize("dialect", ["openpi", "groot", "lerobot"])
 def test_close_ends_a_wait_of_another_thread(dialect: str) -> None:
+    if dialect == "lerobot":
+        pytest.importorskip("grpc", reason="policy servers of LeRobot need grpcio")
     from plugins.policy_servers.tests.fakes import Ramp, serving
 
     waiting, going_on = threading.Event(), threading.Event()
@@ -508,13 +514,20 @@ def test_a_pickle_is_refused_by_name_and_not_loaded(protocol: int) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"\0\0", b"\x7f\xff\xff\xff{}", b"\0\0\0\2[]", b"\0\0\0\2{}", b"\0\0\0\1{", pack_safe({"type": "Other"}),
+        b"", b"\0\0", b"\x7f\xff\xff\xff{}", b"\0\0\0\2[]", b"\0\0\0\2{}", b"\0\0\0\1{",
         b"\0\0\0\x17" + b'{"type":"TimedActions"}' + b"\xff" * 16, b"\0\0\x27\x10" + b"[" * 10000,
     ],
 )  # fmt: skip
 def test_a_damaged_message_of_lerobot_is_refused(data: bytes) -> None:
+    pytest.importorskip("safetensors", reason="LeRobot's safe form needs safetensors")
     with pytest.raises(WireError):
         unpack_safe(data, "TimedActions")
+
+
+def test_a_message_of_lerobot_of_another_type_is_refused() -> None:
+    pytest.importorskip("safetensors", reason="LeRobot's safe form needs safetensors")
+    with pytest.raises(WireError):
+        unpack_safe(pack_safe({"type": "Other"}), "TimedActions")
 
 
 def test_protobuf_fields_are_read_and_damage_is_refused() -> None:

@@ -36,7 +36,8 @@ def run(args: argparse.Namespace) -> int:
     from rlenv_robot.cli.output import say
     from rlenv_robot.serving import TerminationSignals
     from rlenv_unitree.channel import Channel
-    from rlenv_unitree.virtual import STEPS_HZ, WATCHDOG_S, VirtualGo2
+    from rlenv_unitree.virtual import WATCHDOG_S, VirtualGo2
+    from rlenv_unitree.virtual_body import STEPS_HZ
 
     with TerminationSignals() as signals, Channel(args.interface, args.domain) as channel:
         robot = VirtualGo2(channel, args.mode, args.watchdog or WATCHDOG_S, args.priority)
