@@ -128,6 +128,7 @@ def test_groot_client_gets_chunks_and_no_kill(tmp_path: Path) -> None:
 
 
 def test_lerobot_stubs_get_chunks_and_a_refusal_of_pickle(tmp_path: Path) -> None:
+    interpreter("lerobot", "lerobot")  # before a server that needs grpcio
     observation = fakes.observation()
     path = saved(tmp_path / "o.npz", joint_position=observation["joint_position"],
                  overhead_image=observation["overhead_image"])  # fmt: skip
