@@ -414,7 +414,7 @@ def served(chunks: int) -> None:
 
 def _serve(ready: Any, end: Any) -> None:
     robot = load_robot_model("so101").make_served_simulation("sim")
-    with Server(Guard(robot), watchdog_s=2.0) as server:  # a busy machine delays the client
+    with Server(Guard(robot), watchdog_s=2.0, paced_by_robot=True) as server:  # a busy machine delays the client
         ready.put(server.address)
         end.wait(3600)
 
