@@ -65,7 +65,7 @@ class OverCube(CubesTask):
 
     @cached_property
     def goal(self) -> Spec:
-        """The goal: none, since it is said in words."""
+        """Return an empty spec: the instruction names the cube."""
         return Spec(self._called("goal"))
 
     @cached_property

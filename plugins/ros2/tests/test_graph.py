@@ -1,4 +1,4 @@
-"""What an examination of a network finds: no router, another domain, other hashes, unknown types."""
+"""An examination of a network finds a missing router, another domain, other hashes and unknown types."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_another_distribution_is_said_to_drop_messages(router: str) -> None:
 
 
 def test_messages_of_another_distribution_do_not_come(router: str) -> None:
-    """This is why the examination says so: nobody is told of it otherwise."""
+    """ROS 2 reports a dropped message to neither side, so the examination has to report it."""
     came: list[str] = []
     with (
         closing(ZenohTransport("old", router=router, distribution="humble")) as old,

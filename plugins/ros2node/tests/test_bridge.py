@@ -124,7 +124,7 @@ def test_anybody_stops_and_no_topic_or_service_clears_it(join: Join) -> None:
 
 
 def stopped(remote: RemoteRobot) -> dict[str, Any]:
-    """Stop the robot, and return the settings of a person who has looked at it."""
+    """Stop the robot, and return the settings with which a person clears that stop."""
     remote.stop("a cable is loose")
     return {"clearing": {"clear_stop": "looked", "stop_number": remote.last_stop}}
 

@@ -1,4 +1,4 @@
-"""What makes a robot unfit."""
+"""The health check refuses a robot that is tilted, hot, discharged or out of its ranges."""
 
 from __future__ import annotations
 

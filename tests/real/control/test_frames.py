@@ -194,7 +194,7 @@ def test_the_robot_moves_for_the_queue_at_most_and_the_watchdog_ends_the_episode
     assert driven.moved[:5] == [0.1, 0.2, 0.3, 0.4, 0.5]
     assert set(driven.moved[5:]) <= {0.5}
     got, outcome = driven.answers[-1]
-    assert isinstance(got, HeldFrame), "who waits for a frame is told"
+    assert isinstance(got, HeldFrame), "each command that waits for a frame gets an answer"
     assert "held: no valid command for 0.3 s" in str(outcome)
     driven.frame(3)
     assert driven.answers[-1] == (got, outcome), "and nothing after it"

@@ -16,11 +16,6 @@ def _add_port(parser: argparse.ArgumentParser) -> None:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``status``."""
     parser.description = "Show the state of a power cut, from the server that holds its port or from the board itself."
-    parser.epilog = """
-Examples:
-
-  rlenv-robot robot power-cut status /dev/ttyACM1
-"""
     _add_port(parser)
     parser.set_defaults(run=_status)
 
@@ -46,11 +41,6 @@ def add_on(parser: argparse.ArgumentParser) -> None:
         "arrives, its stop button is released, and the number is that of the newest cut. The servos have no torque "
         "until a reset."
     )
-    parser.epilog = """
-Examples:
-
-  rlenv-robot robot power-cut on /dev/ttyACM1 --cut 0
-"""
     _add_port(parser)
     parser.add_argument(
         "--cut", type=int, required=True, metavar="NUMBER", help="number of the cut that you looked at; status shows it"
@@ -75,11 +65,6 @@ def _on(args: argparse.Namespace) -> int:
 def add_off(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``off``."""
     parser.description = "Cut the supply now. The arm falls."
-    parser.epilog = """
-Examples:
-
-  rlenv-robot robot power-cut off /dev/ttyACM1
-"""
     _add_port(parser)
     parser.set_defaults(run=_off)
 
@@ -106,11 +91,6 @@ def _off(args: argparse.Namespace) -> int:
 def add_firmware(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``firmware``."""
     parser.description = "Write the firmware into a file. It runs on a Raspberry Pi Pico with MicroPython as main.py."
-    parser.epilog = """
-Examples:
-
-  rlenv-robot robot power-cut firmware main.py && mpremote cp main.py :main.py && mpremote reset
-"""
     parser.add_argument("out", type=Path, help="file to write")
     parser.set_defaults(run=_firmware)
 
