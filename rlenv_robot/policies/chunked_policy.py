@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,8 @@ _RECENT = 10
 """Number of answers whose largest delay is expected of the next one."""
 _HOLD_FRAMES = 60
 """Default number of frames for which a world of unknown rate is held."""
+_WAIT_SHARE = 0.4
+"""Share of a period for which a frame without an action waits for the pending answer, before the robot is held."""
 _RETRY_S = 0.05
 """Pause before a fresh request where nothing moves meanwhile, seconds."""
 _JOIN_S = 5.0
@@ -163,11 +165,19 @@ class ChunkedPolicy:
             self._ask(observation, frame)
             if self._delay == 0:
                 self._collect(frame)
+        if self._delay is None and not self._queue.left(self._executed_in(frame)):
+            self._wait_briefly(frame)
         action = self._queue.next(self._executed_in(frame))
         if action is None:
             action = self._hold(observation, frame)
         self._under_way.append(action)
         return action
+
+    def _wait_briefly(self, frame: int) -> None:
+        """Wait within the frame for the pending answer: a fast policy of single actions is always asked anew."""
+        if self._request is not None and self._limiter is not None:
+            wait([self._request.answer], _WAIT_SHARE * self._limiter.robot.period_s)
+            self._collect(frame)
 
     def _executed_in(self, frame: int) -> int:
         """Return the frame in which the action of a step is executed."""

@@ -99,6 +99,14 @@ def test_commands_that_go_ahead_are_the_actions_of_the_frames_in_which_they_are_
     assert context.queued["target"].ravel().tolist() == list(range(7 - ahead, 13)), "those under way come first"
 
 
+def test_a_fast_policy_of_single_actions_moves_the_robot_in_real_time() -> None:
+    """Each answer comes within its own frame, so it must not count as too late for it."""
+    chunked = policy(Predictor(1))
+    assert [act(chunked, frame) for frame in range(20)] == [frame + 1 for frame in range(20)]
+    assert (chunked.totals.held, chunked.totals.passed) == (0, 0)
+    chunked.close()
+
+
 def test_a_negative_number_of_frames_ahead_is_refused() -> None:
     with pytest.raises(ValueError, match="ahead is -1"):
         policy(Predictor(), ahead=-1)
