@@ -15,10 +15,11 @@ from recorder.json_data import JsonObject
 from recorder.log.labels import is_success
 from recorder.table.selection import Selection
 from recorder.table.transitions import Transitions
+from rlenv_robot.data.episode_records import is_expert
 from rlenv_robot.data.options import NearOption, Tolerance
 from rlenv_robot.tables import FieldValues, Options
 
-__all__ = ["episodes_of", "is_expert", "near", "need_rewards", "select", "shaped"]
+__all__ = ["episodes_of", "near", "need_rewards", "select", "shaped"]
 
 _T = TypeVar("_T")
 
@@ -112,13 +113,6 @@ def need_rewards(transitions: Transitions, what: str, used: Selection | np.ndarr
             f"({transitions.table.origin}, episode {listed}); leave these out with episodes=, or give a task that "
             "computes rewards from the sensors: open_source(path, task=...)"
         )
-
-
-def is_expert(record: JsonObject) -> bool | None:
-    """Return whether an expert demonstrated an episode; None if its record doesn't contain that."""
-    if record.get("expert") is not None:
-        return bool(record["expert"])
-    return None if record.get("source") is None else record["source"] == "expert"
 
 
 def near(rows: np.ndarray, spec: Spec, prefix: str, values: FieldValues, tolerance: Tolerance) -> np.ndarray:

@@ -57,11 +57,11 @@ def test_a_label_of_success_leaves_an_episode_discarded(tmp_path: Path, make_log
 
 def test_a_torn_line_says_nothing_and_swallows_nothing(tmp_path: Path, make_log: Any) -> None:
     make_log(tmp_path, [2, 2])
-    add_labels(tmp_path, [0], {"remark": "good"}, "ana")
+    add_labels(tmp_path, [0], {"note": "good"}, "ana")
     whole = (tmp_path / LABELS).read_bytes()
     for length in range(len(whole)):
         (tmp_path / LABELS).write_bytes(whole[:length])
-        assert read_labels(tmp_path).get(0, {}).get("remark") in (None, "good")
+        assert read_labels(tmp_path).get(0, {}).get("note") in (None, "good")
         add_labels(tmp_path, [1], {"expert": True}, "ben")
         assert read_labels(tmp_path)[1]["expert"] is True
     (tmp_path / LABELS).write_text('[1]\n{"episode": "x"}\n3\n\xff\n')

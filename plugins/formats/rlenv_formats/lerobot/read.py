@@ -33,7 +33,7 @@ from rlenv_formats.lerobot.images import LeRobotImages, LeRobotVideos
 from rlenv_formats.lerobot.write import write_lerobot
 from rlenv_formats.parquet_columns import column
 
-__all__ = ["LEROBOT", "is_lerobot", "load_lerobot"]
+__all__ = ["LEROBOT", "describe_lerobot", "is_lerobot", "load_lerobot"]
 
 Columns = dict[str, np.ndarray]
 
@@ -77,6 +77,45 @@ def load_lerobot(
     """
     given = None if units is None else so101.joint_units(units, calibration)
     return _Reader(open_files(Path(path), columns, episodes), given, calibration is not None, keep_last).table()
+
+
+def describe_lerobot(
+    path: Path | str, columns: Mapping[str, str] | None = None, keep_last: bool = False, **_: object
+) -> list[JsonDict]:
+    """Return the infos of a LeRobot data set's episodes from its description, as `load_lerobot` makes them.
+
+    ``length`` is the number of rows that an episode has in the table. Of the rows only the columns with the ends of
+    episodes are read, where the data set has such columns. An episode that can't be read is among them nevertheless.
+
+    Args:
+        path: as in `load_lerobot`, like the other options, of which those about units change nothing here.
+        columns: as in `load_lerobot`.
+        keep_last: as in `load_lerobot`.
+
+    Raises:
+        SourceError: the folder is not a data set, has another version or describes no episode.
+    """
+    files = open_files(Path(path), columns)
+    features = sort_features(files.info["features"], str(files.root / "meta" / "info.json"))
+    ends = [name for name in _ENDS if name in features.reserved]
+    if not ends:
+        return [_described(entry, {}, files, keep_last) for entry in files.entries]
+    infos = []
+    for entry, read in files.episodes(ends):
+        known = {} if isinstance(read, SourceError) else {name: column(read, name, np.float64, (), "") for name in ends}
+        infos.append(_described(entry, known, files, keep_last))
+    return infos
+
+
+_ENDS = ("next.done", "next.truncated", "next.success")
+
+
+def _described(entry: Entry, columns: Columns, files: LeRobotFiles, keep_last: bool) -> JsonDict:
+    info = _info_of_entry(entry, columns, files)
+    rows = entry.length + (_ended(columns) or keep_last or _knows_last(entry))
+    if _knows_last(entry):
+        info |= _kept_info(entry)
+    return info | {"end": info.get("end", _end_of(entry, columns)), "length": rows}
 
 
 class _Reader:
@@ -234,7 +273,8 @@ def _stamps(entry: Entry, seconds: np.ndarray, count: int, period_ns: int) -> np
     return np.append(stamps, max(last, int(stamps[-1]) + 1))
 
 
-def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFiles, keep_last: bool) -> JsonDict:
+def _info_of_entry(entry: Entry, columns: Columns, files: LeRobotFiles) -> JsonDict:
+    """Return what the description of an episode and the columns with its end say."""
     info: JsonDict = {
         "episode": entry.index,
         "tasks": list(entry.tasks),
@@ -246,11 +286,20 @@ def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFile
         info["task"] = entry.tasks[0]
     if "next.success" in columns:
         info["verdict"] = "success" if bool(columns["next.success"].any()) else "failure"
+    return info
+
+
+def _end_of(entry: Entry, columns: Columns) -> str:
+    """Return why an episode ended, if our writer kept nothing else."""
+    return "done" if _ended(columns) else "truncated" if _knows_last(entry) else "end of recording"
+
+
+def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFiles, keep_last: bool) -> JsonDict:
+    info = _info_of_entry(entry, columns, files) | {"end": _end_of(entry, columns)}
     if _knows_last(entry):
-        return info | {"end": "done" if _ended(columns) else "truncated"} | _kept_info(entry)
+        return info | _kept_info(entry)
     if _ended(columns):
-        return info | {"end": "done", "last_observation": "repeated"}
-    info["end"] = "end of recording"
+        return info | {"last_observation": "repeated"}
     if keep_last:
         return info | {"last_observation": "repeated"}
     info["last_action"] = {
@@ -344,5 +393,5 @@ LEROBOT = Format(
     "lerobot", is_lerobot, load_lerobot, write_lerobot, True, LeRobotImages,
     candidates=lambda folder: (mark.parents[1] for mark in folder.rglob("meta/info.json")),
     options=("units", "calibration", "columns", "episodes", "keep_last"), write_options=("embedded", "environment"),
-    looks="meta/info.json (LeRobot 2.1 or 3.0)",
+    looks="meta/info.json (LeRobot 2.1 or 3.0)", describe=describe_lerobot,
 )  # fmt: skip
