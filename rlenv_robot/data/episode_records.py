@@ -41,7 +41,7 @@ task        name of the task
 task_text   the task in words, where the data set has them, else its name; several are joined by ``; ``
 robot       name of the robot
 env         number of the environment, of a batch
-run         name of the folder that was recorded in one go
+run         name of the run or data set, or of the run that the episode was copied from
 policy      as recorded
 source      as recorded or labelled
 expert      1 where an expert demonstrated the episode, else 0
@@ -99,19 +99,18 @@ def info_record(info: JsonObject, path: str, data_format: str, number: int) -> J
     """
     tasks = info.get("tasks") or info.get("instruction") or info.get("task_text")
     task = _name(info.get("task", info.get("world")))
-    text = "; ".join(map(str, tasks)) if isinstance(tasks, list | tuple) else tasks
+    text = "; ".join(map(str, tasks)) if isinstance(tasks, list) else tasks
+    origin = info.get("copied_from")
+    run = origin.get("run", path) if isinstance(origin, dict) else path
     length, fps = info.get("length"), info.get("fps")
-    record: JsonDict = dict.fromkeys(COLUMNS)
-    record |= {
-        "path": path, "format": data_format, "episode": int(info.get("episode", number)),
+    steps = max(length - 1, 0) if type(length) is int else None
+    return {
+        "path": path, "format": data_format, "episode": int(info.get("episode", number)), "steps": steps,
+        "seconds": round(steps / fps, 3) if steps is not None and fps else None, "began": None,
         "task": task, "task_text": _name(text or task), "robot": _name(info.get("robot")),
-        "env": _name(info.get("env_id")), "run": _name(info.get("run_name")) or Path(path).name,
-        "policy": _name(info.get("policy")), "end_reason": _name(info.get("end")), **label_record(info),
+        "env": _name(info.get("env_id")), "run": _last_part(run), "policy": _name(info.get("policy")),
+        **label_record(info), "end_reason": _name(info.get("end")), "return": None, "digest": None,
     }  # fmt: skip
-    if isinstance(length, int) and not isinstance(length, bool):
-        record["steps"] = max(length - 1, 0)
-        record["seconds"] = round(record["steps"] / fps, 3) if fps else None
-    return record
 
 
 def label_record(info: JsonObject) -> JsonDict:
@@ -136,9 +135,13 @@ def is_expert(record: JsonObject) -> bool | None:
 
 def _name(value: Any) -> str | None:
     """Return a name as text; of a mapping its ``name``."""
-    if isinstance(value, Mapping):
-        value = value.get("name")
-    return None if value is None else str(value)
+    if value is None or type(value) is str:
+        return value
+    return str(value.get("name")) if isinstance(value, dict) else str(value)
+
+
+def _last_part(path: object) -> str:
+    return str(path).rstrip("/").rpartition("/")[2]
 
 
 def _place(table: Table, info: JsonObject) -> object:
@@ -178,13 +181,6 @@ def _iso(wall_ns: int) -> str | None:
         return None  # a clock that was never set
 
 
-def sql_value(column: str, value: Any) -> Any:
-    """Return a record's value as conditions have it."""
-    if column == "tags":
-        return f",{','.join(value)}," if value else None
-    return value
-
-
 def from_sql(column: str, value: Any) -> Any:
     """Return a value of a condition's column as a record has it."""
     if column == "tags":
@@ -194,4 +190,6 @@ def from_sql(column: str, value: Any) -> Any:
 
 def sql_row(record: JsonObject, columns: Sequence[str]) -> tuple[Any, ...]:
     """Return some columns of a record as conditions have them."""
-    return tuple(sql_value(column, record[column]) for column in columns)
+    tags = record.get("tags")
+    joined = f",{','.join(tags)}," if tags else None
+    return tuple([joined if column == "tags" else record[column] for column in columns])

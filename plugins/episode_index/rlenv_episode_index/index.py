@@ -39,6 +39,8 @@ ROWS = "rows"
 _ROW_COLUMNS = ("digest", "return")
 _BLOCK = 4096
 """Episodes whose rows are read at once, where a format can read some episodes."""
+_PAGE = 1000
+"""Records up to which the columns of a page are read after it was found."""
 _LABEL_KEYS = ("verdict", "success", "source", "expert", "note", "tags")
 _LABEL_COLUMNS = ("source", "expert", "success", "verdict", "tags", "note")
 
@@ -151,8 +153,13 @@ class EpisodeIndex:
         columns = self.columns()
         terms = f"{ordering(order, columns)}, _place, _position" if order else "_place, _position"
         names = ", ".join(f'"{name}"' for name in columns)
-        statement = f"SELECT {names} FROM {TABLE}{self._where(where, columns)} ORDER BY {terms} LIMIT ? OFFSET ?"
-        rows = self._asked(statement, where, (-1 if limit is None else limit, offset))
+        rest = f"FROM {TABLE}{self._where(where, columns)} ORDER BY {terms} LIMIT ? OFFSET ?"
+        if limit is None or limit > _PAGE:
+            rows = self._asked(f"SELECT {names} {rest}", where, (-1 if limit is None else limit, offset))
+        else:  # sorting whole records takes twice as long
+            places = self._asked(f"SELECT _place, _position {rest}", where, (limit, offset))
+            statement = f"SELECT {names} FROM {TABLE} WHERE _place = ? AND _position = ?"
+            rows = self._read(lambda c: [row for place in places for row in c.execute(statement, place)])
         return [{name: from_sql(name, value) for name, value in zip(columns, row, strict=True)} for row in rows]
 
     def count(self, where: str | None = None) -> int:
