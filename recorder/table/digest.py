@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 
 import numpy as np
 
 from recorder.frame_layout import used_field
 from recorder.table.table import Table
 
-__all__ = ["DIGEST_CHARACTERS", "episode_digest", "episode_digests"]
+__all__ = ["DIGEST_CHARACTERS", "episode_digest", "episode_digests", "rows_digest"]
 
 DIGEST_CHARACTERS = 32
 """Hexadecimal digits of a digest: the first 128 bits of SHA-256."""
@@ -47,3 +48,14 @@ def _digest(table: Table, number: int, prefix: bytes, uncounted: tuple[str, ...]
     for name in uncounted:
         rows[name] = 0
     return hashlib.sha256(prefix + rows.tobytes()).hexdigest()[:DIGEST_CHARACTERS]
+
+
+def rows_digest(digests: Iterable[str]) -> str:
+    """Return the digest of a set of episodes, of which each is given by its digest; their order does not count.
+
+    A selection and a policy name all rows they are made of by it.
+
+    Args:
+        digests: as `episode_digest` returns them; one that occurs twice counts twice.
+    """
+    return hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()[:DIGEST_CHARACTERS]

@@ -6,12 +6,16 @@ import contextlib
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hal import SourceError
 
-__all__ = ["TABLE", "Condition", "guarded", "ordering", "prepared_connection"]
+__all__ = [
+    "TABLE", "Condition", "condition_of", "guarded", "ordering", "prepared_connection",
+    "time_span",
+]  # fmt: skip
 
 TABLE = "episodes"
 """The table that a condition reads."""
@@ -76,7 +80,7 @@ class Condition:
 
     def __init__(self, text: str, columns: Mapping[str, str]) -> None:
         self.text, self._columns = text, columns
-        _check_text(text, columns)
+        _check_names(_checked(text), columns)
         with contextlib.closing(self._connection(columns)) as connection:
             used: set[str] = set()
             with guarded(connection, text, columns, used):
@@ -98,7 +102,10 @@ class Condition:
         Raises:
             SourceError: it takes too long.
         """
-        with contextlib.closing(self._connection({name: self._columns[name] for name in names})) as connection:
+        if not names:  # it reads no column, such as "1 = 1"
+            names, rows = ["_"], ((None,) for _ in rows)
+        kinds = {name: self._columns.get(name, "INTEGER") for name in names}
+        with contextlib.closing(self._connection(kinds)) as connection:
             marks = ", ".join("?" * len(names))
             count = connection.executemany(f"INSERT INTO {TABLE} VALUES ({marks})", rows).rowcount
             passes = [False] * max(count, 0)
@@ -110,13 +117,20 @@ class Condition:
     @staticmethod
     def _connection(columns: Mapping[str, str]) -> sqlite3.Connection:
         connection = prepared_connection(sqlite3.connect(":memory:"))
-        declared = ", ".join(f'"{name}" {kind}' for name, kind in columns.items()) or '"_" INTEGER'
+        declared = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
         connection.execute(f"CREATE TABLE {TABLE} ({declared})")
         return connection
 
 
-def _check_text(text: str, columns: Mapping[str, str]) -> None:
-    """Refuse what is no single expression."""
+def _check_names(text: str, columns: Mapping[str, str]) -> None:
+    """Refuse names in double quotes that are no columns."""
+    for token in _TOKEN.findall(text):
+        if token[0] in '"`[' and token[1:-1] not in columns:  # SQLite would take "word" for a text
+            raise SourceError(f"where: {token} names no column; write texts in single quotes; {_columns_are(columns)}")
+
+
+def _checked(text: str) -> str:
+    """Return the text of a single expression; refuse any other."""
     if not text.strip() or len(text) > _LONGEST or "\0" in text:
         raise SourceError(f'where: give a condition of 1 to {_LONGEST} characters, such as "steps > 100"')
     depth = 0
@@ -124,8 +138,9 @@ def _check_text(text: str, columns: Mapping[str, str]) -> None:
         depth += (token == "(") - (token == ")")
         if token in ("--", "/*", ";", "'", '"', "`") or depth < 0:
             raise SourceError(f"where: {text!r:.200} is no single condition: {token!r} is misplaced or not closed")
-        if token[0] in '"`[' and token[1:-1] not in columns:  # SQLite would take "word" for a text
-            raise SourceError(f"where: {token} names no column; write texts in single quotes; {_columns_are(columns)}")
+    if depth:
+        raise SourceError(f"where: {text!r:.200} is no single condition: a parenthesis is not closed")
+    return text
 
 
 def _columns_are(columns: Mapping[str, str]) -> str:
@@ -209,3 +224,75 @@ def ordering(text: str, columns: Mapping[str, str]) -> str:
             )
         terms.append(f'"{match[1]}" {(match[2] or "asc").upper()} NULLS LAST')
     return ", ".join(terms)
+
+
+# -- filters as conditions -------------------------------------------------------------------------------------
+
+
+def condition_of(filters: Mapping[str, Any]) -> str:
+    """Return the condition that filters of episodes stand for; empty for none.
+
+    Args:
+        filters: any of ``where`` (a condition itself), ``source``, ``policy``, ``verdict``, ``robot``, ``tag`` (a word,
+            or a list of them of which one fits), ``task_text`` (a part of the text, in any case, or a list),
+            ``expert``, ``success`` (a truth value), ``min_steps``, ``max_steps``, ``min_return`` (a number),
+            ``began_from``, ``began_until`` (a date or a time in ISO 8601, in UTC without a zone; both included).
+
+    Raises:
+        SourceError: a time is none, or ``where`` is no single expression.
+    """
+    return " and ".join(_TERMS[name](name, value) for name, value in filters.items() if value is not None)
+
+
+def _quoted(text: object) -> str:
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def _words(value: object) -> list[str]:
+    return [value] if isinstance(value, str) else [str(word) for word in value] if isinstance(value, Iterable) else []
+
+
+def _any(terms: Iterable[str]) -> str:
+    return f"({' or '.join(terms) or '0'})"
+
+
+def _one_of(name: str, value: object) -> str:
+    return f"{name} in ({', '.join(map(_quoted, _words(value)))})"
+
+
+def _tagged(name: str, value: object) -> str:
+    return _any(f"has(tags, {_quoted(tag)})" for tag in _words(value))
+
+
+def _says(name: str, value: object) -> str:
+    return _any(f"instr(lower(task_text), lower({_quoted(text)})) > 0" for text in _words(value))
+
+
+def _began(name: str, value: object) -> str:
+    begin, end = time_span(value)
+    return f"began >= '{begin}'" if name == "began_from" else f"began <= '{end}'"
+
+
+def time_span(value: object) -> tuple[str, str]:
+    """Return the first and the last second of a date, or a time twice, as the column ``began`` has them.
+
+    Raises:
+        SourceError: the text is neither.
+    """
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise SourceError(f"{value!r:.80} is no date and no time; write 2026-11-21, or 2026-11-21T03:24:37Z") from None
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    last = moment + timedelta(days=1, seconds=-1) if len(str(value)) <= len("2026-11-21") else moment
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ"), last.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_TERMS: Mapping[str, Callable[[str, Any], str]] = {
+    "where": lambda _, value: f"(\n{_checked(str(value))}\n)",
+    "source": _one_of, "policy": _one_of, "verdict": _one_of, "robot": _one_of,
+    "task_text": _says, "tag": _tagged,
+    "expert": lambda name, value: f"{name} = {int(value)}", "success": lambda name, value: f"{name} = {int(value)}",
+    "min_steps": lambda _, value: f"steps >= {int(value)}", "max_steps": lambda _, value: f"steps <= {int(value)}",
+    "min_return": lambda _, value: f"return >= {float(value)!r}", "began_from": _began, "began_until": _began,
+}  # fmt: skip

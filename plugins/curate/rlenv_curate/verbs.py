@@ -14,5 +14,5 @@ timeline = Verb(
     "rlenv_curate.cli.timeline", "put a client's run and its controller's on one clock", example="runs controller-runs"
 )
 verify = Verb("rlenv_curate.cli.verify", "show that runs are as they were recorded, and sign them")
-label = Verb("rlenv_curate.cli.label:add_label", "add verdicts and remarks to recorded episodes")
+label = Verb("rlenv_curate.cli.label:add_label", "add verdicts, tags and notes to recorded episodes")
 recover = Verb("rlenv_curate.cli.label:add_recover", "repair a torn log, and report what was lost", example="runs")

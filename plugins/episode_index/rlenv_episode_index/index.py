@@ -18,7 +18,7 @@ from recorder.log.labels import corrections, label_files, labelled, read_labels
 from recorder.set_files import set_stamp
 from recorder.table.table import Table
 from rlenv_episode_index.database import STORED, connect, default_file, discard, is_damage, transaction
-from rlenv_episode_index.discovery import RUN, FoundSet, find_sets, folder_times
+from rlenv_episode_index.sets import RUN, FoundSet, find_sets, folder_times, format_options, read_set, reads_some
 from rlenv_robot.data.condition import TABLE, Condition, guarded, ordering
 from rlenv_robot.data.episode_columns import EpisodeColumns, column_groups, computed, load_columns
 from rlenv_robot.data.episode_records import (
@@ -29,7 +29,6 @@ from rlenv_robot.data.episode_records import (
     label_record,
     sql_row,
 )
-from rlenv_robot.data.folder import read_folder
 
 __all__ = ["ROWS", "EpisodeIndex", "IndexedSet", "Report"]
 
@@ -299,8 +298,7 @@ class EpisodeIndex:
     def _blocks(found: FoundSet, positions: dict[int, int]) -> Iterator[dict[int, int]]:
         """Yield parts of the episodes of a set, as large as its format allows."""
         items = list(positions.items())
-        some = found.format != RUN and "episodes" in format_of(found.format).options
-        size = _BLOCK if some else len(items)
+        size = _BLOCK if reads_some(found.format) else len(items)
         for begin in range(0, len(items), size):
             yield dict(items[begin : begin + size])
 
@@ -308,7 +306,7 @@ class EpisodeIndex:
         """Compute the columns of some episodes of a set and store them; of an unreadable one store the reason."""
         stamp = self._stamp(set_id)
         try:
-            table = self._table(found, list(block.values()))
+            table = read_set(found, self._reading, list(block.values()), labels=False)
             marks = _marks(table.episodes)
             values = self._values(name, table, found)
         except RobotError as error:
@@ -352,16 +350,6 @@ class EpisodeIndex:
             return list(zip(*(columns[column] for column in self._groups[name].names), strict=True))
         records = episode_records(table, None if found.format == RUN else found.format, costly=_ROW_COLUMNS)
         return [sql_row(record, (*_ROW_COLUMNS, "steps", "seconds", "began")) for record in records]
-
-    def _table(self, found: FoundSet, numbers: Sequence[int] | None = None) -> Table:
-        """Return the table of a set without labels, or of some of its episodes where its format can read these."""
-        path = Path(found.path)
-        if found.format == RUN:
-            return read_folder(path)
-        data_format = format_of(found.format)
-        some = numbers if "episodes" in data_format.options else None
-        options = {name: value for name, value in self._reading.items() if name in data_format.options}
-        return data_format.read(path, labels=False, episodes=some, **options)
 
     # -- following the files -----------------------------------------------------------------------------------
 
@@ -482,20 +470,19 @@ class EpisodeIndex:
         """Yield mark, recorded values of the labels' columns, whether rows were read, and `STORED` of each episode."""
         path = Path(found.path)
         if found.format == RUN:
-            table = self._table(found)
+            table = read_set(found, self._reading, labels=False)
             records = episode_records(table, costly=("robot",))
             for mark, record in zip(_marks(table.episodes), records, strict=True):
                 yield mark, None, 0, *sql_row(record, STORED)
             return
         data_format = format_of(found.format)
         if data_format.describe is None:
-            table = self._table(found)
+            table = read_set(found, self._reading, labels=False)
             infos: Sequence[JsonObject] = table.episodes
             given = labelled(path, infos)
             records = episode_records(replace(table, episodes=given), found.format)
         else:
-            options = {name: value for name, value in self._reading.items() if name in data_format.options}
-            infos = data_format.describe(path, **options)
+            infos = data_format.describe(path, **format_options(data_format, self._reading))
             given = labelled(path, infos)
             records = [info_record(info, found.path, found.format, number) for number, info in enumerate(given)]
         has_rows = int(data_format.describe is None)
@@ -537,7 +524,7 @@ class EpisodeIndex:
 
     def _label_records(self, found: FoundSet) -> dict[str, JsonDict]:
         """Return mark -> the columns that labels can change, of a run, whose table has the labels."""
-        infos = self._table(found).episodes
+        infos = read_set(found, self._reading).episodes
         return {mark: label_record(info) for mark, info in zip(_marks(infos), infos, strict=True)}
 
     def _stamp(self, set_id: int) -> str | None:

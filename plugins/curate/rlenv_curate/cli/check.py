@@ -41,6 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 if there are any."""
+    from recorder.names import LOG_NAME
     from rlenv_curate.checks.table import ADVICE, check_table
     from rlenv_curate.checks.videos import check_videos
     from rlenv_robot.data.folder import read_folder
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     for kind in sorted(ignored - ADVICE.keys()):
         raise ValueError(f"--ignore names the kind {kind!r}, allowed are {', '.join(ADVICE)}")
     table = read_folder(args.path, **reading_options(args))
-    folder = args.path if args.path.is_dir() or args.columns is None else None
+    folder = args.path if args.path.is_dir() or args.path.name == LOG_NAME else None
     runs = [
         run for run in ([] if folder is None else runs_in(folder)) if args.world is None or str(run) in _runs_of(table)
     ]

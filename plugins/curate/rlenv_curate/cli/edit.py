@@ -24,6 +24,7 @@ from rlenv_robot.cli.output import counted, progress
 
 if TYPE_CHECKING:
     from recorder.formats.registry import Format
+    from recorder.table.table import Table
     from rlenv_curate.cut import Part
 
 __all__ = ["add_cut", "add_merge", "run_cut", "run_merge"]
@@ -95,20 +96,46 @@ def _copy_sets(paths: Sequence[Path], args: argparse.Namespace, found: Format) -
     from hal import SourceError
     from recorder.formats.registry import writable_format
     from recorder.table.combine import subset
+    from rlenv_curate.cut import Part
     from rlenv_robot.data.folder import read_folder
 
-    if args.format is None and found.write is None:
-        raise SourceError(f"data sets of {found.name} are only read; name a format for the new one: --format lerobot")
-    _, write = writable_format(args.format or found.name)
     where: Path | Sequence[Path] = paths[0] if len(paths) == 1 else paths
+    name = args.format or (None if found.write is None else found.name)
+    if name is not None:
+        writable_format(name)  # a wrong name is an error before anything is read
     table = read_folder(where, **reading_options(args))
     if has_filters(args):
         table = subset(table, chosen(table, args))
+    if name is None:
+        runs, formats = _places(table)
+        if not formats:
+            return _copy([Part(run, frozenset(numbers)) for run, numbers in runs.items()], args.to)
+        if runs or len(formats) > 1 or None in formats:
+            raise SourceError(f"data of {found.name} are only read; name a format for the new set: --format lerobot")
+        name = str(next(iter(formats)))
+    _, write = writable_format(name)
     notes = write(table, args.to)
-    print(f"{args.to}: {counted(len(table.starts), 'episode')} as {args.format or found.name}")
+    print(f"{args.to}: {counted(len(table.starts), 'episode')} as {name}")
     for note in notes:
         print(f"note: {note}")
     return 0
+
+
+def _places(table: Table) -> tuple[dict[Path, list[int]], set[str | None]]:
+    """Return the runs in which episodes of a table lie, with their numbers, and the formats of the other places."""
+    from recorder.formats.registry import recognised
+    from recorder.names import LOG_NAME
+
+    runs: dict[Path, list[int]] = {}
+    others: set[Path] = set()
+    for info in table.episodes:
+        place = Path(str(info.get("set", table.origin)))
+        if (place / LOG_NAME).is_file():
+            runs.setdefault(place, []).append(int(info["episode"]))
+        else:
+            others.add(place)
+    formats = [recognised(place) if place.exists() else None for place in others]
+    return runs, {None if found is None else found.name for found in formats}
 
 
 def _copy(parts: list[Part], to: Path) -> int:

@@ -1,17 +1,29 @@
-"""Find the runs and data sets below a path, and notice later whether there may be others."""
+"""Find the runs and data sets below a path, notice later whether there may be others, and read them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hal import SourceError
-from recorder.formats.registry import recognised, sets_in
+from recorder.formats.registry import Format, format_of, recognised, sets_in
 from recorder.names import LOG_NAME
+from recorder.table.table import Table
+from rlenv_robot.data.folder import read_folder
+from rlenv_robot.robot_models import load_robot_model
 
-__all__ = ["RUN", "SELECTION_SUFFIX", "FoundSet", "find_sets", "folder_times"]
+__all__ = [
+    "RUN",
+    "SELECTION_SUFFIX",
+    "FoundSet",
+    "find_sets",
+    "folder_times",
+    "format_options",
+    "read_set",
+    "reads_some",
+]
 
 RUN = "run"
 """The format's name for this project's runs."""
@@ -67,3 +79,41 @@ def folder_times(folders: Mapping[str, int]) -> dict[str, int]:
 def _recognised(paths: list[Path]) -> list[FoundSet]:
     formats = [(path, recognised(path)) for path in paths if not path.name.endswith(SELECTION_SUFFIX)]
     return [FoundSet(str(path), found.name) for path, found in formats if found is not None]
+
+
+def reads_some(data_format: str) -> bool:
+    """Return whether a format can read some episodes of a set by their numbers."""
+    return data_format != RUN and "episodes" in format_of(data_format).options
+
+
+def format_options(data_format: Format, reading: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the options of reading that a format has, with the robot that a name stands for.
+
+    Raises:
+        ValueError: the robot is unknown.
+    """
+    options = {name: value for name, value in reading.items() if name in data_format.options and value is not None}
+    if isinstance(options.get("robot"), str):
+        options["robot"] = load_robot_model(options["robot"])
+    return options
+
+
+def read_set(
+    found: FoundSet, reading: Mapping[str, Any], numbers: Sequence[int] | None = None, labels: bool = True
+) -> Table:
+    """Return the table of a run or a data set.
+
+    Args:
+        found: the run or data set.
+        reading: options of reading, as `rlenv_robot.open_source` takes them; a format takes those that it has.
+        numbers: numbers of the episodes to read, where the format can read some (`reads_some`); None for all.
+        labels: whether labels count; those of runs always do.
+
+    Raises:
+        SourceError, LogError: it can't be read.
+    """
+    if found.format == RUN:
+        return read_folder(Path(found.path))
+    data_format = format_of(found.format)
+    some = numbers if reads_some(found.format) else None
+    return data_format.read(Path(found.path), labels=labels, episodes=some, **format_options(data_format, reading))
