@@ -114,10 +114,10 @@ def _at_home(run: Path) -> Path:
 
 
 def _in_cache(run: Path) -> bool:
-    """Return whether a path lies in the user's cache, or in a folder that huggingface_hub lays out."""
+    """Return whether a path lies in our own cache, or in a snapshot that huggingface_hub fetched: both may vanish."""
     whole = Path(os.path.abspath(run))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    hub = any(part.startswith("datasets--") for part in whole.parts) and "snapshots" in whole.parts
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlenv-robot"
+    hub = "snapshots" in whole.parts and any(part.startswith("datasets--") for part in whole.parts)
     return hub or whole.is_relative_to(os.path.abspath(cache))
 
 

@@ -36,7 +36,7 @@ _FUNCTIONS = frozenset((
 _DAMAGE = ("database disk image", "file is not a database", "disk I/O", "no such table: main.")
 """Beginnings of errors about a file, which are not the condition's."""
 
-_TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^]]*\]|--|/\*|[();]|['\"`]")
+_TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^]]*\]|--|/\*|[();]|['\"`[]")
 
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: 1_000_000,
@@ -136,7 +136,7 @@ def _checked(text: str) -> str:
     depth = 0
     for token in _TOKEN.findall(text):
         depth += (token == "(") - (token == ")")
-        if token in ("--", "/*", ";", "'", '"', "`") or depth < 0:
+        if token in ("--", "/*", ";", "'", '"', "`", "[") or depth < 0:
             raise SourceError(f"where: {text!r:.200} is no single condition: {token!r} is misplaced or not closed")
     if depth:
         raise SourceError(f"where: {text!r:.200} is no single condition: a parenthesis is not closed")
@@ -187,7 +187,7 @@ def guarded(
     except sqlite3.Error as error:
         if str(error).startswith(_DAMAGE):
             raise
-        raise SourceError(_refusal(text, str(error), columns)) from None
+        raise SourceError(_refusal(text, " ".join(str(error).split()), columns)) from None
     finally:
         connection.set_progress_handler(None, 0)
         connection.set_authorizer(None)

@@ -11,7 +11,7 @@ from hal import SourceError
 from recorder.table.table import Table
 from rlenv_robot.config.plugins import PluginTable
 
-__all__ = ["TYPES", "EpisodeColumns", "column_groups", "computed", "load_columns"]
+__all__ = ["TYPES", "EpisodeColumns", "column_groups", "column_table", "computed", "load_columns"]
 
 TYPES = ("INTEGER", "REAL", "TEXT")
 """The SQL types of a column."""
@@ -34,13 +34,14 @@ class EpisodeColumns:
 
 
 @cache
-def _groups() -> PluginTable:
+def column_table() -> PluginTable:
+    """Return the table of groups, to which `PluginTable.register` adds one for this process."""
     return PluginTable("group of episode columns", "rlenv_robot.episode_columns", {})
 
 
 def column_groups() -> list[str]:
     """Return the names under which installed packages declare columns."""
-    return _groups().names()
+    return column_table().names()
 
 
 def load_columns(name: str) -> EpisodeColumns:
@@ -49,7 +50,7 @@ def load_columns(name: str) -> EpisodeColumns:
     Raises:
         SourceError: no installed package declares them, or the object is not usable.
     """
-    groups = _groups()
+    groups = column_table()
     if name not in groups:
         raise SourceError(str(groups.unknown(name)))
     columns = groups.load(name)
