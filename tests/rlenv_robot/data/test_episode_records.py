@@ -17,14 +17,22 @@ from tests.recorder.conftest import record
 
 def test_records_of_a_run(tmp_path: Path) -> None:
     record(tmp_path / "run", [4, 2])
-    add_labels(tmp_path / "run", [1], {"verdict": "success", "tag": ["b", "a"], "note": "fine", "source": "expert"}, "ana")
+    add_labels(
+        tmp_path / "run", [1], {"verdict": "success", "tag": ["b", "a"], "note": "fine", "source": "expert"}, "ana"
+    )
     table = load_runs(tmp_path)
     first, second = episode_records(table)
     assert list(first) == list(second) == list(COLUMNS)
     assert (first["path"], first["format"], first["episode"]) == (str((tmp_path / "run").resolve()), "run", 0)
     assert [first["steps"], second["steps"]] == [3, 1]
     assert [first["tags"], second["tags"]] == [[], ["a", "b"]]
-    assert [second[name] for name in ("success", "expert", "verdict", "note", "source")] == [1, 1, "success", "fine", "expert"]
+    assert [second[name] for name in ("success", "expert", "verdict", "note", "source")] == [
+        1,
+        1,
+        "success",
+        "fine",
+        "expert",
+    ]
     assert [first[name] for name in ("success", "expert", "note")] == [None, None, None]
     assert [first["digest"], second["digest"]] == episode_digests(table)
     assert first["return"] == pytest.approx(float(Transitions.of(table).returns[0]))

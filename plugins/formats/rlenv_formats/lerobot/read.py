@@ -100,11 +100,19 @@ def describe_lerobot(
     ends = [name for name in _ENDS if name in features.reserved]
     if not ends:
         return [_described(entry, {}, files, keep_last) for entry in files.entries]
-    infos = []
-    for entry, read in files.episodes(ends):
-        known = {} if isinstance(read, SourceError) else {name: column(read, name, np.float64, (), "") for name in ends}
-        infos.append(_described(entry, known, files, keep_last))
-    return infos
+    return [
+        _described(entry, {} if isinstance(read, SourceError) else _ends(read, ends), files, keep_last)
+        for entry, read in files.episodes(["episode_index", "frame_index", *ends])
+    ]
+
+
+def _ends(table: Any, names: Sequence[str]) -> Columns:
+    """Return the columns with the end of an episode, in the order of its frames; none if one is damaged."""
+    try:
+        order = np.argsort(column(table, "frame_index", np.int64, (), ""), kind="stable")
+        return {name: column(table, name, np.float64, (), "")[order] for name in names}
+    except SourceError:
+        return {}
 
 
 _ENDS = ("next.done", "next.truncated", "next.success")
