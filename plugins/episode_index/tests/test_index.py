@@ -49,7 +49,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_records_are_those_of_the_tables(data: Path) -> None:
     with EpisodeIndex.open(data) as index:
         assert [(one.path, one.format, one.episodes) for one in index.sets()] == [
-            (str(data / "cups"), "lerobot", 3), (str(data / "deep" / "run"), "run", 2), (str(data / "more"), "lerobot", 2),
+            (str(data / "cups"), "lerobot", 3), (str(data / "deep" / "run"), "run", 2),
+            (str(data / "more"), "lerobot", 2),
         ]  # fmt: skip
         assert index.notes == []
         index.compute("rows")
@@ -90,7 +91,8 @@ def test_questions(data: Path) -> None:
         assert index.record(f"{data}/cups#1") == index.find("episode = 1", limit=1)[0]
         for ask in (lambda: index.find("nonsense = 1"), lambda: index.count("1; drop table sets"),
                     lambda: index.find(order="nonsense"), lambda: index.compute("nonsense"),
-                    lambda: index.record("nonsense#1"), lambda: index.find("(select count(*) from sets) > 0")):  # fmt: skip
+                    lambda: index.record("nonsense#1"),
+                    lambda: index.find("(select count(*) from sets) > 0")):  # fmt: skip
             with pytest.raises(SourceError):
                 ask()
     index.close()

@@ -184,7 +184,8 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, sets:
     ("old", "new", "word"),
     [
         ('"rlenv_robot_selection": 1', '"rlenv_robot_selection": 2', "version 2"), ("[[0,", "[[7,", "again"),
-        ('"sets"', '"others"', "can't be read"), ("{", "", "can't be read"), ('"path": "', '"path": 3, "x": "', "can't"),
+        ('"sets"', '"others"', "can't be read"), ("{", "", "can't be read"),
+        ('"path": "', '"path": 3, "x": "', "can't"),
         ('"digest": "', '"digest": "0', "changed or damaged"), ("[[0, ", '[["0", ', "can't be read"),
     ],
 )  # fmt: skip
@@ -199,7 +200,8 @@ def test_damaged_files_are_refused(tmp_path: Path, lerobot_set: Made, old: str, 
 def test_what_cannot_be_written(tmp_path: Path) -> None:
     one = SelectedSet(tmp_path, "", "run", {}, ((0, "0" * 32),))
     for path, selection, word in (
-        (tmp_path / "a.json", Selection((one,)), "ends in"), (tmp_path / "a.selection.json", Selection(()), "no episode"),
+        (tmp_path / "a.json", Selection((one,)), "ends in"),
+        (tmp_path / "a.selection.json", Selection(()), "no episode"),
         (tmp_path / "none" / "a.selection.json", Selection((one,)), "can't be written"),
     ):  # fmt: skip
         with pytest.raises(SourceError, match=word):
