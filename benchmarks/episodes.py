@@ -20,6 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rlenv_episode_index.index import EpisodeIndex
+from rlenv_episode_index.manifest import Selection, read_selection, write_selection
+from rlenv_episode_index.selecting import find_episodes, select
+from rlenv_robot.data.folder import read_folder
 
 JOINTS, FPS = 6, 30
 TASKS = ("put the cup on the shelf", "wipe the table")
@@ -60,19 +63,21 @@ def write_set(root: Path, episodes: int, frames: int, seed: int) -> None:
 
 
 def timed(what: str, call: Callable[[], Any], times: int = 1) -> Any:
-    """Print the shortest time of a call."""
-    spans = []
+    """Print the shortest time of a call, and the shortest time of the processor."""
+    spans, works = [], []
     for _ in range(times):
-        begin = time.perf_counter()
+        begin, work = time.perf_counter(), time.process_time()
         result = call()
         spans.append(time.perf_counter() - begin)
-    print(f"{what:60} {min(spans):8.3f} s")
+        works.append(time.process_time() - work)
+    print(f"{what:56} {min(spans):8.3f} s, {min(works):8.3f} s of the processor")
     return result
 
 
 def measure(data: Path, file: Path, chosen: int) -> None:
     index = timed("build", lambda: EpisodeIndex.open([data], file))
-    print(f"  {index.count()} episodes in {len(index.sets())} sets, {file.stat().st_size / 1e6:.0f} MB")
+    index_size, sets = index.count(), len(index.sets())
+    print(f"  {index_size} episodes in {sets} sets, {file.stat().st_size / 1e6:.0f} MB")
     index.close()
     index = timed("open, when built", lambda: EpisodeIndex.open([data], file), 5)
     where = "steps > 10 and task_text like '%cup%' and robot = 'arm-1'"
@@ -80,8 +85,22 @@ def measure(data: Path, file: Path, chosen: int) -> None:
     timed("filter and order, 50 behind 10,000", lambda: index.find(where, "steps desc, episode", 50, 10_000), 5)
     timed("count of a filter", lambda: index.count(where), 5)
     timed("first 50 in order of the sets", lambda: index.find(limit=50), 5)
-    some = [record["key"] for record in index.find(limit=chosen)]
-    timed(f"digests and returns of {len(some)} episodes", lambda: index.compute("rows", some))
+    index.close()
+    paths = sorted(data.iterdir())[: -(-chosen // (index_size // sets))]
+    with EpisodeIndex.open(paths, file) as part:
+        timed(f"digests and returns of {part.count()} episodes", lambda: part.compute("rows"))
+    path = file.with_name("some.selection.json")
+
+    def save() -> Selection:
+        path.unlink(missing_ok=True)
+        selection = select(find_episodes(paths, "episode % 10 = 0", file=file))
+        write_selection(selection, path)
+        return selection
+
+    selection = timed("find and save a selection of a tenth of them", save, 3)
+    print(f"  {len(selection)} episodes in {len(selection.sets)} sets, {path.stat().st_size / 1e3:.0f} kB")
+    timed("read the selection and name its rows by a digest", lambda: read_selection(path).digest, 5)
+    timed("open its table, each episode proved by its digest", lambda: read_folder(path))
 
 
 def main() -> None:
