@@ -18,6 +18,7 @@ from recorder.log.labels import corrections, label_files, labelled, read_labels
 from recorder.set_files import set_stamp
 from recorder.table.table import Table
 from rlenv_episode_index.database import STORED, connect, default_file, discard, is_damage, transaction
+from rlenv_episode_index.manifest import is_selection
 from rlenv_episode_index.sets import RUN, FoundSet, find_sets, folder_times, format_options, read_set, reads_some
 from rlenv_robot.data.condition import TABLE, Condition, guarded, ordering
 from rlenv_robot.data.episode_columns import EpisodeColumns, column_groups, computed, load_columns
@@ -364,7 +365,11 @@ class EpisodeIndex:
         """
         found = list(dict.fromkeys(one for path in self._paths for one in self._found(path)))
         if not found:
-            raise SourceError(f"{', '.join(map(str, self._paths))}: there is no run and no data set that can be read")
+            advice = "; selections are searched by rlenv_episode_index.selecting.find_episodes"
+            raise SourceError(
+                f"{', '.join(map(str, self._paths))}: there is no run and no data set that can be read"
+                + (advice if any(map(is_selection, self._paths)) else "")
+            )
         known = self._known()
         ids: list[int] = []
         for count, one in enumerate(found):

@@ -12,7 +12,7 @@ from recorder.formats.registry import Format, format_of, recognised, sets_in
 from recorder.names import LOG_NAME
 from recorder.table.table import Table
 from rlenv_robot.data.folder import read_folder
-from rlenv_robot.robot_models import load_robot_model
+from rlenv_robot.robot_models import find_robot_model
 
 __all__ = [
     "RUN",
@@ -94,7 +94,7 @@ def format_options(data_format: Format, reading: Mapping[str, Any]) -> dict[str,
     """
     options = {name: value for name, value in reading.items() if name in data_format.options and value is not None}
     if isinstance(options.get("robot"), str):
-        options["robot"] = load_robot_model(options["robot"])
+        options["robot"] = find_robot_model(options["robot"])
     return options
 
 

@@ -8,13 +8,13 @@ import pytest
 
 pytest.importorskip("cv2")
 
-from recorder.formats.images import Filming  # noqa: E402
-from recorder.formats.registry import writable_format  # noqa: E402
-from rlenv_episode_index.manifest import write_selection  # noqa: E402
-from rlenv_episode_index.selecting import find_episodes, select  # noqa: E402
-from rlenv_robot.data.folder import read_folder  # noqa: E402
-from rlenv_robot.source import open_source  # noqa: E402
-from tests.rlenv_robot.data.test_images import fits, record  # noqa: E402
+from recorder.formats.images import Filming
+from recorder.formats.registry import writable_format
+from rlenv_episode_index.manifest import write_selection
+from rlenv_episode_index.selecting import find_episodes, select
+from rlenv_robot.data.folder import read_folder
+from rlenv_robot.source import open_source
+from tests.rlenv_robot.data.test_images import fits, record
 
 
 @pytest.mark.parametrize("kind", ["one run", "two runs", "lerobot", "two of lerobot"])
