@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from hal import VERDICTS, LogError
 from recorder.json_data import JsonDict, JsonObject, append_lines, read_lines
@@ -179,7 +178,7 @@ def _add(label: JsonDict, entry: JsonObject) -> None:
         label["verdict"] = None  # the person's later word counts
     label.update({key: entry[key] for key in (*_VALUES, "who", "wall_ns") if key in entry})
     for key, given in (("untag", False), ("tag", True)):
-        tags: Any = entry.get(key)
+        tags = entry.get(key)
         for tag in tags if isinstance(tags, list) else ():
             label.setdefault("tags", {})[str(tag)] = given
 
@@ -216,7 +215,7 @@ def corrections(info: JsonObject, label: JsonObject) -> JsonDict:
     if values.get("verdict", "") is None and info.get("verdict") == "discard":
         del values["verdict"]  # an episode stays discarded until a new verdict
     if "tags" in label:
-        given: Any = label["tags"]
+        given = label["tags"]
         values["tags"] = sorted({tag for tag in tags_of(info) if given.get(tag, True)} | {t for t in given if given[t]})
     return values
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hal import SourceError
+from rlenv_robot.tables import Options
 
 __all__ = [
     "TABLE", "Condition", "condition_of", "guarded", "ordering", "prepared_connection",
@@ -92,7 +93,7 @@ class Condition:
         """The expression in parentheses."""
         return f"(\n{self.text}\n)"  # on lines of its own: a comment in the text can't swallow the parenthesis
 
-    def passing(self, rows: Iterable[Sequence[Any]], names: Sequence[str]) -> list[bool]:
+    def passing(self, rows: Iterable[Sequence[object]], names: Sequence[str]) -> list[bool]:
         """Return for each row whether it fits.
 
         Args:
@@ -229,7 +230,7 @@ def ordering(text: str, columns: Mapping[str, str]) -> str:
 # -- filters as conditions -------------------------------------------------------------------------------------
 
 
-def condition_of(filters: Mapping[str, Any]) -> str:
+def condition_of(filters: Options) -> str:
     """Return the condition that filters of episodes stand for; empty for none.
 
     Args:

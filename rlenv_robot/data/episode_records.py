@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from recorder.table.digest import episode_digest
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions
 
-__all__ = ["COLUMNS", "COSTLY", "episode_records", "from_sql", "info_record", "is_expert", "label_record", "sql_row"]
+__all__ = [
+    "COLUMNS", "COSTLY", "SqlRow", "episode_records", "from_sql", "info_record", "is_expert", "label_record", "sql_row",
+]  # fmt: skip
 
 COLUMNS: Mapping[str, str] = {
     "path": "TEXT", "format": "TEXT", "episode": "INTEGER", "steps": "INTEGER", "seconds": "REAL", "began": "TEXT",
@@ -56,6 +58,9 @@ digest      `recorder.table.digest.episode_digest`
 
 A value that is not known is None (NULL in conditions).
 """
+
+SqlRow: TypeAlias = tuple[Any, ...]
+"""Values as SQLite has them: numbers, texts and None."""
 
 COSTLY = ("robot", "return", "digest")
 """Columns whose values cost time, since rows or logs are read for them."""
@@ -157,7 +162,7 @@ def _path(text: str) -> str:
 def _robot(run: str) -> str | None:
     """Return the robot's name that the log of a run has."""
     try:
-        spec: Any = LogReader(run).metadata.get("robot_spec")
+        spec = LogReader(run).metadata.get("robot_spec")
     except LogError:
         return None
     return _name(spec)
@@ -188,7 +193,7 @@ def from_sql(column: str, value: Any) -> Any:
     return value
 
 
-def sql_row(record: JsonObject, columns: Sequence[str]) -> tuple[Any, ...]:
+def sql_row(record: JsonObject, columns: Sequence[str]) -> SqlRow:
     """Return some columns of a record as conditions have them."""
     tags = record.get("tags")
     joined = f",{','.join(tags)}," if tags else None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from hal import RobotError, SourceError
 from recorder.formats.registry import format_of
@@ -24,6 +24,7 @@ from rlenv_robot.data.condition import TABLE, Condition, guarded, ordering
 from rlenv_robot.data.episode_columns import EpisodeColumns, column_groups, computed, load_columns
 from rlenv_robot.data.episode_records import (
     COLUMNS,
+    SqlRow,
     episode_records,
     from_sql,
     info_record,
@@ -201,8 +202,8 @@ class EpisodeIndex:
     def _where(self, where: str | None, columns: Mapping[str, str]) -> str:
         return "" if where is None else f" WHERE {Condition(where, columns).sql}"
 
-    def _asked(self, statement: str, where: str | None, values: Sequence[int]) -> list[tuple[Any, ...]]:
-        def ask(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+    def _asked(self, statement: str, where: str | None, values: Sequence[int]) -> list[SqlRow]:
+        def ask(connection: sqlite3.Connection) -> list[SqlRow]:
             tables = (TABLE, "opened", "sets", "stored", *(f"computed_{group}" for group in self._groups))
             with guarded(connection, where or "", self.columns(), views=tables):
                 return connection.execute(statement, values).fetchall()
@@ -344,7 +345,7 @@ class EpisodeIndex:
 
         self._read(store)
 
-    def _values(self, name: str, table: Table, found: FoundSet) -> list[tuple[Any, ...]]:
+    def _values(self, name: str, table: Table, found: FoundSet) -> list[SqlRow]:
         """Return the values of a group for each episode of a table."""
         if name != ROWS:
             columns = computed(name, self._groups[name], table)
@@ -471,7 +472,7 @@ class EpisodeIndex:
 
         return self._read(store)
 
-    def _described(self, found: FoundSet) -> Iterator[tuple[Any, ...]]:
+    def _described(self, found: FoundSet) -> Iterator[SqlRow]:
         """Yield mark, recorded values of the labels' columns, whether rows were read, and `STORED` of each episode."""
         path = Path(found.path)
         if found.format == RUN:
@@ -593,7 +594,7 @@ def _marks(infos: Sequence[JsonObject]) -> list[str]:
     marks: list[str] = []
     seen: dict[int, int] = {}
     for position, info in enumerate(infos):
-        number: Any = int(info.get("episode", position))
+        number = int(info.get("episode", position))
         part = seen[number] = seen.get(number, -1) + 1
         marks.append(f"{number}.{part}" if part else str(number))
     return marks

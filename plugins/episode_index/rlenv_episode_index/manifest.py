@@ -17,14 +17,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hal import SourceError
 from hal.atomic_file import atomic_write
-from recorder.json_data import JsonDict
+from recorder.json_data import JsonDict, JsonObject
 from recorder.table.digest import DIGEST_CHARACTERS, rows_digest
 from rlenv_episode_index.sets import SELECTION_SUFFIX
 
@@ -51,7 +50,7 @@ class SelectedSet:
     path: Path
     identity: str
     format: str
-    reading: Mapping[str, Any]
+    reading: JsonObject
     episodes: tuple[tuple[int, str], ...]
 
 

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from hal import SourceError
-from recorder.json_data import JsonDict
+from recorder.json_data import JsonDict, JsonObject
 from recorder.set_files import set_identity
 from recorder.table.digest import episode_digests
 from rlenv_episode_index.index import ROWS, EpisodeIndex, Report
@@ -37,7 +36,7 @@ class Found:
     """
 
     records: list[JsonDict] = field(default_factory=list)
-    readings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    readings: dict[str, JsonDict] = field(default_factory=dict)
     parents: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     total: int = 0
@@ -47,7 +46,7 @@ def find_episodes(
     paths: Iterable[str | Path],
     where: str | None = None,
     *,
-    reading: Mapping[str, Any] | None = None,
+    reading: JsonObject | None = None,
     top_fraction: float | None = None,
     digests: bool = True,
     leave_out_changed: bool = False,
@@ -156,7 +155,7 @@ def _refuse_changed(found: Found, leave_out: bool) -> None:
         raise SourceError(f"{changed[0]}{more}; go on without them by --leave-out-changed (leave_out_changed=True)")
 
 
-def _plain(reading: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(reading: JsonObject) -> JsonDict:
     """Return the options of reading as they can be saved."""
     options = {name: value for name, value in reading.items() if value is not None}
     if "calibration" in options:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from hal import SourceError, SpecMismatch
 from recorder.formats.registry import Format
+from recorder.json_data import JsonObject
 from recorder.set_files import set_identity
 from recorder.table.combine import joined, subset
 from recorder.table.digest import episode_digest
@@ -24,7 +24,7 @@ _OPTIONS = ("units", "calibration", "columns", "keep_last", "robot")
 _LISTED = 3
 
 
-def load_selection(path: Path, **options: Any) -> Table:
+def load_selection(path: Path, **options: object) -> Table:
     """Return the table of a saved selection's episodes, in its order.
 
     Args:
@@ -128,7 +128,7 @@ def table_of(one: SelectedSet) -> tuple[Table, list[int]]:
     return chosen, [number for number, digests in wanted.items() for _ in digests]
 
 
-def _read(one: SelectedSet, reading: Mapping[str, Any]) -> Table:
+def _read(one: SelectedSet, reading: JsonObject) -> Table:
     """Return the table of a set, with only the selected episodes where its format can read some."""
     found, numbers = FoundSet(str(one.path), one.format), sorted({number for number, _ in one.episodes})
     if reads_some(one.format):
@@ -139,7 +139,7 @@ def _read(one: SelectedSet, reading: Mapping[str, Any]) -> Table:
     return read_set(found, reading)
 
 
-def _read_again(one: SelectedSet, proved: Table, reading: Mapping[str, Any]) -> Table:
+def _read_again(one: SelectedSet, proved: Table, reading: JsonObject) -> Table:
     """Return the episodes of a table read by other options."""
     table = _read(one, reading)
     numbers = [_number(table, position) for position in range(len(table.episodes))]
@@ -152,8 +152,8 @@ def _read_again(one: SelectedSet, proved: Table, reading: Mapping[str, Any]) -> 
 def _number(table: Table, position: int) -> tuple[int, int]:
     """Return an episode's number and its part, which identify it in its set."""
     info = table.episodes[position]
-    part: Any = info.get("part", 0)
-    number: Any = info.get("episode", position)
+    part = info.get("part", 0)
+    number = info.get("episode", position)
     return int(number), int(part)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hal import SourceError
 from recorder.formats.registry import Format, format_of, recognised, sets_in
+from recorder.json_data import JsonDict, JsonObject
 from recorder.names import LOG_NAME
 from recorder.table.table import Table
 from rlenv_robot.data.folder import read_folder
@@ -86,7 +87,7 @@ def reads_some(data_format: str) -> bool:
     return data_format != RUN and "episodes" in format_of(data_format).options
 
 
-def format_options(data_format: Format, reading: Mapping[str, Any]) -> dict[str, Any]:
+def format_options(data_format: Format, reading: JsonObject) -> JsonDict:
     """Return those of the options of reading that a format has, with the robot that a name stands for.
 
     Raises:
@@ -98,9 +99,7 @@ def format_options(data_format: Format, reading: Mapping[str, Any]) -> dict[str,
     return options
 
 
-def read_set(
-    found: FoundSet, reading: Mapping[str, Any], numbers: Sequence[int] | None = None, labels: bool = True
-) -> Table:
+def read_set(found: FoundSet, reading: JsonObject, numbers: Sequence[int] | None = None, labels: bool = True) -> Table:
     """Return the table of a run or a data set.
 
     Args:

@@ -127,7 +127,7 @@ def _cell(record: dict[str, object], name: str) -> str:
         return str(record["key"])
     value = record["task_text"] if name == "task" else record[name]
     if name == "success":
-        return {1: "yes", 0: "no", None: ""}[value]  # type: ignore[index]
+        return "" if value is None else "yes" if value else "no"
     text = ", ".join(value) if isinstance(value, list) else str(value if value is not None else "")
     return text if len(text) <= 40 else text[:37] + "..."
 
