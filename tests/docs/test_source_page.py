@@ -66,7 +66,12 @@ def film(folder: Path) -> None:
 def test_every_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     record(tmp_path / "runs" / "a", range(3), False, {"source": "random", "policy": "p1", "verdict": "failure"})
-    record(tmp_path / "runs" / "b", range(3, 6), True, {"source": "expert", "policy": "p2", "verdict": "success", "tags": ["wrist"]})
+    record(
+        tmp_path / "runs" / "b",
+        range(3, 6),
+        True,
+        {"source": "expert", "policy": "p2", "verdict": "success", "tags": ["wrist"]},
+    )
     film(tmp_path / "runs")
     script = tmp_path / "page.py"
     script.write_text("\n".join(BLOCKS))
