@@ -95,7 +95,8 @@ class PairedSteps:
         Raises:
             SourceError: no episode could be read.
         """
-        lost = left_out(self.origin, self._damaged, len(self._infos))
+        damaged = self._damaged if self._infos or self._damaged else notes
+        lost = left_out(self.origin, damaged, len(self._infos))
         left, repeated = (sum(key in info for info in self._infos) for key in ("last_action", "last_observation"))
         if left:
             lost.append(

@@ -48,6 +48,9 @@ class _Store(Protocol):
 
     def has(self, key: str) -> bool: ...
 
+    def chunks(self, name: str) -> int:
+        """Return the number of the chunks of an array that exist."""
+
     def read(self, key: str) -> bytes: ...
 
 
@@ -70,6 +73,9 @@ class _Folder:
     def has(self, key: str) -> bool:
         return (self._path / key).is_file()
 
+    def chunks(self, name: str) -> int:
+        return sum(_is_chunk(one) for _, _, files in os.walk(self._path / name) for one in files)
+
     def read(self, key: str) -> bytes:
         return check_file(self._path / key).read_bytes()
 
@@ -79,6 +85,10 @@ def _described(folder: Path) -> str | None:
         return ZARRAY
     path = folder / ZARR_JSON
     return ZARR_JSON if path.is_file() and read_mapping(path).get("node_type") == "array" else None
+
+
+def _is_chunk(name: str) -> bool:
+    return not name.startswith(".") and name != ZARR_JSON
 
 
 class _Zip:
@@ -108,6 +118,10 @@ class _Zip:
 
     def has(self, key: str) -> bool:
         return key in self._file.NameToInfo
+
+    def chunks(self, name: str) -> int:
+        names = (one for one in self._file.NameToInfo if one.startswith(f"{name}/"))
+        return sum(_is_chunk(one.rpartition("/")[2]) for one in names)
 
     def read(self, key: str) -> bytes:
         info = self._file.getinfo(key)
@@ -201,16 +215,11 @@ class ZarrArray:
         Raises:
             SourceError: there are far fewer.
         """
-        counts = [-(-size // chunk) for size, chunk in zip(self.shape, self._layout.chunks, strict=True)]
-        places = itertools.product(*(range(count) for count in counts))
-        total = math.prod(self.shape) * self.dtype.itemsize
-        there = sum(self._has(place) for place in itertools.islice(places, 1 << 20))
-        if not there and total:
-            raise SourceError(f"{self.where} has none of its {math.prod(counts)} chunks; fetch the data set again")
-        check_memory(self.where, total, there * self._size)
-
-    def _has(self, place: Sequence[int]) -> bool:
-        return self._store.has(f"{self.name}/{self._layout.key(place)}")
+        counts = (-(-size // chunk) for size, chunk in zip(self.shape, self._layout.chunks, strict=True))
+        total, there = math.prod(counts), self._store.chunks(self.name)
+        if total and not there:
+            raise SourceError(f"{self.where} has none of its {total} chunks; fetch the data set again")
+        check_memory(self.where, math.prod(self.shape) * self.dtype.itemsize, there * self._size)
 
     def _slab(self, number: int) -> np.ndarray:
         """Return all values of one chunk's length in time; the last ones stay in memory."""
