@@ -172,12 +172,13 @@ class _Reader:
             field_names(ours for ours in names if ours.startswith(part)) for part in ("observation.", "action")
         )
         self._poses = () if self._acted else tuple(_poses(buffer.arrays))
+        self._images = [buffer.arrays[name] for name in buffer.cameras()]
         if not self._acted and not self._poses:
             raise SourceError(
                 f"{buffer.path} has no action, it has {listed(buffer.arrays, 30)}; name it: "
                 "columns={'action': 'actions'}"
             )
-        if not self._observed and not buffer.cameras():
+        if not self._observed and not self._images:
             raise SourceError(f"{buffer.path} has no observation, it has {listed(buffer.arrays, 30)}")
         for array in (*(one for some in self._columns.values() for one in some), *self._poses):
             array.check_size()
@@ -234,11 +235,10 @@ class _Reader:
             notes.append("no actions were recorded; the pose and the gripper's width of the next frame are the action")
         if self._spare > 0:
             notes.append(f"the last {self._spare} frames belong to no episode and are left out")
-        for array in dict.fromkeys((*(one for some in self._columns.values() for one in some), *self._poses)):
-            if array.absent:
-                notes.append(
-                    f"{array.absent} chunks of {array.name} are missing; by zarr's rule {array.fill} stands in each"
-                )
+        used = (one for some in self._columns.values() for one in some)
+        for array in dict.fromkeys((*used, *self._poses, *self._images)):
+            if absent := array.absent:
+                notes.append(f"{absent} chunks of {array.name} are missing; by zarr's rule {array.fill} stands in each")
         return notes
 
 

@@ -188,8 +188,9 @@ class ZarrArray:
 
     @property
     def absent(self) -> int:
-        """Number of the chunks that were to be read and are missing."""
-        return len(self._absent)
+        """Number of the chunks that are missing."""
+        counts = (-(-size // chunk) for size, chunk in zip(self.shape, self._layout.chunks, strict=True))
+        return max(len(self._absent), math.prod(counts) - self._store.chunks(self.name))
 
     @property
     def fill(self) -> object:

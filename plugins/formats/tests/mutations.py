@@ -4,8 +4,9 @@
 
 Each folder in FOLDER is an intact data set. A damaged copy must give an error of ours that names a file of it, or a
 table whose episodes lie in its rows; where a checksum covers the damaged file, rows and images must be recorded ones,
-unless a note tells what is missing. A child that a library ends, that takes over 20 s of the processor for one data set, or that grows by over 500 MB is a fault too, and another
-child goes on with the next. Each fault is also a line in FOLDER/faults.txt: ``--first N`` with a COUNT of 1 repeats it.
+unless a note tells what is missing. A child that a library ends, that takes over 20 s of the processor for one data
+set, or that grows by over 500 MB is a fault too, and another child goes on with the next. Each fault is also a line in
+FOLDER/faults.txt: ``--first N`` with a COUNT of 1 repeats it.
 """
 
 from __future__ import annotations
