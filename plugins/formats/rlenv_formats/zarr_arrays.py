@@ -44,7 +44,8 @@ _IMAGE_CODECS = ("jpegxl", "jpeg2k", "jpeg", "png", "webp")
 class _Store(Protocol):
     """The files of a group, by their paths in it."""
 
-    def descriptions(self) -> Iterator[str]: ...
+    def descriptions(self) -> Iterator[str]:
+        """Yield the paths of arrays' descriptions; where chunks have none, the path of their folder with a slash."""
 
     def has(self, key: str) -> bool: ...
 
@@ -61,14 +62,19 @@ class _Folder:
         self._path = path
 
     def descriptions(self) -> Iterator[str]:
-        """Yield the paths of arrays' descriptions; the chunks, which may be very many, are not listed."""
         folders = [(self._path, 0)]
         while folders:
             folder, depth = folders.pop()
+            name = folder.relative_to(self._path).as_posix()
             if (mark := _described(folder)) is not None:
-                yield (folder / mark).relative_to(self._path).as_posix()
-            elif depth < _DEEPEST:
-                folders += [(one, depth + 1) for one in sorted(folder.iterdir(), reverse=True) if one.is_dir()]
+                yield f"{name}/{mark}"
+                continue
+            below = sorted(one for one in folder.iterdir() if _is_chunk(one.name))
+            deeper = [one for one in below if one.is_dir()]
+            if depth and below and not deeper:
+                yield f"{name}/"
+            if depth < _DEEPEST:
+                folders += [(one, depth + 1) for one in reversed(deeper)]
 
     def has(self, key: str) -> bool:
         return (self._path / key).is_file()
@@ -88,7 +94,7 @@ def _described(folder: Path) -> str | None:
 
 
 def _is_chunk(name: str) -> bool:
-    return not name.startswith(".") and name != ZARR_JSON
+    return bool(name) and not name.startswith(".") and name != ZARR_JSON
 
 
 class _Zip:
@@ -109,9 +115,20 @@ class _Zip:
             return self._opened[1]
 
     def descriptions(self) -> Iterator[str]:
-        for name in sorted(self._file.namelist()):
-            if name.endswith(f"/{ZARRAY}") or (name.endswith(f"/{ZARR_JSON}") and self._is_array(name)):
-                yield name
+        names = sorted(self._file.NameToInfo)
+        marks = [
+            name for name in names
+            if name.endswith(f"/{ZARRAY}") or (name.endswith(f"/{ZARR_JSON}") and self._is_array(name))
+        ]  # fmt: skip
+        yield from marks
+        arrays = {name.rpartition("/")[0] for name in marks}
+        folders = {
+            folder for name in names for folder, _, last in (name.rpartition("/"),) if folder and _is_chunk(last)
+        }
+        for folder in sorted(folders - arrays):
+            parts = folder.split("/")
+            if not any("/".join(parts[:end]) in arrays for end in range(1, len(parts))):
+                yield f"{folder}/"
 
     def _is_array(self, name: str) -> bool:
         return read_mapping(self._path / name, self.read(name).decode()).get("node_type") == "array"
@@ -275,6 +292,9 @@ def open_arrays(path: Path) -> dict[str, ZarrArray | SourceError]:
     try:
         for key in store.descriptions():
             name, _, mark = key.rpartition("/")
+            if not mark:
+                arrays[name] = SourceError(f"{path}: the description of {name} is missing; fetch the data set again")
+                continue
             try:
                 about = read_mapping(path / key, store.read(key).decode())
                 layout = (_version2 if mark == ZARRAY else _version3)(about, f"{path}: {name}")

@@ -205,6 +205,7 @@ CLAIM = b"\x02\x01\x21\x04" + (2**31 - 20).to_bytes(4, "little") * 2 + (40).to_b
         (edit("data/state", filters=[{"id": "delta", "dtype": "<f4"}]), "filters", "data/state is left out"),
         (edit("data/state", chunks=[5, 10**6]), "chunks", "data/state is left out"),
         (edit("data/state", dtype="|O"), "", "nothing"),
+        (lambda root: (root / "data/state/.zarray").unlink(), "is missing", "data/state is left out"),
         (edit("data/state", compressor={"id": "pickle"}), "known are blosc", []),
         (edit("data/state", compressor={"id": "imagecodecs_jpegxl"}), "chunk", []),
         (edit("data/action", dimension_separator="../"), "separator", []),
