@@ -67,7 +67,7 @@ def records_in(path: Path) -> Iterator[Record]:
         SourceError: the file is missing, or what follows the last yielded record is damaged.
     """
     crc32c = _crc32c(path)
-    size, at = size_of(check_exists(path)), 0
+    size, at = size_of(_existing(path)), 0
     with _open(path) as file:
         while at < size:
             file.seek(at)
@@ -81,7 +81,7 @@ def records_in(path: Path) -> Iterator[Record]:
             at += _HEAD.size + length + _TAIL.size
 
 
-def check_exists(path: Path) -> Path:
+def _existing(path: Path) -> Path:
     """Return the path of a file that may be remote, without fetching all of it.
 
     Raises:
