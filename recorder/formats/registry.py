@@ -124,6 +124,8 @@ _IN_PLUGIN: Mapping[str, tuple[str, str]] = {
     "lerobot": ("meta/info.json", "a data set of LeRobot"),
     "parquet": ("episodes.json", "a data set of Parquet files"),
     "minari": ("data/metadata.json", "a data set of Minari"),
+    "zarr": ("meta/episode_ends/.zarray", "a replay buffer in zarr"),
+    "rlds": ("features.json", "a data set of RLDS"),
     "bags": ("metadata.yaml", "a ROS 2 bag"),
     "robomimic": ("*.hdf5", "a data set of robomimic"),
     "mapped": ("*.csv", "a table with columns (CSV, Parquet, HDF5)"),

@@ -182,20 +182,23 @@ def chosen(table: Table, args: argparse.Namespace) -> list[int]:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """Return the folders of runs: the path itself, or those below it, sorted by name.
+    """Return the folders of runs: the path itself, or those below it, sorted by name; none in a data set's file.
 
     Raises:
-        SourceError: the path does not exist, or is a file but not a log.
+        SourceError: the path does not exist, or is a file but neither a log nor a data set.
     """
     from hal import SourceError
+    from recorder.formats.registry import recognised
     from recorder.names import LOG_NAME
 
     if not path.exists():
         raise SourceError(f"{path} does not exist; name a run, or a folder of runs")
     if path.is_file():
-        if path.name != LOG_NAME:
-            raise SourceError(f"{path} is a file; name a run, which is a folder with a {LOG_NAME} in it")
-        return [path.parent]
+        if path.name == LOG_NAME:
+            return [path.parent]
+        if recognised(path) is not None:
+            return []
+        raise SourceError(f"{path} is a file; name a run, which is a folder with a {LOG_NAME} in it")
     return sorted(log.parent for log in path.rglob(LOG_NAME))
 
 
