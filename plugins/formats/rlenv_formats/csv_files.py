@@ -81,7 +81,9 @@ def sniffed(head: str, header: bool | None = None) -> Dialect:
     kept = [(number, line) for number, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")]
     if not kept:
         raise ValueError("it has no line with columns")
-    (_, _, width), separator = max((_score([line for _, line in kept], one), one) for one in _SEPARATORS)
+    scores = {one: _score([line for _, line in kept], one) for one in _SEPARATORS}
+    separator = max(_SEPARATORS, key=lambda one: scores[one])  # of equal ones the first
+    width = scores[separator][2]
     if width < 2:
         separator = ","
     rows = [(number, _cells(line, separator)) for number, line in kept]

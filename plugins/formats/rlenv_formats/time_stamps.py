@@ -16,6 +16,8 @@ UNITS: Mapping[str, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _LATEST_NS = 9.2e18
 _SLOWEST_S = 5.0
 """Longest time between two rows, seconds, for which a unit is guessed; the fastest rate is 200 Hz."""
+_PAUSE_S = 3600.0
+"""Longest usual time between two rows whose times count from 1970, seconds."""
 _YEARS = (9e8, 5e9)
 """Seconds since 1970 in the years 1998 to 2128."""
 
@@ -27,10 +29,10 @@ def guessed_unit(values: np.ndarray) -> str:
         values: times, (T,).
     """
     size, step = float(np.abs(values).max(initial=0)), np.diff(values.astype(np.float64))
-    for unit, factor in UNITS.items():
-        if _YEARS[0] <= size * factor / 1e9 < _YEARS[1]:
-            return unit
     usual = float(np.median(step)) if len(step) else 0.0
+    for unit, factor in UNITS.items():
+        if _YEARS[0] <= size * factor / 1e9 < _YEARS[1] and usual * factor / 1e9 < _PAUSE_S:
+            return unit
     return next((unit for unit, factor in UNITS.items() if usual * factor / 1e9 < _SLOWEST_S), "ns")
 
 
@@ -60,7 +62,7 @@ def stamps_from(values: np.ndarray, unit: str) -> np.ndarray:
 
 
 def _check_finite(values: np.ndarray, factor: int) -> None:
-    bad = np.argwhere(~(np.abs(values.astype(np.float64)) * factor < _LATEST_NS))
+    bad = np.argwhere(~(np.abs(values.astype(np.float64)) < _LATEST_NS / factor))
     if len(bad):
         value = values[tuple(bad[0])]
         raise SourceError(f"time is {value} in row {int(bad[0][0])}, which is no time in this unit; give time_unit=")

@@ -179,7 +179,9 @@ def test_a_proposed_mapping_opens_the_bag(tmp_path: Path, kind: str, capsys: pyt
         write_bag(tmp_path / "bag", usual(40))
     assert main(["data", "fields", str(tmp_path), "--out", str(tmp_path / "fields.toml")]) == 0
     assert "wrote" in capsys.readouterr().out
-    assert main(["data", "fields", str(tmp_path), "--out", str(tmp_path / "fields.toml")]) == 2  # nothing is overwritten
+    assert (
+        main(["data", "fields", str(tmp_path), "--out", str(tmp_path / "fields.toml")]) == 2
+    )  # nothing is overwritten
     table = load_bags(tmp_path)
     if kind == "ros1":
         assert table.layout.observation.names == ("joint_states_position", "tensions_tension")
