@@ -170,7 +170,10 @@ class CameraFinder:
 
     def _is_camera(self, path: str, data: Hdf5Group, named: Collection[str]) -> bool:
         if is_image_data(data):
-            return True
+            if "depth" not in path.lower() or not is_encoded(data):
+                return True
+            self._left.setdefault(path, "encoded depth")
+            return False
         looks = data.ndim >= 3 or (data.dtype == np.uint8 and data.ndim == 2) or data.dtype.kind == "O"
         if path not in named and looks and _LIKE_IMAGES.search(path.lower().replace("_", " ")):
             self._left.setdefault(path, f"{data.dtype} of shape {data.shape}, no images of 8 bits")

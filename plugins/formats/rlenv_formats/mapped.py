@@ -37,7 +37,7 @@ from recorder.table.table import ImageSource, Table, no_images
 from rlenv_formats.hdf5 import as_field
 from rlenv_formats.hdf5_cameras import CameraFinder, FileImages, FilePart
 from rlenv_formats.recorded_robot import RecordedRobot
-from rlenv_formats.table_files import SUFFIXES, Episode, FileEpisodes, natural
+from rlenv_formats.table_files import SINGLE, SUFFIXES, Episode, FileEpisodes, natural
 from rlenv_formats.time_stamps import UNITS, guessed_unit, stamps_from
 from rlenv_formats.unread_files import advice
 from rlenv_robot.robot_models import RobotModel
@@ -98,7 +98,8 @@ def load_mapped(
     names = _checked(path, columns or {})
     files = [path]
     if not path.is_file():
-        files = sorted((one for one in path.rglob("*") if one.suffix in SUFFIXES), key=natural)
+        found = sorted((one for one in path.rglob("*") if one.suffix in (*SUFFIXES, *SINGLE)), key=natural)
+        files = [one for one in found if one.suffix in SUFFIXES] or found
     if not files:
         raise SourceError(f"{path} holds no file ending in {', '.join(SUFFIXES)}")
     return read_files(path, files, names, TableOptions(**options), robot)  # type: ignore[arg-type]

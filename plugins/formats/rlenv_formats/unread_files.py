@@ -95,7 +95,7 @@ def _of_folder(path: Path) -> str | None:
         kind = file.suffix.lower()
         kinds[kind] += 1
         firsts.setdefault(kind, file)
-    tables = [kind for kind in SUFFIXES if kind in kinds]
+    tables = [kind for kind in SUFFIXES if kind in kinds] or [kind for kind in SINGLE if kind in kinds]
     known = tables or sorted((kind for kind in _ENDINGS if kind in kinds), key=lambda kind: -kinds[kind])
     if not known:
         return None

@@ -18,6 +18,8 @@ from rlenv_formats.minari import write_minari
 from rlenv_formats.parquet import write_parquet
 from rlenv_formats.robomimic import write_robomimic
 
+from .mutation_sets import write_all as write_strangers
+
 pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
 h5py = pytest.importorskip("h5py", reason="the extra 'hdf5' is not installed")
 
@@ -152,6 +154,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory, make_table: Callable[..., Tab
     write_lerobot_v2(root / "lerobot_v2")
     write_minari_arrow(root / "arrow-v0")
     write_bags(root)
+    write_strangers(root)
     return root
 
 
