@@ -124,6 +124,7 @@ _IN_PLUGIN: Mapping[str, tuple[str, str]] = {
     "lerobot": ("meta/info.json", "a data set of LeRobot"),
     "parquet": ("episodes.json", "a data set of Parquet files"),
     "minari": ("data/metadata.json", "a data set of Minari"),
+    "aloha": ("episode_0.hdf5", "a data set of ALOHA"),
     "bags": ("metadata.yaml", "a ROS 2 bag"),
     "robomimic": ("*.hdf5", "a data set of robomimic"),
     "mapped": ("*.csv", "a table with columns (CSV, Parquet, HDF5)"),
