@@ -212,11 +212,13 @@ def _rows(data: mmap.mmap | bytes, dialect: Dialect, rest: bool) -> tuple[Any, l
     for _ in range(dialect.skipped):
         start = data.find(b"\n", start) + 1 or len(data)
     stop, notes = len(data), []
-    tail = data.rfind(b"\n", start, stop)
-    if tail > start and tail + 1 < stop:
-        last = data[tail + 1 : stop].decode("utf-8", errors="replace")
-        if last.strip() and len(_cells(last, dialect.separator)) < len(dialect.names):
-            stop, notes = tail + 1, ["its last line is cut off and left out"]
+    tail = data.rfind(b"\n", start, stop) + 1
+    last = data[max(tail, start) : stop].decode("utf-8", errors="replace")
+    if last.strip() and tail > start:
+        if len(_cells(last, dialect.separator)) < len(dialect.names):
+            stop, notes = tail, ["its last line is cut off and left out"]
+        else:
+            notes = ["its last line has no line break; if the recorder was stopped, its last number may be cut off"]
     commented = data.find(b"#", start, stop) >= 0
     if dialect.separator != " " and not commented:
         return memoryview(data)[start:stop] if isinstance(data, bytes) else data[start:stop], notes
