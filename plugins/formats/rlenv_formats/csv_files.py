@@ -27,7 +27,7 @@ _COMMA_NUMBER = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a text table is written.
+    """The dialect of a text table.
 
     Attributes:
         separator: between two columns; a space stands for any number of spaces and tabs.

@@ -52,7 +52,7 @@ _Cameras = dict[str, dict[int, list[FilePart]]]
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How tables are read.
+    """Options for reading tables.
 
     Attributes:
         keep_last: whether an episode's last action also becomes a row if the observation after it is unknown. That row
