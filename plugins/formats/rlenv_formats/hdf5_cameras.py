@@ -22,7 +22,7 @@ from rlenv_formats.stored_images import Part, StoredImages, is_image_shape
 
 __all__ = ["CameraFinder", "FileImages", "FilePart", "is_encoded", "is_image_data"]
 
-SMALLEST = 8
+_SMALLEST = 8
 """Smallest height and width at which an array of bytes counts as an image."""
 
 _OPEN_FILES = 8
@@ -113,7 +113,7 @@ def is_image_data(data: Hdf5Group) -> bool:
     """Return whether a data set holds images: bytes (T, height, width[, channels]) or encoded ones."""
     if not hasattr(data, "dtype"):
         return False
-    raw = data.dtype == np.uint8 and data.ndim in (3, 4) and is_image_shape(data.shape[1:], SMALLEST)
+    raw = data.dtype == np.uint8 and data.ndim in (3, 4) and is_image_shape(data.shape[1:], _SMALLEST)
     return (raw and len(data) > 0) or is_encoded(data)
 
 

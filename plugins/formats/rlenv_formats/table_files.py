@@ -32,7 +32,7 @@ SINGLE = (".txt", ".dat")
 
 _PART = re.compile(r"(.+)\[(\d+)(?::(\d+))?\]")
 
-Names = Mapping[str, tuple[str, ...]]
+_Names = Mapping[str, tuple[str, ...]]
 """Our name -> the columns that form the field."""
 
 
@@ -84,7 +84,7 @@ class FileEpisodes:
         finder: finds the cameras in HDF5 files.
     """
 
-    def __init__(self, names: Names, header: bool | None, finder: CameraFinder) -> None:
+    def __init__(self, names: _Names, header: bool | None, finder: CameraFinder) -> None:
         self._names, self._header, self._finder = names, header, finder
         self._label = names.get("episode", ("",))[0]
         self._notes: dict[str, str] = {}
@@ -236,7 +236,7 @@ def columns_in(file: Path, header: bool | None = None) -> list[str]:
     Raises:
         SourceError: the file can't be read.
     """
-    names: Names = {}
+    names: _Names = {}
     if file.suffix in HDF5:
         with open_hdf5(file) as opened:
             return list(data_sets(opened))
