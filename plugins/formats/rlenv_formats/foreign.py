@@ -21,7 +21,7 @@ from rlenv_formats.remote.mirror import fetched
 
 __all__ = [
     "MOST_ELEMENTS", "ONE_COLUMN", "check_file", "check_memory", "checked_columns", "chosen_episodes", "fill_pattern",
-    "inside", "listed", "read_mapping", "read_text", "shape_of", "stamps_of", "whole_number",
+    "inside", "listed", "pointer_advice", "read_mapping", "read_text", "shape_of", "stamps_of", "whole_number",
 ]  # fmt: skip
 
 MOST_ELEMENTS = 1 << 24
@@ -47,15 +47,31 @@ def check_file(path: Path) -> Path:
     """
     fetched(path)
     if not path.is_file():
-        raise SourceError(f"{path} is missing; the data set is incomplete, fetch it again")
+        annex = pointer_advice(b"", path)
+        raise SourceError(f"{path} {annex or 'is missing; the data set is incomplete, fetch it again'}")
     try:
         with path.open("rb") as file:
-            advice = git_lfs_advice(file.read(64))
+            advice = pointer_advice(file.read(64), path)
     except OSError as error:
         raise SourceError(f"{path} can't be read: {error}") from error
     if advice:
         raise SourceError(f"{path} {advice}")
     return path
+
+
+def pointer_advice(head: bytes, path: Path) -> str:
+    """Return a remedy for a pointer that Git LFS or git-annex left in place of a file; empty if it is none.
+
+    Args:
+        head: the file's first bytes, at least 64 of them if it has so many.
+        path: the file; a link to missing content of git-annex is a pointer too.
+    """
+    broken = path.is_symlink() and not path.exists()
+    if head.startswith(b"/annex/objects/") or (broken and "annex" in str(path.readlink())):
+        return "is a pointer of git-annex in place of the file itself; run `git annex get` (or `datalad get`) on it"
+    if broken:
+        return f"is a link to {path.readlink()}, which does not exist"
+    return git_lfs_advice(head)
 
 
 def read_text(path: Path, most: int = _TEXT_BYTES) -> str:

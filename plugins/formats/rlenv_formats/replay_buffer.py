@@ -305,12 +305,12 @@ class _Images(StoredImages):
 
 def _advice(path: Path) -> str | None:
     if path.name.endswith(f".zarr{ZIP}") and not zip_names(path):
-        return "it is no zip file, or damaged; fetch it again"
+        return "is no zip file, or damaged; fetch it again"
     if path.suffix == ZIP and any(name.endswith(f"{_ENDS}/{mark}") for name in zip_names(path) for mark in _MARKS):
-        return "unpack it, and open the folder in it that holds data and meta"
+        return "is packed; unpack it, and open the folder in it that holds data and meta"
     if path.is_dir() and any((path / mark).is_file() for mark in (*_MARKS, ".zgroup")):
         return (
-            f"it is zarr without {_ENDS}, by which replay buffers of Diffusion Policy are read; write that array: the "
+            f"is zarr without {_ENDS}, by which replay buffers of Diffusion Policy are read; write that array: the "
             "number of frames up to the end of each episode, with all frames in arrays below data"
         )
     return None

@@ -389,9 +389,9 @@ class _Images(StoredImages):
 
 def _advice(path: Path) -> str | None:
     if path.is_dir() and _described(path):
-        return f"it is of TensorFlow Datasets, but {FEATURES} has no {STEPS}: RLDS data sets, with episodes, are read"
+        return f"is of TensorFlow Datasets, but {FEATURES} has no {STEPS}: RLDS data sets, with episodes, are read"
     versions = [one.parent.name for one in sorted(path.glob(f"*/{FEATURES}"))] if path.is_dir() else []
-    return f"it has versions of a data set; open one of them: {listed(versions)}" if versions else None
+    return f"has versions of a data set; open one of them: {listed(versions)}" if versions else None
 
 
 RLDS = Format(

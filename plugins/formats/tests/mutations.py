@@ -129,13 +129,8 @@ def judge(folder: Path, recorded: set[bytes] | None = None) -> str:
     from hal import RobotError
     from rlenv_robot.data.folder import read_folder
 
-    columns: dict[str, Any] | None = None
-    if (folder / "columns.json").is_file():
-        columns = {"observation.state": ["q1", "q2"], "action": "u", "time": "t", "episode": "n"}
-        if next(folder.glob("*.hdf5"), None):
-            columns = {"observation.state": "observations/qpos", "action": "action"}
     try:
-        table = read_folder(folder, columns=columns)
+        table = read_folder(folder, **reading(folder))
     except RobotError as error:
         return "error" if folder.name in str(error) else f"an error without a path: {error}"
     except Exception as error:
@@ -146,6 +141,8 @@ def judge(folder: Path, recorded: set[bytes] | None = None) -> str:
     if len(table.episodes) != len(lengths):
         return "other episodes than infos"
     table.rows.tobytes()
+    if fault := images_of(table, folder):
+        return fault
     try:
         found = [*facts(table), *images(table)]
     except RobotError as error:
@@ -154,6 +151,35 @@ def judge(folder: Path, recorded: set[bytes] | None = None) -> str:
     if recorded is not None and not told and (wrong := sum(row not in recorded for row in found)):
         return f"{wrong} rows or images that were not recorded"
     return "rows"
+
+
+def reading(folder: Path) -> dict[str, Any]:
+    """Return the options with which a set is read, which its damage does not change."""
+    from mutation_sets import READING
+
+    name = folder.name.removeprefix("damaged_")
+    if name in READING or not (folder / "columns.json").is_file():
+        return dict(READING.get(name, {}))
+    if next(folder.glob("*.hdf5"), None):
+        return {"columns": {"observation.state": "observations/qpos", "action": "action"}}
+    return {"columns": {"observation.state": ["q1", "q2"], "action": "u", "time": "t", "episode": "n"}}
+
+
+def images_of(table: Any, folder: Path) -> str:
+    """Decode the first and last image of each camera; return a fault of the reader, or nothing."""
+    from hal import RobotError
+
+    try:
+        images = None if table.open_images is None else table.open_images(Path(table.origin))
+        for camera in images.cameras if images is not None else ():
+            numbers = images.numbers(camera, table.rows, "before", 1e18)
+            for number in numbers[numbers >= 0][[0, -1]] if (numbers >= 0).any() else ():
+                images.decode(camera, int(number), True)
+    except RobotError as error:
+        return "" if folder.name in str(error) else f"an image's error without a path: {error}"
+    except Exception as error:
+        return f"an image: {type(error).__name__}: {error}"
+    return ""
 
 
 def facts(table: Any) -> Iterator[bytes]:

@@ -18,6 +18,8 @@ from rlenv_formats.minari import write_minari
 from rlenv_formats.parquet import write_parquet
 from rlenv_formats.robomimic import write_robomimic
 
+from .mutation_sets import write_all as write_strangers
+
 pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
 h5py = pytest.importorskip("h5py", reason="the extra 'hdf5' is not installed")
 
@@ -173,6 +175,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory, make_table: Callable[..., Tab
     write_bags(root)
     write_zarr(root)
     write_rlds_set(root / "rlds")
+    write_strangers(root)
     return root
 
 

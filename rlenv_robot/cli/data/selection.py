@@ -110,11 +110,24 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-last", action="store_true", default=None, help="keep each episode's last action, for imitation"
     )
+    parser.add_argument("--time-unit", choices=("s", "ms", "us", "ns"), help="unit of a mapped time (default: guessed)")
+    parser.add_argument(
+        "--header", action=argparse.BooleanOptionalAction, help="whether text tables name their columns"
+    )
+    parser.add_argument(
+        "--rate", dest="rate_hz", type=float, metavar="HZ", help="frames a second, where no time is stored"
+    )
+    parser.add_argument(
+        "--swap-red-blue", action=argparse.BooleanOptionalAction, help="in an HDF5 file's encoded images"
+    )
 
 
 def reading_options(args: argparse.Namespace) -> JsonDict:
     """Return the options of `add_reading`, as `rlenv_robot.open_source` takes them."""
-    names = ("columns", "units", "robot", "calibration", "keep_last", "cache", "world")
+    names = (
+        "columns", "units", "robot", "calibration", "keep_last", "time_unit", "header", "rate_hz", "swap_red_blue",
+        "cache", "world",
+    )  # fmt: skip
     return {name: getattr(args, name) for name in names}
 
 

@@ -344,7 +344,7 @@ def _advice(path: Path) -> str | None:
     if not (path / "meta_data" / "info.json").is_file():
         return None
     return (
-        "it is of LeRobot 1; convert it by LeRobot's lerobot/common/datasets/v2/convert_dataset_v1_to_v2.py, or read "
+        "is of LeRobot 1; convert it by LeRobot's lerobot/common/datasets/v2/convert_dataset_v1_to_v2.py, or read "
         "the numbers in its Parquet files: open_source(.../data, columns={'observation.state': 'observation.state', "
         "'action': 'action', 'episode': 'episode_index'})"
     )
