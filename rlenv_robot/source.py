@@ -29,6 +29,7 @@ from rlenv_robot.data.images import ImageLoader
 from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, STEPS, CheckedOptions, check_size, read
 from rlenv_robot.data.relabel import Goal, Sensors, relabelled
 from rlenv_robot.data.sampling import PreferencePair, RequestSampler, Sample
+from rlenv_robot.data.splits import split_episodes
 from rlenv_robot.data.state_index import StateIndex
 from rlenv_robot.data.statistics import statistics
 from rlenv_robot.rendering.notebook import RecordedEpisode, notebook_html
@@ -99,6 +100,7 @@ class SourceData:
                 "two neighbouring frames with an executed action between them"
             )
         self.discount, self.mode = discount, mode
+        self._recorded = table if mode == "training" else None
         self.opened: tuple[tuple[object, ...], JsonDict] | None = None
         self._task = task
         self._batches = Batches(self.transitions, discount, self._privileged)
@@ -111,6 +113,17 @@ class SourceData:
     def __len__(self) -> int:
         """Return the number of transitions."""
         return len(self.transitions)
+
+    @property
+    def recorded(self) -> Table:
+        """The frames as they were recorded, before a task made their observations and rewards anew.
+
+        Raises:
+            SourceError: the data are open for inference, and must not lead to what an agent must not see.
+        """
+        if self._recorded is None:
+            raise SourceError("recorded: the data are opened for inference; open them for training")
+        return self._recorded
 
     def episode(self, number: int) -> RecordedEpisode:
         """Return a recorded episode, which displays itself in a notebook: a video, its signals, and its metadata.
@@ -352,24 +365,23 @@ class SourceData:
         """
         self._sampler.update(index, td_error)
 
-    def split(self, held_out: float = 0.2, seed: int = 0) -> tuple[list[int], list[int]]:
+    def split(self, held_out: float = 0.2, seed: int = 0, runs: bool | None = None) -> tuple[list[int], list[int]]:
         """Split the episodes into training and test episodes, for the option ``episodes``.
+
+        Copies of an episode, its parts and its cuts stay on one side, and tasks, outcomes and sources are spread over
+        both (`rlenv_robot.data.splits.split_episodes`).
 
         Args:
             held_out: the share of test episodes, between 0 and 1; at least one episode remains on either side.
             seed: the same seed gives the same split.
+            runs: whether the episodes of a run stay together; None: if there are at least ``2 / held_out`` runs.
 
         Raises:
-            SourceError: the share is out of range, or there are not two episodes with transitions.
+            SourceError: the share is out of range, there are not two episodes with transitions, or all of them are
+                copies or parts of one episode.
         """
         usable = np.flatnonzero(self.transitions.lengths)
-        if not 0 < held_out < 1:
-            raise SourceError(f"split: held_out is {held_out}, it must be between 0 and 1")
-        if len(usable) < 2:
-            raise SourceError(f"split: {self.table.origin} has {len(usable)} usable episodes, it needs 2")
-        order = np.random.default_rng(seed).permutation(usable)
-        count = min(max(1, round(held_out * len(order))), len(order) - 1)
-        return sorted(order[count:].tolist()), sorted(order[:count].tolist())
+        return split_episodes(self.table, usable.tolist(), held_out, seed, runs)
 
     @cached_property
     def _states(self) -> StateIndex:
@@ -463,6 +475,10 @@ def open_source(
     units: str | None = None,
     calibration: str | Path | None = None,
     robot: str | None = None,
+    time_unit: str | None = None,
+    header: bool | None = None,
+    rate_hz: float | None = None,
+    swap_red_blue: bool | None = None,
     cache: str | Path | None = None,
     world: str | None = None,
     cache_bytes: int = BYTES,
@@ -489,6 +505,10 @@ def open_source(
         robot: the robot of the mapped columns, such as ``so101``. A column with the name of one of its fields
             (``observation.joint_position``, ``action.joint_target``) is assumed to have the field's unit, signs and
             zeros, so that a task of the robot can compute rewards.
+        time_unit: the unit of mapped columns' ``time``: ``s``, ``ms``, ``us`` or ``ns``; None guesses it, with a note.
+        header: whether mapped text tables (CSV) name their columns; None decides by their first row.
+        rate_hz: frames a second of mapped columns without ``time``, and of ALOHA's files.
+        swap_red_blue: whether encoded images in HDF5 hold blue where JPEG has red; None for those of ACT++ alone.
         cache: a folder for tables that can't lie beside their logs or do not fit into memory, and for downloads from an
             address; None uses the system's temporary folder for tables, and the user's cache for downloads.
         world: selects this project's runs of one world, such as ``so101-reach``; None selects those of the task if the
@@ -506,6 +526,7 @@ def open_source(
     """
     reading: dict[str, Any] = {
         "units": units, "calibration": calibration, "columns": columns, "keep_last": keep_last, "robot": robot,
+        "time_unit": time_unit, "header": header, "rate_hz": rate_hz, "swap_red_blue": swap_red_blue,
     }  # fmt: skip
     folder = None if cache is None else Path(cache)
     places = [path] if isinstance(path, str | Path) else path

@@ -57,8 +57,8 @@ class Format:
         write_options: names of keyword arguments that ``write`` accepts besides the path and the images; with
             ``embedded``, it uses that attribute of `recorder.formats.images.Filming`.
         looks: the files by which a person recognises such a data set, for messages; empty for none.
-        advice: called with a path that no format recognises; returns what a user must add to let this format read it,
-            or None.
+        advice: called with a path that no format recognises; returns why, and what a user must do to let this format
+            read it, as a sentence without its subject, the path; or None.
         holds_images: whether ``write`` takes a `recorder.formats.images.Filming` as a third argument.
         open_images: opens the images of a data set; used for loaded tables without their own opener.
         options: names of keyword arguments that ``load`` accepts besides the path.
@@ -130,6 +130,9 @@ _IN_PLUGIN: Mapping[str, tuple[str, str]] = {
     "lerobot": ("meta/info.json", "a data set of LeRobot"),
     "parquet": ("episodes.json", "a data set of Parquet files"),
     "minari": ("data/metadata.json", "a data set of Minari"),
+    "zarr": ("meta/episode_ends/.zarray", "a replay buffer in zarr"),
+    "rlds": ("features.json", "a data set of RLDS"),
+    "aloha": ("episode_0.hdf5", "a data set of ALOHA"),
     "bags": ("metadata.yaml", "a ROS 2 bag"),
     "robomimic": ("*.hdf5", "a data set of robomimic"),
     "mapped": ("*.csv", "a table with columns (CSV, Parquet, HDF5)"),

@@ -36,6 +36,11 @@ def episode_digests(table: Table) -> list[str]:
     return [_digest(table, number, prefix, uncounted) for number in range(len(table.starts))]
 
 
+def rows_digest(digests: Iterable[str]) -> str:
+    """Return the digest of a set of episodes from the digests of the episodes, in any order; copies count once."""
+    return hashlib.sha256("".join(sorted(set(digests))).encode()).hexdigest()[:DIGEST_CHARACTERS]
+
+
 def _prefix(table: Table) -> tuple[bytes, tuple[str, ...]]:
     """Return the names and types of the fields as bytes, and the fields that do not count."""
     dtype = table.layout.spec.row_dtype
@@ -48,14 +53,3 @@ def _digest(table: Table, number: int, prefix: bytes, uncounted: tuple[str, ...]
     for name in uncounted:
         rows[name] = 0
     return hashlib.sha256(prefix + rows.tobytes()).hexdigest()[:DIGEST_CHARACTERS]
-
-
-def rows_digest(digests: Iterable[str]) -> str:
-    """Return the digest of a set of episodes, of which each is given by its digest; their order does not count.
-
-    A selection and a policy name all rows they are made of by it.
-
-    Args:
-        digests: as `episode_digest` returns them; one that occurs twice counts twice.
-    """
-    return hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()[:DIGEST_CHARACTERS]

@@ -78,7 +78,7 @@ def episode_records(table: Table, data_format: str | None = None, costly: Collec
     records = []
     for number, info in enumerate(table.episodes):
         start, stop = int(table.starts[number]), int(table.stops[number])
-        path = _path(str(_place(table, info)))
+        path = _path(table.place(number))
         is_run = data_format is None and (Path(path) / LOG_NAME).is_file()
         record = info_record(info, path, "run" if is_run else data_format or "", number)
         record |= {"steps": max(stop - start - 1, 0), **_times(table.rows, start, stop)}
@@ -147,10 +147,6 @@ def _name(value: Any) -> str | None:
 
 def _last_part(path: object) -> str:
     return str(path).rstrip("/").rpartition("/")[2]
-
-
-def _place(table: Table, info: JsonObject) -> object:
-    return info.get("set") or (table.origin if table.open_images is not None else info.get("run", table.origin))
 
 
 @lru_cache(maxsize=65536)

@@ -111,11 +111,24 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-last", action="store_true", default=None, help="keep each episode's last action, for imitation"
     )
+    parser.add_argument("--time-unit", choices=("s", "ms", "us", "ns"), help="unit of a mapped time (default: guessed)")
+    parser.add_argument(
+        "--header", action=argparse.BooleanOptionalAction, help="whether text tables name their columns"
+    )
+    parser.add_argument(
+        "--rate", dest="rate_hz", type=float, metavar="HZ", help="frames a second, where no time is stored"
+    )
+    parser.add_argument(
+        "--swap-red-blue", action=argparse.BooleanOptionalAction, help="in an HDF5 file's encoded images"
+    )
 
 
 def reading_options(args: argparse.Namespace) -> JsonDict:
     """Return the options of `add_reading`, as `rlenv_robot.open_source` takes them."""
-    names = ("columns", "units", "robot", "calibration", "keep_last", "cache", "world")
+    names = (
+        "columns", "units", "robot", "calibration", "keep_last", "time_unit", "header", "rate_hz", "swap_red_blue",
+        "cache", "world",
+    )  # fmt: skip
     return {name: getattr(args, name) for name in names}
 
 
@@ -224,20 +237,23 @@ def author(args: argparse.Namespace) -> str:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """Return the folders of runs: the path itself, or those below it, sorted by name.
+    """Return the folders of runs: the path itself, or those below it, sorted by name; none in a data set's file.
 
     Raises:
-        SourceError: the path does not exist, or is a file but not a log.
+        SourceError: the path does not exist, or is a file but neither a log nor a data set.
     """
     from hal import SourceError
+    from recorder.formats.registry import recognised
     from recorder.names import LOG_NAME
 
     if not path.exists():
         raise SourceError(f"{path} does not exist; name a run, or a folder of runs")
     if path.is_file():
-        if path.name != LOG_NAME:
-            raise SourceError(f"{path} is a file; name a run, which is a folder with a {LOG_NAME} in it")
-        return [path.parent]
+        if path.name == LOG_NAME:
+            return [path.parent]
+        if recognised(path) is not None:
+            return []
+        raise SourceError(f"{path} is a file; name a run, which is a folder with a {LOG_NAME} in it")
     return sorted(log.parent for log in path.rglob(LOG_NAME))
 
 

@@ -35,11 +35,12 @@ def run_ls(args: argparse.Namespace) -> int:
     """Print a table of runs, followed by a note for each run that can't be read."""
     from hal import SourceError
     from recorder.formats.registry import format_names, sets_in
+    from recorder.names import LOG_NAME
 
     found: list[tuple[Path, str]] = []  # each folder, and its name in the table
     paths = args.paths or [Path(".")]
     for path in paths:
-        folders = [*runs_in(path), *([] if path.is_file() else sets_in(path))]
+        folders = [*runs_in(path), *([] if path.name == LOG_NAME else sets_in(path))]
         if not folders:
             others = ", ".join(format_names()) or "a format that is installed here"
             raise SourceError(f"{path} holds no runs (folders with a log.mcap) and no data set of {others}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from recorder.frame_layout import FrameLayout
 from recorder.table.combine import joined, subset
-from recorder.table.digest import DIGEST_CHARACTERS, episode_digest, episode_digests, rows_digest
+from recorder.table.digest import DIGEST_CHARACTERS, episode_digest, episode_digests
 from recorder.table.load import build
 
 
@@ -34,8 +34,3 @@ def test_each_counted_field_changes_the_digest(tmp_path: Path, make_log: Callabl
         changed = np.array(table.rows)
         changed[name][2] += 1
         assert (episode_digests(replace(table, rows=changed)) == [digest]) is (name == "episode")
-
-
-def test_rows_digest_names_a_set_of_episodes() -> None:
-    assert rows_digest(["a", "b"]) == rows_digest(["b", "a"])
-    assert len({rows_digest(some) for some in ([], ["a"], ["a", "a"], ["a", "b"], ["ab"])}) == 5

@@ -1,7 +1,8 @@
-"""Find the files of a LeRobot data set, v3.0 or v2.1, and check them against its description.
+"""Find the files of a LeRobot data set, v3.0, v2.1 or v2.0, and check them against its description.
 
 The layout is that of the LeRobotDataset sources. v2.1 has one Parquet file for each episode, described in JSON lines;
-v3.0 has many episodes in a file, described in Parquet. Episodes that are missing or damaged are left out, with a note.
+v2.0 differs from it in the statistics alone, which are not read here. v3.0 has many episodes in a file, described in
+Parquet. Episodes that are missing or damaged are left out, with a note.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rlenv_formats.parquet_columns import ArrowTable, RowGroups, column, concate
 
 __all__ = ["Entry", "LeRobotFiles", "open_files", "place_values"]
 
-VERSIONS = ("v3.0", "v2.1")
+VERSIONS = ("v3.0", "v2.1", "v2.0")
 OURS = "rlenv_robot/"
 """Prefix of our columns in the description of episodes."""
 _STAMPS = f"{OURS}stamp_ns"

@@ -1,4 +1,4 @@
-"""Read LeRobot data sets, v3.0 and v2.1.
+"""Read LeRobot data sets, v3.0, v2.1 and v2.0.
 
 LeRobot stores pairs: the observation of frame t and the action chosen there. Our row n holds the action that led to
 frame n and the observation there. LeRobot's T pairs therefore become T rows, and the action of pair t is in row t + 1,
@@ -397,9 +397,19 @@ def _missing_videos(files: LeRobotFiles, videos: list[str]) -> list[str]:
     ]
 
 
+def _advice(path: Path) -> str | None:
+    if not (path / "meta_data" / "info.json").is_file():
+        return None
+    return (
+        "is of LeRobot 1; convert it by LeRobot's lerobot/common/datasets/v2/convert_dataset_v1_to_v2.py, or read "
+        "the numbers in its Parquet files: open_source(.../data, columns={'observation.state': 'observation.state', "
+        "'action': 'action', 'episode': 'episode_index'})"
+    )
+
+
 LEROBOT = Format(
     "lerobot", is_lerobot, load_lerobot, write_lerobot, True, LeRobotImages,
     candidates=lambda folder: (mark.parents[1] for mark in folder.rglob("meta/info.json")),
     options=("units", "calibration", "columns", "episodes", "keep_last"), write_options=("embedded", "environment"),
-    looks="meta/info.json (LeRobot 2.1 or 3.0)", describe=describe_lerobot,
+    looks="meta/info.json (LeRobot 2.0, 2.1 or 3.0)", advice=_advice, describe=describe_lerobot,
 )  # fmt: skip

@@ -36,12 +36,12 @@ _CHUNK = 8 << 20
 """Bytes of one request when a whole file is fetched."""
 _DESCRIPTION_BYTES = 16 << 20
 _DESCRIPTIONS = (".json", ".jsonl", ".yaml", ".toml")
-_FILES = (".hdf5", ".h5", ".mcap", ".db3", ".parquet", ".csv")
+_FILES = (".hdf5", ".h5", ".mcap", ".db3", ".parquet", ".csv", ".zip")
 """Suffixes of files that are data sets by themselves."""
 _PROBED = (
     "meta/info.json", "meta/episodes.jsonl", "meta/tasks.jsonl", "meta/tasks.parquet", "meta/stats.json",
     "meta/rlenv_robot.json", "data/metadata.json", "data/main_data.hdf5", "episodes.json", "labels.jsonl",
-    "preferences.jsonl",
+    "preferences.jsonl", "features.json", "dataset_info.json",
 )  # fmt: skip
 """Files to look for if a server can't list files."""
 _SERIES = ("meta/episodes/chunk-000/file-{:03d}.parquet", "frames/part-{:05d}.parquet")

@@ -86,7 +86,7 @@ def write_set(
     return columns
 
 
-VERSIONS = pytest.mark.parametrize("version", ["v3.0", "v2.1"])
+VERSIONS = pytest.mark.parametrize("version", ["v3.0", "v2.1", "v2.0"])
 
 
 @VERSIONS
