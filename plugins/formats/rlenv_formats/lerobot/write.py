@@ -108,7 +108,9 @@ class Shape:
                 for name, spec in self.observed.items()
             },
             "rlenv_robot/last/timestamp": float(self.seconds(run)[-1]),
-            "rlenv_robot/info": to_json(dict(run.info), "what is known of an episode"),
+            "rlenv_robot/info": to_json(
+                {key: value for key, value in run.info.items() if key != "set"}, "what is known of an episode"
+            ),
             **clock,
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Sequence
 from fractions import Fraction
@@ -18,10 +19,12 @@ from recorder.table.combine import joined, subset
 from recorder.table.table import Table
 from rlenv_formats.lerobot.read import load_lerobot
 from rlenv_formats.lerobot.write import write_lerobot
+from tests.rlenv_robot.cli.test_data import run
 
 av = pytest.importorskip("av", reason="PyAV is not installed")
 pytest.importorskip("cv2", reason="OpenCV is not installed")
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+import pyarrow.compute as pc  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
 TOP = "observation.images.top"
@@ -138,7 +141,7 @@ def make_set(root: Path, videos: Sequence[Sequence[int]], version: str = "v3.0",
     (root / "meta" / "episodes_stats.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
     for e in range(len(LENGTHS)):
         pq.write_table(
-            table.filter(pa.compute.equal(table["episode_index"], e)),
+            table.filter(pc.equal(table["episode_index"], e)),
             root / data.format(episode_chunk=0, episode_index=e),
         )
     return root
@@ -247,7 +250,7 @@ def test_a_video_of_twice_the_rate(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_encoded_anew_and_said(tmp_path: Path) -> None:
     source = make_set(tmp_path / "set", [(0,), (1, 2, 3)])
     video = sorted(source.rglob("*.mp4"))[1]
-    film(video, pictures(sum(LENGTHS) * 3 // 2), rate=15)  # there is an image near each time, but not at each
+    film(video, pictures(2 * sum(LENGTHS)), rate=12)  # there is an image near each time, but not at each
     notes = write_lerobot(loaded(source), tmp_path / "near")
     assert [note for note in notes if "3 of 4 episodes of camera top were encoded anew" in note]
     check_copied(source, tmp_path / "near", [0])
@@ -316,3 +319,26 @@ def test_a_torn_video_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"file-001\.mp4 is no video"):
         write_lerobot(loaded(source), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_merged_set_has_its_own_images(tmp_path: Path) -> None:
+    sets = [make_set(tmp_path / name, [(0, 1, 2, 3)], codec="h264") for name in ("a", "b")]
+    assert run("data", "merge", *sets, "--to", tmp_path / "all", "--keep-last") == 0
+    for root in sets:
+        shutil.rmtree(root)
+    assert run("data", "cut", tmp_path / "all", tmp_path / "few", "--episodes", "1,6", "--keep-last") == 0
+    check_copied(tmp_path / "all", tmp_path / "few", [1, 6])
+
+
+def test_the_verbs_take_the_ways_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = make_set(tmp_path / "set", [(0, 1), (2, 3)], codec="h264")
+    sorted(source.rglob("*.mp4"))[1].unlink()
+    cut = ("data", "cut", source, tmp_path / "out", "--episodes", "1-3")
+    assert run(*cut) != 0
+    assert "--skip-missing" in capsys.readouterr().err
+    assert run(*cut, "--skip-missing", "--keep-last") == 0
+    assert "2 of 3 episodes are left out" in capsys.readouterr().out
+    check_copied(source, tmp_path / "out", [1])
+    assert run("data", "merge", source, source, "--to", tmp_path / "blind", "--cameras", "none") == 0
+    assert run("data", "export", source, tmp_path / "exported", "--to", "lerobot", "--skip-missing") == 0
+    assert not list((tmp_path / "blind").rglob("*.mp4"))
