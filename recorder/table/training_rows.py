@@ -131,7 +131,9 @@ class TrainingRows:
             for name in kind.names or ():
                 if name != "fill":
                     actions[name][begin : begin + _CHUNK] = rows[name]
-        pieces: np.ndarray = np.ndarray((padded - width + 1,), f"V{width * kind.itemsize}", actions, 0, (kind.itemsize,))
+        pieces: np.ndarray = np.ndarray(
+            (padded - width + 1,), f"V{width * kind.itemsize}", actions, 0, (kind.itemsize,)
+        )
         return kind, pieces, starts.astype(np.int32 if padded <= np.iinfo(np.int32).max else np.int64)
 
 
