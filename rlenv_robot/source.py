@@ -358,7 +358,7 @@ class SourceData:
 
         Args:
             index: (B,), from a batch's ``extra_info``. If an index is repeated, its last error counts.
-            td_error: (B,), of any sign.
+            td_error: (B,), finite, of any sign: its size counts.
 
         Raises:
             SourceError: the shapes differ, an index is out of range, or an error is not finite.

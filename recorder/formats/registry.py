@@ -112,7 +112,7 @@ class Format:
     def _load(self, path: Path, options: Mapping[str, object]) -> Table:
         """Load the data set; whatever its reader meets in damaged files is one kind of error, which names the path."""
         try:
-            return self.load(path, **options)
+            return _here(self.load(path, **options))
         except SourceError as error:
             if str(path) in str(error):
                 raise
@@ -123,6 +123,14 @@ class Format:
             raise SourceError(
                 f"{path} can't be read as a data set of {self.name}: {error!r:.300}; fetch it again"
             ) from error
+
+
+def _here(table: Table) -> Table:
+    """Return a table without the places of the data sets that its episodes were merged from: its images are its own."""
+    if not isinstance(table, Table) or not any("set" in info for info in table.episodes):
+        return table
+    infos = tuple({key: value for key, value in info.items() if key != "set"} for info in table.episodes)
+    return replace(table, episodes=infos)
 
 
 _PLUGIN = "rlenv_formats"

@@ -22,13 +22,13 @@ from recorder.json_data import JsonDict, JsonObject
 from rlenv_formats.foreign import fill_pattern, read_mapping, read_text, whole_number
 from rlenv_formats.parquet_columns import ArrowTable, RowGroups, column, concatenated_tables, integers
 
-__all__ = ["Entry", "LeRobotFiles", "open_files", "place_values"]
+__all__ = ["LINES_BYTES", "Entry", "LeRobotFiles", "open_files", "place_values"]
 
 VERSIONS = ("v3.0", "v2.1", "v2.0")
 OURS = "rlenv_robot/"
 """Prefix of our columns in the description of episodes."""
 _STAMPS = f"{OURS}stamp_ns"
-_LINES_BYTES = 1 << 28
+LINES_BYTES = 1 << 28
 """Largest ``episodes.jsonl``: a hundred thousand episodes have about 20 MB."""
 
 
@@ -298,7 +298,7 @@ def _renamed(path: Path, features: JsonDict, columns: Mapping[str, str]) -> Json
 def _entries_v2(root: Path, info: JsonObject) -> list[Entry]:
     path = root / "meta" / "episodes.jsonl"
     size, entries = info["chunks_size"], []
-    for text in read_text(path, _LINES_BYTES).splitlines():
+    for text in read_text(path, LINES_BYTES).splitlines():
         if not text.strip():
             continue
         line = read_mapping(path, text)
