@@ -1,0 +1,146 @@
+"""Reduce the thumbnails of a camera in an episode to the numbers that the checks of cameras compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recorder.log.image_codec import opencv
+from rlenv_curate.checks.thumbnails import HEIGHT, WIDTH, Strip
+
+__all__ = ["CameraSignals", "change_between", "shift_between", "signals_of"]
+
+_CELLS = (24, 32)
+"""Rows and columns of the cells, each the mean of 3 x 3 pixels of a thumbnail, in which changes are measured."""
+_MOST_CHANGED = 15
+"""Cells, of 768, whose mean change is the change of an image: a small robot in a wide view counts."""
+_SATURATED, _DARK = 250, 16
+"""A pixel is saturated from this brightness on, and dark up to that one."""
+_HOLD_S = 0.4
+"""Time in seconds over which an image that holds still is compared with itself."""
+_SAMPLES = 24
+"""Most coloured samples of an episode that are kept for comparisons with other episodes."""
+_SHIFTS = 150
+"""Most images of an episode whose shift against its background is measured."""
+_STILL = 4.0
+"""Median deviation in grey levels below which a pixel belongs to a background that stands still."""
+
+
+@dataclass(frozen=True)
+class CameraSignals:
+    """One camera in one episode; N images, of rows that ascend.
+
+    Attributes:
+        rows: the row of each image, (N,).
+        mean: brightness, 0 to 255, (N,).
+        contrast: standard deviation of the brightness of cells, (N,).
+        saturated: share of saturated pixels, (N,).
+        dark: share of dark pixels, (N,).
+        change: difference from the image before, in grey levels, where an image changes most; NaN after a gap, (N,).
+        hold: the same difference from the image `_HOLD_S` before, (N,).
+        sharpness: `rlenv_curate.checks.thumbnails.sharpness`, NaN where it was not measured, (N,).
+        sample_rows: the row of each sample, (S,).
+        samples: small images in colour, spread over the episode, uint8, (S, 24, 32, 3).
+        background: the median of the episode's images, uint8, (72, 96).
+        still: share of pixels that hardly ever differ from the background.
+        shift_rows: the row of each shift, (M,).
+        shifts: displacement of images from the background, x and y in pixels of a thumbnail, (M, 2).
+    """
+
+    rows: np.ndarray
+    mean: np.ndarray
+    contrast: np.ndarray
+    saturated: np.ndarray
+    dark: np.ndarray
+    change: np.ndarray
+    hold: np.ndarray
+    sharpness: np.ndarray
+    sample_rows: np.ndarray
+    samples: np.ndarray
+    background: np.ndarray
+    still: float
+    shift_rows: np.ndarray
+    shifts: np.ndarray
+
+
+def signals_of(strip: Strip, period_s: float) -> CameraSignals:
+    """Compute the signals of a strip of at least one image.
+
+    Args:
+        strip: the thumbnails.
+        period_s: time between two rows, in seconds.
+    """
+    cv2, count = opencv("checking images"), len(strip.rows)
+    gray = np.stack([cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) for image in strip.pixels])
+    cells, flat = _cells(gray), gray.reshape(count, -1)
+    samples, shifted = _spread(count, _SAMPLES), _spread(count, _SHIFTS)
+    background = np.median(gray[samples], axis=0).astype(np.uint8)
+    away = np.median(np.abs(gray[samples].astype(np.int16) - background), axis=0)
+    return CameraSignals(
+        rows=strip.rows,
+        mean=flat.mean(1),
+        contrast=cells.std(1),
+        saturated=(flat >= _SATURATED).mean(1),
+        dark=(flat <= _DARK).mean(1),
+        change=change_between(cells, strip.rows, 1),
+        hold=change_between(cells, strip.rows, max(round(_HOLD_S / period_s), 3)),
+        sharpness=strip.sharpness,
+        sample_rows=strip.rows[samples],
+        samples=_small(strip.pixels[samples]),
+        background=background,
+        still=float((away < _STILL).mean()),
+        shift_rows=strip.rows[shifted],
+        shifts=np.array([shift_between(background, image) for image in gray[shifted]]),
+    )
+
+
+def _spread(count: int, most: int) -> np.ndarray:
+    """Return at most so many of ``count`` indices, spread evenly."""
+    return np.unique(np.linspace(0, count - 1, most).round().astype(np.int64))
+
+
+def _cells(gray: np.ndarray) -> np.ndarray:
+    """Return the mean of each 3 x 3 pixels, float32, (N, 768)."""
+    rows, columns = _CELLS
+    parts = gray.reshape(len(gray), rows, HEIGHT // rows, columns, WIDTH // columns)
+    return parts.mean((2, 4), dtype=np.float32).reshape(len(gray), rows * columns)
+
+
+def _small(pixels: np.ndarray) -> np.ndarray:
+    rows, columns = _CELLS
+    parts = pixels.reshape(len(pixels), rows, HEIGHT // rows, columns, WIDTH // columns, 3)
+    return parts.mean((2, 4), dtype=np.float32).round().astype(np.uint8)
+
+
+def change_between(cells: np.ndarray, rows: np.ndarray, distance: int) -> np.ndarray:
+    """Return the mean change of the cells that change most, from the image ``distance`` before, (N,).
+
+    Args:
+        cells: brightness of cells, (N, C).
+        rows: the row of each image, (N,).
+        distance: number of images; NaN stands where the image before is further away in rows than is usual.
+    """
+    change = np.full(len(cells), np.nan)
+    if len(cells) <= distance:
+        return change
+    usual = float(np.median(np.diff(rows)))
+    difference = np.abs(cells[distance:] - cells[:-distance])
+    most = np.partition(difference, -_MOST_CHANGED, axis=1)[:, -_MOST_CHANGED:].mean(1)
+    near = rows[distance:] - rows[:-distance] <= distance * usual + 1
+    change[distance:] = np.where(near, most, np.nan)
+    return change
+
+
+def shift_between(reference: np.ndarray, image: np.ndarray) -> tuple[float, float]:
+    """Return the displacement of an image from a reference by phase correlation, x and y in pixels.
+
+    Args:
+        reference: uint8, (H, W).
+        image: uint8, of the same shape.
+    """
+    cv2 = opencv("checking images")
+    window = cv2.createHanningWindow(reference.shape[::-1], cv2.CV_32F)
+    first, second = (cv2.GaussianBlur(one, (0, 0), 1.0).astype(np.float32) for one in (reference, image))
+    (x, y), _ = cv2.phaseCorrelate(first, second, window)
+    return float(x), float(y)
