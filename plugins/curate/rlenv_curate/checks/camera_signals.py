@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from recorder.log.image_codec import opencv
 from rlenv_curate.checks.thumbnails import HEIGHT, WIDTH, Strip
 
-__all__ = ["CameraSignals", "change_between", "shift_between", "signals_of"]
+__all__ = ["CameraSignals", "shift_between", "signals_of"]
 
 _CELLS = (24, 32)
 """Rows and columns of the cells, each the mean of 3 x 3 pixels of a thumbnail, in which changes are measured."""
@@ -17,12 +18,19 @@ _MOST_CHANGED = 15
 """Cells, of 768, whose mean change is the change of an image: a small robot in a wide view counts."""
 _SATURATED, _DARK = 250, 16
 """A pixel is saturated from this brightness on, and dark up to that one."""
+_NOISE = 4.0
+"""Change of a cell in grey levels that is taken to be noise."""
 _HOLD_S = 0.4
 """Time in seconds over which an image that holds still is compared with itself."""
 _SAMPLES = 24
 """Most coloured samples of an episode that are kept for comparisons with other episodes."""
 _SHIFTS = 150
 """Most images of an episode whose shift against its background is measured."""
+_BLUR, _EDGE, _FEWEST_EDGES = 1.5, 1.5, 100
+"""Blur in pixels of a thumbnail before a shift is measured; slope in grey levels a pixel of an edge; and fewest pixels of
+edges by which a shift is measured."""
+_SEARCHED, _WORST = 10, 20
+"""Largest displacement in pixels of a thumbnail that is looked for, and largest misfit of a pixel in grey levels."""
 _STILL = 4.0
 """Median deviation in grey levels below which a pixel belongs to a background that stands still."""
 
@@ -38,7 +46,8 @@ class CameraSignals:
         saturated: share of saturated pixels, (N,).
         dark: share of dark pixels, (N,).
         change: difference from the image before, in grey levels, where an image changes most; NaN after a gap, (N,).
-        hold: the same difference from the image `_HOLD_S` before, (N,).
+        swept: mean change beyond `_NOISE` of all cells, which grows with the distance moved; NaN after a gap, (N,).
+        hold: the difference, as ``change``, from the image `_HOLD_S` before, (N,).
         sharpness: `rlenv_curate.checks.thumbnails.sharpness`, NaN where it was not measured, (N,).
         sample_rows: the row of each sample, (S,).
         samples: small images in colour, spread over the episode, uint8, (S, 24, 32, 3).
@@ -54,6 +63,7 @@ class CameraSignals:
     saturated: np.ndarray
     dark: np.ndarray
     change: np.ndarray
+    swept: np.ndarray
     hold: np.ndarray
     sharpness: np.ndarray
     sample_rows: np.ndarray
@@ -83,15 +93,16 @@ def signals_of(strip: Strip, period_s: float) -> CameraSignals:
         contrast=cells.std(1),
         saturated=(flat >= _SATURATED).mean(1),
         dark=(flat <= _DARK).mean(1),
-        change=change_between(cells, strip.rows, 1),
-        hold=change_between(cells, strip.rows, max(round(_HOLD_S / period_s), 3)),
+        change=_change(cells, strip.rows, 1, _most_changed),
+        swept=_change(cells, strip.rows, 1, _swept),
+        hold=_change(cells, strip.rows, max(round(_HOLD_S / period_s), 3), _most_changed),
         sharpness=strip.sharpness,
         sample_rows=strip.rows[samples],
         samples=_small(strip.pixels[samples]),
         background=background,
         still=float((away < _STILL).mean()),
         shift_rows=strip.rows[shifted],
-        shifts=np.array([shift_between(background, image) for image in gray[shifted]]),
+        shifts=_shifts(background, away < _STILL, gray[shifted]),
     )
 
 
@@ -113,34 +124,78 @@ def _small(pixels: np.ndarray) -> np.ndarray:
     return parts.mean((2, 4), dtype=np.float32).round().astype(np.uint8)
 
 
-def change_between(cells: np.ndarray, rows: np.ndarray, distance: int) -> np.ndarray:
-    """Return the mean change of the cells that change most, from the image ``distance`` before, (N,).
+def _change(
+    cells: np.ndarray, rows: np.ndarray, distance: int, measure: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Return a measure of each image's change from the image ``distance`` before, (N,).
 
     Args:
         cells: brightness of cells, (N, C).
         rows: the row of each image, (N,).
         distance: number of images; NaN stands where the image before is further away in rows than is usual.
+        measure: called with the absolute changes of the cells, (M, C); returns (M,).
     """
     change = np.full(len(cells), np.nan)
     if len(cells) <= distance:
         return change
     usual = float(np.median(np.diff(rows)))
-    difference = np.abs(cells[distance:] - cells[:-distance])
-    most = np.partition(difference, -_MOST_CHANGED, axis=1)[:, -_MOST_CHANGED:].mean(1)
     near = rows[distance:] - rows[:-distance] <= distance * usual + 1
-    change[distance:] = np.where(near, most, np.nan)
+    change[distance:] = np.where(near, measure(np.abs(cells[distance:] - cells[:-distance])), np.nan)
     return change
 
 
-def shift_between(reference: np.ndarray, image: np.ndarray) -> tuple[float, float]:
-    """Return the displacement of an image from a reference by phase correlation, x and y in pixels.
+def _most_changed(difference: np.ndarray) -> np.ndarray:
+    return np.asarray(np.partition(difference, -_MOST_CHANGED, axis=1)[:, -_MOST_CHANGED:].mean(1))
+
+
+def _swept(difference: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum(difference - _NOISE, 0).mean(1))
+
+
+def _blurred(images: np.ndarray) -> np.ndarray:
+    cv2 = opencv("checking images")
+    return np.stack([cv2.GaussianBlur(image, (0, 0), _BLUR) for image in images.astype(np.float32)])
+
+
+def _shifts(background: np.ndarray, still: np.ndarray, images: np.ndarray) -> np.ndarray:
+    """Return the displacement of images from their background, x and y in pixels, (M, 2); right up to a few pixels.
+
+    Least squares over the pixels that stand still, with brightness and contrast free, and once more without the pixels
+    that fit badly, such as those that a robot hides.
+    """
+    reference = _blurred(background[None])[0]
+    down, right = np.gradient(reference)
+    chosen = still & (np.hypot(down, right) > _EDGE)
+    if chosen.sum() < _FEWEST_EDGES:
+        return np.zeros((len(images), 2))
+    columns = np.stack([-right[chosen], -down[chosen], np.ones(chosen.sum()), reference[chosen]], axis=1)
+    columns = columns.astype(np.float64)
+    residuals = (_blurred(images)[:, chosen] - reference[chosen]).astype(np.float64)
+    first = residuals @ np.linalg.pinv(columns).T
+    misfit = np.abs(residuals - first @ columns.T)
+    weights = (misfit <= 2.5 * np.median(misfit, axis=1, keepdims=True) + 0.5).astype(np.float64)
+    normal = np.einsum("mp,pi,pj->mij", weights, columns, columns, optimize=True) + 1e-6 * np.eye(4)
+    target = (weights * residuals) @ columns
+    return np.asarray(np.linalg.solve(normal, target[..., None])[:, :2, 0])
+
+
+def shift_between(reference: np.ndarray, image: np.ndarray) -> tuple[float, float, float]:
+    """Find the displacement of one background from another by trying all up to `_SEARCHED` pixels.
 
     Args:
         reference: uint8, (H, W).
         image: uint8, of the same shape.
+
+    Returns:
+        x and y in pixels, and the misfit there as a share of that without displacement.
     """
-    cv2 = opencv("checking images")
-    window = cv2.createHanningWindow(reference.shape[::-1], cv2.CV_32F)
-    first, second = (cv2.GaussianBlur(one, (0, 0), 1.0).astype(np.float32) for one in (reference, image))
-    (x, y), _ = cv2.phaseCorrelate(first, second, window)
-    return float(x), float(y)
+    height, width = reference.shape
+    inside = reference[_SEARCHED : height - _SEARCHED, _SEARCHED : width - _SEARCHED].astype(np.int16)
+    image, side = image.astype(np.int16), 2 * _SEARCHED + 1
+    misfit = np.empty((side, side))
+    for y in range(side):
+        for x in range(side):
+            part = image[y : y + inside.shape[0], x : x + inside.shape[1]]
+            misfit[y, x] = np.minimum(np.abs(part - inside), _WORST).mean()
+    y, x = np.unravel_index(int(misfit.argmin()), misfit.shape)
+    return float(x - _SEARCHED), float(y - _SEARCHED), float(misfit[y, x] / max(misfit[_SEARCHED, _SEARCHED], 1e-3))

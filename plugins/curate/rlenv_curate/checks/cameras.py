@@ -10,6 +10,7 @@ import numpy as np
 
 from rlenv_curate.checks.camera_signals import CameraSignals, shift_between
 from rlenv_curate.checks.table import Finding, runs_of
+from rlenv_curate.checks.thumbnails import WIDTH
 
 __all__ = ["Camera", "check_camera", "check_swapped", "spread_of", "stretches"]
 
@@ -182,6 +183,8 @@ def _blurred(camera: Camera) -> Iterator[Finding]:
 
 _STANDS, _STANDS_LEVELS = 0.12, 3.0
 """Change as a share of the usual one while the joints move, and in grey levels, below which an image stands still."""
+_HOLDS_S = 0.4
+"""Shortest time in seconds over which an image is that of 0.4 s before."""
 _RARELY = 0.02
 """Largest share of images that stand still although joints move, in a usual episode, with which a camera is judged."""
 
@@ -212,7 +215,7 @@ def _frozen(camera: Camera) -> Iterator[Finding]:
         return
     count = max(round(0.4 / camera.period_s), 3)
     for episode, flags in still.items():
-        for first, last in stretches(flags, 4, 4):
+        for first, last in stretches(flags, _images_in(camera, camera.signals[episode], _HOLDS_S), 4):
             begin = max(first - count, 0)
             text = f"the same image {_seconds(camera, episode, begin, last)} while the joints move"
             yield _finding(camera, "frozen", episode, begin, last, text)
@@ -222,6 +225,9 @@ def _frozen(camera: Camera) -> Iterator[Finding]:
 
 _CROSSED, _CROSSED_LEVELS = 0.6, 4.0
 """Share of the difference that is left, and grey levels less, where images fit better when exchanged."""
+_TINT, _TINT_LEVELS = 0.4, 3.0
+"""Least correlation, of either sign, of an image's tint with the usual one by which the order of colours is judged; and
+least tint of a usual image, red less blue in grey levels."""
 
 
 def _usual_image(camera: Camera) -> np.ndarray:
@@ -231,14 +237,23 @@ def _usual_image(camera: Camera) -> np.ndarray:
 
 def _colour(camera: Camera) -> Iterator[Finding]:
     usual = _usual_image(camera)
-    for episode, signals in camera.signals.items():
-        as_is, crossed = (
-            np.abs(samples - usual).mean((1, 2, 3)) for samples in (signals.samples, signals.samples[..., ::-1])
-        )
-        flags = (crossed < _CROSSED * as_is) & (as_is - crossed > _CROSSED_LEVELS)
-        for first, last in _of_samples(signals, flags):
+    tint = usual[..., 0] - usual[..., 2]
+    if float(np.sqrt((tint**2).mean())) < _TINT_LEVELS:
+        return
+    fits = {episode: _tint_fits(signals.samples, tint) for episode, signals in camera.signals.items()}
+    if float(np.median([np.median(one) for one in fits.values()])) < _TINT:
+        return
+    for episode, fit in fits.items():
+        for first, last in _of_samples(camera.signals[episode], fit < -_TINT):
             text = f"red and blue are exchanged {_seconds(camera, episode, first, last)}"
             yield _finding(camera, "colour", episode, first, last, text)
+
+
+def _tint_fits(samples: np.ndarray, tint: np.ndarray) -> np.ndarray:
+    """Return how well the tint of samples fits the usual one, -1 to 1, (S,)."""
+    tints = samples[..., 0].astype(float) - samples[..., 2]
+    scale = np.sqrt((tints**2).sum((1, 2)) * (tint**2).sum())
+    return np.asarray((tints * tint).sum((1, 2)) / np.maximum(scale, 1e-9))
 
 
 def _of_samples(signals: CameraSignals, flags: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -276,30 +291,43 @@ def _swapped_in(one: Camera, other: Camera, usual: Mapping[str, np.ndarray], epi
         yield _finding(one, "swapped", episode, first, last, text + _seconds(one, episode, first, last))
 
 
-_STANDS_SHARE = 0.4
-"""Share of an image that stands still from which a camera is taken to be fixed."""
+_STANDS_SHARE, _STANDS_PIXELS = 0.5, 0.4
+"""Share of an image that stands still from which a camera is taken to be fixed, and the largest displacement of most
+images of a usual episode, in pixels of a thumbnail."""
 _MOVED = 1.2
 """Least displacement of a fixed camera that is reported, in pixels of a thumbnail, of which an image has 96."""
+_FITS = 0.75
+"""Largest misfit of a moved background, as a share of that without displacement, with which it is believed."""
 _MOVED_IMAGES = 6
 """Fewest measured images of a moved or shaken camera."""
 
 
 def _fixed(camera: Camera) -> bool:
-    return float(np.median([signals.still for signals in camera.signals.values()])) >= _STANDS_SHARE
+    """Return whether the background stands still in a usual episode."""
+    still = float(np.median([signals.still for signals in camera.signals.values()]))
+    away = float(np.median([np.quantile(one, 0.9) for one in _distances(camera).values()]))
+    return still >= _STANDS_SHARE and away <= _STANDS_PIXELS
+
+
+def _distances(camera: Camera) -> dict[int, np.ndarray]:
+    """Return how far each measured image is displaced in its episode, episode -> (M,)."""
+    return {
+        episode: np.hypot(*(signals.shifts - np.median(signals.shifts, axis=0)).T)
+        for episode, signals in camera.signals.items()
+    }
 
 
 def _moved_between(camera: Camera) -> Iterator[Finding]:
     """Compare the background of each episode with that of the others."""
     if not _fixed(camera) or len(camera.signals) < 3:
         return
-    backgrounds = {episode: signals.background for episode, signals in camera.signals.items()}
-    usual = np.median(list(backgrounds.values()), axis=0).astype(np.uint8)
-    shifts = {episode: np.array(shift_between(usual, image)) for episode, image in backgrounds.items()}
-    middle = np.median(list(shifts.values()), axis=0)
-    away = {episode: float(np.hypot(*(shift - middle))) for episode, shift in shifts.items()}
+    usual = np.median([signals.background for signals in camera.signals.values()], axis=0).astype(np.uint8)
+    shifts = {episode: shift_between(usual, signals.background) for episode, signals in camera.signals.items()}
+    middle = np.median([shift[:2] for shift in shifts.values()], axis=0)
+    away = {episode: float(np.hypot(*(np.array(shift[:2]) - middle))) for episode, shift in shifts.items()}
     limit = max(_MOVED, 6 * float(np.median(list(away.values()))))
     for episode, distance in away.items():
-        if distance > limit and _fits_moved(usual, backgrounds[episode], shifts[episode]):
+        if distance > limit and shifts[episode][2] < _FITS:
             text = (
                 f"the camera stands elsewhere than in the other episodes: the background is {_percent(distance)} away"
             )
@@ -307,28 +335,14 @@ def _moved_between(camera: Camera) -> Iterator[Finding]:
 
 
 def _percent(pixels: float) -> str:
-    return f"{pixels / 96:.1%} of the image's width"
-
-
-def _fits_moved(usual: np.ndarray, image: np.ndarray, shift: np.ndarray) -> bool:
-    """Return whether an image fits the usual one clearly better when the shift is undone."""
-    x, y = (round(float(part)) for part in shift)
-    if max(abs(x), abs(y)) > 24:
-        return False
-    height, width = usual.shape
-    ours = image[max(y, 0) : height + min(y, 0), max(x, 0) : width + min(x, 0)].astype(np.int16)
-    theirs = usual[max(-y, 0) : height + min(-y, 0), max(-x, 0) : width + min(-x, 0)].astype(np.int16)
-    return float(np.median(np.abs(ours - theirs))) < 0.8 * float(np.median(np.abs(image.astype(np.int16) - usual)))
+    return f"{pixels / WIDTH:.1%} of the image's width"
 
 
 def _moved_within(camera: Camera) -> Iterator[Finding]:
     """Find images that are displaced against the background of their own episode, for long or to and fro."""
     if not _fixed(camera):
         return
-    distances = {
-        episode: np.hypot(*(signals.shifts - np.median(signals.shifts, axis=0)).T)
-        for episode, signals in camera.signals.items()
-    }
+    distances = _distances(camera)
     usual = float(np.median([np.quantile(distance, 0.9) for distance in distances.values()]))
     for episode, distance in distances.items():
         signals = camera.signals[episode]

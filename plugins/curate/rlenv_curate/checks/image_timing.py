@@ -192,31 +192,39 @@ _DOUBLED, _DROPPED = 0.1, 3.0
 missing."""
 _MOVES = 0.5
 """Share of the usual change of this camera that the images around must have to be judged."""
-_FEWEST, _MORE = 4, 0.04
+_FEWEST, _MORE = 4, 0.015
 """Fewest doubled or dropped frames of an episode that are reported, and their share beyond the set's usual one."""
 
 
 def _steps(camera: Camera) -> Iterator[Finding]:
-    changes = {episode: signals.change for episode, signals in camera.signals.items()}
+    repeats = _ratios(camera, "change")
+    doubled = {episode: ratio < _DOUBLED for episode, ratio in repeats.items()}
+    yield from _often(camera, "doubled", doubled, "repeat the one before while the images around them change")
+    dropped = {}
+    for episode, ratio in _ratios(camera, "swept").items():
+        after = np.concatenate([[False], doubled[episode][:-1]])  # the jump belongs to the doubled image before it
+        dropped[episode] = (ratio > _DROPPED) & ~after & ~_quick(camera, episode)
+    yield from _often(camera, "dropped", dropped, "come after a jump, as if some were missing")
+
+
+def _ratios(camera: Camera, attribute: str) -> dict[int, np.ndarray]:
+    changes = {episode: getattr(signals, attribute) for episode, signals in camera.signals.items()}
     known = np.concatenate([change[np.isfinite(change)] for change in changes.values()])
-    if not len(known):
-        return
-    floor = _MOVES * float(np.median(known))
-    ratios = {episode: _relative(change, floor) for episode, change in changes.items()}
-    for kind, word in (("doubled", "repeat the one before"), ("dropped", "come after a jump, as if some were missing")):
-        flags = {
-            episode: ratio < _DOUBLED if kind == "doubled" else (ratio > _DROPPED) & ~_quick(camera, episode)
-            for episode, ratio in ratios.items()
-        }
-        shares = np.array([float(one.mean()) for one in flags.values()])
-        usual = float(np.median(shares)) if len(shares) > 2 else 0.0
-        limit = usual + max(_MORE, 5 * spread_of(shares))
-        for episode, one in flags.items():
-            count, share = int(one.sum()), float(one.mean())
-            if count >= _FEWEST and share > limit:
-                rows = camera.signals[episode].rows[one]
-                text = f"{count} of {len(one)} images {word} while the images around them change"
-                yield Finding(kind, episode, f"camera {camera.name}", int(rows[0]), int(rows[-1]), text)
+    floor = _MOVES * float(np.median(known)) if len(known) else 0.0
+    return {episode: _relative(change, floor) for episode, change in changes.items()}
+
+
+def _often(camera: Camera, kind: str, flags: dict[int, np.ndarray], what: str) -> Iterator[Finding]:
+    """Report the episodes with more such images than is usual."""
+    shares = np.array([float(one.mean()) for one in flags.values()])
+    usual = float(np.median(shares)) if len(shares) > 2 else 0.0
+    limit = 1.5 * usual + max(_MORE, 5 * spread_of(shares))
+    for episode, one in flags.items():
+        count = int(one.sum())
+        if count >= _FEWEST and count / len(one) > limit:
+            rows = camera.signals[episode].rows[one]
+            text = f"{count} of {len(one)} images {what}; {usual:.1%} are usual"
+            yield Finding(kind, episode, f"camera {camera.name}", int(rows[0]), int(rows[-1]), text)
 
 
 def _relative(change: np.ndarray, floor: float) -> np.ndarray:
