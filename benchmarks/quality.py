@@ -201,7 +201,7 @@ def start_of(model: Any) -> np.ndarray:
 
 
 def motion(rng: np.random.Generator, count: int, fps: int) -> np.ndarray:
-    """Return joint positions that go from pose to pose, with short rests, as a person moves an arm: (count, 6) in rad."""
+    """Return joint positions, (count, 6) in rad, that go from pose to pose with rests, as a person moves an arm."""
     targets, at = rng.uniform(-0.8, 0.8, (count, 6)), 0
     out, here = np.zeros((count, 6)), rng.uniform(-0.5, 0.5, 6)
     while at < count:
@@ -221,7 +221,8 @@ def write_lerobot(root: Path, states: list[np.ndarray], names: list[str], camera
 
     joints = {"dtype": "float32", "shape": [6], "names": names}
     image = {"dtype": "video", "shape": [120, 160, 3], "names": ["height", "width", "channels"]}
-    scalars = dict.fromkeys(("frame_index", "episode_index", "index", "task_index"), {"dtype": "int64", "shape": [1]})
+    numbers = ("frame_index", "episode_index", "index", "task_index")
+    scalars = {name: {"dtype": "int64", "shape": [1]} for name in numbers}
     features = {
         "action": joints,
         "observation.state": joints,
@@ -232,7 +233,8 @@ def write_lerobot(root: Path, states: list[np.ndarray], names: list[str], camera
     total = sum(map(len, states))
     info = {
         "codebase_version": "v2.1", "robot_type": "so101", "total_episodes": len(states), "total_frames": total,
-        "total_tasks": 1, "total_videos": len(states) * len(cameras), "total_chunks": 1, "chunks_size": 1000, "fps": fps,
+        "total_tasks": 1, "total_videos": len(states) * len(cameras), "total_chunks": 1, "chunks_size": 1000,
+        "fps": fps,
         "splits": {"train": f"0:{len(states)}"},
         "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
         "video_path": "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4",
@@ -252,7 +254,8 @@ def write_lerobot(root: Path, states: list[np.ndarray], names: list[str], camera
         columns = {
             "action": list(action.astype(np.float32)), "observation.state": list(state.astype(np.float32)),
             "timestamp": (np.arange(count) / fps).astype(np.float32), "frame_index": np.arange(count),
-            "episode_index": np.full(count, episode), "index": begin + np.arange(count), "task_index": np.zeros(count, int),
+            "episode_index": np.full(count, episode), "index": begin + np.arange(count),
+            "task_index": np.zeros(count, int),
         }  # fmt: skip
         pq.write_table(pa.table(columns), root / f"data/chunk-000/episode_{episode:06d}.parquet")
         begin += count
@@ -349,8 +352,8 @@ def report(root: Path, names: list[str], episodes: int) -> None:
     judge = Judge(root, episodes)
     kinds = Counter(kind for kind, _, _ in judge.base)
     print(
-        f"\n{root.name}: {judge.images} images, {judge.spent / max(judge.images, 1) * 1e4:.1f} CPU s for 10,000; as it is: "
-        f"{', '.join(f'{count} {kind}' for kind, count in kinds.items()) or 'nothing found'}"
+        f"\n{root.name}: {judge.images} images, {judge.spent / max(judge.images, 1) * 1e4:.1f} CPU s for 10,000; "
+        f"as it is: {', '.join(f'{count} {kind}' for kind, count in kinds.items()) or 'nothing found'}"
     )
     print("| planted | found in | also found in them | findings in other episodes |\n|---|---|---|---|")
     for number, name in enumerate(names):

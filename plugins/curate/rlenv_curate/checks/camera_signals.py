@@ -27,8 +27,8 @@ _SAMPLES = 24
 _SHIFTS = 150
 """Most images of an episode whose shift against its background is measured."""
 _BLUR, _EDGE, _FEWEST_EDGES = 1.5, 1.5, 100
-"""Blur in pixels of a thumbnail before a shift is measured; slope in grey levels a pixel of an edge; and fewest pixels of
-edges by which a shift is measured."""
+"""Blur in pixels of a thumbnail before a shift is measured; slope in grey levels a pixel of an edge; and fewest pixels
+of edges by which a shift is measured."""
 _SEARCHED, _WORST = 10, 20
 """Largest displacement in pixels of a thumbnail that is looked for, and largest misfit of a pixel in grey levels."""
 _STILL = 4.0
@@ -197,5 +197,6 @@ def shift_between(reference: np.ndarray, image: np.ndarray) -> tuple[float, floa
         for x in range(side):
             part = image[y : y + inside.shape[0], x : x + inside.shape[1]]
             misfit[y, x] = np.minimum(np.abs(part - inside), _WORST).mean()
-    y, x = np.unravel_index(int(misfit.argmin()), misfit.shape)
-    return float(x - _SEARCHED), float(y - _SEARCHED), float(misfit[y, x] / max(misfit[_SEARCHED, _SEARCHED], 1e-3))
+    down, right = divmod(int(misfit.argmin()), side)
+    share = float(misfit[down, right] / max(misfit[_SEARCHED, _SEARCHED], 1e-3))
+    return float(right - _SEARCHED), float(down - _SEARCHED), share

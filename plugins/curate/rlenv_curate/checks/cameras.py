@@ -12,7 +12,7 @@ from rlenv_curate.checks.camera_signals import CameraSignals, shift_between
 from rlenv_curate.checks.table import Finding, runs_of
 from rlenv_curate.checks.thumbnails import WIDTH
 
-__all__ = ["Camera", "check_camera", "check_swapped", "spread_of", "stretches"]
+__all__ = ["Camera", "check_camera", "check_swapped", "explained", "spread_of", "stretches"]
 
 _CHUNK = 48
 """Images that are taken together where a set is compared with itself."""
@@ -67,20 +67,29 @@ def check_camera(camera: Camera) -> list[Finding]:
     if not camera.signals:
         return []
     checks = (_blank, _exposure, _blurred, _frozen, _colour, _moved_between, _moved_within)
-    findings = [finding for check in checks for finding in check(camera)]
-    blank = {(finding.episode, finding.first, finding.last) for finding in findings if finding.kind == "blank"}
-    return [finding for finding in findings if finding.kind == "blank" or not _inside(finding, blank)]
+    return explained([finding for check in checks for finding in check(camera)])
 
 
-def _inside(finding: Finding, blank: set[tuple[int, int, int]]) -> bool:
-    """Return whether most of a finding's rows are blank, which explains the finding."""
-    length = finding.last - finding.first + 1
-    shared = [
-        min(finding.last, last) - max(finding.first, first) + 1
-        for episode, first, last in blank
-        if episode == finding.episode
-    ]
-    return any(overlap > length / 2 for overlap in shared)
+def explained(findings: list[Finding]) -> list[Finding]:
+    """Return the findings without those that follow from another one of the same camera and the same images.
+
+    A blank image is also dark, still and somewhere else; a swapped one, or one of another brightness, has another
+    background.
+    """
+    return [finding for finding in findings if not any(_explains(other, finding) for other in findings)]
+
+
+_CAUSES = ("blank", "swapped", "exposure")
+"""Kinds that explain other findings, each those of the kinds after it too."""
+
+
+def _explains(cause: Finding, finding: Finding) -> bool:
+    if cause.kind not in _CAUSES or (cause.episode, cause.field) != (finding.episode, finding.field):
+        return False
+    if finding.kind in _CAUSES and _CAUSES.index(finding.kind) <= _CAUSES.index(cause.kind):
+        return False
+    overlap = min(finding.last, cause.last) - max(finding.first, cause.first) + 1
+    return overlap > (finding.last - finding.first + 1) / 2
 
 
 def _finding(camera: Camera, kind: str, episode: int, first: int, last: int, message: str) -> Finding:
@@ -287,16 +296,21 @@ def _swapped_in(one: Camera, other: Camera, usual: Mapping[str, np.ndarray], epi
     as_is, crossed = away(one.name, other.name), away(other.name, one.name)
     flags = (crossed < _CROSSED * as_is) & (as_is - crossed > 2 * _CROSSED_LEVELS)
     for first, last in _of_samples(signals, flags):
-        text = f"shows what camera {other.name} usually shows, and that one what this one does, "
-        yield _finding(one, "swapped", episode, first, last, text + _seconds(one, episode, first, last))
+        for camera, exchanged in ((one, other), (other, one)):
+            images = camera.signals[episode].rows
+            begin, end = (int(np.abs(images - signals.rows[at]).argmin()) for at in (first, last))
+            text = f"shows what camera {exchanged.name} usually shows, and that one what this one does, "
+            yield _finding(camera, "swapped", episode, begin, end, text + _seconds(one, episode, first, last))
 
 
 _STANDS_SHARE, _STANDS_PIXELS = 0.5, 0.4
 """Share of an image that stands still from which a camera is taken to be fixed, and the largest displacement of most
 images of a usual episode, in pixels of a thumbnail."""
+_UNSTEADY = 0.3
+"""Share of the usual part that stands still below which the camera shakes."""
 _MOVED = 1.2
 """Least displacement of a fixed camera that is reported, in pixels of a thumbnail, of which an image has 96."""
-_FITS = 0.75
+_FITS = 0.9
 """Largest misfit of a moved background, as a share of that without displacement, with which it is believed."""
 _MOVED_IMAGES = 6
 """Fewest measured images of a moved or shaken camera."""
@@ -344,8 +358,13 @@ def _moved_within(camera: Camera) -> Iterator[Finding]:
         return
     distances = _distances(camera)
     usual = float(np.median([np.quantile(distance, 0.9) for distance in distances.values()]))
+    still = float(np.median([signals.still for signals in camera.signals.values()]))
     for episode, distance in distances.items():
         signals = camera.signals[episode]
+        if signals.still < _UNSTEADY * still:
+            text = f"the camera shakes: {signals.still:.0%} of the image stands still, {still:.0%} is usual"
+            yield _finding(camera, "shaken", episode, 0, len(signals.rows) - 1, text)
+            continue
         flags = (distance > max(_MOVED, 4 * usual)) & (distance < 24)
         places = np.searchsorted(signals.rows, signals.shift_rows)
         for first, last in stretches(flags, min(_MOVED_IMAGES, len(flags)), 3):

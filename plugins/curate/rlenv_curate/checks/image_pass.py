@@ -14,7 +14,7 @@ from recorder.images.sources import ImageSources
 from recorder.log.image_codec import opencv
 from recorder.table.table import ImageSource, Table, VideoSpan
 from rlenv_curate.checks.camera_signals import CameraSignals, signals_of
-from rlenv_curate.checks.cameras import Camera, check_camera, check_swapped
+from rlenv_curate.checks.cameras import Camera, check_camera, check_swapped, explained
 from rlenv_curate.checks.image_timing import check_image_timing
 from rlenv_curate.checks.motion import element_motion, joint_fields, speeds
 from rlenv_curate.checks.table import DataSet, Finding
@@ -53,7 +53,7 @@ def check_images(data_set: DataSet, cameras: list[Camera]) -> list[Finding]:
     findings = check_swapped(cameras)
     for camera in cameras:
         findings += [*check_camera(camera), *check_image_timing(camera, elements)]
-    return sorted(findings, key=lambda finding: finding.episode)
+    return sorted(explained(findings), key=lambda finding: finding.episode)
 
 
 def read_cameras(
