@@ -191,7 +191,8 @@ def shift_between(reference: np.ndarray, image: np.ndarray) -> tuple[float, floa
     """
     height, width = reference.shape
     inside = reference[_SEARCHED : height - _SEARCHED, _SEARCHED : width - _SEARCHED].astype(np.int16)
-    image, side = image.astype(np.int16), 2 * _SEARCHED + 1
+    light = float(reference.mean()) / max(float(image.mean()), 1.0)  # another brightness is no displacement
+    image, side = np.clip(image * light, 0, 255).astype(np.int16), 2 * _SEARCHED + 1
     misfit = np.empty((side, side))
     for y in range(side):
         for x in range(side):
