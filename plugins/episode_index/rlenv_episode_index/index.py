@@ -17,7 +17,7 @@ from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import corrections, labelled, read_labels
 from recorder.set_files import set_stamp
 from recorder.table.table import Table
-from rlenv_episode_index.database import STORED, connect, default_file, discard, is_damage, transaction
+from rlenv_episode_index.database import STORED, connect, default_file, discard, is_damage, stamp_of, transaction
 from rlenv_episode_index.manifest import is_selection
 from rlenv_episode_index.sets import (
     RUN,
@@ -338,7 +338,7 @@ class EpisodeIndex:
 
         def store(connection: sqlite3.Connection) -> None:
             with transaction(connection):
-                if _stamp_in(connection, set_id) != stamp:
+                if stamp_of(connection, set_id) != stamp:
                     return  # changed meanwhile: another opening reads it anew
                 columns = ("has_rows", *_ROW_COLUMNS, "steps", "seconds", "began")
                 places = connection.execute("SELECT position, mark FROM stored WHERE set_id = ?", (set_id,)).fetchall()
@@ -554,7 +554,7 @@ class EpisodeIndex:
         return {mark: label_record(info) for mark, info in zip(episode_marks(infos), infos, strict=True)}
 
     def _stamp(self, set_id: int) -> str | None:
-        return self._read(lambda connection: _stamp_in(connection, set_id))
+        return self._read(lambda connection: stamp_of(connection, set_id))
 
     def _store_problem(self, set_id: int, problem: str) -> None:
         self._read(lambda c: c.execute("UPDATE main.sets SET problem = ? WHERE id = ?", (problem, set_id)))
@@ -597,8 +597,3 @@ class EpisodeIndex:
                 finally:
                     self._mending = False
             return act(self._connection)
-
-
-def _stamp_in(connection: sqlite3.Connection, set_id: int) -> str | None:
-    row = connection.execute("SELECT stamp FROM main.sets WHERE id = ?", (set_id,)).fetchone()
-    return None if row is None else str(row[0])
