@@ -22,7 +22,7 @@ from recorder.set_files import set_identity
 
 __all__ = [
     "KEYS", "TAG_CHARACTERS", "add_labels", "check_tag", "corrections", "is_success", "label_file", "label_files",
-    "labelled", "read_labels", "tags_of",
+    "labelled", "read_labels", "tags_of", "undo_labels",
 ]  # fmt: skip
 
 KEYS = ("verdict", "success", "source", "expert", "note", "tag", "untag")
@@ -69,6 +69,27 @@ def add_labels(
     with contextlib.suppress(OSError):  # the next line says what is wrong
         path.parent.mkdir(parents=True, exist_ok=True)
     append_lines(path, lines)
+    return path
+
+
+def undo_labels(run: Path | str, episodes: Iterable[int], wall_ns: int, who: str) -> Path:
+    """Take back the labels that `add_labels` gave some episodes at a time, so that what they replaced counts again.
+
+    Args:
+        run: the run's folder, or another project's data set.
+        episodes: numbers of the episodes in it.
+        wall_ns: the time of the labels, as `add_labels` wrote it.
+        who: the person who takes them back.
+
+    Returns:
+        The file of labels.
+
+    Raises:
+        LogError: the file can't be written.
+    """
+    now_ns = time.time_ns()
+    path = label_file(Path(run))
+    append_lines(path, [{"episode": int(n), "undo": wall_ns, "who": who, "wall_ns": now_ns} for n in episodes])
     return path
 
 
@@ -160,10 +181,14 @@ def read_labels(run: Path | str) -> dict[int, JsonDict]:
         LogError: a file exists and can't be opened.
     """
     labels: dict[int, JsonDict] = {}
-    for entry in (line for file in label_files(Path(run)) for line in read_lines(file)):
+    lines = [line for file in label_files(Path(run)) for line in read_lines(file)]
+    undone = {f"{line.get('episode')} {line['undo']}" for line in lines if "undo" in line}
+    for entry in lines:
         try:
             number = int(entry.pop("episode"))
         except (ValueError, KeyError, TypeError):
+            continue
+        if "undo" in entry or f"{number} {entry.get('wall_ns')}" in undone:
             continue
         _add(labels.setdefault(number, {}), {_EARLIER.get(key, key): value for key, value in entry.items()})
     return labels

@@ -25,7 +25,7 @@ SECONDS = 5.0
 """The longest time that a condition may take."""
 _LONGEST = 4000
 """Largest number of characters of a condition."""
-_INSTRUCTIONS = 20_000
+_INSTRUCTIONS = 200_000
 """Instructions of SQLite between two looks at the clock."""
 
 _FUNCTIONS = frozenset((

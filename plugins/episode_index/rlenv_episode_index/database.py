@@ -13,7 +13,7 @@ from pathlib import Path
 from rlenv_robot.data.condition import TABLE, prepared_connection
 from rlenv_robot.data.episode_records import COLUMNS
 
-__all__ = ["STORED", "connect", "default_file", "discard", "is_damage", "transaction"]
+__all__ = ["STORED", "connect", "default_file", "discard", "is_damage", "stamp_of", "transaction"]
 
 _VERSION = 1
 _WAIT_S = 60.0
@@ -158,3 +158,9 @@ def _locked(file: Path) -> Iterator[None]:
 def _remove(file: Path) -> None:
     for path in (file, file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
         path.unlink(missing_ok=True)
+
+
+def stamp_of(connection: sqlite3.Connection, set_id: int) -> str | None:
+    """Return the stamp of a set's files when it was read, or None if it is not in the index."""
+    row = connection.execute("SELECT stamp FROM main.sets WHERE id = ?", (set_id,)).fetchone()
+    return None if row is None else str(row[0])

@@ -14,12 +14,22 @@ from typing import NamedTuple, TypeVar
 from hal import RobotError, SourceError
 from recorder.formats.registry import format_of
 from recorder.json_data import JsonDict, JsonObject
-from recorder.log.labels import corrections, label_files, labelled, read_labels
+from recorder.log.labels import corrections, labelled, read_labels
 from recorder.set_files import set_stamp
 from recorder.table.table import Table
-from rlenv_episode_index.database import STORED, connect, default_file, discard, is_damage, transaction
+from rlenv_episode_index.database import STORED, connect, default_file, discard, is_damage, stamp_of, transaction
 from rlenv_episode_index.manifest import is_selection
-from rlenv_episode_index.sets import RUN, FoundSet, find_sets, folder_times, format_options, read_set, reads_some
+from rlenv_episode_index.sets import (
+    RUN,
+    FoundSet,
+    episode_marks,
+    find_sets,
+    folder_times,
+    format_options,
+    labels_stamp,
+    read_set,
+    reads_some,
+)  # fmt: skip
 from rlenv_robot.data.condition import TABLE, Condition, guarded, ordering
 from rlenv_robot.data.episode_columns import EpisodeColumns, column_groups, computed, load_columns
 from rlenv_robot.data.episode_records import (
@@ -172,6 +182,16 @@ class EpisodeIndex:
         statement = f"SELECT count(*) FROM {TABLE}{self._where(where, self.columns())}"
         return int(self._asked(statement, where, ())[0][0])
 
+    def tally(self, column: str) -> dict[str, int]:
+        """Return the most frequent texts in a column, as conditions have them, with their numbers of episodes.
+
+        Raises:
+            SourceError: there is no such column, or counting takes too long.
+        """
+        name = ordering(column, self.columns()).split()[0]
+        statement = f"SELECT {name}, count(*) FROM {TABLE} WHERE {name} <> '' GROUP BY 1 ORDER BY 2 DESC LIMIT 1000"
+        return dict(self._asked(statement, None, ()))
+
     def record(self, key: str) -> JsonDict:
         """Return the record with a key.
 
@@ -309,7 +329,7 @@ class EpisodeIndex:
         stamp = self._stamp(set_id)
         try:
             table = read_set(found, self._reading, list(block.values()), labels=False)
-            marks = _marks(table.episodes)
+            marks = episode_marks(table.episodes)
             values = self._values(name, table, found)
         except RobotError as error:
             marks, values = [], []
@@ -318,7 +338,7 @@ class EpisodeIndex:
 
         def store(connection: sqlite3.Connection) -> None:
             with transaction(connection):
-                if _stamp_in(connection, set_id) != stamp:
+                if stamp_of(connection, set_id) != stamp:
                     return  # changed meanwhile: another opening reads it anew
                 columns = ("has_rows", *_ROW_COLUMNS, "steps", "seconds", "began")
                 places = connection.execute("SELECT position, mark FROM stored WHERE set_id = ?", (set_id,)).fetchall()
@@ -435,7 +455,7 @@ class EpisodeIndex:
         except OSError:
             self._read(lambda c: self._drop(c, [] if known is None else [(known[0],)]))
             return None
-        labels = _labels_stamp(Path(found.path))
+        labels = labels_stamp(Path(found.path))
         if known is not None and known[1] == stamp:
             if known[2] != labels:
                 self._relabel(known[0], found, labels)
@@ -478,7 +498,7 @@ class EpisodeIndex:
         if found.format == RUN:
             table = read_set(found, self._reading, labels=False)
             records = episode_records(table, costly=("robot",))
-            for mark, record in zip(_marks(table.episodes), records, strict=True):
+            for mark, record in zip(episode_marks(table.episodes), records, strict=True):
                 yield mark, None, 0, *sql_row(record, STORED)
             return
         data_format = format_of(found.format)
@@ -492,7 +512,7 @@ class EpisodeIndex:
             given = labelled(path, infos)
             records = [info_record(info, found.path, found.format, number) for number, info in enumerate(given)]
         has_rows = int(data_format.describe is None)
-        for mark, info, record in zip(_marks(infos), infos, records, strict=True):
+        for mark, info, record in zip(episode_marks(infos), infos, records, strict=True):
             recorded = {key: info[key] for key in _LABEL_KEYS if info.get(key) is not None}
             yield mark, json.dumps(recorded, default=str), has_rows, *sql_row(record, STORED)
 
@@ -531,10 +551,10 @@ class EpisodeIndex:
     def _label_records(self, found: FoundSet) -> dict[str, JsonDict]:
         """Return mark -> the columns that labels can change, of a run, whose table has the labels."""
         infos = read_set(found, self._reading).episodes
-        return {mark: label_record(info) for mark, info in zip(_marks(infos), infos, strict=True)}
+        return {mark: label_record(info) for mark, info in zip(episode_marks(infos), infos, strict=True)}
 
     def _stamp(self, set_id: int) -> str | None:
-        return self._read(lambda connection: _stamp_in(connection, set_id))
+        return self._read(lambda connection: stamp_of(connection, set_id))
 
     def _store_problem(self, set_id: int, problem: str) -> None:
         self._read(lambda c: c.execute("UPDATE main.sets SET problem = ? WHERE id = ?", (problem, set_id)))
@@ -577,24 +597,3 @@ class EpisodeIndex:
                 finally:
                     self._mending = False
             return act(self._connection)
-
-
-def _stamp_in(connection: sqlite3.Connection, set_id: int) -> str | None:
-    row = connection.execute("SELECT stamp FROM main.sets WHERE id = ?", (set_id,)).fetchone()
-    return None if row is None else str(row[0])
-
-
-def _labels_stamp(path: Path) -> str:
-    stats = ((str(file), file.stat()) for file in label_files(path))
-    return json.dumps([[name, status.st_size, status.st_mtime_ns] for name, status in stats])
-
-
-def _marks(infos: Sequence[JsonObject]) -> list[str]:
-    """Return what identifies each episode in its set: its number, and its part's where it has several."""
-    marks: list[str] = []
-    seen: dict[int, int] = {}
-    for position, info in enumerate(infos):
-        number = int(info.get("episode", position))
-        part = seen[number] = seen.get(number, -1) + 1
-        marks.append(f"{number}.{part}" if part else str(number))
-    return marks

@@ -8,6 +8,7 @@ A selection is a JSON object:
      "parents": ["…"], "sets": [{"path": "../data/cups", "identity": "…", "format": "lerobot", "reading": {},
      "episodes": [[0, "…"], [4, "…"]]}]}
 
+A set may have ``cuts``: ``[[4, 120]]`` makes its episode 4 two episodes, the frames before 120 and the rest.
 A path is relative to the file's folder, or absolute. ``digest`` is `recorder.table.digest.rows_digest` of the episodes'
 digests, ``parents`` has those of the selections that it was made from.
 """
@@ -17,8 +18,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hal import SourceError
@@ -27,7 +28,7 @@ from recorder.json_data import JsonDict, JsonObject
 from recorder.table.digest import DIGEST_CHARACTERS, rows_digest
 from rlenv_episode_index.sets import SELECTION_SUFFIX
 
-__all__ = ["SelectedSet", "Selection", "is_selection", "merged", "read_selection", "write_selection"]
+__all__ = ["SelectedSet", "Selection", "cut", "is_selection", "merged", "read_selection", "write_selection"]
 
 _KEY, _VERSION = "rlenv_robot_selection", 1
 _LARGEST = 1 << 30
@@ -45,6 +46,8 @@ class SelectedSet:
         format: its format's name; ``run`` for this project's runs.
         reading: the options with which it is read.
         episodes: number and digest of each episode, in order.
+        cuts: numbers of episodes that are cut into parts, and the frames before which they are, counted from 0 in the
+            episode.
     """
 
     path: Path
@@ -52,6 +55,7 @@ class SelectedSet:
     format: str
     reading: JsonObject
     episodes: tuple[tuple[int, str], ...]
+    cuts: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,7 @@ def _entry(one: SelectedSet, folder: Path) -> JsonDict:
     return {
         "path": _relative(one.path, folder), "identity": one.identity, "format": one.format,
         "reading": dict(one.reading), "episodes": [list(episode) for episode in one.episodes],
+        **({"cuts": [[number, *frames] for number, frames in one.cuts]} if one.cuts else {}),
     }  # fmt: skip
 
 
@@ -170,7 +175,10 @@ def _selected(entry: JsonDict, folder: Path) -> SelectedSet:
     if not isinstance(reading, dict) or not isinstance(name, str) or "\0" in name:
         raise ValueError(f"path {name!r:.80} with reading options {reading!r:.80}")
     path = Path(os.path.normpath(folder / name))
-    return SelectedSet(path, str(entry["identity"]), str(entry["format"]), reading, tuple(episodes))
+    cuts = tuple((number, tuple(frames)) for number, *frames in entry.get("cuts") or ())
+    if not all(type(number) is int and number >= 0 for episode, frames in cuts for number in (episode, *frames)):
+        raise ValueError(f"cuts {entry['cuts']!r:.80}")
+    return SelectedSet(path, str(entry["identity"]), str(entry["format"]), reading, tuple(episodes), cuts)
 
 
 def merged(sets: Sequence[SelectedSet]) -> tuple[SelectedSet, ...]:
@@ -185,6 +193,31 @@ def merged(sets: Sequence[SelectedSet]) -> tuple[SelectedSet, ...]:
             some[0].format,
             some[0].reading,
             tuple(sorted({episode for one in some for episode in one.episodes})),
+            _joined_cuts(some),
         )
         for _, some in sorted(parts.items())
     )
+
+
+def _joined_cuts(sets: Sequence[SelectedSet]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    frames: dict[int, set[int]] = {}
+    for number, some in (cuts for one in sets for cuts in one.cuts):
+        frames.setdefault(number, set()).update(some)
+    return tuple((number, tuple(sorted(some))) for number, some in sorted(frames.items()))
+
+
+def cut(selection: Selection, cuts: Mapping[tuple[str, int], Sequence[int]]) -> Selection:
+    """Return a selection some of whose episodes are cut into parts, each of which is an episode when it is opened.
+
+    The step across a cut belongs to neither part.
+
+    Args:
+        selection: the selection.
+        cuts: path of a set and number of an episode -> the frames before which it is cut, counted from 0.
+    """
+    sets: list[SelectedSet] = []
+    for one in selection.sets:
+        some = ((number, tuple(cuts[str(one.path), number])) for number, _ in one.episodes
+                if (str(one.path), number) in cuts)  # fmt: skip
+        sets += merged([one, replace(one, episodes=(), cuts=tuple(some))])
+    return replace(selection, sets=tuple(sets))

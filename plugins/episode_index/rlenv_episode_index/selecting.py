@@ -238,7 +238,7 @@ def split(path: Path, held_out: float, seed: int) -> tuple[Selection, Selection]
     Raises:
         SourceError: the selection can't be opened or split.
     """
-    selection, table = read_selection(path), load_selection(path)
+    selection, table = read_selection(path), load_selection(path, in_parts=False)
     rows = [
         (int(info.get("episode", position)), digest)
         for position, (info, digest) in enumerate(zip(table.episodes, episode_digests(table), strict=True))

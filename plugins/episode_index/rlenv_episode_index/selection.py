@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from hal import SourceError, SpecMismatch
 from recorder.formats.registry import Format
@@ -24,11 +27,12 @@ _OPTIONS = ("units", "calibration", "columns", "keep_last", "robot")
 _LISTED = 3
 
 
-def load_selection(path: Path, **options: object) -> Table:
+def load_selection(path: Path, *, in_parts: bool = True, **options: object) -> Table:
     """Return the table of a saved selection's episodes, in its order.
 
     Args:
         path: the file.
+        in_parts: whether episodes with cuts are read as their parts.
         options: options for reading the data sets, in place of those with which the selection was made. The digests are
             those of the latter nevertheless.
 
@@ -47,7 +51,7 @@ def load_selection(path: Path, **options: object) -> Table:
         }
         if other and not lost:
             table = _read_again(one, table, {**one.reading, **other})
-        tables.append(table)
+        tables.append(_cut_up(table, dict(one.cuts)) if in_parts and one.cuts else table)
     if changed:
         listed = ", ".join(changed[:_LISTED]) + (", ..." if len(changed) > _LISTED else "")
         raise SourceError(
@@ -64,6 +68,21 @@ def load_selection(path: Path, **options: object) -> Table:
             f'{path}: its sets hold different fields; make a selection of each, such as by --where "path like '
             f"'%NAME%'\": {error}"
         ) from error
+
+
+def _cut_up(table: Table, cuts: Mapping[int, Sequence[int]]) -> Table:
+    """Return a table with the parts of episodes in their places: number -> the frames before which it is cut."""
+    starts, stops, infos = [], [], []
+    for position, info in enumerate(table.episodes):
+        first, stop = int(table.starts[position]), int(table.stops[position])
+        frames = cuts.get(int(info.get("episode", position)), ())
+        edges = [first, *(first + frame for frame in frames if 0 < frame < stop - first), stop]
+        for part, (begin, end) in enumerate(itertools.pairwise(edges)):
+            starts.append(begin)
+            stops.append(end)
+            ended = {} if end == stop else {"end": "cut"}
+            infos.append({**info, **ended, "part": part} if len(edges) > 2 else info)
+    return replace(table, starts=np.array(starts), stops=np.array(stops), episodes=tuple(infos))
 
 
 def _named(table: Table, origin: str) -> Table:

@@ -17,7 +17,7 @@ from hal import SourceError
 from recorder.log.labels import add_labels
 from recorder.table.combine import subset
 from recorder.table.digest import episode_digests, rows_digest
-from rlenv_episode_index.manifest import SelectedSet, Selection, merged, read_selection, write_selection
+from rlenv_episode_index.manifest import SelectedSet, Selection, cut, merged, read_selection, write_selection
 from rlenv_episode_index.selecting import find_episodes, select, split, without
 from rlenv_robot.data.folder import read_folder
 
@@ -133,6 +133,26 @@ def test_selections_are_joined_reduced_and_parted_without_copies(tmp_path: Path,
         write_selection(part, tmp_path / f"{len(part)}.selection.json")
         assert digests(tmp_path / f"{len(part)}.selection.json") == [digest for _, _, digest in part]
     assert split(both, 0.3, seed=1)[1].digest == test.digest
+
+
+def test_an_episode_with_cuts_opens_as_its_parts(tmp_path: Path, lerobot_set: Made) -> None:
+    data = lerobot_set(tmp_path / "data" / "cups")
+    selection = save(tmp_path / "all.selection.json", data)
+    path = tmp_path / "cut.selection.json"
+    cuts = {(str(data), 1): (2, 4, 999), (str(data), 99): (3,)}
+    write_selection(cut(cut(selection, cuts), {(str(data), 1): (3,)}), path)
+    assert read_selection(path).digest == selection.digest
+    assert read_selection(path).sets[0].cuts == ((1, (2, 3, 4, 999)),)
+    whole, parts = read_folder(data), read_folder(path)
+    lengths = whole.stops - whole.starts
+    expected = [*lengths[:1], 2, 1, 1, lengths[1] - 4, *lengths[2:]]
+    assert (parts.stops - parts.starts).tolist() == expected
+    assert [(info["episode"], info.get("part")) for info in parts.episodes[:6]] == [
+        (0, None), (1, 0), (1, 1), (1, 2), (1, 3), (2, None),
+    ]  # fmt: skip
+    rows = parts.rows[parts.starts[1] : parts.stops[4]]
+    assert rows.tobytes() == whole.rows[whole.starts[1] : whole.stops[1]].tobytes()
+    assert sum(len(part) for part in split(path, 0.4, 0)) == len(selection)
 
 
 def test_copies_are_told_and_left_out_on_request(tmp_path: Path, lerobot_set: Made) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hal import LogError
-from recorder.log.labels import add_labels, is_success, labelled, read_labels
+from recorder.log.labels import add_labels, is_success, labelled, read_labels, undo_labels
 from recorder.names import LABELS
 from recorder.table.load import build
 
@@ -31,6 +31,19 @@ def test_labels_reach_the_table_and_leave_the_log_alone(tmp_path: Path, make_log
         {"who": "ben", "wall_ns": 8},
     )
     assert (tmp_path / "log.mcap").read_bytes() == log
+
+
+def test_what_an_undone_label_replaced_counts_again(tmp_path: Path) -> None:
+    add_labels(tmp_path, [0, 1], {"verdict": "failure", "tag": ["a"]}, "ana", 7)
+    add_labels(tmp_path, [0, 1], {"verdict": "discard", "tag": ["b"], "note": "x"}, "ben", 8)
+    undo_labels(tmp_path, [0], 8, "ben")
+    infos: list[dict[str, Any]] = [{"episode": 0, "success": True}, {"episode": 1}]
+    first, second = labelled(tmp_path, infos)
+    assert (first["verdict"], first["tags"], first["labelled"]) == ("failure", ["a"], {"who": "ana", "wall_ns": 7})
+    assert "note" not in first
+    assert (second["verdict"], second["tags"], second["note"]) == ("discard", ["a", "b"], "x")
+    undo_labels(tmp_path, [0], 7, "ana")
+    assert labelled(tmp_path, infos)[0] == infos[0]
 
 
 def test_a_verdict_outweighs_the_success_that_was_recorded(tmp_path: Path, make_log: Any) -> None:

@@ -324,15 +324,18 @@ def _entries_v3(root: Path, info: JsonObject) -> list[Entry]:
         f"{OURS}{name}" for name in ("info", "stamp_ns", "last/timestamp", *(f"last/{key}" for key in info["features"]))
     ]
     where, entries = f"{root / 'meta' / 'info.json'}: data_path", []
+    places: dict[tuple[int, int], Path] = {}  # most sets have few files, and a path is slow to make
+    by_episode = "{episode_" in str(info["data_path"])
     for file in files:
         for line in _lines(file, required + ours):
             index, length, chunk, number = (
                 whole_number(line.get(key), f"{file}: {key} of an episode", key == "length")
                 for key in ("episode_index", "length", "data/chunk_index", "data/file_index")
             )
-            place = fill_pattern(
-                root, info["data_path"], where, place_values(index, chunk, number, info["chunks_size"])
-            )
+            place = None if by_episode else places.get((chunk, number))
+            if place is None:
+                values = place_values(index, chunk, number, info["chunks_size"])
+                place = places[chunk, number] = fill_pattern(root, info["data_path"], where, values)
             own_columns = {key.removeprefix(OURS): line[key] for key in ours if line.get(key) is not None}
             entries.append(Entry(index, length, _texts(line.get("tasks")), place, own_columns))
     return entries

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
-import gzip
-import hashlib
 import json
 import logging
-import socket
-import threading
 import time
 from collections import deque
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import resources
 from pathlib import Path
 
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route, WebSocketRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from hal import RobotError
 from real.control.limits import RateLimiter
 from real.protocol.access import may
 from real.protocol.text import printable
-from real.server.connections import raise_descriptor_limit
-from rlenv_operate.console.access import Origins, Tokens, Visitor, is_loopback
+from rlenv_operate.console.access import Visitor
 from rlenv_operate.console.acts import ActLog, Acts
 from rlenv_operate.console.comparisons import Comparisons, ShownPair, compare
 from rlenv_operate.console.messages import (
@@ -48,10 +36,10 @@ from rlenv_operate.console.messages import (
     parse,
 )
 from rlenv_operate.console.mover import Mover, MoverSettings
+from rlenv_operate.console.page_server import POLICY_VIOLATION, PageFiles, PageServer, PageSettings
 from rlenv_operate.console.questions import FixtureSocket, QuestionBox
 from rlenv_operate.console.replay import Replays
 from rlenv_operate.console.scene import Scene
-from rlenv_operate.console.strangers import Strangers, TlsLoop
 from rlenv_operate.console.view import (
     acts_text,
     describe_robot,
@@ -79,91 +67,36 @@ _MOST_UNSENT = 64
 _PULSE_S = 0.5
 """Longest time between two states that a page is sent, in seconds, also where nothing is new."""
 
-_HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-cache",
-}
 _KINDS = ("robot", "state", "question", "episodes", "acts")
 """Messages of which a page is sent the newest, in this order."""
 
-_FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/console.js": ("console.js", "text/javascript; charset=utf-8"),
-    "/console.css": ("console.css", "text/css; charset=utf-8"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
-}
-_POLICY_VIOLATION, _TRY_LATER = 1008, 1013
+_FILES = PageFiles("rlenv_operate.console", ("index.html", "console.js", "console.css", "icon.svg"))
+_TRY_LATER = 1013
 _REFUSED = 4401
 """Code with which the socket of a page without a valid token is closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleSettings:
-    """The settings of a console.
+class ConsoleSettings(PageSettings):
+    """The settings of a console, besides the address of its page and the access to it.
 
     Attributes:
         address: the address of the robot's server.
         keys: folder of this machine's keys.
         telemetry: address of the telemetry, if the server does not announce it.
-        host: address to listen on.
-        port: 0 selects a free one.
-        tokens: folder of the list of tokens; None creates one token for this process.
-        names: further names under which browsers reach this machine.
-        certificate: file (PEM) for TLS, which is required if other machines can reach the console.
-        private_key: file (PEM) of the certificate's key.
         fixture: address at which the robot's server asks for resets; None if it does not ask here.
         acts: file of the log of acts; None keeps it in memory.
         runs: folder of recorded runs that pages may replay and compare, or None.
         mover: the mover of teleoperation.
-
-    Raises:
-        ValueError: the port does not exist; other machines could reach the console without TLS or without a list of
-            tokens; or one of certificate and key is missing.
     """
 
     address: str
     keys: str | Path | None = None
     telemetry: str | None = None
-    host: str = "127.0.0.1"
-    port: int = 8400
-    tokens: str | Path | None = None
-    names: tuple[str, ...] = ()
-    certificate: str | Path | None = None
-    private_key: str | Path | None = None
     fixture: str | None = None
     acts: str | Path | None = None
     runs: str | Path | None = None
     mover: MoverSettings = field(default_factory=MoverSettings)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise ValueError(f"port is {self.port}, allowed are 0 (any free one) to 65535")
-        if (self.certificate is None) != (self.private_key is None):
-            raise ValueError("TLS needs both a certificate and its private key")
-        if is_loopback(self.host):
-            return
-        if self.certificate is None:
-            raise ValueError(
-                f"the console would listen at {self.host}, which other machines can reach: TLS is required "
-                "(--certificate FILE --private-key FILE), or listen at 127.0.0.1"
-            )
-        if self.tokens is None:
-            raise ValueError(
-                f"the console would listen at {self.host}, which other machines can reach: give a folder of tokens "
-                "(--tokens FOLDER; `rlenv-robot operate tokens new FOLDER --name NAME --role ROLE` makes one)"
-            )
-
-    @property
-    def tls(self) -> bool:
-        """Whether the console speaks HTTPS."""
-        return self.certificate is not None
 
 
 @dataclass(slots=True, eq=False)
@@ -206,7 +139,7 @@ class ConsoleServer:
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
-        self.tokens = Tokens(settings.tokens, printable(_user(), 64))
+        self.tokens = settings.open_tokens()
         self._feed = RobotFeed(settings.address, settings.keys, settings.telemetry)
         self._questions = QuestionBox()
         self._mover = Mover(
@@ -217,35 +150,24 @@ class ConsoleServer:
         self._replays = None if settings.runs is None else Replays(settings.runs)
         self._comparisons = None if settings.runs is None else Comparisons(settings.runs)
         self._fixture = None if settings.fixture is None else FixtureSocket(settings.fixture, self._questions)
-        self._listener = _listen(settings.host, settings.port)
-        self.port: int = self._listener.getsockname()[1]
-        self._origins = Origins((settings.host, *settings.names), self.port, tls=settings.tls)
+        self._web = PageServer(
+            "the console", settings, self.tokens, _FILES, [WebSocketRoute("/ws", self._visit)],
+            ws_max_size=MAX_BYTES, ws_max_queue=16, ws_ping_interval=5.0, ws_ping_timeout=10.0,
+            ws_per_message_deflate=False, ws="websockets-sansio",
+        )  # fmt: skip
+        self.port = self._web.port
         self._pages: set[_Page] = set()
         self._texts: dict[str, str] = {}
         self._described: tuple[object, Scene | None] = (None, None)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._files = {path: _File(name, kind) for path, (name, kind) in _FILES.items()}
         self._ordinary = ThreadPoolExecutor(16, "rlenv-robot operate console act")
         self._replayer = ThreadPoolExecutor(1, "rlenv-robot operate console replay")
         self._stops = ThreadPoolExecutor(8, "rlenv-robot operate console stop")
-        self._strangers = Strangers()
-        self._uvicorn = uvicorn.Server(
-            uvicorn.Config(
-                _OnlyOurHosts(self._app(), self._origins), log_config=None, access_log=False, server_header=False,
-                ws_max_size=MAX_BYTES, ws_max_queue=16, ws_ping_interval=5.0, ws_ping_timeout=10.0,
-                ws_per_message_deflate=False, timeout_graceful_shutdown=1, limit_concurrency=256, lifespan="off",
-                ws="websockets-sansio", http=self._strangers.protocol,
-                proxy_headers=False, ssl_certfile=settings.certificate, ssl_keyfile=settings.private_key,
-            )
-        )  # fmt: skip
-        self._thread = threading.Thread(target=self._run, name="rlenv-robot operate console", daemon=True)
 
     @property
     def url(self) -> str:
         """The address of the page; a token of this process follows after ``#``."""
-        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
-        token = f"#token={self.tokens.own}" if self.tokens.own is not None else ""
-        return f"{'https' if self.settings.tls else 'http'}://{host}:{self.port}/{token}"
+        return self._web.url
 
     def start(self) -> ConsoleServer:
         """Start serving in the background.
@@ -253,13 +175,7 @@ class ConsoleServer:
         Raises:
             RobotError: the certificate can't be used.
         """
-        raise_descriptor_limit()  # handshakes that are not finished have a descriptor each
-        self._uvicorn.config.load()  # raises here what would end the thread
-        self._thread.start()
-        while not self._uvicorn.started:
-            if not self._thread.is_alive():
-                raise RobotError("the console's web server could not start; its log says why")
-            time.sleep(0.005)
+        self._web.start()
         if self._fixture is not None:
             self._fixture.start()
         self._mover.start()
@@ -276,27 +192,17 @@ class ConsoleServer:
         self._acts.close()
         if self._fixture is not None:
             self._fixture.close()
-        self._uvicorn.should_exit = True
-        if self._thread.is_alive():
-            self._thread.join()
+        self._web.close()
         self._ordinary.shutdown(wait=False)
         self._replayer.shutdown(wait=False, cancel_futures=True)
         self._stops.shutdown(wait=False)
         self._log.close()
-        self._listener.close()
 
     def __enter__(self) -> ConsoleServer:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _run(self) -> None:
-        try:
-            with asyncio.Runner(loop_factory=TlsLoop if self.settings.tls else None) as runner:
-                runner.run(self._uvicorn.serve([self._listener]))
-        except SystemExit:  # uvicorn's way to say that it could not start
-            _log.error("the console's web server could not start")
 
     def _robot_state(self) -> tuple[str, float]:
         """Return the robot's state by the newest telemetry, and when that came; empty where it is not followed."""
@@ -342,22 +248,13 @@ class ConsoleServer:
         self._texts["state"] = state_text(look, self._described[1], mover, now_s)
         self._texts["restricted"] = state_text(look, None, mover, now_s, restricted=True)
 
-    # -- HTTP ---------------------------------------------------------------------------------------------
-
-    def _app(self) -> Starlette:
-        routes = [Route(path, self._file, methods=["GET"]) for path in _FILES]
-        return Starlette(routes=[*routes, WebSocketRoute("/ws", self._visit)])
-
-    async def _file(self, request: Request) -> Response:
-        return self._files[request.url.path].answer(request, tls=self.settings.tls)
-
     # -- the web socket -----------------------------------------------------------------------------------
 
     async def _visit(self, web: WebSocket) -> None:
         self._loop = asyncio.get_running_loop()
-        if not self._origins.trusts(web.headers.get("origin")):
+        if not self._web.origins.trusts(web.headers.get("origin")):
             _log.warning("refused a page of another origin: %s", printable(str(web.headers.get("origin")), 200))
-            await web.close(_POLICY_VIOLATION)
+            await web.close(POLICY_VIOLATION)
             return
         await web.accept()
         with suppress(WebSocketDisconnect, RuntimeError):  # RuntimeError: starlette's, on a socket that has closed
@@ -380,7 +277,7 @@ class ConsoleServer:
         if len(self._pages) >= _MOST_PAGES or own_pages >= _MOST_PAGES_OF_ONE:
             await web.close(_TRY_LATER, "too many pages are open")
             return None
-        self._strangers.admit(web.scope.get("client"))
+        self._web.strangers.admit(web.scope.get("client"))
         return visitor
 
     async def _serve(self, page: _Page) -> None:
@@ -407,12 +304,12 @@ class ConsoleServer:
             try:
                 message = parse(await page.socket.receive_text())
             except (MessageError, KeyError) as error:
-                await page.socket.close(_POLICY_VIOLATION, printable(str(error), 100))
+                await page.socket.close(POLICY_VIOLATION, printable(str(error), 100))
                 return
             flood = limiter.spent
             limiter.take()
             if flood and not (isinstance(message, Act) and message.act == "stop"):
-                await page.socket.close(_POLICY_VIOLATION, "too many messages")
+                await page.socket.close(POLICY_VIOLATION, "too many messages")
                 return
             if not await self._still_admitted(page):
                 return
@@ -427,7 +324,7 @@ class ConsoleServer:
                 page.news.set()
             elif isinstance(message, Act):
                 if len(tasks) >= _MOST_UNSENT and message.act != "stop":
-                    await page.socket.close(_POLICY_VIOLATION, "too many acts wait")
+                    await page.socket.close(POLICY_VIOLATION, "too many acts wait")
                     return
                 task = asyncio.create_task(self._carry_out(page, message))
                 tasks.add(task)
@@ -521,57 +418,3 @@ def _scene(robot: str) -> Scene | None:
     except (ValueError, RobotError) as error:
         _log.info("the robot can't be drawn: %s", error)
         return None
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "operator"
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=128)
-    except OSError as error:
-        raise OSError(f"the console can't listen at {host}:{port}: {error}; choose another --port") from None
-
-
-class _File:
-    """A file of the page, compressed once."""
-
-    def __init__(self, name: str, kind: str) -> None:
-        data = resources.files("rlenv_operate.console").joinpath("page", name).read_bytes()
-        self._kind, self._data, self._packed = kind, data, gzip.compress(data, 9, mtime=0)
-        self._tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
-
-    def answer(self, request: Request, *, tls: bool) -> Response:
-        headers = {**_HEADERS, "etag": self._tag, "vary": "accept-encoding"}
-        if tls:
-            headers["strict-transport-security"] = "max-age=31536000"
-        if request.headers.get("if-none-match") == self._tag:
-            return Response(status_code=304, headers=headers)
-        packed = "gzip" in request.headers.get("accept-encoding", "")
-        if packed:
-            headers["content-encoding"] = "gzip"
-        return Response(self._packed if packed else self._data, headers=headers, media_type=self._kind)
-
-
-class _OnlyOurHosts:
-    """Refuse requests for names that are not ours: a stranger's name may point to this machine."""
-
-    def __init__(self, app: ASGIApp, origins: Origins) -> None:
-        self._app, self._origins = app, origins
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket"):
-            hosts = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
-            if len(hosts) != 1 or not self._origins.serves(hosts[0]):
-                if scope["type"] == "websocket":
-                    await WebSocket(scope, receive, send).close(_POLICY_VIOLATION)
-                else:
-                    answer = PlainTextResponse("this name is not served here; see --name\n", 421)
-                    await answer(scope, receive, send)
-                return
-        await self._app(scope, receive, send)

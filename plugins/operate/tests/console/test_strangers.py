@@ -89,13 +89,13 @@ def test_half_sent_requests_and_open_handshakes_keep_nobody_from_the_page(
         until(lambda: '"outcome"' in str(again.recv(timeout=20)), 20)
     operator.send(json.dumps({"t": "see", "cameras": []}))
     assert operator.recv(timeout=20), "a page that has logged in is no stranger"
-    assert len(console._strangers) <= strangers.MOST_STRANGERS
+    assert len(console._web.strangers) <= strangers.MOST_STRANGERS
 
 
 def test_a_stranger_is_cut_off_in_time_and_a_page_stays(
     served: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "Strangers", lambda: strangers.Strangers(longest_s=1.0))
+    monkeypatch.setattr("rlenv_operate.console.page_server.Strangers", lambda: strangers.Strangers(longest_s=1.0))
     token = new_token(tmp_path / "tokens", "ann", Role.WATCH)
     with server.ConsoleServer(
         server.ConsoleSettings(address=served.address, port=0, tokens=tmp_path / "tokens")
@@ -109,7 +109,7 @@ def test_a_stranger_is_cut_off_in_time_and_a_page_stays(
             half.sendall(HALF)
             with contextlib.suppress(ConnectionResetError):
                 assert half.recv(1) == b"", "cut off"
-            until(lambda: not console._strangers)
+            until(lambda: not console._web.strangers)
             time.sleep(1.5)
             web.send(json.dumps({"t": "act", "id": 1, "act": "stop"}))
             until(lambda: '"outcome"' in str(web.recv(timeout=20)), 20)
