@@ -29,6 +29,7 @@ from rlenv_robot.data.images import ImageLoader
 from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, STEPS, CheckedOptions, check_size, read
 from rlenv_robot.data.relabel import Goal, Sensors, relabelled
 from rlenv_robot.data.sampling import PreferencePair, RequestSampler, Sample
+from rlenv_robot.data.splits import split_episodes
 from rlenv_robot.data.state_index import StateIndex
 from rlenv_robot.data.statistics import statistics
 from rlenv_robot.rendering.notebook import RecordedEpisode, notebook_html
@@ -99,6 +100,7 @@ class SourceData:
                 "two neighbouring frames with an executed action between them"
             )
         self.discount, self.mode = discount, mode
+        self._recorded = table if mode == "training" else None
         self.opened: tuple[tuple[object, ...], JsonDict] | None = None
         self._task = task
         self._batches = Batches(self.transitions, discount, self._privileged)
@@ -111,6 +113,17 @@ class SourceData:
     def __len__(self) -> int:
         """Return the number of transitions."""
         return len(self.transitions)
+
+    @property
+    def recorded(self) -> Table:
+        """The frames as they were recorded, before a task made their observations and rewards anew.
+
+        Raises:
+            SourceError: the data are open for inference, and must not lead to what an agent must not see.
+        """
+        if self._recorded is None:
+            raise SourceError("recorded: the data are opened for inference; open them for training")
+        return self._recorded
 
     def episode(self, number: int) -> RecordedEpisode:
         """Return a recorded episode, which displays itself in a notebook: a video, its signals, and its metadata.
@@ -352,24 +365,23 @@ class SourceData:
         """
         self._sampler.update(index, td_error)
 
-    def split(self, held_out: float = 0.2, seed: int = 0) -> tuple[list[int], list[int]]:
+    def split(self, held_out: float = 0.2, seed: int = 0, runs: bool | None = None) -> tuple[list[int], list[int]]:
         """Split the episodes into training and test episodes, for the option ``episodes``.
+
+        Copies of an episode, its parts and its cuts stay on one side, and tasks, outcomes and sources are spread over
+        both (`rlenv_robot.data.splits.split_episodes`).
 
         Args:
             held_out: the share of test episodes, between 0 and 1; at least one episode remains on either side.
             seed: the same seed gives the same split.
+            runs: whether the episodes of a run stay together; None: if there are at least ``2 / held_out`` runs.
 
         Raises:
-            SourceError: the share is out of range, or there are not two episodes with transitions.
+            SourceError: the share is out of range, there are not two episodes with transitions, or all of them are
+                copies or parts of one episode.
         """
         usable = np.flatnonzero(self.transitions.lengths)
-        if not 0 < held_out < 1:
-            raise SourceError(f"split: held_out is {held_out}, it must be between 0 and 1")
-        if len(usable) < 2:
-            raise SourceError(f"split: {self.table.origin} has {len(usable)} usable episodes, it needs 2")
-        order = np.random.default_rng(seed).permutation(usable)
-        count = min(max(1, round(held_out * len(order))), len(order) - 1)
-        return sorted(order[count:].tolist()), sorted(order[:count].tolist())
+        return split_episodes(self.table, usable.tolist(), held_out, seed, runs)
 
     @cached_property
     def _states(self) -> StateIndex:

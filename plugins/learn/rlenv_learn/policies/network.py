@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -54,6 +54,9 @@ class NetworkPolicy:
         activation: the function between layers.
         squashed: whether tanh brings the output between -1 and 1; otherwise it is clipped.
 
+    Attributes:
+        about: JSON data about the training, from the policy's file; empty for a policy that was not loaded.
+
     Raises:
         ValueError: the layers don't fit each other or the vectors, the activation is unknown, or ``magnified`` is given
             for vectors other than a `FlattenObservation`.
@@ -70,7 +73,7 @@ class NetworkPolicy:
         squashed: bool = False,
     ) -> None:
         self.layers = [(np.asarray(weights, np.float32), np.asarray(bias, np.float32)) for weights, bias in layers]
-        self.vectors, self.task, self.robot = vectors, task, robot
+        self.vectors, self.task, self.robot, self.about = vectors, task, robot, dict[str, Any]()
         self.magnified, self.activation, self.squashed, self._gaps = magnified, activation, squashed, 0
         if activation not in get_args(Activation):
             raise ValueError(f"activation is {activation!r}, allowed are {', '.join(get_args(Activation))}")
@@ -165,6 +168,8 @@ class NetworkPolicy:
             magnified, activation = float(header.get("magnified", 0.0)), header.get("activation", "tanh")
             squashed = bool(header.get("squashed", False))
             vectors, task = vectors_of(header), str(header["task"])
-            return NetworkPolicy(layers, vectors, task, robot_of(header), magnified, activation, squashed)
+            policy = NetworkPolicy(layers, vectors, task, robot_of(header), magnified, activation, squashed)
+            policy.about = dict(header.get("about", {}))
+            return policy
         except (ValueError, KeyError, TypeError, MemoryError, RecursionError, RobotError) as error:
             raise RobotError(f"{path}: the policy's description is damaged: {error}; train it again") from error
