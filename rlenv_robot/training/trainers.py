@@ -177,4 +177,4 @@ def offline_trainer(name: str) -> OfflineTrainer:
 
 def unknown_method(name: str) -> ValueError:
     """Return the error about a method of training that is neither ``evolution`` nor a trainer's name."""
-    return _TRAINERS.unknown(name, "--method", ["evolution"])
+    return _TRAINERS.unknown(name, "--method", ["evolution", *offline_trainer_names()])

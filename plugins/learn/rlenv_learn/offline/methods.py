@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 
 from hal import RobotError
 from rlenv_learn.offline.transitions import OfflineTransitions
@@ -27,8 +29,8 @@ METHODS: Mapping[str, tuple[str, str]] = {
 }
 """Method -> its class of settings in `d3rlpy.algos`, and its name with its source."""
 
-_DECAY = 0.999
-"""Of the moving average of the weights that is the result: the last thousand updates."""
+_DECAY, _FORGETS = 0.999, 10
+"""The moving average of the weights forgets this many updates later at first, then about a thousand updates later."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ _FIXED = {"compile_graph", "batch_size", "gamma"}
 
 def _config(method: str) -> Any:
     try:
-        import d3rlpy
+        with redirect_stderr(io.StringIO()):  # it imports gym, which prints that nobody maintains it
+            import d3rlpy
     except ImportError as error:
         raise RobotError(
             f"offline learning needs d3rlpy ({error}): pip install 'rlenv-robot[offline]', then "
@@ -99,7 +102,9 @@ def offline_settings(method: str, given: Mapping[str, Any]) -> OfflineSettings:
         raise ValueError(f"{unknown[0]!r} is no setting of {method}, allowed: {', '.join([*own, *sorted(theirs)])}")
     for name, value in given.items():
         _check(name, value, own[name].default if name in own else theirs[name])
-    mine = {name: tuple(value) if name == "hidden" else value for name, value in given.items() if name in own}
+    mine: dict[str, Any] = {
+        name: tuple(value) if name == "hidden" else value for name, value in given.items() if name in own
+    }
     return OfflineSettings(**mine, method={name: value for name, value in given.items() if name in theirs})
 
 
@@ -138,7 +143,7 @@ def updates_of(
     random = np.random.default_rng(seed)
     algorithm = _algorithm(method, settings)
     algorithm.create_impl(data.observations.shape[1:], data.actions.shape[1])
-    average = AveragedModel(algorithm.impl.policy, multi_avg_fn=get_ema_multi_avg_fn(_DECAY))
+    average = AveragedModel(algorithm.impl.policy, multi_avg_fn=_average)
     zeros = np.zeros((settings.batch_size, data.actions.shape[1]), np.float32)  # of SARSA, which none of these is
     for update in range(1, updates + 1):
         rows = random.integers(len(data), size=settings.batch_size)
@@ -154,6 +159,13 @@ def updates_of(
         yield update, losses, average.module
 
 
+def _average(averaged: list[torch.Tensor], current: list[torch.Tensor], count: torch.Tensor) -> None:
+    decay = min(_DECAY, (1 + int(count)) / (_FORGETS + int(count)))
+    with torch.no_grad():
+        for mean, weights in zip(averaged, current, strict=True):
+            mean.lerp_(weights, 1 - decay)
+
+
 def _algorithm(method: str, settings: OfflineSettings) -> Any:
     config = _config(method)
     from d3rlpy.models.encoders import VectorEncoderFactory
@@ -161,7 +173,7 @@ def _algorithm(method: str, settings: OfflineSettings) -> Any:
     names = {one.name for one in dataclasses.fields(config)}
     encoder = VectorEncoderFactory(list(settings.hidden))
     chosen: dict[str, Any] = {name: encoder for name in names if name.endswith("encoder_factory")}
-    chosen |= {name: settings.rate for name in ("learning_rate", "actor_learning_rate", "critic_learning_rate")}
+    chosen |= dict.fromkeys(("learning_rate", "actor_learning_rate", "critic_learning_rate"), settings.rate)
     chosen |= {"batch_size": settings.batch_size, "gamma": settings.gamma}
     return config(**{name: value for name, value in chosen.items() if name in names} | dict(settings.method)).create()
 

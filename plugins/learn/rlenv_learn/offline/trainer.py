@@ -20,6 +20,7 @@ from rlenv_learn.policies.flat import ScaledDifferences
 from rlenv_learn.policies.network import Layer, NetworkPolicy
 from rlenv_learn.policies.saving import save_network
 from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.policies.lineage import LINEAGE, Lineage
 from rlenv_robot.registry import TaskLike, make_vector
 from rlenv_robot.source import SourceData
 from rlenv_robot.training.rollout import Point, evaluate
@@ -123,10 +124,11 @@ def train_offline(
             if last:
                 break
     if out is not None:
-        save_network(policy, out, {**about, "updates": update, "transitions": len(data), "episodes": data.episodes})
+        lineage = Lineage.of(source, sorted({run.episode for run in runs})).to_dict()
+        save_network(policy, out, {**about, "updates": update, "transitions": len(data), LINEAGE: lineage})
         if points:
             _write_curve(out.with_suffix(".csv"), points)
-    return OfflineTraining(policy, update, elapsed, points, len(data), data.episodes)
+    return OfflineTraining(policy, update, elapsed, points, len(data), len(runs))
 
 
 def _json(settings: OfflineSettings) -> JsonObject:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,7 +29,6 @@ class OfflineTransitions:
         terminals: float32 (N, 1). 1 where the task ended there. Where anything else ended the episode it is 0, so that
             the value of the next observation counts.
         intervals: number of steps of each transition, float32 (N, 1): n, or fewer before an end.
-        episodes: number of episodes, each without a gap.
     """
 
     observations: np.ndarray
@@ -39,7 +37,6 @@ class OfflineTransitions:
     next_observations: np.ndarray
     terminals: np.ndarray
     intervals: np.ndarray
-    episodes: int
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -65,8 +62,8 @@ def rewarded_runs(table: Table, best: float = 1.0) -> list[Run]:
     unknown = sum(int((~np.isfinite(run.came["reward"])).sum()) for run in runs)
     if unknown:
         raise SourceError(
-            f"{unknown} steps of {table.origin} have no finite reward: name a task of its robot, which computes rewards "
-            "from the sensors, or imitate the data instead, which needs none (docs/trainers.md)"
+            f"{unknown} steps of {table.origin} have no finite reward: name a task of its robot, which computes "
+            "rewards from its sensors, or imitate the data, which needs none (docs/trainers.md)"
         )
     runs.sort(key=lambda run: -float(run.came["reward"].sum()))
     return runs[: max(1, round(best * len(runs)))]
@@ -109,10 +106,11 @@ def _numbers(observation: Spec) -> Spec:
 
 
 def _bounded(action: Spec, runs: list[Run]) -> Spec:
-    return Spec(action.name, tuple(_bounded_field(part, (run.came[f"action_{part.name}"] for run in runs)) for part in action))
+    fields = (_bounded_field(part, [run.came[f"action_{part.name}"] for run in runs]) for part in action)
+    return Spec(action.name, tuple(fields))
 
 
-def _bounded_field(part: Field, recorded: Iterable[np.ndarray]) -> Field:
+def _bounded_field(part: Field, recorded: list[np.ndarray]) -> Field:
     if part.is_text or part.numpy_dtype.kind != "f":
         raise SourceError(
             f"action {part.name!r} is {part.dtype}; offline learning takes continuous actions (float32, float64) alone"
@@ -151,7 +149,7 @@ def offline_transitions(
     if n_step < 1:
         raise ValueError(f"n_step is {n_step}, it must be at least 1")
     parts = [_of_run(run, layout, flat, n_step, gamma) for run in runs]
-    return OfflineTransitions(*(np.concatenate(column) for column in zip(*parts, strict=True)), episodes=len(runs))
+    return OfflineTransitions(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _of_run(
@@ -162,8 +160,11 @@ def _of_run(
     actions = flat.vector_of(run.group("action", layout.action), {name: value[:-1] for name, value in observed.items()})
     steps = np.minimum(n_step, count - np.arange(count))
     padded = np.append(run.came["reward"].astype(np.float64), np.zeros(n_step - 1))
-    rewards = sum(gamma**ahead * padded[ahead : ahead + count] for ahead in range(n_step))
+    rewards = np.sum([gamma**ahead * padded[ahead : ahead + count] for ahead in range(n_step)], axis=0)
     terminals = run.terminated & (np.arange(count) + steps == count)
-    columns = (np.asarray(rewards), terminals, steps)
-    rewards, terminals, intervals = (np.asarray(column, np.float32)[:, None] for column in columns)
-    return vectors[:-1], actions, rewards, vectors[np.arange(count) + steps], terminals, intervals
+    after = vectors[np.arange(count) + steps]
+    return vectors[:-1], actions, _column(rewards), after, _column(terminals), _column(steps)
+
+
+def _column(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values, np.float32)[:, None]
