@@ -103,9 +103,9 @@ def _setting(text: str) -> tuple[str, Any]:
     Raises:
         argparse.ArgumentTypeError: the text is something else.
     """
-    name, equals, value = text.partition("=")
+    name, _, value = text.partition("=")
     try:
-        return name.strip(), json.loads(value) if equals else None
+        return name.strip(), json.loads(value)  # without "=" it is empty
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE with a number, such as expectile=0.8") from None
 

@@ -23,13 +23,25 @@ def test_minari_s_own_set_becomes_a_policy_for_its_environment(
 ) -> None:
     gymnasium, minari = pytest.importorskip("gymnasium"), pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    with minari.DataCollector(gymnasium.make("Pendulum-v1", max_episode_steps=20)) as env:
+    from minari.data_collector import EpisodeBuffer
+
+    buffers = []
+    with gymnasium.make("Pendulum-v1") as env:
         env.action_space.seed(1)
         for seed in range(3):
-            env.reset(seed=seed)
-            while not any(env.step(env.action_space.sample())[2:4]):
-                pass
-        env.create_dataset("pendulum/random-v0")
+            observations, actions = [env.reset(seed=seed)[0]], [env.action_space.sample() for _ in range(20)]
+            steps = [env.step(action) for action in actions]
+            flags = [False] * 20
+            buffers.append(
+                EpisodeBuffer(
+                    id=seed, seed=seed, observations=np.stack([*observations, *(step[0] for step in steps)]),
+                    actions=np.stack(actions), rewards=[float(step[1]) for step in steps], terminations=flags,
+                    truncations=[*flags[1:], True], infos={},
+                )
+            )  # fmt: skip
+        minari.create_dataset_from_buffers(
+            "pendulum/random-v0", buffers, observation_space=env.observation_space, action_space=env.action_space
+        )
     out = str(tmp_path / "p.npz")
     assert main(["train", "--data", str(tmp_path / "pendulum" / "random-v0"), "--out", out, *BRIEF]) == 0
     assert "60 steps of 3 episodes" in (printed := capsys.readouterr().out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ LAYOUT = FrameLayout(
     Spec("a", (Field("push", (), "float32", -1, 1),)),
 )
 STRIDE, TURN, GOAL = 0.1, 0.5, 1.0
-QUICK: dict[str, Any] = {"hidden": [32, 32], "batch_size": 128, "rate": 3e-3, "gamma": 0.9, "n_step": 3}
+QUICK: dict[str, Any] = {"hidden": [32, 32], "batch_size": 128, "rate": 3e-3, "gamma": 0.9}
 
 
 def observed(place: float) -> dict[str, np.ndarray]:
@@ -96,10 +95,11 @@ def test_cloning_cannot_join_halves_of_episodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "options"), [("iql", {"weight_temp": 10.0, "expectile": 0.9}), ("awac", {"lam": 0.1})]
+    ("method", "options"),
+    [("iql", {"weight_temp": 10.0, "expectile": 0.9, "n_step": 1}), ("awac", {"lam": 0.1, "n_step": 3})],
 )
 def test_offline_learning_joins_them(method: str, options: dict[str, float]) -> None:
-    assert reaches(learned(method, 500, tau=0.05, **options))
+    assert reaches(learned(method, 400, tau=0.1, **options))
 
 
 @pytest.mark.parametrize("method", ["awac", "bc", "cql", "iql", "td3bc"])
@@ -150,7 +150,7 @@ def test_trials_of_a_task_and_a_file_that_runs(tmp_path: Path) -> None:
         "iql", source, out, task="so101-reach", updates=4, trials=2, options={"hidden": [8], "batch_size": 8}
     )
     assert [point.steps for point in trained.points] == [2, 4]
-    assert len(list(csv.reader(out.with_suffix(".csv").open()))) == 3
+    assert len(out.with_suffix(".csv").read_text().splitlines()) == 3
     with rlenv_robot.make("so101-reach") as env:
         loaded = load_policy(out)
         loaded.check(env.observation, env.action)
