@@ -1,12 +1,16 @@
 """Learning from mixed logs: offline methods against cloning and against the recorded policies.
 
     pip install 'rlenv-robot[offline,train]' matplotlib, and d3rlpy (docs/trainers.md)
-    python benchmarks/offline.py record so101-reach runs/       # trains PPO; a third each: random, half-trained, expert
-    python benchmarks/offline.py record so101-pick-place runs/  # likewise: script, script that sees 2 cm beside, random
-    python benchmarks/offline.py learn so101-pick-place runs/   # each learner, three seeds: benchmarks/offline.json
-    python benchmarks/offline.py learn so101-pick-place runs/ --learners iql bc --seeds 5 --updates 10000
+    python benchmarks/offline.py learn so101-pick-place    # each learner, three seeds: benchmarks/offline.json
+    python benchmarks/offline.py learn so101-reach --learners iql bc --seeds 0 1 --updates 10000
     python benchmarks/offline.py table
-    python benchmarks/offline.py plot                           # docs/curves/offline.png
+    python benchmarks/offline.py plot                      # docs/curves/offline.png
+
+A log has a third each of an expert's episodes, of a weak policy's and of random actions:
+
+- ``so101-pick-place``: the script under disturbances; the script that in 60 % of the intervals of ten steps lets go and
+  lifts the arm; random action vectors, each kept for ten steps.
+- ``so101-reach``: PPO after 120,000 and after 12,000 steps, with noise of 0.3; random action vectors.
 
 The results of ``learn`` replace those in the file for the same task, learner and seed. Each policy is tried in the same
 100 episodes, which no training saw; the last one counts, and no trial chooses it or its settings.
@@ -18,32 +22,32 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-import rlenv_robot
 from recorder.figures.style import heading, saved, series, sheet
-from rlenv_learn.imitation.demonstrations import Disturbance, DisturbedDemonstrator
+from recorder.formats.runs import EpisodeSpool, rows_of
+from recorder.frame_layout import FrameLayout
 from rlenv_learn.offline.trainer import train_offline
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.policy import Policy
 from rlenv_robot.registry import make_vector
 from rlenv_robot.registry import task as task_of
-from rlenv_robot.training.rollout import evaluate, run_episode
+from rlenv_robot.source import SourceData
 from rlenv_tabletop.scripted import SCRIPTS
 
-TASKS = {"so101-reach": 33_000, "so101-pick-place": 19_200}
-"""Task -> steps of each third of its log."""
+TASKS = {"so101-pick-place": 80, "so101-reach": 550}
+"""Task -> episodes of each third of its log."""
 RESULTS = Path(__file__).parent / "offline.json"
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "curves"
 NOISE = 0.3  # on the action vectors of the recorded policies of so101-reach, as a learner's exploration
-CAMERA_ERROR_M = 0.02
-TRIALS, EPISODES, SEED = 5, 100, 1_000_000
-QUICK: dict[str, Any] = {"rate": 3e-3, "hidden": [128, 128], "noise": 0.02}
+INTERVAL, SLIPS, DISTURBED, DISTURBANCE = 10, 0.6, 0.3, 0.3  # mean length in steps; shares; size of the disturbance
+SLIP = np.array([0, -0.8, 0, 0, 0, 1])  # the arm lifts, and the jaw opens
+TRIALS, EPISODES = 5, 100
+QUICK: dict[str, Any] = {"rate": 3e-3, "hidden": [128, 128]}
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "bc": ("bc", QUICK),
     "bc, best tenth": ("bc", {**QUICK, "best": 0.1}),
@@ -55,86 +59,117 @@ LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
 """Name in the table -> method and settings."""
 
 
-class Noisy:
-    """A policy with Gaussian noise on its action vectors."""
-
-    def __init__(self, policy: Any, task: str, seed: int) -> None:
-        self.policy, self.flat, self.rng = policy, flat_for(task_of(task)), np.random.default_rng(seed)
-
-    def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        with torch.no_grad():
-            vector = self.policy.actor(torch.from_numpy(self.flat.observe(observation)[None])).numpy()[0]
-        return self.flat.act(vector + NOISE * self.rng.normal(size=vector.shape), observation)
+Chooser = Callable[[Mapping[str, np.ndarray], int], np.ndarray]
+"""From observations of a batch and the number of the step to action vectors (B, A)."""
 
 
-class RandomWalk:
-    """Random action vectors, each kept for ten steps on average."""
+class Intervals:
+    """Random vectors, each kept for some steps.
 
-    def __init__(self, task: str, seed: int, steps: float = 10.0) -> None:
-        self.flat, self.rng, self.share = flat_for(task_of(task)), np.random.default_rng(seed), 1 / steps
-        self.reset()
+    Args:
+        draw: makes vectors (count, A).
+        steps: mean number of steps.
+    """
 
-    def reset(self) -> None:
-        self.vector = np.zeros(self.flat.action_size)
+    def __init__(self, draw: Callable[[int], np.ndarray], count: int, rng: np.random.Generator, steps: int) -> None:
+        self.draw, self.rng, self.share, self.vectors = draw, rng, 1 / steps, draw(count)
 
-    def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        if self.rng.random() < self.share:
-            self.vector = self.rng.uniform(-1, 1, self.flat.action_size)
-        return self.flat.act(self.vector, observation)
-
-
-class Executed:
-    """A disturbed demonstrator, of which the log has the executed actions alone."""
-
-    def __init__(self, demonstrator: DisturbedDemonstrator) -> None:
-        self.demonstrator = demonstrator
-
-    def reset(self) -> None:
-        self.demonstrator.reset()
-
-    def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return self.demonstrator.draw(observation).action
+    def next(self) -> np.ndarray:
+        new = np.flatnonzero(self.rng.random(len(self.vectors)) < self.share)
+        self.vectors[new] = self.draw(len(new))
+        return self.vectors
 
 
-class Misled:
-    """The script of a rig whose camera sees the cube beside its place."""
-
-    def __init__(self, task: str) -> None:
-        self.script, self.error = SCRIPTS[task](), np.array([CAMERA_ERROR_M, 0, 0], np.float32)
-
-    def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return self.script.act({**observation, "cube_position": observation["cube_position"] + self.error})
-
-
-def recorded_policies(task: str) -> Iterator[tuple[str, Policy]]:
-    """The policies of the three thirds of a log."""
-    if task == "so101-reach":
+def choosers(task: str, count: int, rng: np.random.Generator) -> dict[str, Chooser]:
+    """Return the policies of the three thirds of a log, each for a batch of ``count`` episodes."""
+    flat = flat_for(task_of(task))
+    size = flat.action_size
+    walk = Intervals(lambda n: rng.uniform(-1, 1, (n, size)), count, rng, INTERVAL if task in SCRIPTS else 1)
+    if task not in SCRIPTS:
         from train import recipe
 
-        for place, (name, steps) in enumerate({"half": 12_000, "expert": 120_000}.items(), 1):
-            yield name, Noisy(recipe("tianshou").train(task, steps, 0)[0], task, place)
-        yield "random", RandomWalk(task, 0, 1)
-        return
-    for place, (name, script) in enumerate({"expert": SCRIPTS[task](), "misled": Misled(task)}.items()):
-        yield name, Executed(DisturbedDemonstrator(script, flat_for(task_of(task)), Disturbance(), place))
-    yield "random", RandomWalk(task, 2)
+        def noisy(policy: Any) -> Chooser:
+            def choose(observation: Mapping[str, np.ndarray], step: int) -> np.ndarray:
+                with torch.no_grad():
+                    vector = policy.actor(torch.from_numpy(flat.observe(observation))).numpy()
+                return np.asarray(vector + NOISE * rng.normal(size=vector.shape))
+
+            return choose
+
+        trained = {name: recipe("tianshou").train(task, steps, 0)[0] for name, steps in PPO_STEPS.items()}
+        return {name: noisy(policy) for name, policy in trained.items()} | {"random": lambda seen, step: walk.next()}
+
+    def disturbances(n: int) -> np.ndarray:
+        sizes = DISTURBANCE * rng.random((n, 1)) * (rng.random((n, 1)) < DISTURBED)
+        return np.asarray(sizes * rng.normal(size=(n, size)))
+
+    script, offsets = SCRIPTS[task](), Intervals(disturbances, count, rng, INTERVAL)
+    slips = Intervals(lambda n: (rng.random((n, 1)) < SLIPS).astype(float), count, rng, INTERVAL)
+
+    def expert(observation: Mapping[str, np.ndarray], step: int) -> np.ndarray:
+        return np.asarray(flat.vector_of(script.act(observation), observation) + offsets.next())
+
+    def weak(observation: Mapping[str, np.ndarray], step: int) -> np.ndarray:
+        slipping = SLIP + 0.2 * rng.normal(size=(count, size))
+        return np.asarray(np.where(slips.next() > 0, slipping, expert(observation, step)))
+
+    return {"expert": expert, "weak": weak, "random": lambda seen, step: walk.next()}
 
 
-def record(task: str, folder: Path) -> None:
-    for place, (name, policy) in enumerate(recorded_policies(task)):
-        begun, count, outcomes = time.perf_counter(), 0, []
-        with rlenv_robot.make(task, record=folder, info={"policy": name, "source": name}) as env:
-            while count < TASKS[task]:
-                *steps, outcome = run_episode(env, policy, {} if outcomes else {"seed": 1_000 + place})
-                count += len(steps)
-                outcomes.append(outcome)
-        rate, returns = (np.mean([getattr(one, key) for one in outcomes]) for key in ("success", "total"))
-        seconds = time.perf_counter() - begun
-        print(f"{name}: success {rate:.0%}, return {returns:.1f}; {count:,} steps in {seconds:.0f} s", flush=True)
+PPO_STEPS = {"expert": 120_000, "weak": 12_000}
 
 
-def learn(task: str, folder: Path, learners: list[str], seeds: list[int], updates: int, trials: int) -> None:
-    source = rlenv_robot.open_source(folder)
+def mixed_log(task: str) -> SourceData:
+    """Return a mixed log, in memory, and print the success rate and the mean return of its thirds."""
+    count, rng, target = TASKS[task], np.random.default_rng(0), task_of(task)
+    layout = FrameLayout(target.observation, target.action)
+    spool, infos = EpisodeSpool(layout), list[dict[str, Any]]()
+    for place, (name, choose) in enumerate(choosers(task, count, rng).items()):
+        outcomes = []
+        for rows, success in episodes_of(task, layout, choose, 1_000 + place):
+            rows["episode"] = len(infos)
+            spool.add(rows)
+            infos.append({"source": name})
+            outcomes.append((success, rows["reward"][1:].sum()))
+        success, returns = np.mean(outcomes, axis=0)
+        print(f"{name}: success {success:.0%}, return {returns:.1f}", flush=True)
+    return SourceData(spool.table(infos, f"a mixed log of {task}", []))
+
+
+def episodes_of(task: str, layout: FrameLayout, choose: Chooser, seed: int) -> list[tuple[np.ndarray, bool]]:
+    """Run a batch of episodes; return the frame rows of each, and whether it succeeded."""
+    flat, count = flat_for(task_of(task)), TASKS[task]
+    seen, acted, rewards = list[Any](), list[Any](), list[Any]()
+    stops, success, ended = np.zeros(count, int), np.zeros(count, bool), np.zeros(count, bool)
+    with make_vector(task, count, seed=seed, autoreset="disabled") as envs:
+        table = envs.reset({"seed": seed})
+        while not stops.all():
+            seen.append({name: np.array(value) for name, value in table["observation"].items()})
+            acted.append(flat.act(choose(seen[-1], len(seen)), seen[-1]))
+            table, reward = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": acted[-1]})
+            rewards.append(np.array(reward["reward"]))
+            final = table["extra_info"].get("final")
+            if final is not None:
+                at = np.asarray(final["index"])
+                fresh = stops[at] == 0
+                stops[at[fresh]], success[at[fresh]] = len(seen), np.asarray(final["success"])[fresh]
+                ended[at[fresh]] = np.asarray(table["terminated"], bool)[at[fresh]]
+        seen.append({name: np.array(value) for name, value in table["observation"].items()})
+    found = []
+    for env, stop in enumerate(stops.tolist()):
+        rows = rows_of(
+            layout, env,
+            {name: np.stack([seen[step][name][env] for step in range(stop + 1)]) for name in seen[0]},
+            {name: np.stack([acted[step][name][env] for step in range(stop)]) for name in acted[0]},
+            np.array([rewards[step][env] for step in range(stop)]), (bool(ended[env]), not ended[env]),
+            np.arange(stop + 1) * 33_333_333,
+        )  # fmt: skip
+        found.append((rows, bool(success[env])))
+    return found
+
+
+def learn(task: str, learners: list[str], seeds: list[int], updates: int, trials: int) -> None:
+    source = mixed_log(task)
     for seed in seeds:
         for name in learners:
             method, options = LEARNERS[name]
@@ -149,17 +184,6 @@ def learn(task: str, folder: Path, learners: list[str], seeds: list[int], update
             }  # fmt: skip
             keep(run)
             print(f"{task} {name} seed {seed}: {points[-1]}", flush=True)
-
-
-def ceiling(task: str) -> None:
-    """Try the recorded scripts themselves, without disturbance, in the episodes of the trials."""
-    with make_vector(task, EPISODES, seed=SEED, autoreset="disabled") as envs:
-        for name, script in {"script": SCRIPTS[task](), "misled script": Misled(task)}.items():
-            outcomes = evaluate(envs, script, SEED)
-            success, returns = (float(np.mean([getattr(one, key) for one in outcomes])) for key in ("success", "total"))
-            keep({"task": task, "learner": name, "seed": 0, "updates": 0,
-                  "points": [{"steps": 0, "success": success, "returns": returns}]})  # fmt: skip
-            print(f"{name}: success {success:.0%}, return {returns:.1f}")
 
 
 def keep(run: dict[str, Any]) -> None:
@@ -224,26 +248,18 @@ def plot() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in ("record", "learn", "ceiling"):
-        one = verbs.add_parser(verb)
-        one.add_argument("task", choices=TASKS)
-        if verb != "ceiling":
-            one.add_argument("folder", type=Path)
-        if verb == "learn":
-            one.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS))
-            one.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-            one.add_argument("--updates", type=int, default=2_500)
-            one.add_argument("--trials", type=int, default=TRIALS)
+    learning = verbs.add_parser("learn")
+    learning.add_argument("task", choices=TASKS)
+    learning.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS))
+    learning.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    learning.add_argument("--updates", type=int, default=2_500)
+    learning.add_argument("--trials", type=int, default=TRIALS)
     for verb in ("table", "plot"):
         verbs.add_parser(verb)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    if given.verb == "record":
-        record(given.task, given.folder)
-    elif given.verb == "learn":
-        learn(given.task, given.folder, given.learners, given.seeds, given.updates, given.trials)
-    elif given.verb == "ceiling":
-        ceiling(given.task)
+    if given.verb == "learn":
+        learn(given.task, given.learners, given.seeds, given.updates, given.trials)
     else:
         {"table": table, "plot": plot}[given.verb]()
 

@@ -125,7 +125,12 @@ def test_the_policy_acts_as_d3rlpy_s_own(monkeypatch: pytest.MonkeyPatch) -> Non
     from rlenv_learn.offline import methods
 
     made, make = list[Any](), methods._algorithm
-    monkeypatch.setattr(methods, "_algorithm", lambda *given: made.append(make(*given)) or made[-1])
+
+    def remembered(*given: Any) -> Any:
+        made.append(make(*given))
+        return made[-1]
+
+    monkeypatch.setattr(methods, "_algorithm", remembered)
     monkeypatch.setattr(methods, "_DECAY", 0.0)  # the newest weights instead of their average
     source = line_world()
     runs = rewarded_runs(source.table)

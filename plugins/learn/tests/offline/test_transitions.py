@@ -44,7 +44,7 @@ def table_of(lengths: Sequence[int], ended: Sequence[bool], action: Spec = ACTIO
 def test_a_transition_of_n_steps_is_what_its_definition_says(
     episodes: list[tuple[int, bool]], n_step: int, gamma: float
 ) -> None:
-    table = table_of(*zip(*episodes, strict=True))
+    table = table_of([steps for steps, _ in episodes], [ended for _, ended in episodes])
     runs = rewarded_runs(table)
     flat = FlattenObservation(OBSERVATION, ACTION, {"force": 1000.0})
     data = offline_transitions(runs, table.layout, flat, n_step, gamma)
