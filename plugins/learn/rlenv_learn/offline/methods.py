@@ -75,7 +75,7 @@ def _config(method: str) -> Any:
     except ImportError as error:
         raise RobotError(
             f"offline learning needs d3rlpy ({error}): pip install 'rlenv-robot[offline]', then "
-            "pip install --no-deps 'd3rlpy>=2.8.1,<3' (docs/trainers.md)"
+            "pip install --no-deps 'd3rlpy>=2.8.1,<3' 'gym>=0.26,<0.27' (docs/trainers.md)"
         ) from error
     return getattr(d3rlpy.algos, METHODS[method][0])
 
