@@ -229,8 +229,9 @@ def table() -> None:
 
 def plot() -> None:
     """Draw the curves: line: mean of the seeds; band: their range."""
-    figure, axes = sheet(2, 2, 9, 6.6)
-    for row, task in zip(axes, TASKS, strict=True):
+    tasks = [task for task in TASKS if by_learner(task)]
+    figure, axes = sheet(len(tasks), 2, 9, 3.3 * len(tasks))
+    for row, task in zip(np.reshape(axes, (len(tasks), 2)), tasks, strict=True):
         learners = [(name, runs) for name, runs in by_learner(task).items() if runs[0]["updates"]]
         for axis, key, words in zip(row, ("success", "returns"), ("success, %", "return"), strict=True):
             for index, (name, runs) in enumerate(learners):
