@@ -47,7 +47,7 @@ NOISE = 0.3  # on the action vectors of the recorded policies of so101-reach, as
 INTERVAL, SLIPS, DISTURBED, DISTURBANCE = 10, 0.6, 0.3, 0.3  # mean length in steps; shares; size of the disturbance
 SLIP = np.array([0, -0.8, 0, 0, 0, 1])  # the arm lifts, and the jaw opens
 TRIALS, EPISODES = 5, 100
-QUICK: dict[str, Any] = {"rate": 3e-3, "hidden": [128, 128]}
+QUICK: dict[str, Any] = {"rate": 1e-3, "hidden": [128, 128]}
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "bc": ("bc", QUICK),
     "bc, best tenth": ("bc", {**QUICK, "best": 0.1}),
@@ -253,7 +253,7 @@ def main() -> None:
     learning.add_argument("task", choices=TASKS)
     learning.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS))
     learning.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    learning.add_argument("--updates", type=int, default=2_500)
+    learning.add_argument("--updates", type=int, default=5_000)
     learning.add_argument("--trials", type=int, default=TRIALS)
     for verb in ("table", "plot"):
         verbs.add_parser(verb)
