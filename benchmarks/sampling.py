@@ -169,7 +169,7 @@ def minari(folder: Path, episodes: int = 200) -> Iterator[tuple[str, Call]]:
 
     from gymnasium.spaces import Box
 
-    os.environ["MINARI_DATASETS_PATH"] = str(folder)
+    os.environ["MINARI_DATASETS_PATH"] = str(folder.resolve())
     from minari import create_dataset_from_buffers
     from minari.data_collector import EpisodeBuffer
 

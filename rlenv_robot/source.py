@@ -358,7 +358,7 @@ class SourceData:
 
         Args:
             index: (B,), from a batch's ``extra_info``. If an index is repeated, its last error counts.
-            td_error: (B,), of any sign.
+            td_error: (B,), finite, of any sign: its size counts.
 
         Raises:
             SourceError: the shapes differ, an index is out of range, or an error is not finite.
@@ -475,6 +475,10 @@ def open_source(
     units: str | None = None,
     calibration: str | Path | None = None,
     robot: str | None = None,
+    time_unit: str | None = None,
+    header: bool | None = None,
+    rate_hz: float | None = None,
+    swap_red_blue: bool | None = None,
     cache: str | Path | None = None,
     world: str | None = None,
     cache_bytes: int = BYTES,
@@ -501,6 +505,10 @@ def open_source(
         robot: the robot of the mapped columns, such as ``so101``. A column with the name of one of its fields
             (``observation.joint_position``, ``action.joint_target``) is assumed to have the field's unit, signs and
             zeros, so that a task of the robot can compute rewards.
+        time_unit: the unit of mapped columns' ``time``: ``s``, ``ms``, ``us`` or ``ns``; None guesses it, with a note.
+        header: whether mapped text tables (CSV) name their columns; None decides by their first row.
+        rate_hz: frames a second of mapped columns without ``time``, and of ALOHA's files.
+        swap_red_blue: whether encoded images in HDF5 hold blue where JPEG has red; None for those of ACT++ alone.
         cache: a folder for tables that can't lie beside their logs or do not fit into memory, and for downloads from an
             address; None uses the system's temporary folder for tables, and the user's cache for downloads.
         world: selects this project's runs of one world, such as ``so101-reach``; None selects those of the task if the
@@ -518,6 +526,7 @@ def open_source(
     """
     reading: dict[str, Any] = {
         "units": units, "calibration": calibration, "columns": columns, "keep_last": keep_last, "robot": robot,
+        "time_unit": time_unit, "header": header, "rate_hz": rate_hz, "swap_red_blue": swap_red_blue,
     }  # fmt: skip
     folder = None if cache is None else Path(cache)
     places = [path] if isinstance(path, str | Path) else path

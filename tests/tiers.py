@@ -42,7 +42,7 @@ ABSENT: dict[str, str] = {
     r"^robomimic": "fixes old versions of its dependencies",
     r"^(could not import )?'?(gem|verifiers|skyrl.gym|nemo.gym)\b": "each fixes versions, or takes gigabytes",
     r"verifiers since": "the test is for older releases",
-    r"transformers|\btrl\b": "takes gigabytes",
+    r"transformers|\btrl\b|tensorflow": "takes gigabytes",
     r"openenv": "its releases take gigabytes",
     r"zenoh-ros2-sdk": "another program's client, in an interpreter of its own: by hand",
     r"cyclonedds|unitree_sdk2|mjlab": "DDS has wheels for some machines alone; Unitree's and mjlab's code is not ours",

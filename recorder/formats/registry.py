@@ -20,12 +20,14 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 
 from hal import RobotError, SourceError
 from hal.errors import missing_plugin
 from recorder.formats.checked_table import checked_table
 from recorder.formats.runs import without_texts
-from recorder.log.labels import label_file, labelled
+from recorder.json_data import JsonObject
+from recorder.log.labels import label_files, labelled
 from recorder.table.combine import subset
 from recorder.table.table import ImageOpener, Table
 
@@ -55,13 +57,15 @@ class Format:
         write_options: names of keyword arguments that ``write`` accepts besides the path and the images; with
             ``embedded``, it uses that attribute of `recorder.formats.images.Filming`.
         looks: the files by which a person recognises such a data set, for messages; empty for none.
-        advice: called with a path that no format recognises; returns what a user must add to let this format read it,
-            or None.
+        advice: called with a path that no format recognises; returns why, and what a user must do to let this format
+            read it, as a sentence without its subject, the path; or None.
         holds_images: whether ``write`` takes a `recorder.formats.images.Filming` as a third argument.
         open_images: opens the images of a data set; used for loaded tables without their own opener.
         options: names of keyword arguments that ``load`` accepts besides the path.
         candidates: called with a folder; yields paths in or below it that may be such data sets. None considers only
             the folder itself.
+        describe: called with a path and `options`; returns the infos that the episodes of the loaded table would have,
+            with their ``length`` in frames of that table, without reading rows. None if that is impossible.
     """
 
     name: str
@@ -76,12 +80,14 @@ class Format:
     write_options: tuple[str, ...] = ()
     looks: str = ""
     advice: Callable[[Path], str | None] | None = None
+    describe: Callable[..., Sequence[JsonObject]] | None = None
 
-    def read(self, path: Path, **options: object) -> Table:
+    def read(self, path: Path, *, labels: bool = True, **options: object) -> Table:
         """Load the data set at a path, with the opener of its images.
 
         Args:
             path: path of the data set.
+            labels: whether the labels that were given afterwards count.
             options: options of the format; those that are None are left out. Every format has the option ``episodes``,
                 the numbers of the episodes to read.
 
@@ -95,7 +101,7 @@ class Format:
             allowed = f"its options are {', '.join(self.options)}" if self.options else "it has no options"
             raise SourceError(f"{path}: format {self.name!r} has no option {', '.join(sorted(unknown))}; {allowed}")
         table = checked_table(self._load(path, chosen), f"{path}: format {self.name!r}")
-        if label_file(path).is_file():
+        if labels and label_files(path):
             table = replace(table, episodes=labelled(path, table.episodes))
         if isinstance(episodes, Sequence):
             table = subset(table, episodes)
@@ -106,7 +112,7 @@ class Format:
     def _load(self, path: Path, options: Mapping[str, object]) -> Table:
         """Load the data set; whatever its reader meets in damaged files is one kind of error, which names the path."""
         try:
-            return self.load(path, **options)
+            return _here(self.load(path, **options))
         except SourceError as error:
             if str(path) in str(error):
                 raise
@@ -119,11 +125,22 @@ class Format:
             ) from error
 
 
+def _here(table: Table) -> Table:
+    """Return a table without the places of the data sets that its episodes were merged from: its images are its own."""
+    if not isinstance(table, Table) or not any("set" in info for info in table.episodes):
+        return table
+    infos = tuple({key: value for key, value in info.items() if key != "set"} for info in table.episodes)
+    return replace(table, episodes=infos)
+
+
 _PLUGIN = "rlenv_formats"
 _IN_PLUGIN: Mapping[str, tuple[str, str]] = {
     "lerobot": ("meta/info.json", "a data set of LeRobot"),
     "parquet": ("episodes.json", "a data set of Parquet files"),
     "minari": ("data/metadata.json", "a data set of Minari"),
+    "zarr": ("meta/episode_ends/.zarray", "a replay buffer in zarr"),
+    "rlds": ("features.json", "a data set of RLDS"),
+    "aloha": ("episode_0.hdf5", "a data set of ALOHA"),
     "bags": ("metadata.yaml", "a ROS 2 bag"),
     "robomimic": ("*.hdf5", "a data set of robomimic"),
     "mapped": ("*.csv", "a table with columns (CSV, Parquet, HDF5)"),
@@ -212,7 +229,7 @@ def recognised(path: Path) -> Format | None:
     return next((entry for entry in _loaded() if _recognises(entry, path)), None)
 
 
-def read_any(path: Path, **options: object) -> Table | None:
+def read_any(path: Path, **options: Any) -> Table | None:
     """Return the table in a folder or file of another format, or None if no format recognises it.
 
     Args:

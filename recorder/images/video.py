@@ -23,7 +23,16 @@ from recorder.git_lfs import is_git_lfs_pointer
 from recorder.log.image_codec import opencv
 from recorder.read.addresses import fetched
 
-__all__ = ["Decoder", "VideoFacts", "describe_video", "encode_video", "even", "open_video", "write_video"]
+__all__ = [
+    "Decoder",
+    "VideoFacts",
+    "check_video",
+    "describe_video",
+    "encode_video",
+    "even",
+    "open_video",
+    "write_video",
+]
 
 # ---- writing ----
 
@@ -233,7 +242,7 @@ def describe_video(path: Path) -> VideoFacts:
         SourceError: the file is missing, is a Git LFS pointer, or is not a video.
         LogError: neither PyAV nor OpenCV is installed.
     """
-    _check_video(path)
+    check_video(path)
     try:
         import av
     except ImportError:
@@ -274,7 +283,12 @@ def _no_video(path: Path, why: object) -> SourceError:
     return SourceError(f"{path} is no video, or is cut off: {why}; fetch it again")
 
 
-def _check_video(path: Path) -> None:
+def check_video(path: Path) -> None:
+    """Check that a video's file is there; a remote one is fetched.
+
+    Raises:
+        SourceError: the file is missing, can't be fetched, or is a Git LFS pointer.
+    """
     fetched(path)
     if not path.is_file():
         raise SourceError(f"{path} is missing; fetch the videos of the data set too")
@@ -293,7 +307,7 @@ def open_video(path: Path, by: str | None = None) -> Decoder:
         SourceError: the file is missing, is not a video, or needs a codec that is not installed.
         LogError: neither PyAV nor OpenCV is installed.
     """
-    _check_video(path)
+    check_video(path)
     try:
         import av
     except ImportError:

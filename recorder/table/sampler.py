@@ -333,10 +333,10 @@ class PrioritizedSampler:
         self._next = end
         candidates = self._candidates[begin:end]
         values = self._leaves.take(candidates)
-        accepted = self._bounds[begin:end] < values
-        items = candidates.compress(accepted)
-        self._accepted += (len(items) / (end - begin) - self._accepted) * 0.1 * (end - begin) / _CANDIDATES
-        return items, values.compress(accepted)
+        accepted = (self._bounds[begin:end] < values).nonzero()[0]
+        self._accepted += (len(accepted) / (end - begin) - self._accepted) * 0.1 * (end - begin) / _CANDIDATES
+        accepted = accepted[:size]  # half the time of `compress`, with the same result
+        return candidates.take(accepted), values.take(accepted)
 
     def _refill(self, rng: np.random.Generator, needed: int) -> None:
         """Draw more candidates, each block twice as large: they do not depend on the priorities."""

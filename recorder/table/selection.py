@@ -8,6 +8,8 @@ import numpy as np
 
 __all__ = ["Selection"]
 
+_maximum = np.maximum.reduce  # what the method `max` calls, at two thirds of its time
+
 
 class Selection:
     """Positions in ascending order, at 16 bytes for each run of neighbours.
@@ -67,11 +69,13 @@ class Selection:
         """
         if len(self.first) == 1:
             places = positions - self._begin if self._begin else positions
-            inside = places.view(np.uint64) < len(self)  # a negative one is larger than any count
-        else:
-            run = np.maximum(np.searchsorted(self.first, positions, side="right") - 1, 0)
-            places = self._before[run] + positions - self.first[run]
-            inside = (positions >= self.first[run]) & (positions < self.stop[run])
+            unsigned, count = places.view(np.uint64), len(self)  # a negative one is larger than any count
+            if not len(places) or _maximum(unsigned) < count:
+                return places, None
+            return places, unsigned < count
+        run = np.maximum(np.searchsorted(self.first, positions, side="right") - 1, 0)
+        places = self._before[run] + positions - self.first[run]
+        inside = (positions >= self.first[run]) & (positions < self.stop[run])
         return places, None if inside.all() else inside
 
     def __and__(self, other: Selection) -> Selection:

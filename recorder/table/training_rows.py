@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +18,11 @@ _IN_MEMORY = 256 << 20
 """Bytes up to which that copy is in memory, where draws are fastest; above, it is in a file that is mapped."""
 
 _CHUNK = 1 << 18
+
+_PADDED = 4
+"""Largest number of actions, for each transition, in the copy in which chunks are contiguous."""
+_WIDTHS = 2
+"""Widths of chunks for which such a copy is kept."""
 
 _FLAGS = ("done", "terminated", "truncated")
 
@@ -56,6 +60,7 @@ class TrainingRows:
             expect_random_reads(rows)
         self._dtype = rows.dtype
         self._blocks = rows.view(f"V{rows.dtype.itemsize}")
+        self._chunks: dict[int, tuple[np.dtype, np.ndarray, np.ndarray] | None] = {}
 
     def numbers(self, index: np.ndarray) -> np.ndarray:
         """Return the indices of the rows at which the transitions at positions, (B,), begin and end: (B, 2)."""
@@ -83,37 +88,53 @@ class TrainingRows:
     def chunks(self, index: np.ndarray, stops: np.ndarray, width: int) -> np.ndarray:
         """Return structured rows with the actions of transitions that follow one another, (B, ``width``).
 
-        Packed rows have a copy of the actions in which such a chunk is contiguous.
+        Packed rows have a copy of the actions in which each such chunk is contiguous.
 
         Args:
             index: (B,) positions of the first transitions.
             stops: (B,) positions behind the last ones; beyond these, the last action is repeated.
             width: number of actions.
         """
-        steps, count = np.arange(width), len(self._transitions)
-        if not self.packed or width > count or not len(self._transitions.table.layout.action):
-            inside = np.minimum(index[:, None] + steps, stops[:, None] - 1)
+        if width not in self._chunks:
+            if len(self._chunks) >= _WIDTHS:
+                self._chunks.pop(next(iter(self._chunks)))
+            self._chunks[width] = self._contiguous(width)
+        contiguous = self._chunks[width]
+        if contiguous is None:
+            inside = np.minimum(index[:, None] + np.arange(width), stops[:, None] - 1)
             return self.rows(self._transitions.row(inside) + 1)
-        kind, actions = self._actions
-        size = kind.itemsize
-        pieces: np.ndarray = np.ndarray((count - width + 1,), f"V{width * size}", actions, 0, (size,))
-        chunks = pieces[np.minimum(index, count - width)].view(actions.dtype).reshape(-1, width)
-        left = stops - index
-        short = np.flatnonzero(left < width)
-        if len(short):
-            chunks[short] = actions.take(index[short, None] + np.minimum(steps, left[short, None] - 1))
-        return np.asarray(chunks.view(kind))
+        kind, pieces, starts = contiguous
+        return np.asarray(pieces[starts.take(index)].view(kind).reshape(-1, width))
 
-    @cached_property
-    def _actions(self) -> tuple[np.dtype, np.ndarray]:
-        """The type of an action, and the action of each transition, (N,), as bytes, which are copied faster."""
-        count, action = len(self._transitions), self._transitions.table.layout.action
-        actions = np.zeros(count, _aligned([(f"action_{one.name}", one.numpy_dtype, one.shape) for one in action]))
-        for begin in range(0, count, _CHUNK):
-            rows = self.rows(self._transitions.row(np.arange(begin, min(begin + _CHUNK, count))) + 1)
-            for name in (f"action_{one}" for one in action.names):
-                actions[name][begin : begin + _CHUNK] = rows[name]
-        return actions.dtype, actions.view(f"V{actions.itemsize}")
+    def _contiguous(self, width: int) -> tuple[np.dtype, np.ndarray, np.ndarray] | None:
+        """Return the type of an action, all chunks of a width, which overlap in memory, and that of each transition.
+
+        Behind each run of transitions its last action is repeated ``width - 1`` times.
+
+        Returns:
+            None if the rows are not packed, or the repeated actions would be several times as many as the others.
+        """
+        action, count = self._transitions.table.layout.action, len(self._transitions)
+        runs = self._transitions.stretches.runs
+        padded = count + (len(runs) - 1) * (width - 1)
+        if not self.packed or not len(action) or padded > _PADDED * count:
+            return None
+        kind = _aligned([(f"action_{one.name}", one.numpy_dtype, one.shape) for one in action])
+        behind = np.repeat(np.arange(len(runs) - 1) * (width - 1), np.diff(runs))  # repeated ones before a transition
+        starts = np.arange(count) + behind
+        numbers = np.zeros(padded, np.int64)
+        numbers[starts] = 1
+        numbers = np.cumsum(numbers) - 1
+        actions = np.zeros(padded, kind)
+        for begin in range(0, padded, _CHUNK):
+            rows = self.rows(self._transitions.row(numbers[begin : begin + _CHUNK]) + 1)
+            for name in kind.names or ():
+                if name != "fill":
+                    actions[name][begin : begin + _CHUNK] = rows[name]
+        pieces: np.ndarray = np.ndarray(
+            (padded - width + 1,), f"V{width * kind.itemsize}", actions, 0, (kind.itemsize,)
+        )
+        return kind, pieces, starts.astype(np.int32 if padded <= np.iinfo(np.int32).max else np.int64)
 
 
 def _training_dtype(transitions: Transitions) -> np.dtype:

@@ -23,6 +23,7 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
         "rlenv_robot.statistics": (
             "advantage", "coverage", "fitted_q", "histogram", "model_error", "model_return", "off_policy"),
     },
+    "rlenv_episode_index": {"rlenv_robot.data_verbs": ("data select",)},
     "rlenv_formats": {"rlenv_robot.data_verbs": ("data units",)},
     "rlenv_gpu": {"rlenv_robot.batch_engines": ("warp",)},
     "rlenv_kaiwu": {"rlenv_robot.verbs": ("kaiwu",)},

@@ -14,7 +14,7 @@ from recorder.table.memory import chosen_scratch, scratch_folder
 from recorder.table.sampler import n_step
 from recorder.table.training_rows import TrainingRows
 from recorder.table.transitions import Transitions
-from rlenv_robot.data.filters import is_expert
+from rlenv_robot.data.episode_records import is_expert
 from rlenv_robot.data.sampling import Sample
 from rlenv_robot.tables import Reward, Rewards, StepTable, TrajectoryTable
 

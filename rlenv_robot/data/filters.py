@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,10 +15,12 @@ from recorder.json_data import JsonObject
 from recorder.log.labels import is_success
 from recorder.table.selection import Selection
 from recorder.table.transitions import Transitions
+from rlenv_robot.data.condition import Condition, condition_of
+from rlenv_robot.data.episode_records import COLUMNS, episode_records, is_expert, sql_row
 from rlenv_robot.data.options import NearOption, Tolerance
 from rlenv_robot.tables import FieldValues, Options
 
-__all__ = ["episodes_of", "is_expert", "near", "need_rewards", "select", "shaped"]
+__all__ = ["episodes_of", "near", "need_rewards", "select", "shaped"]
 
 _T = TypeVar("_T")
 
@@ -32,6 +34,15 @@ def select(transitions: Transitions, options: Options) -> Selection:
     episodes       numbers of episodes, or a slice of them
     source, policy the episode's record has this word, or one of these
     verdict        the person's verdict on the episode is this word, or one of these
+    task_text      the text of the episode's task contains this text, or one of these, in any case
+    tag            the episode has this tag, or one of these
+    robot          the robot's name is this word, or one of these
+    min_steps      the episode has at least so many frames after the first one
+    max_steps      the episode has at most so many
+    began_from     the episode began at this date or time (ISO 8601, in UTC without a zone) or later
+    began_until    the episode began at this date or time or earlier; a date includes its whole day
+    where          a condition on the columns of `rlenv_robot.data.episode_records`, see
+                   `rlenv_robot.data.condition.Condition`
     expert         the record's ``expert``, else whether its source is ``expert``
     success        whether a person's verdict is ``success`` or ``failure``, else the record's ``success``
     min_return     the episode's undiscounted return is at least this
@@ -78,6 +89,12 @@ def _nothing_left(transitions: Transitions, name: str, value: object, before: Se
     detail = ""
     if name == "min_return":
         detail = f"; the highest return among them is {transitions.returns[episodes_of(transitions, before)].max():g}"
+    elif name in _DESCRIBED:
+        words = (_DESCRIBED[name](record) for record in episode_records(transitions.table, costly=(name,)))
+        counts = Counter(word for several in words for word in several)
+        detail = "; recorded are " + (
+            ", ".join(f"{word} ({n} episodes)" for word, n in counts.most_common(8)) or "none"
+        )
     elif name in ("source", "policy", "verdict"):
         counts = Counter(str(record.get(name)) for record in transitions.table.episodes)
         detail = "; recorded are " + ", ".join(f"{word} ({count} episodes)" for word, count in counts.items())
@@ -85,6 +102,14 @@ def _nothing_left(transitions: Transitions, name: str, value: object, before: Se
         f"{name}={value!r} leaves nothing of {transitions.table.origin}: "
         f"none of the {len(before)} steps up to this filter fits{detail}"
     )
+
+
+_DESCRIBED: Mapping[str, Callable[[JsonObject], Sequence[object]]] = {
+    "task_text": lambda record: [record["task_text"]],
+    "robot": lambda record: [record["robot"]],
+    "tag": lambda record: cast("list[str]", record["tags"]),
+}
+"""Filters -> the words of a record that they compare."""
 
 
 def need_rewards(transitions: Transitions, what: str, used: Selection | np.ndarray | None = None) -> None:
@@ -112,13 +137,6 @@ def need_rewards(transitions: Transitions, what: str, used: Selection | np.ndarr
             f"({transitions.table.origin}, episode {listed}); leave these out with episodes=, or give a task that "
             "computes rewards from the sensors: open_source(path, task=...)"
         )
-
-
-def is_expert(record: JsonObject) -> bool | None:
-    """Return whether an expert demonstrated an episode; None if its record doesn't contain that."""
-    if record.get("expert") is not None:
-        return bool(record["expert"])
-    return None if record.get("source") is None else record["source"] == "expert"
 
 
 def near(rows: np.ndarray, spec: Spec, prefix: str, values: FieldValues, tolerance: Tolerance) -> np.ndarray:
@@ -211,6 +229,18 @@ def _labelled(transitions: Transitions, value: str | Sequence[str], before: Sele
     return _by_episode(transitions, np.array([word in allowed for word in words], bool))
 
 
+def _conditioned(transitions: Transitions, value: object, before: Selection, name: str) -> Selection:
+    """Apply a filter as the condition that it stands for."""
+    condition = Condition(condition_of({name: value}), COLUMNS)
+    if "return" in condition.used:
+        need_rewards(transitions, name, before)
+    records = episode_records(transitions.table, costly=condition.used)
+    columns = sorted(condition.used)
+    return _by_episode(
+        transitions, np.array(condition.passing([sql_row(record, columns) for record in records], columns), bool)
+    )
+
+
 def _judged(judge: Callable[[JsonObject], bool | None]) -> _Filter:
     def passes(transitions: Transitions, value: bool, before: Selection, name: str) -> Selection:
         judgements = _recorded(transitions, [judge(record) for record in transitions.table.episodes], name)
@@ -275,6 +305,14 @@ _FILTERS: Mapping[str, _Filter] = {
     "expert": _judged(is_expert),
     "success": _judged(is_success),
     "verdict": _labelled,
+    "task_text": _conditioned,
+    "tag": _conditioned,
+    "robot": _conditioned,
+    "min_steps": _conditioned,
+    "max_steps": _conditioned,
+    "began_from": _conditioned,
+    "began_until": _conditioned,
+    "where": _conditioned,
     "min_return": _min_return,
     "top_fraction": _top_fraction,
     "intervention": _intervention,

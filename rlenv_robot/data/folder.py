@@ -80,6 +80,8 @@ def _read_one(
     preferred: str | None,
 ) -> Table:
     if not folder.exists():
+        if folder.is_symlink() and (advice := advice_on(folder)):
+            raise SourceError(f"{folder} {advice}")
         raise SourceError(f"{folder} does not exist; expected a folder of recorded data with {_known()}")
     table = read_any(folder, episodes=episodes, **options)
     if table is not None:
@@ -88,7 +90,7 @@ def _read_one(
         if is_git_lfs_pointer(folder):
             raise SourceError(f"{folder} is a Git LFS pointer in place of the file itself; run `git lfs pull` there")
         if advice := advice_on(folder):
-            raise SourceError(f"{folder} has columns of unknown meaning; {advice}")
+            raise SourceError(f"{folder} {advice}")
         raise SourceError(f"{folder} is a file of no known kind; give the folder that it lies in, with {_known()}")
     if folder.is_file() or next(folder.rglob(LOG_NAME), None) is not None:
         if given := sorted(name for name, value in options.items() if value is not None):
@@ -123,6 +125,8 @@ def _nothing(folder: Path) -> str:
     """Return why a folder holds no data that can be read."""
     if (pointer := find_git_lfs(folder)) is not None:
         return f"{folder} holds no data that can be read: {pointer} is a Git LFS pointer; run `git lfs pull` there"
+    if advice := advice_on(folder):
+        return f"{folder} {advice}"
     names = sorted(child.name for child in folder.iterdir())
     listed = ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
     return f"{folder} holds no data that can be read; looked for {_known()}; found {listed or 'nothing'}"

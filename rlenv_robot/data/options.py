@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Literal, TypeAlias, TypedDict, cast
 
 import numpy as np
@@ -61,6 +62,14 @@ class CheckedOptions(TypedDict, total=False):
     source: str | Sequence[str]
     policy: str | Sequence[str]
     verdict: str | Sequence[str]
+    task_text: str | Sequence[str]
+    tag: str | Sequence[str]
+    robot: str | Sequence[str]
+    min_steps: int
+    max_steps: int
+    began_from: str
+    began_until: str
+    where: str
     expert: bool
     success: bool
     min_return: float
@@ -191,6 +200,18 @@ def _episodes(value: object) -> str | None:
     return None if numbers.ndim == 1 and whole_numbers else "a slice or a list of episode numbers"
 
 
+def _moment(value: object) -> str | None:
+    allowed = "a date such as 2026-11-21 or a time such as 2026-11-21T03:24:37Z"
+    try:
+        return None if isinstance(value, str) and datetime.fromisoformat(value) else allowed
+    except ValueError:
+        return allowed
+
+
+def _condition(value: object) -> str | None:
+    return None if isinstance(value, str) else "a condition on the columns of episodes, such as 'steps > 100'"
+
+
 def _fraction(value: object) -> str | None:
     return "a number above 0, at most 1" if value == 0 else number(0.0, 1.0)(value)
 
@@ -256,6 +277,14 @@ FILTERS: Mapping[str, Check] = {
     "expert": _truth,
     "success": _truth,
     "verdict": _labels,
+    "task_text": _labels,
+    "tag": _labels,
+    "robot": _labels,
+    "min_steps": whole(0),
+    "max_steps": whole(0),
+    "began_from": _moment,
+    "began_until": _moment,
+    "where": _condition,
     "min_return": number(-math.inf),
     "top_fraction": _fraction,
     "intervention": _truth,

@@ -298,12 +298,13 @@ class RequestSampler:
 
     def _store(self, positions: np.ndarray, errors: np.ndarray) -> None:
         largest_grew = self._errors.update(positions, errors)
-        for key, request in list(self._requests.items()):
-            if request.options.get("priority") != "td_error":
-                continue
-            if largest_grew:  # the probabilities of all transitions without an error change
-                del self._requests[key]
-            else:
+        if largest_grew:  # the probabilities of all transitions without an error change
+            self._requests = {
+                key: request for key, request in self._requests.items() if request.options.get("priority") != "td_error"
+            }
+            return
+        for request in self._requests.values():
+            if request.options.get("priority") == "td_error":
                 values = self._errors.priorities(errors, request.options.get("alpha", 1.0))
                 request.distribution.update(positions, values)
                 request.prefetch.discard()

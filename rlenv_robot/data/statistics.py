@@ -17,7 +17,8 @@ from recorder.table.selection import Selection
 from recorder.table.transitions import Transitions
 from rlenv_robot.config.plugin_names import plugin_of
 from rlenv_robot.config.plugins import PluginTable
-from rlenv_robot.data.filters import is_expert, need_rewards, select
+from rlenv_robot.data.episode_records import is_expert
+from rlenv_robot.data.filters import need_rewards, select
 from rlenv_robot.data.options import FILTERS, Check, choice, read
 from rlenv_robot.tables import Options
 

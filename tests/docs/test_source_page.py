@@ -23,7 +23,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "source-data.md").read_te
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def record(folder: Path, seeds: range, reach: bool, info: dict[str, str]) -> None:
+def record(folder: Path, seeds: range, reach: bool, info: dict[str, object]) -> None:
     """Record arms that go to their goal at home, or that wander."""
     env, rng = rr.make("so101-reach", robot="sim", record=folder, info=info), np.random.default_rng(0)
     home, spread = np.asarray(HOME, np.float32), 0.01 if reach else 0.1
@@ -66,7 +66,12 @@ def film(folder: Path) -> None:
 def test_every_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     record(tmp_path / "runs" / "a", range(3), False, {"source": "random", "policy": "p1", "verdict": "failure"})
-    record(tmp_path / "runs" / "b", range(3, 6), True, {"source": "expert", "policy": "p2", "verdict": "success"})
+    record(
+        tmp_path / "runs" / "b",
+        range(3, 6),
+        True,
+        {"source": "expert", "policy": "p2", "verdict": "success", "tags": ["wrist"]},
+    )
     film(tmp_path / "runs")
     script = tmp_path / "page.py"
     script.write_text("\n".join(BLOCKS))

@@ -174,7 +174,7 @@ def cached_table() -> dict[str, Any]:
         fields: Mapping[str, Any] = row.fields or {}
         head, body, _ = (run / "table" / "episodes.json").read_text().split("\n")
         index = json.loads(body)
-        labels = add_labels(run, [1], {"verdict": "failure", "success": False, "remark": "late"}, "golden", now_ns=5)
+        labels = add_labels(run, [1], {"verdict": "failure", "success": False, "note": "late"}, "golden", now_ns=5)
         return {
             "files": _names(run),
             "row bytes": row.itemsize,

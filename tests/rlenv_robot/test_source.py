@@ -293,6 +293,18 @@ def test_td_errors_change_what_is_drawn_until_init() -> None:
     assert len(set(data.sample_steps(1000, request)["extra_info"]["index"].tolist())) == 14
 
 
+def test_the_size_of_a_td_error_counts_whatever_its_sign() -> None:
+    errors, drawn = np.linspace(0.5, 4, 14), []
+    for signs in (1, -1, np.resize([1, -1], 14)):
+        data = source()
+        data.init({"seed": 3})
+        data.update_priorities(np.arange(14), signs * errors)
+        drawn.append(data.sample_steps(1000, {"priority": "td_error", "beta": 0.5})["extra_info"])
+    for other in drawn[1:]:
+        np.testing.assert_array_equal(other["index"], drawn[0]["index"])
+        np.testing.assert_array_equal(other["weights"], drawn[0]["weights"])
+
+
 @pytest.mark.requirement("R6.2")
 def test_a_transition_without_a_td_error_counts_as_the_largest() -> None:
     data = source()

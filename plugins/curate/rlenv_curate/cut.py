@@ -17,7 +17,7 @@ from hal.atomic_file import atomic_write
 from recorder.frame_layout import FrameLayout, reward_field, used_field
 from recorder.json_data import JsonObject, from_json, to_json
 from recorder.log.chain import Chain
-from recorder.log.labels import KEYS, read_labels
+from recorder.log.labels import corrections, read_labels
 from recorder.log.mcap_writer import McapWriter
 from recorder.log.preferences import read_judgements
 from recorder.log.ros2 import HEADER, read_compressed_image, read_note
@@ -274,8 +274,7 @@ class _Copier:
 
     def _end(self, info: JsonObject, time_ns: int) -> None:
         assert self._open is not None
-        label = self._labels.get(self._open, {})
-        values = {key: label[key] for key in KEYS if key in label}
+        values = corrections({**self._info, **info}, self._labels.get(self._open, {}))
         totals = {name.removeprefix("reward_"): value for name, value in self._return.items()}
         total: Any = totals if self._layout.agents else totals["reward"]
         exact = {} if self._shifted == 0 and info.get("end") != "cut" else {"return": total}

@@ -19,5 +19,5 @@ lineage = Verb(
     "name the rows that a policy saw, and the policy behind a run",
     example="policy.npz runs",
 )
-label = Verb("rlenv_curate.cli.label:add_label", "add verdicts and remarks to recorded episodes")
+label = Verb("rlenv_curate.cli.label:add_label", "add verdicts, tags and notes to recorded episodes")
 recover = Verb("rlenv_curate.cli.label:add_recover", "repair a torn log, and report what was lost", example="runs")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from string import Formatter
+
+import numpy as np
 
 from hal import SourceError
 from recorder.git_lfs import git_lfs_advice
@@ -18,8 +20,8 @@ from recorder.json_data import JsonDict, JsonObject
 from rlenv_formats.remote.mirror import fetched
 
 __all__ = [
-    "MOST_ELEMENTS", "check_file", "check_memory", "fill_pattern", "inside", "listed", "read_mapping",
-    "read_text", "shape_of", "whole_number",
+    "MOST_ELEMENTS", "ONE_COLUMN", "check_file", "check_memory", "checked_columns", "chosen_episodes", "fill_pattern",
+    "inside", "listed", "pointer_advice", "read_mapping", "read_text", "shape_of", "stamps_of", "whole_number",
 ]  # fmt: skip
 
 MOST_ELEMENTS = 1 << 24
@@ -30,6 +32,10 @@ _FREE_BYTES = 256 << 20
 """Decoded bytes of one file that are always allowed."""
 _RATIO = 256
 """Beyond `_FREE_BYTES`: decoded bytes allowed for each byte on disk. Real numbers compress less than 20 times."""
+_LATEST_S = 9e9
+"""Largest time stamp, seconds: about what int64 nanoseconds can hold."""
+ONE_COLUMN = ("reward", "terminated", "truncated", "time")
+"""Our names of single columns, besides those of observations and actions."""
 _FILLED = re.compile(r"0?\d{0,2}d?")
 
 
@@ -41,15 +47,31 @@ def check_file(path: Path) -> Path:
     """
     fetched(path)
     if not path.is_file():
-        raise SourceError(f"{path} is missing; the data set is incomplete, fetch it again")
+        annex = pointer_advice(b"", path)
+        raise SourceError(f"{path} {annex or 'is missing; the data set is incomplete, fetch it again'}")
     try:
         with path.open("rb") as file:
-            advice = git_lfs_advice(file.read(64))
+            advice = pointer_advice(file.read(64), path)
     except OSError as error:
         raise SourceError(f"{path} can't be read: {error}") from error
     if advice:
         raise SourceError(f"{path} {advice}")
     return path
+
+
+def pointer_advice(head: bytes, path: Path) -> str:
+    """Return a remedy for a pointer that Git LFS or git-annex left in place of a file; empty if it is none.
+
+    Args:
+        head: the file's first bytes, at least 64 of them if it has so many.
+        path: the file; a link to missing content of git-annex is a pointer too.
+    """
+    broken = path.is_symlink() and not path.exists()
+    if head.startswith(b"/annex/objects/") or (broken and "annex" in str(path.readlink())):
+        return "is a pointer of git-annex in place of the file itself; run `git annex get` (or `datalad get`) on it"
+    if broken:
+        return f"is a link to {path.readlink()}, which does not exist"
+    return git_lfs_advice(head)
 
 
 def read_text(path: Path, most: int = _TEXT_BYTES) -> str:
@@ -173,3 +195,50 @@ def listed(items: Iterable[object], most: int = 5) -> str:
     """Return the first items of a list as text, with dots for the rest."""
     words = [str(item) for item in items]
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
+
+
+def chosen_episodes(origin: Path, episodes: Sequence[int] | None, count: int) -> Sequence[int] | set[int]:
+    """Return the numbers of the episodes to read: those that were asked for, or all.
+
+    Raises:
+        SourceError: there is no such episode.
+    """
+    chosen = range(count) if episodes is None else set(episodes)
+    if unknown := set(chosen) - set(range(count)):
+        raise SourceError(f"{origin} has no episode {min(unknown)}, it has 0 to {count - 1}")
+    return chosen
+
+
+def checked_columns(
+    origin: Path, columns: Mapping[str, str | Sequence[str]], existing: Iterable[str]
+) -> dict[str, list[str]]:
+    """Return the user's mapping from our names to lists of a data set's names.
+
+    Raises:
+        SourceError: one of our names is not known, or one of the data set's does not exist.
+    """
+    theirs = list(existing)
+    names = {ours: [some] if isinstance(some, str) else list(some) for ours, some in columns.items()}
+    for ours, some in names.items():
+        if ours not in ("action", *ONE_COLUMN) and not re.match(r"(observation|action)\..", ours):
+            raise SourceError(
+                f"{origin}: columns has the name {ours!r}, allowed are observation.<name>, action, action.<name>, "
+                f"{', '.join(ONE_COLUMN)}"
+            )
+        if not some or (ours in ONE_COLUMN and len(some) != 1):
+            raise SourceError(f"{origin}: columns names {len(some)} for {ours!r}, expected one")
+        if missing := [one for one in some if one not in theirs]:
+            raise SourceError(f"{origin} has no numbers {listed(map(repr, missing))}, it has {listed(theirs, 30)}")
+    return names
+
+
+def stamps_of(seconds: np.ndarray) -> np.ndarray:
+    """Return an episode's time stamps in nanoseconds, from seconds.
+
+    Raises:
+        SourceError: they do not rise, or can't be seconds.
+    """
+    seconds = seconds.astype(np.float64)
+    if not (np.isfinite(seconds).all() and np.abs(seconds).max() < _LATEST_S and (np.diff(seconds) > 0).all()):
+        raise SourceError("time does not rise, or is not in seconds")
+    return np.asarray(np.round(seconds * 1e9).astype(np.int64))

@@ -23,6 +23,7 @@ from rlenv_formats.remote.mirror import opened
 __all__ = [
     "Hdf5Group",
     "as_field",
+    "data_sets",
     "h5py_for",
     "member",
     "open_hdf5",
@@ -96,6 +97,32 @@ def member(group: Hdf5Group, name: str) -> Hdf5Group:
         if group is None:
             return None
     return group
+
+
+def data_sets(group: Hdf5Group, most: int = 1000) -> dict[str, Hdf5Group]:
+    """Return path below a group -> data set, up to 8 levels deep; links to other files are left out.
+
+    Args:
+        group: a group, or a file.
+        most: the largest number of members to look at.
+    """
+    import h5py
+
+    found: dict[str, Hdf5Group] = {}
+    groups, looked = [("", group)], 0
+    for prefix, parent in groups:
+        for name in parent:
+            looked += 1
+            if looked > most:
+                return found
+            if isinstance(parent.get(name, getlink=True), h5py.ExternalLink):
+                continue
+            one, path = parent.get(name), f"{prefix}{name}"
+            if hasattr(one, "dtype"):
+                found[path] = one
+            elif hasattr(one, "keys") and path.count("/") < 7:
+                groups.append((f"{path}/", one))
+    return found
 
 
 def read_numbers(group: Hdf5Group, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from rlenv_robot.cli.verbs import Verb
 
-__all__ = ["units"]
+__all__ = ["fields", "units"]
 
+fields = Verb("rlenv_formats.cli.fields", "propose the mapping of a ROS bag's topics")
 units = Verb("rlenv_formats.cli.units", "declare the units of a LeRobot data set's joints")

@@ -3,9 +3,10 @@
     python plugins/formats/tests/mutations.py FOLDER COUNT SEED [--first 0] [--workers 1]
 
 Each folder in FOLDER is an intact data set. A damaged copy must give an error of ours that names a file of it, or a
-table whose episodes lie in its rows; of formats with checksums the rows must be recorded ones. A child that a library
-ends, that takes over 20 s of the processor for one data set, or that grows by over 500 MB is a fault too, and another
-child goes on with the next. Each fault is also a line in FOLDER/faults.txt: ``--first N`` with a COUNT of 1 repeats it.
+table whose episodes lie in its rows; where a checksum covers the damaged file, rows and images must be recorded ones,
+unless a note tells what is missing. A child that a library ends, that takes over 20 s of the processor for one data
+set, or that grows by over 500 MB is a fault too, and another child goes on with the next. Each fault is also a line in
+FOLDER/faults.txt: ``--first N`` with a COUNT of 1 repeats it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 MOST_BYTES = 500 << 20
 """Resident bytes by which a child may grow."""
 _ADDRESSES = 8 << 30
@@ -35,8 +38,8 @@ _ADDRESSES = 8 << 30
 _PROCESSOR_S = 20
 _CLOCK_S = 600
 """The longest that a child may say nothing, on a machine that is busy otherwise."""
-_CHECKED = ("log",)
-"""Data sets whose format has checksums, so that a row is a recorded one."""
+_CHECKED = {"log": "", "rlds": ".tfrecord-", "zarr_zip": ".zip", "zarr_crc": "0"}
+"""Data set -> part of the names of its files that have checksums, so that a row is a recorded one."""
 
 NUMBERS = ("0", "-1", "1e400", "null", "true", "99999999999999999999", "1000000000", '"x"', "[]", "{}", "NaN", "[1,2]")
 
@@ -126,13 +129,8 @@ def judge(folder: Path, recorded: set[bytes] | None = None) -> str:
     from hal import RobotError
     from rlenv_robot.data.folder import read_folder
 
-    columns: dict[str, Any] | None = None
-    if (folder / "columns.json").is_file():
-        columns = {"observation.state": ["q1", "q2"], "action": "u", "time": "t", "episode": "n"}
-        if next(folder.glob("*.hdf5"), None):
-            columns = {"observation.state": "observations/qpos", "action": "action"}
     try:
-        table = read_folder(folder, columns=columns)
+        table = read_folder(folder, **reading(folder))
     except RobotError as error:
         return "error" if folder.name in str(error) else f"an error without a path: {error}"
     except Exception as error:
@@ -143,9 +141,45 @@ def judge(folder: Path, recorded: set[bytes] | None = None) -> str:
     if len(table.episodes) != len(lengths):
         return "other episodes than infos"
     table.rows.tobytes()
-    if recorded is not None and (wrong := sum(row not in recorded for row in facts(table))):
-        return f"{wrong} rows that were not recorded"
+    if fault := images_of(table, folder):
+        return fault
+    try:
+        found = [*facts(table), *images(table)]
+    except RobotError as error:
+        return "error" if folder.name in str(error) else f"an error without a path: {error}"
+    told = any("missing" in note for note in table.notes)
+    if recorded is not None and not told and (wrong := sum(row not in recorded for row in found)):
+        return f"{wrong} rows or images that were not recorded"
     return "rows"
+
+
+def reading(folder: Path) -> dict[str, Any]:
+    """Return the options with which a set is read, which its damage does not change."""
+    from mutation_sets import READING
+
+    name = folder.name.removeprefix("damaged_")
+    if name in READING or not (folder / "columns.json").is_file():
+        return dict(READING.get(name, {}))
+    if next(folder.glob("*.hdf5"), None):
+        return {"columns": {"observation.state": "observations/qpos", "action": "action"}}
+    return {"columns": {"observation.state": ["q1", "q2"], "action": "u", "time": "t", "episode": "n"}}
+
+
+def images_of(table: Any, folder: Path) -> str:
+    """Decode the first and last image of each camera; return a fault of the reader, or nothing."""
+    from hal import RobotError
+
+    try:
+        images = None if table.open_images is None else table.open_images(Path(table.origin))
+        for camera in images.cameras if images is not None else ():
+            numbers = images.numbers(camera, table.rows, "before", 1e18)
+            for number in numbers[numbers >= 0][[0, -1]] if (numbers >= 0).any() else ():
+                images.decode(camera, int(number), True)
+    except RobotError as error:
+        return "" if folder.name in str(error) else f"an image's error without a path: {error}"
+    except Exception as error:
+        return f"an image: {type(error).__name__}: {error}"
+    return ""
 
 
 def facts(table: Any) -> Iterator[bytes]:
@@ -154,6 +188,19 @@ def facts(table: Any) -> Iterator[bytes]:
     for start, stop in zip(table.starts, table.stops, strict=True):
         for row in table.rows[start:stop]:
             yield b"".join(row[name].tobytes() for name in ("episode", "frame_no", *names))
+
+
+def images(table: Any) -> Iterator[bytes]:
+    """Yield each image of a replay buffer or an RLDS data set, with its episode and frame."""
+    from recorder.images.images import Images
+
+    if "rlds" in table.origin or "zarr" in table.origin:
+        with Images(table) as source:
+            for camera in source.cameras():
+                pixels, mask = source.at(np.arange(len(table.rows)), camera)
+                for row in np.flatnonzero(mask):
+                    place = table.rows[row][["episode", "frame_no"]].tolist()
+                    yield repr((camera, place, pixels.shape[1:])).encode() + pixels[row].tobytes()
 
 
 # -- The child: reads one data set after another ---------------------------------------------------------------
@@ -183,7 +230,8 @@ def child(root: Path, first: int, stop: int, step: int, seed: int) -> None:
     for intact in sets:  # everything is imported before memory is measured
         assert judge(intact) == "rows", (intact, judge(intact))
         if intact.name in _CHECKED:
-            recorded[intact.name] = set(facts(read_folder(intact)))
+            table = read_folder(intact)
+            recorded[intact.name] = {*facts(table), *images(table)}
     before = resident("VmRSS")
     bound = resident("VmSize") + _ADDRESSES
     resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
@@ -193,10 +241,12 @@ def child(root: Path, first: int, stop: int, step: int, seed: int) -> None:
             intact = sets[number % len(sets)]
             copy = Path(scratch) / f"damaged_{intact.name}"
             shutil.copytree(intact, copy)
-            print(json.dumps([number, f"{intact.name}: {damage(copy, chance)}"]), flush=True)
+            done = damage(copy, chance)
+            print(json.dumps([number, f"{intact.name}: {done}"]), flush=True)
+            covered = _CHECKED.get(intact.name, "-") in done.partition(" ")[0]
             signal.setitimer(signal.ITIMER_PROF, _PROCESSOR_S)
             begun = processor_s()
-            outcome = judge(copy, recorded.get(intact.name))
+            outcome = judge(copy, recorded.get(intact.name) if covered else None)
             seconds = processor_s() - begun
             signal.setitimer(signal.ITIMER_PROF, 0)
             shutil.rmtree(copy)

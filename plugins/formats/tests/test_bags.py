@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import SourceError
-from rlenv_formats.bags import EXAMPLE, is_bags, load_bags, read_mapping
+from rlenv_formats.bag_mapping import EXAMPLE, read_mapping
+from rlenv_formats.bags import is_bags, load_bags
 
 pytest.importorskip("rosbags", reason="rosbags is not installed")
 
@@ -203,10 +204,10 @@ def test_a_wrong_mapping_is_said(tmp_path: Path, change: tuple[str, str], messag
 
 
 def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SourceError, match="holds no ROS 2 bag"):
+    with pytest.raises(SourceError, match="holds no ROS bag"):
         load_bags(tmp_path)
     write_bag(tmp_path / "bag", usual())
-    with pytest.raises(SourceError, match=r"fields\.toml is missing; .*/command \(geometry_msgs/msg/PoseStamped\)"):
+    with pytest.raises(SourceError, match=r"fields\.toml .*/command \(geometry_msgs/msg/PoseStamped\)"):
         load_bags(tmp_path)
     (tmp_path / "fields.toml").write_text("rate_hz = [")
     with pytest.raises(SourceError, match="is not TOML"):

@@ -9,9 +9,9 @@ import pytest
 
 from hal import SourceError
 from recorder.formats.registry import format_of, register_format, writable_names
-from rlenv_formats.bags import EXAMPLE
+from rlenv_formats.bag_mapping import EXAMPLE
 
-NAMES = ("bags", "lerobot", "mapped", "minari", "parquet", "rerun", "robomimic")
+NAMES = ("bags", "lerobot", "mapped", "minari", "parquet", "rerun", "rlds", "robomimic", "zarr")
 
 
 @pytest.mark.parametrize("name", NAMES)

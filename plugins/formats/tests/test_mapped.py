@@ -96,7 +96,6 @@ def test_damaged_episodes_are_left_out(tmp_path: Path) -> None:
     ("names", "message"),
     [
         ({}, "names no observation"),
-        ({"observation.state": "q1"}, "names no action"),
         ({"state": "q1", "action": "u"}, "allowed are observation.<name>"),
         ({"observation.state": "q9", "action": "u"}, "no column 'q9', it has q1"),
         ({"observation.state": [], "action": "u"}, "names 0 columns"),

@@ -18,6 +18,8 @@ from rlenv_formats.minari import write_minari
 from rlenv_formats.parquet import write_parquet
 from rlenv_formats.robomimic import write_robomimic
 
+from .mutation_sets import write_all as write_strangers
+
 pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
 h5py = pytest.importorskip("h5py", reason="the extra 'hdf5' is not installed")
 
@@ -133,6 +135,25 @@ def write_bags(root: Path) -> None:
                     writer.write(topic, 10**12 + k * 50_000_000, store.serialize_cdr(message, kind))
 
 
+def write_zarr(root: Path) -> None:
+    """A buffer in a folder without checksums, one in a zip file, and one whose chunks end with a CRC-32C."""
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    from plugins.formats.tests.test_replay_buffer import arrays, write_buffer
+
+    (root / "zarr_zip").mkdir()
+    write_buffer(root / "zarr", arrays())
+    write_buffer(root / "zarr_zip" / "buffer.zip", arrays())
+    codecs = [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()]
+    write_buffer(root / "zarr_crc", arrays(), 3, compressors=codecs, chunk_key_encoding={"name": "v2"})
+
+
+def write_rlds_set(root: Path) -> None:
+    from plugins.formats.tests.rlds_files import write_rlds
+    from plugins.formats.tests.test_rlds import EPISODES
+
+    write_rlds(root, EPISODES, ["observation/image"], shards=[2, 1])
+
+
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory, make_table: Callable[..., Table]) -> Path:
     """A folder of small intact data sets, one of each format."""
@@ -152,6 +173,9 @@ def sets(tmp_path_factory: pytest.TempPathFactory, make_table: Callable[..., Tab
     write_lerobot_v2(root / "lerobot_v2")
     write_minari_arrow(root / "arrow-v0")
     write_bags(root)
+    write_zarr(root)
+    write_rlds_set(root / "rlds")
+    write_strangers(root)
     return root
 
 

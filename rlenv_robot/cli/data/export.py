@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
+from rlenv_robot.cli.data.images import add_images, to_write
 from rlenv_robot.cli.data.selection import add_filters, add_reading, chosen, has_filters, location, reading_options
 from rlenv_robot.cli.output import counted
 
@@ -27,17 +27,7 @@ Examples:
     parser.add_argument(
         "--to", required=True, metavar="NAME", help="the format, such as lerobot; a wrong name lists all"
     )
-    parser.add_argument(
-        "--cameras", metavar="NAMES", help="cameras to export, such as top,wrist; or none (default: all)"
-    )
-    parser.add_argument(
-        "--size", metavar="WxH", help="size of the images in pixels, such as 320x240 (default: as recorded)"
-    )
-    parser.add_argument(
-        "--embed",
-        action="store_true",
-        help="lerobot: keep the recorded images, inside Parquet, instead of videos",
-    )
+    add_images(parser)
     words = "lerobot: observation fields that become observation.environment_state, such as target_position"
     parser.add_argument("--environment", metavar="NAMES", default="", help=words)
     add_filters(parser)
@@ -54,40 +44,15 @@ def run(args: argparse.Namespace) -> int:
     data_format, write = writable_format(args.to)
     if args.out.exists():
         raise ValueError(f"{args.out} exists, and nothing is overwritten; name another")
-    filming = _filming(args)
-    if filming and not data_format.holds_images:
-        raise ValueError(f"--cameras, --size and --embed are for formats with images; {args.to} holds none")
-    for option, name in (("embed", "embedded"), ("environment", "environment")):
-        if getattr(args, option) and name not in data_format.write_options:
-            raise ValueError(f"--{option} is for formats with such a choice, as lerobot; leave it out for {args.to}")
+    if args.environment and "environment" not in data_format.write_options:
+        raise ValueError(f"--environment is for formats with such a choice, as lerobot; leave it out for {args.to}")
     environment = {"environment": tuple(args.environment.split(","))} if args.environment else {}
     table = read_folder(args.path, **reading_options(args))
     if has_filters(args):
         table = subset(table, chosen(table, args))
-    notes = write(table, args.out, *filming, **environment)
+    table, filming, left_out = to_write(table, args, data_format)
+    notes = [*left_out, *write(table, args.out, *filming, **environment)]
     print(f"{args.out}: {counted(len(table.starts), 'episode')} as {args.to}")
     for note in notes:
         print(f"note: {note}")
     return 0
-
-
-def _filming(args: argparse.Namespace) -> list[Any]:
-    """Return the options for images; empty without any."""
-    if args.cameras is None and args.size is None and not args.embed:
-        return []
-    from recorder.formats.images import Filming
-
-    names = None
-    if args.cameras is not None:
-        names = tuple(name for name in args.cameras.split(",") if name not in ("", "none"))
-    return [Filming(names, _size(args.size), args.embed)]
-
-
-def _size(text: str | None) -> tuple[int, int] | None:
-    """Read ``WIDTHxHEIGHT``, and return the height and the width."""
-    if text is None:
-        return None
-    parts = text.lower().split("x")
-    if len(parts) != 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise ValueError(f"--size is {text!r}, it must be width x height in pixels, such as 320x240")
-    return int(parts[1]), int(parts[0])

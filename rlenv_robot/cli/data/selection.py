@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import getpass
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from recorder.table.table import Table
 
 __all__ = [
-    "Choice", "add_filters", "add_reading", "choice", "chosen", "has_filters", "instead", "location", "one_run",
-    "provenance", "reading_options", "runs_in",
+    "Choice", "add_author", "add_filters", "add_reading", "author", "choice", "chosen", "filter_options", "has_filters",
+    "instead", "location", "one_run", "provenance", "reading_options", "runs_in",
 ]  # fmt: skip
 
 _RANGE = re.compile(r"(\d+)(?:(-)(\d*))?")
@@ -110,11 +111,24 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-last", action="store_true", default=None, help="keep each episode's last action, for imitation"
     )
+    parser.add_argument("--time-unit", choices=("s", "ms", "us", "ns"), help="unit of a mapped time (default: guessed)")
+    parser.add_argument(
+        "--header", action=argparse.BooleanOptionalAction, help="whether text tables name their columns"
+    )
+    parser.add_argument(
+        "--rate", dest="rate_hz", type=float, metavar="HZ", help="frames a second, where no time is stored"
+    )
+    parser.add_argument(
+        "--swap-red-blue", action=argparse.BooleanOptionalAction, help="in an HDF5 file's encoded images"
+    )
 
 
 def reading_options(args: argparse.Namespace) -> JsonDict:
     """Return the options of `add_reading`, as `rlenv_robot.open_source` takes them."""
-    names = ("columns", "units", "robot", "calibration", "keep_last", "cache", "world")
+    names = (
+        "columns", "units", "robot", "calibration", "keep_last", "time_unit", "header", "rate_hz", "swap_red_blue",
+        "cache", "world",
+    )  # fmt: skip
     return {name: getattr(args, name) for name in names}
 
 
@@ -129,22 +143,51 @@ def _columns(text: str) -> dict[str, str | list[str]]:
     return columns
 
 
-_FILTERS = ("source", "policy", "verdict", "expert", "success", "min_return", "top_fraction")
+_WORDS = ("source", "policy", "verdict", "tag", "task_text", "recorded_robot")
+_TIMES = ("began_from", "began_until")
+_NUMBERS = ("min_steps", "max_steps", "min_return", "top_fraction")
+_FILTERS = (*_WORDS, "expert", "success", "where", *_TIMES, *_NUMBERS)
 
 
-def add_filters(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that filter episodes, which `rlenv_robot.data.filters` applies."""
+def add_filters(parser: argparse.ArgumentParser, episodes: bool = True) -> None:
+    """Declare the options that filter episodes, which `rlenv_robot.data.filters` applies.
+
+    Args:
+        parser: the verb's parser.
+        episodes: whether episodes may be chosen by their numbers.
+    """
     group = parser.add_argument_group("filters of episodes")
-    group.add_argument("--episodes", type=choice, help="episode numbers, such as 0,2,5-9 (default: all)")
-    for name in ("source", "policy", "verdict"):
+    if episodes:
+        group.add_argument("--episodes", type=choice, help="episode numbers, such as 0,2,5-9 (default: all)")
+    group.add_argument(
+        "--where", metavar="CONDITION", help="a condition, such as \"steps > 100 and has(tags, 'wrist')\""
+    )
+    for name in ("source", "policy", "verdict", "tag"):
         group.add_argument(f"--{name}", metavar="WORD,...", help=f"episodes with one of these as their {name}")
+    group.add_argument("--task-text", metavar="TEXT", help="episodes with this in their task's text, such as cup")
+    group.add_argument("--recorded-robot", metavar="NAME,...", help="episodes of one of these robots")
     for name in ("expert", "success"):
         group.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, help=f"whether {_MEANS[name]}")
+    group.add_argument("--min-steps", type=int, metavar="N", help="episodes of at least so many steps")
+    group.add_argument("--max-steps", type=int, metavar="N", help="episodes of at most so many steps")
+    group.add_argument("--began-from", metavar="TIME", help="episodes from this date or time on, such as 2026-11-21")
+    group.add_argument("--began-until", metavar="TIME", help="episodes until this date or time, in UTC")
     group.add_argument("--min-return", type=float, metavar="R", help="undiscounted return of at least this")
     group.add_argument("--top-fraction", type=float, metavar="F", help="the best share by return, such as 0.2")
 
 
 _MEANS = {"expert": "an expert demonstrated the episode", "success": "the task succeeded"}
+
+
+def filter_options(args: argparse.Namespace) -> JsonDict:
+    """Return the options of `add_filters` but the numbers of episodes, as `rlenv_robot.data.filters` takes them."""
+    options: JsonDict = {name: getattr(args, name) for name in _FILTERS if getattr(args, name, None) is not None}
+    for name in _WORDS:
+        if name in options and name != "task_text":
+            options[name] = options[name].split(",")
+    if "recorded_robot" in options:
+        options["robot"] = options.pop("recorded_robot")
+    return options
 
 
 def has_filters(args: argparse.Namespace) -> bool:
@@ -167,10 +210,7 @@ def chosen(table: Table, args: argparse.Namespace) -> list[int]:
     numbers = list(range(len(table.starts)))
     if args.episodes is not None:
         numbers = args.episodes.among(numbers)
-    options: JsonDict = {name: getattr(args, name) for name in _FILTERS if getattr(args, name) is not None}
-    for name in ("source", "policy", "verdict"):
-        if name in options:
-            options[name] = options[name].split(",")
+    options = filter_options(args)
     if not options:
         return numbers
     transitions = Transitions.of(table)
@@ -178,24 +218,42 @@ def chosen(table: Table, args: argparse.Namespace) -> list[int]:
     return [int(number) for number in episodes_of(transitions, select(transitions, checked))]
 
 
+def add_author(parser: argparse.ArgumentParser, what: str) -> None:
+    """Declare the option for the author of a file."""
+    parser.add_argument("--by", metavar="NAME", help=f"the author of the {what} (default: the user)")
+
+
+def author(args: argparse.Namespace) -> str:
+    """Return the author of `add_author`."""
+    if args.by:
+        return str(args.by)
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the user has no name on this machine
+        return "unknown"
+
+
 # -- Runs --------------------------------------------------------------------------------------------------
 
 
 def runs_in(path: Path) -> list[Path]:
-    """Return the folders of runs: the path itself, or those below it, sorted by name.
+    """Return the folders of runs: the path itself, or those below it, sorted by name; none in a data set's file.
 
     Raises:
-        SourceError: the path does not exist, or is a file but not a log.
+        SourceError: the path does not exist, or is a file but neither a log nor a data set.
     """
     from hal import SourceError
+    from recorder.formats.registry import recognised
     from recorder.names import LOG_NAME
 
     if not path.exists():
         raise SourceError(f"{path} does not exist; name a run, or a folder of runs")
     if path.is_file():
-        if path.name != LOG_NAME:
-            raise SourceError(f"{path} is a file; name a run, which is a folder with a {LOG_NAME} in it")
-        return [path.parent]
+        if path.name == LOG_NAME:
+            return [path.parent]
+        if recognised(path) is not None:
+            return []
+        raise SourceError(f"{path} is a file; name a run, which is a folder with a {LOG_NAME} in it")
     return sorted(log.parent for log in path.rglob(LOG_NAME))
 
 

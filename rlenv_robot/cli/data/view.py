@@ -9,7 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlenv_robot.cli.data.selection import add_reading, location, provenance, reading_options, runs_in
+from rlenv_robot.cli.data.selection import (
+    add_filters,
+    add_reading,
+    filter_options,
+    location,
+    provenance,
+    reading_options,
+    runs_in,
+)
 from rlenv_robot.cli.output import one_line, print_table, progress
 
 __all__ = ["add_ls", "add_show", "run_ls", "run_show"]
@@ -27,11 +35,12 @@ def run_ls(args: argparse.Namespace) -> int:
     """Print a table of runs, followed by a note for each run that can't be read."""
     from hal import SourceError
     from recorder.formats.registry import format_names, sets_in
+    from recorder.names import LOG_NAME
 
     found: list[tuple[Path, str]] = []  # each folder, and its name in the table
     paths = args.paths or [Path(".")]
     for path in paths:
-        folders = [*runs_in(path), *([] if path.is_file() else sets_in(path))]
+        folders = [*runs_in(path), *([] if path.name == LOG_NAME else sets_in(path))]
         if not folders:
             others = ", ".join(format_names()) or "a format that is installed here"
             raise SourceError(f"{path} holds no runs (folders with a log.mcap) and no data set of {others}")
@@ -120,6 +129,7 @@ def add_show(parser: argparse.ArgumentParser) -> None:
         help="goal of the task: the recorded one, or what the episode reached in the end (default: recorded)",
     )  # fmt: skip
     parser.add_argument("--all", action="store_true", help=f"list every episode, not the first {_MAX_LISTED}")
+    add_filters(parser)
     add_reading(parser)
     parser.set_defaults(run=run_show)
 
@@ -129,8 +139,11 @@ def run_show(args: argparse.Namespace) -> int:
     from rlenv_robot.source import open_source
 
     source = open_source(args.path, args.task, goal=args.goal, **reading_options(args))
-    summary = source.statistics() or {}
-    episodes = (source.statistics({"kind": "episodes"}) or {})["episodes"]
+    options = filter_options(args)
+    if args.episodes is not None:
+        options["episodes"] = args.episodes.among(range(len(source.table.starts)))
+    summary = source.statistics(options) or {}
+    episodes = (source.statistics({"kind": "episodes", **options}) or {})["episodes"]
     print("\n".join([*_head(summary), *_provenance(Path(args.path))]))
     listed = episodes if args.all else episodes[:_MAX_LISTED]
     print_table("Episodes", ("episode", "steps", "return", "end", "success", "source", "lost"), map(_episode, listed))

@@ -149,6 +149,7 @@ def test_a_loaded_table_gets_the_format_s_opener_of_images(make_log: Callable, t
         ("minari", "data/metadata.json", "a data set of Minari"),
         ("parquet", "episodes.json", "a data set of Parquet files"),
         ("bags", "metadata.yaml", "a ROS 2 bag"),
+        ("rlds", "features.json", "a data set of RLDS"),
     ],
 )
 def test_without_the_plug_in_its_formats_are_named(

@@ -57,11 +57,11 @@ def test_a_label_of_success_leaves_an_episode_discarded(tmp_path: Path, make_log
 
 def test_a_torn_line_says_nothing_and_swallows_nothing(tmp_path: Path, make_log: Any) -> None:
     make_log(tmp_path, [2, 2])
-    add_labels(tmp_path, [0], {"remark": "good"}, "ana")
+    add_labels(tmp_path, [0], {"note": "good"}, "ana")
     whole = (tmp_path / LABELS).read_bytes()
     for length in range(len(whole)):
         (tmp_path / LABELS).write_bytes(whole[:length])
-        assert read_labels(tmp_path).get(0, {}).get("remark") in (None, "good")
+        assert read_labels(tmp_path).get(0, {}).get("note") in (None, "good")
         add_labels(tmp_path, [1], {"expert": True}, "ben")
         assert read_labels(tmp_path)[1]["expert"] is True
     (tmp_path / LABELS).write_text('[1]\n{"episode": "x"}\n3\n\xff\n')
@@ -106,3 +106,57 @@ def test_who_and_when_are_kept(tmp_path: Path, make_log: Any) -> None:
 )
 def test_a_person_s_verdict_decides_over_the_task(info: dict[str, Any], success: bool | None) -> None:
     assert is_success(info) is success
+
+
+def test_tags_are_added_and_removed(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path, [2])
+    add_labels(tmp_path, [0], {"tag": ["wrist", "odd"]}, "ana")
+    add_labels(tmp_path, [0], {"untag": ["odd", "old"], "note": "look again"}, "ben")
+    (info,) = labelled(tmp_path, [{"episode": 0, "tags": ["old", "kept"]}])
+    assert (info["tags"], info["note"]) == (["kept", "wrist"], "look again")
+    add_labels(tmp_path, [0], {"tag": ["odd"]}, "ana")
+    (info,) = labelled(tmp_path, [{"episode": 0}])
+    assert info["tags"] == ["odd", "wrist"]
+
+
+@pytest.mark.parametrize("tag", ["", "a,b", " a", "a\n", "x" * 65, 3, None])
+def test_what_is_no_tag(tmp_path: Path, make_log: Any, tag: object) -> None:
+    make_log(tmp_path, [2])
+    with pytest.raises(LogError, match="tag"):
+        add_labels(tmp_path, [0], {"tag": [tag]}, "ana")
+    with pytest.raises(LogError, match="tag"):
+        add_labels(tmp_path, [0], {"untag": "text"}, "ana")
+
+
+def test_old_lines_stay_readable(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path, [2])
+    (tmp_path / LABELS).write_text('{"episode": 0, "remark": "late", "who": "ana", "wall_ns": 1}\n')
+    assert read_labels(tmp_path)[0]["note"] == "late"
+
+
+def test_labels_of_a_fetched_snapshot_lie_at_home_and_follow_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    snapshot = tmp_path / "hub" / "datasets--a--b" / "snapshots" / "1234"
+    snapshot.mkdir(parents=True)
+    (snapshot / "rows.bin").write_bytes(b"1" * 5000)
+    path = add_labels(snapshot, [3], {"tag": ["good"]}, "ana")
+    assert path.is_relative_to(tmp_path / "home")
+    assert not (snapshot / LABELS).exists()
+    assert read_labels(snapshot)[3]["tags"] == {"good": True}
+    moved = snapshot.rename(snapshot.with_name("5678"))
+    assert read_labels(moved)[3]["tags"] == {"good": True}
+    (moved / "rows.bin").write_bytes(b"2" * 5000)
+    assert read_labels(moved) == {}
+
+
+def test_labels_of_a_folder_that_cannot_be_written_lie_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    data = tmp_path / "set.hdf5"
+    data.write_bytes(b"rows")
+    beside = add_labels(data, [0], {"tag": ["early"]}, "ana")
+    assert beside == tmp_path / f"set.hdf5.{LABELS}"
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # as for a disk that is mounted to be read
+    assert add_labels(data, [0], {"tag": ["late"]}, "ana").parent == tmp_path / "home" / "rlenv-robot" / "labels"
+    assert read_labels(data)[0]["tags"] == {"early": True, "late": True}

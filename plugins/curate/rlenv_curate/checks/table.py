@@ -131,8 +131,9 @@ CLIPPED = 0.05
 """Share of an episode's actions at a limit above which a finding is reported."""
 SHORT, SHORT_STEPS = 0.1, 5
 """An episode is short if it has less than this share of the median steps, or fewer than this number."""
-UNCHANGED = 3
-"""Fewest frames without a new measurement, while the command changes, that are reported; fewer may be chance."""
+UNCHANGED, UNCHANGED_SHARE = 3, 0.02
+"""Fewest frames without a new measurement while the command changes, and their share of the episode, that are reported;
+fewer may be chance, or a robot that rests while a command trembles."""
 
 ADVICE: Mapping[str, str] = {
     "gap": "look for what held the loop up; cut the episode there, or leave it out of training",
@@ -149,6 +150,20 @@ ADVICE: Mapping[str, str] = {
     "range": "the description of the field or the value is wrong; both can't be right",
     "lost": "rlenv-robot data recover says more",
     "camera": "look at the camera's clock, cable and exposure",
+    "blank": "look at the camera's cable and cover; leave the episode out, or train without this camera",
+    "exposure": "fix exposure and light; leave the episode out, or augment brightness in training",
+    "blurred": "fix the focus, and clean the lens; leave the episode out",
+    "colour": "exchange red and blue when reading, or leave the episode out; look at the recorder's order of colours",
+    "swapped": "exchange the cameras of the episode; name cameras by their serial number, not by their port",
+    "moved": "fasten the camera; leave the episode out, or augment crops in training",
+    "shaken": "fasten the camera; leave the episode out",
+    "lag": "shift the images against the rows, or leave the episode out; look at buffers and stamps of the camera",
+    "doubled": "the recorder was faster than the camera or lost images; leave the episode out",
+    "dropped": "images were lost on their way; leave the episode out",
+    "copy": "leave it out, or keep it on the original's side of a split",
+    "stall": "cut the pause out, or leave the episode out: a policy learns to stand",
+    "idle": "cut the rest off: a policy learns to stand",
+    "jump": "look at the device that commands; leave the episode out",
 }
 """Kind of finding -> advice on what to do about it."""
 
@@ -180,16 +195,17 @@ class Finding:
         return asdict(self) | {"advice": self.advice or ADVICE[self.kind]}
 
 
-def check_table(table: Table) -> list[Finding]:
+def check_table(table: Table, data_set: DataSet | None = None) -> list[Finding]:
     """Check the rows and the ends of episodes.
 
     Args:
         table: a table of this project's logs or of another format.
+        data_set: the properties of the table, if they are known already.
 
     Returns:
         The findings: those of the whole data set first, then episode by episode.
     """
-    data_set = DataSet(table)
+    data_set = data_set or DataSet(table)
     findings = [Finding("lost", -1, "", -1, -1, note) for note in table.notes if _is_loss(note)]
     for number in range(len(table.starts)):
         rows = table.rows[table.starts[number] : table.stops[number]]
@@ -274,11 +290,13 @@ def _frozen(data_set: DataSet, number: int, rows: np.ndarray) -> Iterator[Findin
                 continue
             rest = (0.0, *(float(side[element]) for side in data_set.extremes[field.name]))
             for first, last in runs_of(flat[1:, element] == flat[:-1, element]):  # frames first to last are equal
-                moves = np.ptp(command[first + 1 : last + 1], axis=0)
-                moves = moves > moved
+                if last - first < least or flat[first, element] in rest:
+                    continue
+                # A joint follows late: for the shortest time that counts it stands after the command has moved.
+                moves = np.ptp(command[first + 1 : max(last + 1 - least, first + 2)], axis=0) > moved
                 if pairs is not None:
                     moves = moves[pairs[element]]
-                if last - first < least or flat[first, element] in rest or not moves.any():
+                if not moves.any():
                     continue
                 lasted = f"{(last - first) * period:.1f} s" if period else f"{last - first} frames"
                 text = f"stands at {flat[first, element]:.6g} for {lasted} while it is commanded to move"
@@ -297,7 +315,7 @@ def _duplicates(data_set: DataSet, number: int, rows: np.ndarray) -> Iterator[Fi
     same[0] = False  # row 0 has no command
     same[1:] &= (np.abs(np.diff(command[1:], axis=0)) > data_set.spread[data_set.command.name] * 1e-3).any(1)
     count = int(same.sum())
-    if count >= UNCHANGED:
+    if count >= max(UNCHANGED, UNCHANGED_SHARE * len(rows)):
         where = np.flatnonzero(same) + 1
         yield Finding("duplicate", number, "", int(where[0]), int(where[-1]),
                       f"{count} of {len(rows)} frames repeat the one before while the command changes")  # fmt: skip

@@ -22,13 +22,14 @@ _OLD = 2.5
 """Control periods above which an image is too old for its frame, as for a gap (`rlenv_curate.checks.table`)."""
 
 
-def check_videos(table: Table) -> list[Finding]:
+def check_videos(table: Table, decode: bool = True) -> list[Finding]:
     """Open every video of a table's episodes, count its frames, and decode the first and the last of each episode.
 
     Images that are not in videos are counted and decoded in the same way.
 
     Args:
         table: table of a data set with videos or images. Other data sets, and logs of this project, give no findings.
+        decode: whether frames are decoded; `rlenv_curate.checks.image_pass` decodes all of them.
     """
     sources = ImageSources(table)
     positions = {int(info.get("episode", -1)): number for number, info in enumerate(table.episodes)}
@@ -43,9 +44,9 @@ def check_videos(table: Table) -> list[Finding]:
         if source is not None and not spans and not isinstance(source, LogImages):
             episodes = [number for number in range(len(table.starts)) if sources.where(number) == place]
             for camera in source.cameras:
-                findings += _of_images(table, source, camera, episodes)
+                findings += _of_images(table, source, camera, episodes, decode)
         for (file, camera), some in groupby(spans, key=lambda span: (span.file, span.camera)):
-            findings += _of_file(file, camera, list(some), positions)
+            findings += _of_file(file, camera, list(some), positions, decode)
     return [*_rates(table), *findings]
 
 
@@ -61,7 +62,9 @@ def _rates(table: Table) -> Iterator[Finding]:
             yield Finding("rate", -1, "stamp_ns", -1, -1, message, advice)
 
 
-def _of_file(file: Path, camera: str, spans: list[VideoSpan], positions: dict[int, int]) -> Iterator[Finding]:
+def _of_file(
+    file: Path, camera: str, spans: list[VideoSpan], positions: dict[int, int], decode: bool
+) -> Iterator[Finding]:
     def finding(message: str, episode: int = -1) -> Finding:
         return Finding("camera", positions.get(episode, -1), camera, -1, -1, message)
 
@@ -78,7 +81,7 @@ def _of_file(file: Path, camera: str, spans: list[VideoSpan], positions: dict[in
         yield finding(f"{file} has {facts.frames} frames, the episodes in it need {needed}")
     elif facts.frames > needed and len(spans) == 1 and spans[0].seconds == 0:
         yield finding(f"{file} has {facts.frames} frames, its only episode has {needed}; its images may be of others")
-    for episode, message in _undecodable(file, spans):
+    for episode, message in _undecodable(file, spans) if decode else ():
         yield finding(message, episode)
 
 
@@ -101,8 +104,8 @@ def _undecodable(file: Path, spans: list[VideoSpan]) -> Iterator[tuple[int, str]
         decoder.close()
 
 
-def _of_images(table: Table, source: ImageSource, camera: str, episodes: list[int]) -> Iterator[Finding]:
-    """Look for the image of every frame, and decode the first and the last one of each episode."""
+def _of_images(table: Table, source: ImageSource, camera: str, episodes: list[int], decode: bool) -> Iterator[Finding]:
+    """Look for the image of every frame; decode the first and the last one of each episode if that is asked for."""
     period = DataSet(table).period_s
     most_ns = _OLD * period * 1e9 if period else np.inf
     for episode in episodes:
@@ -116,7 +119,7 @@ def _of_images(table: Table, source: ImageSource, camera: str, episodes: list[in
         if len(here) and len(np.unique(numbers[here])) < len(here) / 2:
             message = f"{len(np.unique(numbers[here]))} images for {len(here)} frames"
             yield Finding("camera", episode, camera, -1, -1, message)
-        for frame in dict.fromkeys(here[[0, -1]].tolist() if len(here) else ()):
+        for frame in dict.fromkeys(here[[0, -1]].tolist() if decode and len(here) else ()):
             try:
                 source.decode(camera, int(numbers[frame]), True)
             except (SourceError, LogError) as error:

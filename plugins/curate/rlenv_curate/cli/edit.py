@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlenv_robot.cli.data.images import add_images, has_images, to_write
 from rlenv_robot.cli.data.selection import (
     add_filters,
     add_reading,
@@ -24,6 +25,7 @@ from rlenv_robot.cli.output import counted, progress
 
 if TYPE_CHECKING:
     from recorder.formats.registry import Format
+    from recorder.table.table import Table
     from rlenv_curate.cut import Part
 
 __all__ = ["add_cut", "add_merge", "run_cut", "run_merge"]
@@ -47,6 +49,7 @@ Examples:
     parser.add_argument("--until", dest="end", type=float, default=math.inf, metavar="S", help="end, seconds")
     parser.add_argument("--format", metavar="NAME", help="format of the new data set (default: that of the old one)")
     add_filters(parser)
+    add_images(parser.add_argument_group("images of another project's data set"))
     add_reading(parser)
     parser.set_defaults(run=run_cut)
 
@@ -68,6 +71,7 @@ def run_cut(args: argparse.Namespace) -> int:
                 f"--from and --until are for our own runs; {args.run_folder} is a data set of {found.name}"
             )
         return _copy_sets([args.run_folder], args, found)
+    _refuse_images(args)
     folder = one_run(args.run_folder)
     episodes = None
     if has_filters(args):
@@ -79,6 +83,14 @@ def run_cut(args: argparse.Namespace) -> int:
             numbers &= {int(table.episodes[position]["episode"]) for position in chosen(table, args)}
         episodes = frozenset(numbers)
     return _copy([Part(folder, episodes, args.begin, args.end)], args.to)
+
+
+def _refuse_images(args: argparse.Namespace) -> None:
+    if has_images(args):
+        raise ValueError(
+            "--cameras, --size, --embed and --skip-missing are for data sets of other projects; our own runs keep all "
+            "their images, and data export takes these options"
+        )
 
 
 def _data_set(path: Path, args: argparse.Namespace) -> Format | None:
@@ -95,20 +107,48 @@ def _copy_sets(paths: Sequence[Path], args: argparse.Namespace, found: Format) -
     from hal import SourceError
     from recorder.formats.registry import writable_format
     from recorder.table.combine import subset
+    from rlenv_curate.cut import Part
     from rlenv_robot.data.folder import read_folder
 
-    if args.format is None and found.write is None:
-        raise SourceError(f"data sets of {found.name} are only read; name a format for the new one: --format lerobot")
-    _, write = writable_format(args.format or found.name)
     where: Path | Sequence[Path] = paths[0] if len(paths) == 1 else paths
+    name = args.format or (None if found.write is None else found.name)
+    if name is not None:
+        writable_format(name)  # a wrong name is an error before anything is read
     table = read_folder(where, **reading_options(args))
     if has_filters(args):
         table = subset(table, chosen(table, args))
-    notes = write(table, args.to)
-    print(f"{args.to}: {counted(len(table.starts), 'episode')} as {args.format or found.name}")
+    if name is None:
+        runs, formats = _places(table)
+        if not formats:
+            _refuse_images(args)
+            return _copy([Part(run, frozenset(numbers)) for run, numbers in runs.items()], args.to)
+        if runs or len(formats) > 1 or None in formats:
+            raise SourceError(f"data of {found.name} are only read; name a format for the new set: --format lerobot")
+        name = str(next(iter(formats)))
+    data_format, write = writable_format(name)
+    table, filming, left_out = to_write(table, args, data_format)
+    notes = [*left_out, *write(table, args.to, *filming)]
+    print(f"{args.to}: {counted(len(table.starts), 'episode')} as {name}")
     for note in notes:
         print(f"note: {note}")
     return 0
+
+
+def _places(table: Table) -> tuple[dict[Path, list[int]], set[str | None]]:
+    """Return the runs in which episodes of a table lie, with their numbers, and the formats of the other places."""
+    from recorder.formats.registry import recognised
+    from recorder.names import LOG_NAME
+
+    runs: dict[Path, list[int]] = {}
+    others: set[Path] = set()
+    for info in table.episodes:
+        place = Path(str(info.get("set", table.origin)))
+        if (place / LOG_NAME).is_file():
+            runs.setdefault(place, []).append(int(info["episode"]))
+        else:
+            others.add(place)
+    formats = [recognised(place) if place.exists() else None for place in others]
+    return runs, {None if found is None else found.name for found in formats}
 
 
 def _copy(parts: list[Part], to: Path) -> int:
@@ -135,6 +175,7 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the new run's folder")
     parser.add_argument("--format", metavar="NAME", help="format of the new data set (default: that of the first one)")
     add_filters(parser)
+    add_images(parser.add_argument_group("images of another project's data set"))
     add_reading(parser)
     parser.set_defaults(run=run_merge)
 
@@ -150,6 +191,7 @@ def run_merge(args: argparse.Namespace) -> int:
         if args.format is None:
             raise SourceError("runs and other data sets become one data set: name its format, such as --format lerobot")
         return _copy_sets(args.runs, args, next(found for found in formats if found is not None))
+    _refuse_images(args)
     folders = [folder for path in args.runs for folder in runs_in(path)]
     counts = Counter(folder.resolve() for folder in folders)
     repeated = sorted({str(folder) for folder in folders if counts[folder.resolve()] > 1})

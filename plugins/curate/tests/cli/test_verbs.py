@@ -55,9 +55,18 @@ def test_check_finds_and_says_where(runs: Path, capsys: Captured) -> None:
 @pytest.mark.parametrize("name", ["so101-pick-place", "g1-pick-bottle"])
 def test_check_reads_lerobots_data_sets(shared_data: Path, name: str, capsys: Captured) -> None:
     pytest.importorskip("pyarrow")
-    assert run("data", "check", shared_data / name, "--json") == 1
+    assert run("data", "check", shared_data / name, "--json", "--fast") in (0, 1)
     told = json.loads(capsys.readouterr().out)
     assert {each["kind"] for each in told["findings"]} <= {"frozen", "lost", "duplicate"}
+    assert len(told["scores"]) == told["episodes"]
+    assert all(0 <= score <= 1 for score in told["scores"])
+
+
+def test_check_prints_scores_and_refuses_an_unknown_camera(runs: Path, capsys: Captured) -> None:
+    run("data", "check", runs / "a", "--score")
+    assert "scores, worst first:\n  episode " in capsys.readouterr().out
+    assert run("data", "check", runs / "a", "--cameras", "nowhere") == 2
+    assert "nowhere" in capsys.readouterr().err
 
 
 def test_cut_and_merge_make_runs(runs: Path, capsys: Captured) -> None:

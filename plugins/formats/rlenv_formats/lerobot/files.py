@@ -1,7 +1,8 @@
-"""Find the files of a LeRobot data set, v3.0 or v2.1, and check them against its description.
+"""Find the files of a LeRobot data set, v3.0, v2.1 or v2.0, and check them against its description.
 
 The layout is that of the LeRobotDataset sources. v2.1 has one Parquet file for each episode, described in JSON lines;
-v3.0 has many episodes in a file, described in Parquet. Episodes that are missing or damaged are left out, with a note.
+v2.0 differs from it in the statistics alone, which are not read here. v3.0 has many episodes in a file, described in
+Parquet. Episodes that are missing or damaged are left out, with a note.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from recorder.json_data import JsonDict, JsonObject
 from rlenv_formats.foreign import fill_pattern, read_mapping, read_text, whole_number
 from rlenv_formats.parquet_columns import ArrowTable, RowGroups, column, concatenated_tables, integers
 
-__all__ = ["Entry", "LeRobotFiles", "open_files", "place_values"]
+__all__ = ["LINES_BYTES", "Entry", "LeRobotFiles", "open_files", "place_values"]
 
-VERSIONS = ("v3.0", "v2.1")
+VERSIONS = ("v3.0", "v2.1", "v2.0")
 OURS = "rlenv_robot/"
 """Prefix of our columns in the description of episodes."""
 _STAMPS = f"{OURS}stamp_ns"
-_LINES_BYTES = 1 << 28
+LINES_BYTES = 1 << 28
 """Largest ``episodes.jsonl``: a hundred thousand episodes have about 20 MB."""
 
 
@@ -297,7 +298,7 @@ def _renamed(path: Path, features: JsonDict, columns: Mapping[str, str]) -> Json
 def _entries_v2(root: Path, info: JsonObject) -> list[Entry]:
     path = root / "meta" / "episodes.jsonl"
     size, entries = info["chunks_size"], []
-    for text in read_text(path, _LINES_BYTES).splitlines():
+    for text in read_text(path, LINES_BYTES).splitlines():
         if not text.strip():
             continue
         line = read_mapping(path, text)

@@ -1,4 +1,4 @@
-"""Read LeRobot data sets, v3.0 and v2.1.
+"""Read LeRobot data sets, v3.0, v2.1 and v2.0.
 
 LeRobot stores pairs: the observation of frame t and the action chosen there. Our row n holds the action that led to
 frame n and the observation there. LeRobot's T pairs therefore become T rows, and the action of pair t is in row t + 1,
@@ -33,7 +33,7 @@ from rlenv_formats.lerobot.images import LeRobotImages, LeRobotVideos
 from rlenv_formats.lerobot.write import write_lerobot
 from rlenv_formats.parquet_columns import column
 
-__all__ = ["LEROBOT", "is_lerobot", "load_lerobot"]
+__all__ = ["LEROBOT", "describe_lerobot", "is_lerobot", "load_lerobot"]
 
 Columns = dict[str, np.ndarray]
 
@@ -77,6 +77,53 @@ def load_lerobot(
     """
     given = None if units is None else so101.joint_units(units, calibration)
     return _Reader(open_files(Path(path), columns, episodes), given, calibration is not None, keep_last).table()
+
+
+def describe_lerobot(
+    path: Path | str, columns: Mapping[str, str] | None = None, keep_last: bool = False, **_: object
+) -> list[JsonDict]:
+    """Return the infos of a LeRobot data set's episodes from its description, as `load_lerobot` makes them.
+
+    ``length`` is the number of rows that an episode has in the table. Of the rows only the columns with the ends of
+    episodes are read, where the data set has such columns. An episode that can't be read is among them nevertheless.
+
+    Args:
+        path: as in `load_lerobot`, like the other options, of which those about units change nothing here.
+        columns: as in `load_lerobot`.
+        keep_last: as in `load_lerobot`.
+
+    Raises:
+        SourceError: the folder is not a data set, has another version or describes no episode.
+    """
+    files = open_files(Path(path), columns)
+    features = sort_features(files.info["features"], str(files.root / "meta" / "info.json"))
+    ends = [name for name in _ENDS if name in features.reserved]
+    if not ends:
+        return [_described(entry, {}, files, keep_last) for entry in files.entries]
+    return [
+        _described(entry, {} if isinstance(read, SourceError) else _ends(read, ends), files, keep_last)
+        for entry, read in files.episodes(["episode_index", "frame_index", *ends])
+    ]
+
+
+def _ends(table: Any, names: Sequence[str]) -> Columns:
+    """Return the columns with the end of an episode, in the order of its frames; none if one is damaged."""
+    try:
+        order = np.argsort(column(table, "frame_index", np.int64, (), ""), kind="stable")
+        return {name: column(table, name, np.float64, (), "")[order] for name in names}
+    except SourceError:
+        return {}
+
+
+_ENDS = ("next.done", "next.truncated", "next.success")
+
+
+def _described(entry: Entry, columns: Columns, files: LeRobotFiles, keep_last: bool) -> JsonDict:
+    info = _info_of_entry(entry, columns, files)
+    rows = entry.length + (_ended(columns) or keep_last or _knows_last(entry))
+    if _knows_last(entry):
+        info |= _kept_info(entry)
+    return info | {"end": info.get("end", _end_of(entry, columns)), "length": rows}
 
 
 class _Reader:
@@ -234,7 +281,8 @@ def _stamps(entry: Entry, seconds: np.ndarray, count: int, period_ns: int) -> np
     return np.append(stamps, max(last, int(stamps[-1]) + 1))
 
 
-def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFiles, keep_last: bool) -> JsonDict:
+def _info_of_entry(entry: Entry, columns: Columns, files: LeRobotFiles) -> JsonDict:
+    """Return what the description of an episode and the columns with its end say."""
     info: JsonDict = {
         "episode": entry.index,
         "tasks": list(entry.tasks),
@@ -246,11 +294,20 @@ def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFile
         info["task"] = entry.tasks[0]
     if "next.success" in columns:
         info["verdict"] = "success" if bool(columns["next.success"].any()) else "failure"
+    return info
+
+
+def _end_of(entry: Entry, columns: Columns) -> str:
+    """Return why an episode ended, if our writer kept nothing else."""
+    return "done" if _ended(columns) else "truncated" if _knows_last(entry) else "end of recording"
+
+
+def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFiles, keep_last: bool) -> JsonDict:
+    info = _info_of_entry(entry, columns, files) | {"end": _end_of(entry, columns)}
     if _knows_last(entry):
-        return info | {"end": "done" if _ended(columns) else "truncated"} | _kept_info(entry)
+        return info | _kept_info(entry)
     if _ended(columns):
-        return info | {"end": "done", "last_observation": "repeated"}
-    info["end"] = "end of recording"
+        return info | {"last_observation": "repeated"}
     if keep_last:
         return info | {"last_observation": "repeated"}
     info["last_action"] = {
@@ -340,9 +397,19 @@ def _missing_videos(files: LeRobotFiles, videos: list[str]) -> list[str]:
     ]
 
 
+def _advice(path: Path) -> str | None:
+    if not (path / "meta_data" / "info.json").is_file():
+        return None
+    return (
+        "is of LeRobot 1; convert it by LeRobot's lerobot/common/datasets/v2/convert_dataset_v1_to_v2.py, or read "
+        "the numbers in its Parquet files: open_source(.../data, columns={'observation.state': 'observation.state', "
+        "'action': 'action', 'episode': 'episode_index'})"
+    )
+
+
 LEROBOT = Format(
     "lerobot", is_lerobot, load_lerobot, write_lerobot, True, LeRobotImages,
     candidates=lambda folder: (mark.parents[1] for mark in folder.rglob("meta/info.json")),
     options=("units", "calibration", "columns", "episodes", "keep_last"), write_options=("embedded", "environment"),
-    looks="meta/info.json (LeRobot 2.1 or 3.0)",
+    looks="meta/info.json (LeRobot 2.0, 2.1 or 3.0)", advice=_advice, describe=describe_lerobot,
 )  # fmt: skip

@@ -20,7 +20,7 @@ from recorder.table.table import Table
 from rlenv_formats.atomic_write import atomic_write
 from rlenv_formats.card import NAME, card_text, feature_table
 from rlenv_formats.lerobot.features import INTERVENTION, LOG_PROBABILITY, camera_of
-from rlenv_formats.lerobot.images import VIDEO_PATH, LeRobotFilm, column_stats
+from rlenv_formats.lerobot.film import VIDEO_PATH, LeRobotFilm, column_stats
 from rlenv_formats.parquet_columns import IMAGE, Column, pyarrow_for, writer
 
 __all__ = ["Shape", "shape_of", "write_lerobot"]
@@ -108,7 +108,9 @@ class Shape:
                 for name, spec in self.observed.items()
             },
             "rlenv_robot/last/timestamp": float(self.seconds(run)[-1]),
-            "rlenv_robot/info": to_json(dict(run.info), "what is known of an episode"),
+            "rlenv_robot/info": to_json(
+                {key: value for key, value in run.info.items() if key != "set"}, "what is known of an episode"
+            ),
             **clock,
         }
 
@@ -273,21 +275,22 @@ def write_lerobot(
         if film.cameras and not film.embedded and shape.jitters(runs):
             shape = replace(shape, clock=False)
             lost.append("timestamp counts frames, as LeRobot's videos want; the robot's clock is in meta/episodes")
-        if shape.images and not film.embedded:
-            names = ", ".join(part.name for part in shape.images.values())
-            lost.append(f"videos compress the observed pixels of {names}; embedded images keep them")
         images = LeRobotFilm(film, runs, shape.fps)
+        if names := [part.name for camera, part in shape.images.items() if camera in images.encoded]:
+            lost.append(f"videos compress the observed pixels of {', '.join(names)}; embedded images keep them")
         entries, stats = _write_data(part, shape, runs, tasks, images)
         if not images.embedded:
             entries = [entry | more for entry, more in zip(entries, images.videos(part), strict=True)]
-        _write_table(arrow, part / f"meta/episodes/{_at(0)}.parquet", arrow.Table.from_pylist(entries))
+        columns = dict.fromkeys(name for entry in entries for name in entry)  # each may lack some
+        described = arrow.table({name: [entry.get(name) for entry in entries] for name in columns})
+        _write_table(arrow, part / f"meta/episodes/{_at(0)}.parquet", described)
         _write_table(arrow, part / "meta" / "tasks.parquet", _tasks(arrow, tasks))
         _write_json(part / "meta" / "stats.json", stats | images.stats())
         info = _info(shape, runs, tasks, images)
         _write_json(part / "meta" / "info.json", info)
         (part / NAME).write_text(_card(table, info, [*notes, *lost]), encoding="utf-8")
     lost.append("the last observation of each episode is where only this software reads it (meta/episodes)")
-    return notes + lost + film.notes()
+    return notes + lost + images.notes() + film.notes()
 
 
 _LOAD = """

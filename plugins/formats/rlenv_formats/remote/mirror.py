@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,12 @@ _CHUNK = 8 << 20
 """Bytes of one request when a whole file is fetched."""
 _DESCRIPTION_BYTES = 16 << 20
 _DESCRIPTIONS = (".json", ".jsonl", ".yaml", ".toml")
-_FILES = (".hdf5", ".h5", ".mcap", ".db3", ".parquet", ".csv")
+_FILES = (".hdf5", ".h5", ".mcap", ".db3", ".parquet", ".csv", ".zip")
 """Suffixes of files that are data sets by themselves."""
 _PROBED = (
     "meta/info.json", "meta/episodes.jsonl", "meta/tasks.jsonl", "meta/tasks.parquet", "meta/stats.json",
     "meta/rlenv_robot.json", "data/metadata.json", "data/main_data.hdf5", "episodes.json", "labels.jsonl",
-    "preferences.jsonl",
+    "preferences.jsonl", "features.json", "dataset_info.json",
 )  # fmt: skip
 """Files to look for if a server can't list files."""
 _SERIES = ("meta/episodes/chunk-000/file-{:03d}.parquet", "frames/part-{:05d}.parquet")
@@ -237,15 +238,21 @@ def _origin_of(path: Path) -> _Origin | None:
         for root, origin in _origins.items():
             if path == origin.root or path.is_relative_to(root):
                 return origin
-        for parent in path.parents:
-            if (parent / MARK).is_file():  # another process mirrored it
-                about = json.loads((parent / MARK).read_bytes())
-                fs, base = _file_system(about["address"], {})
-                cache = FetchCache(parent.parent.parent / "blocks", BYTES // 2)
-                origin = _Origin(parent / about["name"], base.rstrip("/"), fs, cache, True)
-                _origins[str(origin.root)] = origin
-                return origin
-    return None
+        marked = _marked(os.path.dirname(path), int(time.monotonic()))
+        if marked is None:
+            return None
+        about = json.loads((marked / MARK).read_bytes())
+        fs, base = _file_system(about["address"], {})
+        cache = FetchCache(marked.parent.parent / "blocks", BYTES // 2)
+        origin = _Origin(marked / about["name"], base.rstrip("/"), fs, cache, True)
+        _origins[str(origin.root)] = origin
+        return origin
+
+
+@lru_cache(64)
+def _marked(folder: str, _second: int) -> Path | None:
+    """Return the folder at or above one that another process mirrored, as found within the present second, or None."""
+    return next((place for place in (Path(folder), *Path(folder).parents) if (place / MARK).is_file()), None)
 
 
 def fetched(path: Path) -> Path:

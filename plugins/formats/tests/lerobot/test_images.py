@@ -25,7 +25,7 @@ TOP = "observation.images.top"
 FPS, LENGTHS = 10, (5, 30, 7)
 NEEDS_AV = pytest.mark.skipif(importlib.util.find_spec("av") is None, reason="PyAV is not installed")
 BY = pytest.mark.parametrize("by", [pytest.param("av", marks=NEEDS_AV), "cv2"])
-VERSIONS = pytest.mark.parametrize("version", ["v3.0", "v2.1"])
+VERSIONS = pytest.mark.parametrize("version", ["v3.0", "v2.1", "v2.0"])
 
 
 def image(episode: int, frame: int) -> np.ndarray:

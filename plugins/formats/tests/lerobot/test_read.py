@@ -18,7 +18,7 @@ from hal.robots.so101 import JOINTS, SO101, forward_kinematics
 from hal.robots.so101_units import UNITS, JointUnits
 from rlenv_formats import parquet_columns
 from rlenv_formats.lerobot.features import sort_features
-from rlenv_formats.lerobot.read import is_lerobot, load_lerobot
+from rlenv_formats.lerobot.read import describe_lerobot, is_lerobot, load_lerobot
 from rlenv_formats.lerobot.so101 import declare_units
 
 pa = pytest.importorskip("pyarrow")
@@ -86,7 +86,7 @@ def write_set(
     return columns
 
 
-VERSIONS = pytest.mark.parametrize("version", ["v3.0", "v2.1"])
+VERSIONS = pytest.mark.parametrize("version", ["v3.0", "v2.1", "v2.0"])
 
 
 @VERSIONS
@@ -114,6 +114,24 @@ def test_pairs_become_rows(tmp_path: Path, version: str) -> None:
     assert "images are not read, and the folder videos is missing: observation.images.top" in table.notes
     assert "no rewards were recorded, reward is NaN; give a task that computes them" in table.notes
     assert np.isnan(np.delete(rows["reward"], [0, 4])).all()
+
+
+ENDS = {"next.done": ("bool", [0, 0, 0, 1, 0, 0, 1]), "next.truncated": ("bool", [0, 0, 0, 0, 0, 0, 1]),
+        "next.success": ("bool", [0, 0, 0, 1, 0, 0, 0])}  # fmt: skip
+
+
+@VERSIONS
+@pytest.mark.parametrize("extra", [{}, ENDS])
+@pytest.mark.parametrize("keep_last", [False, True])
+def test_the_description_tells_of_the_episodes_what_the_rows_do(
+    tmp_path: Path, version: str, extra: dict[str, Any], keep_last: bool
+) -> None:
+    write_set(tmp_path, version, **extra)
+    table, told = load_lerobot(tmp_path, keep_last=keep_last), describe_lerobot(tmp_path, keep_last=keep_last)
+    assert [info["length"] for info in told] == (table.stops - table.starts).tolist()
+    of_rows = ("last_action", "last_reward", "last_observation", "length")
+    plain = [{key: value for key, value in info.items() if key not in of_rows} for info in table.episodes]
+    assert [{key: value for key, value in info.items() if key != "length"} for info in told] == plain
 
 
 @VERSIONS

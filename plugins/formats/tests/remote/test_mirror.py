@@ -61,6 +61,25 @@ def test_a_web_server(web: FileServer, cache: Path, version: str, lists: bool, r
     assert web.sent(".parquet") == first  # the second time nothing of the rows is fetched
 
 
+@pytest.mark.parametrize("name", ["buffer", "buffer.zarr.zip"])
+def test_a_replay_buffer(web: FileServer, cache: Path, name: str) -> None:
+    pytest.importorskip("zarr", reason="zarr is not installed")
+    from plugins.formats.tests.test_replay_buffer import arrays, write_buffer
+
+    write_buffer(web.root / name, arrays())
+    same(f"{web.url}/{name}", web.root / name, cache)
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_an_rlds_data_set(web: FileServer, cache: Path, lists: bool) -> None:
+    from plugins.formats.tests.rlds_files import write_rlds
+    from plugins.formats.tests.test_rlds import EPISODES
+
+    web.lists = lists
+    write_rlds(web.root / "made", EPISODES, ["observation/image"], shards=[2, 1])
+    same(f"{web.url}/made", web.root / "made", cache)
+
+
 def test_episodes_are_fetched_on_demand(web: FileServer, cache: Path) -> None:
     write_set(web.root / "arm", "v2.1", (300, 300, 300))
     table = rr.open_source(f"{web.url}/arm", episodes=[1], cache=cache).table

@@ -1,0 +1,380 @@
+"""Compare the images of each camera with those of the set's other episodes, and find cameras that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from rlenv_curate.checks.camera_signals import CameraSignals, shift_between
+from rlenv_curate.checks.table import Finding, runs_of
+from rlenv_curate.checks.thumbnails import WIDTH
+
+__all__ = ["Camera", "check_camera", "check_swapped", "explained", "spread_of", "stretches"]
+
+_CHUNK = 48
+"""Images that are taken together where a set is compared with itself."""
+_WHOLE = 0.95
+"""Share of an episode's images from which a finding is of the whole episode."""
+
+
+@dataclass(frozen=True)
+class Camera:
+    """One camera in all episodes that have its images.
+
+    Attributes:
+        name: the camera's name.
+        signals: episode -> signals.
+        motion: episode -> motion of the joints before each row, as `rlenv_curate.checks.motion.speeds` returns it.
+        period_s: time between two rows, in seconds.
+    """
+
+    name: str
+    signals: Mapping[int, CameraSignals]
+    motion: Mapping[int, np.ndarray]
+    period_s: float
+
+    def chunks(self, attribute: str, share: float) -> np.ndarray:
+        """Return a quantile of a signal in each chunk of `_CHUNK` images, without chunks that have none."""
+        values = []
+        for signals in self.signals.values():
+            signal = getattr(signals, attribute)
+            for first in range(0, max(len(signal) - _CHUNK // 2, 1), _CHUNK):
+                part = signal[first : first + _CHUNK]
+                part = part[np.isfinite(part)]
+                values += [float(np.quantile(part, share))] if len(part) else []
+        return np.array(values)
+
+
+def spread_of(values: np.ndarray) -> float:
+    """Return the standard deviation as estimated by the median absolute deviation; 0 for no values."""
+    return float(1.4826 * np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+
+
+def stretches(flags: np.ndarray, least: int, bridged: int = 2) -> list[tuple[int, int]]:
+    """Return the runs of at least ``least`` flags as (first, last), after gaps of at most ``bridged`` are closed."""
+    closed = flags.copy()
+    for begin, end in runs_of(~flags).tolist():
+        if begin > 0 and end < len(flags) and end - begin <= bridged:
+            closed[begin:end] = True
+    return [(begin, end - 1) for begin, end in runs_of(closed).tolist() if end - begin >= least]
+
+
+def check_camera(camera: Camera) -> list[Finding]:
+    """Find blank, wrongly exposed, blurred, frozen, moved, shaken and miscoloured images of one camera."""
+    if not camera.signals:
+        return []
+    checks = (_blank, _exposure, _blurred, _frozen, _colour, _moved_between, _moved_within)
+    return explained([finding for check in checks for finding in check(camera)])
+
+
+def explained(findings: list[Finding]) -> list[Finding]:
+    """Return the findings without those that follow from another one of the same camera and the same images.
+
+    A blank image is also dark, still and somewhere else; a swapped one, or one of another brightness, has another
+    background.
+    """
+    return [finding for finding in findings if not any(_explains(other, finding) for other in findings)]
+
+
+_CAUSES = ("blank", "swapped", "exposure")
+"""Kinds that explain other findings, each those of the kinds after it too."""
+
+
+def _explains(cause: Finding, finding: Finding) -> bool:
+    if cause.kind not in _CAUSES or (cause.episode, cause.field) != (finding.episode, finding.field):
+        return False
+    if finding.kind in _CAUSES and _CAUSES.index(finding.kind) <= _CAUSES.index(cause.kind):
+        return False
+    overlap = min(finding.last, cause.last) - max(finding.first, cause.first) + 1
+    return overlap > (finding.last - finding.first + 1) / 2
+
+
+def _finding(camera: Camera, kind: str, episode: int, first: int, last: int, message: str) -> Finding:
+    """Return a finding of the images first to last of an episode."""
+    rows = camera.signals[episode].rows
+    return Finding(kind, episode, f"camera {camera.name}", int(rows[first]), int(rows[last]), message)
+
+
+def _seconds(camera: Camera, episode: int, first: int, last: int) -> str:
+    rows = camera.signals[episode].rows
+    if last - first + 1 >= _WHOLE * len(rows):
+        return "in the whole episode"
+    return f"for {(rows[last] - rows[first] + 1) * camera.period_s:.1f} s"
+
+
+# ---- single images ----
+
+_BLANK_CONTRAST, _BLACK = 2.5, 0.98
+"""Standard deviation of an image's cells in grey levels, and share of dark pixels, from which an image is blank."""
+_BLANK_IMAGES, _BLANK_S = 2, 1.0
+"""Fewest black images that are reported, and shortest time without a feature in another colour."""
+
+
+def _blank(camera: Camera) -> Iterator[Finding]:
+    for episode, signals in camera.signals.items():
+        black = (signals.dark >= _BLACK) & (signals.contrast < 2 * _BLANK_CONTRAST)
+        for first, last in stretches(black, min(_BLANK_IMAGES, len(black))):
+            text = f"black {_seconds(camera, episode, first, last)}"
+            yield _finding(camera, "blank", episode, first, last, text)
+        plain = (signals.contrast < _BLANK_CONTRAST) & ~black
+        for first, last in stretches(plain, min(_images_in(camera, signals, _BLANK_S), len(plain))):
+            level = float(np.median(signals.mean[first : last + 1]))
+            text = f"one colour, of brightness {level:.0f} of 255, {_seconds(camera, episode, first, last)}"
+            yield _finding(camera, "blank", episode, first, last, text)
+
+
+def _images_in(camera: Camera, signals: CameraSignals, seconds: float) -> int:
+    """Return the number of images in so many seconds, at least 3."""
+    step = float(np.median(np.diff(signals.rows))) if len(signals.rows) > 1 else 1.0
+    return max(round(seconds / camera.period_s / step), 3)
+
+
+_EXPOSURE_S = 0.5
+"""Shortest time in seconds of wrong exposure, or of images out of focus, that is reported."""
+_SATURATED, _BRIGHTER, _DARKER = 0.25, 60.0, 0.45
+"""Share of further saturated pixels, grey levels more, and share of the usual brightness, that count as wrong."""
+
+
+def _exposure(camera: Camera) -> Iterator[Finding]:
+    saturated, bright, dim = (camera.chunks(*of) for of in (("saturated", 0.95), ("mean", 0.95), ("mean", 0.05)))
+    most = float(np.median(saturated)) + max(_SATURATED, 5 * spread_of(saturated))
+    high = float(np.median(bright)) + max(_BRIGHTER, 5 * spread_of(bright))
+    usual = float(np.median(dim))
+    low = min(_DARKER * usual, usual - 5 * spread_of(dim))
+    for episode, signals in camera.signals.items():
+        least = min(_images_in(camera, signals, _EXPOSURE_S), len(signals.rows))
+        over = (signals.saturated > most) | (signals.mean > high)
+        for first, last in stretches(over, least):
+            part = slice(first, last + 1)
+            text = (
+                f"over-exposed {_seconds(camera, episode, first, last)}: {np.median(signals.saturated[part]):.0%} of "
+                f"the pixels are saturated, {np.median(saturated):.0%} are usual; brightness "
+                f"{np.median(signals.mean[part]):.0f}, {np.median(bright):.0f} is usual"
+            )
+            yield _finding(camera, "exposure", episode, first, last, text)
+        for first, last in stretches(signals.mean < low, least):
+            level = np.median(signals.mean[first : last + 1])
+            text = (
+                f"under-exposed {_seconds(camera, episode, first, last)}: brightness {level:.0f}, {usual:.0f} is usual"
+            )
+            yield _finding(camera, "exposure", episode, first, last, text)
+
+
+_LESS_SHARP, _SOFT, _SHARP = 0.8, -3.0, -2.5
+"""Fall of the sharpness (a logarithm) that counts as blur; sharpness of images without any fine detail, and the least
+of a camera that has some."""
+
+
+def _blurred(camera: Camera) -> Iterator[Finding]:
+    chunks = camera.chunks("sharpness", 0.5)
+    usual = float(np.median(chunks)) if len(chunks) else 0.0
+    low = usual - max(_LESS_SHARP, 4 * spread_of(chunks))
+    if usual > _SHARP:
+        low = max(low, _SOFT)
+    for episode, signals in camera.signals.items():
+        measured = np.flatnonzero(np.isfinite(signals.sharpness))
+        soft = signals.sharpness[measured] < low
+        least = max(round(2 * _images_in(camera, signals, _EXPOSURE_S) * len(measured) / max(len(signals.rows), 1)), 3)
+        for first, last in stretches(soft, min(least, len(soft)), 1):
+            value = float(np.median(signals.sharpness[measured[first : last + 1]]))
+            first, last = int(measured[first]), int(measured[last])
+            text = (
+                f"out of focus {_seconds(camera, episode, first, last)}: fine details have "
+                f"{np.exp(value - usual):.0%} of their usual strength"
+            )
+            yield _finding(camera, "blurred", episode, first, last, text)
+
+
+# ---- images that stand still ----
+
+_STANDS, _STANDS_LEVELS = 0.12, 3.0
+"""Change as a share of the usual one while the joints move, and in grey levels, below which an image stands still."""
+_HOLDS_S = 0.4
+"""Shortest time in seconds over which an image is that of 0.4 s before."""
+_RARELY = 0.02
+"""Largest share of images that stand still although joints move, in a usual episode, with which a camera is judged."""
+
+
+def _path(camera: Camera, episode: int) -> np.ndarray:
+    """Return the motion of the joints over the time that ``hold`` compares, at each image."""
+    signals, motion = camera.signals[episode], camera.motion[episode]
+    total = np.concatenate([[0.0], np.cumsum(motion)])
+    count = max(round(0.4 / camera.period_s), 3)
+    return np.asarray(total[signals.rows + 1] - total[np.maximum(signals.rows + 1 - count, 0)])
+
+
+def _frozen(camera: Camera) -> Iterator[Finding]:
+    paths = {episode: _path(camera, episode) for episode in camera.signals}
+    moving = np.concatenate(list(paths.values()))
+    if not (moving > 0).any():
+        return
+    enough = 0.5 * float(np.median(moving[moving > 0]))
+    holds = np.concatenate([camera.signals[episode].hold for episode in paths])
+    chosen = holds[(moving > enough) & np.isfinite(holds)]
+    if not len(chosen):
+        return
+    low = min(_STANDS * float(np.median(chosen)), _STANDS_LEVELS)
+    still = {episode: (camera.signals[episode].hold < low) & (path > enough) for episode, path in paths.items()}
+    shares = [float(flags.mean()) for flags in still.values()]
+    rarely = float(np.median(shares)) <= _RARELY if len(shares) > 2 else True
+    if not rarely or low < 1e-3:
+        return
+    count = max(round(0.4 / camera.period_s), 3)
+    for episode, flags in still.items():
+        for first, last in stretches(flags, _images_in(camera, camera.signals[episode], _HOLDS_S), 4):
+            begin = max(first - count, 0)
+            text = f"the same image {_seconds(camera, episode, begin, last)} while the joints move"
+            yield _finding(camera, "frozen", episode, begin, last, text)
+
+
+# ---- colours, and the camera's place ----
+
+_CROSSED, _CROSSED_LEVELS = 0.6, 4.0
+"""Share of the difference that is left, and grey levels less, where images fit better when exchanged."""
+_TINT, _TINT_LEVELS = 0.4, 3.0
+"""Least correlation, of either sign, of an image's tint with the usual one by which the order of colours is judged; and
+least tint of a usual image, red less blue in grey levels."""
+
+
+def _usual_image(camera: Camera) -> np.ndarray:
+    """Return the median of all samples, (24, 32, 3); episodes count alike."""
+    return np.asarray(np.median([np.median(signals.samples, 0) for signals in camera.signals.values()], axis=0))
+
+
+def _colour(camera: Camera) -> Iterator[Finding]:
+    usual = _usual_image(camera)
+    tint = usual[..., 0] - usual[..., 2]
+    if float(np.sqrt((tint**2).mean())) < _TINT_LEVELS:
+        return
+    fits = {episode: _tint_fits(signals.samples, tint) for episode, signals in camera.signals.items()}
+    if float(np.median([np.median(one) for one in fits.values()])) < _TINT:
+        return
+    for episode, fit in fits.items():
+        for first, last in _of_samples(camera.signals[episode], fit < -_TINT):
+            text = f"red and blue are exchanged {_seconds(camera, episode, first, last)}"
+            yield _finding(camera, "colour", episode, first, last, text)
+
+
+def _tint_fits(samples: np.ndarray, tint: np.ndarray) -> np.ndarray:
+    """Return how well the tint of samples fits the usual one, -1 to 1, (S,)."""
+    tints = samples[..., 0].astype(float) - samples[..., 2]
+    scale = np.sqrt((tints**2).sum((1, 2)) * (tint**2).sum())
+    return np.asarray((tints * tint).sum((1, 2)) / np.maximum(scale, 1e-9))
+
+
+def _of_samples(signals: CameraSignals, flags: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield the first and last image of stretches of at least three samples, or of all if there are fewer."""
+    places = np.searchsorted(signals.rows, signals.sample_rows)
+    for first, last in stretches(flags, min(3, len(flags)), 1):
+        yield int(places[first]), int(places[last])
+
+
+def check_swapped(cameras: list[Camera]) -> list[Finding]:
+    """Find episodes in which two cameras show what the other one usually shows."""
+    findings: list[Finding] = []
+    usual = {camera.name: _usual_image(camera) for camera in cameras if camera.signals}
+    for one, other in combinations([camera for camera in cameras if camera.signals], 2):
+        if float(np.abs(usual[one.name] - usual[other.name]).mean()) < 2 * _CROSSED_LEVELS:
+            continue
+        for episode in sorted(one.signals.keys() & other.signals.keys()):
+            findings += _swapped_in(one, other, usual, episode)
+    return findings
+
+
+def _swapped_in(one: Camera, other: Camera, usual: Mapping[str, np.ndarray], episode: int) -> Iterator[Finding]:
+    signals, second = one.signals[episode], other.signals[episode]
+    nearest = np.abs(second.sample_rows[None] - signals.sample_rows[:, None]).argmin(1)
+    pair = (signals.samples, second.samples[nearest])
+
+    def away(first: str, last: str) -> np.ndarray:
+        parts = zip(pair, (first, last), strict=True)
+        return np.asarray(sum(np.abs(samples - usual[name]).mean((1, 2, 3)) for samples, name in parts))
+
+    as_is, crossed = away(one.name, other.name), away(other.name, one.name)
+    flags = (crossed < _CROSSED * as_is) & (as_is - crossed > 2 * _CROSSED_LEVELS)
+    for first, last in _of_samples(signals, flags):
+        for camera, exchanged in ((one, other), (other, one)):
+            images = camera.signals[episode].rows
+            begin, end = (int(np.abs(images - signals.rows[at]).argmin()) for at in (first, last))
+            text = f"shows what camera {exchanged.name} usually shows, and that one what this one does, "
+            yield _finding(camera, "swapped", episode, begin, end, text + _seconds(one, episode, first, last))
+
+
+_STANDS_SHARE, _STANDS_PIXELS = 0.5, 0.4
+"""Share of an image that stands still from which a camera is taken to be fixed, and the largest displacement of most
+images of a usual episode, in pixels of a thumbnail."""
+_UNSTEADY = 0.3
+"""Share of the usual part that stands still below which the camera shakes."""
+_MOVED = 1.2
+"""Least displacement of a fixed camera that is reported, in pixels of a thumbnail, of which an image has 96."""
+_FITS = 0.9
+"""Largest misfit of a moved background, as a share of that without displacement, with which it is believed."""
+_MOVED_IMAGES = 6
+"""Fewest measured images of a moved or shaken camera."""
+
+
+def _fixed(camera: Camera) -> bool:
+    """Return whether the background stands still in a usual episode."""
+    still = float(np.median([signals.still for signals in camera.signals.values()]))
+    away = float(np.median([np.quantile(one, 0.9) for one in _distances(camera).values()]))
+    return still >= _STANDS_SHARE and away <= _STANDS_PIXELS
+
+
+def _distances(camera: Camera) -> dict[int, np.ndarray]:
+    """Return how far each measured image is displaced in its episode, episode -> (M,)."""
+    return {
+        episode: np.hypot(*(signals.shifts - np.median(signals.shifts, axis=0)).T)
+        for episode, signals in camera.signals.items()
+    }
+
+
+def _moved_between(camera: Camera) -> Iterator[Finding]:
+    """Compare the background of each episode with that of the others."""
+    if not _fixed(camera) or len(camera.signals) < 3:
+        return
+    usual = np.median([signals.background for signals in camera.signals.values()], axis=0).astype(np.uint8)
+    shifts = {episode: shift_between(usual, signals.background) for episode, signals in camera.signals.items()}
+    middle = np.median([shift[:2] for shift in shifts.values()], axis=0)
+    away = {episode: float(np.hypot(*(np.array(shift[:2]) - middle))) for episode, shift in shifts.items()}
+    limit = max(_MOVED, 6 * float(np.median(list(away.values()))))
+    for episode, distance in away.items():
+        if distance > limit and shifts[episode][2] < _FITS:
+            text = (
+                f"the camera stands elsewhere than in the other episodes: the background is {_percent(distance)} away"
+            )
+            yield _finding(camera, "moved", episode, 0, len(camera.signals[episode].rows) - 1, text)
+
+
+def _percent(pixels: float) -> str:
+    return f"{pixels / WIDTH:.1%} of the image's width"
+
+
+def _moved_within(camera: Camera) -> Iterator[Finding]:
+    """Find images that are displaced against the background of their own episode, for long or to and fro."""
+    if not _fixed(camera):
+        return
+    distances = _distances(camera)
+    usual = float(np.median([np.quantile(distance, 0.9) for distance in distances.values()]))
+    still = float(np.median([signals.still for signals in camera.signals.values()]))
+    for episode, distance in distances.items():
+        signals = camera.signals[episode]
+        if signals.still < _UNSTEADY * still:
+            text = f"the camera shakes: {signals.still:.0%} of the image stands still, {still:.0%} is usual"
+            yield _finding(camera, "shaken", episode, 0, len(signals.rows) - 1, text)
+            continue
+        flags = (distance > max(_MOVED, 4 * usual)) & (distance < 24)
+        places = np.searchsorted(signals.rows, signals.shift_rows)
+        for first, last in stretches(flags, min(_MOVED_IMAGES, len(flags)), 3):
+            part = signals.shifts[first : last + 1]
+            steady = float(np.hypot(*np.std(part, axis=0))) < 0.5 * float(np.median(distance[first : last + 1]))
+            begin, end = int(places[first]), int(places[last])
+            span = _seconds(camera, episode, begin, end)
+            size = _percent(float(np.median(distance[first : last + 1])))
+            if steady:
+                text = f"the camera moved in the episode: the background is {size} away {span}"
+            else:
+                text = f"the camera shakes {span}: the background goes to and fro by {size}"
+            yield _finding(camera, "moved" if steady else "shaken", episode, begin, end, text)

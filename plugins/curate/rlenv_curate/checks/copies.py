@@ -1,0 +1,94 @@
+"""Find episodes that are copies of others, exact or up to rounding and another encoding of the images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from recorder.table.digest import episode_digests
+from rlenv_curate.checks.cameras import Camera
+from rlenv_curate.checks.table import DataSet, Finding, values_of
+
+__all__ = ["check_copies"]
+
+_POINTS = 16
+"""Rows, spread over an episode, by which episodes are compared first."""
+_ALIKE, _MOVES = 1e-3, 0.02
+"""Largest root mean square of the difference of all values, as a share of their ranges, of two copies; and least travel
+of a value in an episode that is compared."""
+_LENGTHS = 2
+"""Largest difference in rows between the lengths of two copies."""
+_SAME_IMAGE = 12.0
+"""Largest difference in grey levels anywhere in the samples of two copies that are encoded anew."""
+
+
+def check_copies(data_set: DataSet, cameras: list[Camera]) -> list[Finding]:
+    """Find episodes that are copies of an earlier one; the copy has the finding.
+
+    Args:
+        data_set: the data set.
+        cameras: its cameras; if there are any, near copies must have like images.
+    """
+    originals: dict[str, int] = {}
+    copies: dict[int, str] = {}
+    for number, digest in enumerate(episode_digests(data_set.table)):
+        original = originals.setdefault(digest, number)
+        if original != number:
+            copies[number] = f"the same rows as episode {original}"
+    for number, original in _near(data_set):
+        if number not in copies and original not in copies and _same_images(cameras, number, original):
+            copies[number] = f"the same as episode {original}, up to rounding"
+    last = data_set.table.stops - data_set.table.starts - 1
+    return [Finding("copy", number, "", 0, int(last[number]), text) for number, text in sorted(copies.items())]
+
+
+def _points(data_set: DataSet, rows: np.ndarray) -> np.ndarray:
+    """Return all values at `_POINTS` rows as shares of their ranges, (`_POINTS` * values,)."""
+    chosen = np.linspace(1, max(len(rows) - 2, 1), _POINTS).round().astype(np.int64).clip(0, len(rows) - 1)
+    return _values(data_set, rows[chosen]).ravel()
+
+
+def _values(data_set: DataSet, rows: np.ndarray) -> np.ndarray:
+    parts = [np.zeros((len(rows), 0))]
+    for name, spread in data_set.spread.items():
+        scale = np.where(spread > 0, spread, np.inf)
+        parts.append(values_of(rows, data_set.spec[name]).astype(float) / scale)
+    return np.nan_to_num(np.concatenate(parts, axis=1), posinf=0, neginf=0)
+
+
+def _near(data_set: DataSet) -> Iterator[tuple[int, int]]:
+    """Yield pairs of a copy and its original, by all their values."""
+    episodes = list(data_set.episodes())
+    if len(episodes) < 2 or not data_set.spread:
+        return
+    points = np.array([_points(data_set, rows) for rows in episodes], np.float32)
+    sums = points.mean(1)
+    order = np.argsort(sums, kind="stable")
+    for position, one in enumerate(order.tolist()):
+        for other in order[position + 1 :].tolist():
+            if sums[other] - sums[one] > 4 * _ALIKE:
+                break
+            if float(np.abs(points[one] - points[other]).mean()) > 4 * _ALIKE:
+                continue
+            if _alike(data_set, episodes[one], episodes[other]):
+                yield max(one, other), min(one, other)
+
+
+def _alike(data_set: DataSet, one: np.ndarray, other: np.ndarray) -> bool:
+    if abs(len(one) - len(other)) > _LENGTHS:
+        return False
+    length = min(len(one), len(other))
+    first, second = (_values(data_set, rows[1 : length - 1]) for rows in (one, other))
+    if len(first) < 2 or float(np.ptp(first, axis=0).max(initial=0)) < _MOVES:
+        return False
+    return float(np.sqrt(((first - second) ** 2).mean(0).max(initial=0))) < _ALIKE
+
+
+def _same_images(cameras: list[Camera], one: int, other: int) -> bool:
+    for camera in cameras:
+        if one in camera.signals and other in camera.signals:
+            first, second = (camera.signals[number].samples.astype(np.int16) for number in (one, other))
+            if len(first) != len(second) or float(np.abs(first - second).max(initial=0)) > _SAME_IMAGE:
+                return False
+    return True

@@ -1,0 +1,245 @@
+"""Compare the change of images with the motion of the joints: images that lag, frames that are doubled or dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from rlenv_curate.checks.camera_signals import CameraSignals
+from rlenv_curate.checks.cameras import Camera, spread_of
+from rlenv_curate.checks.table import Finding
+
+__all__ = ["check_image_timing"]
+
+_MOST_LAG_S = 1.2
+"""Longest lag in seconds, to either side, that is looked for."""
+_CORRELATION, _PEAK = 0.4, 0.1
+"""Least correlation at the lag, and least fall of the correlation to either side, with which a lag is believed."""
+_WORSE = 0.15
+"""Least fall of the correlation from the lag to the usual one with which a difference is believed."""
+_PEAK_S = 0.3
+"""Distance in seconds from the lag at which the correlation must have fallen."""
+_DEVIATES_ROWS, _DEVIATES_S = 2.5, 0.08
+"""Least difference of an episode's lag from the set's usual one that is reported, in rows and in seconds."""
+_LARGE_ROWS, _LARGE_S = 4.0, 0.15
+"""Least usual lag of a camera that is reported for the whole set, in rows and in seconds."""
+_WINDOW_S = 6.0
+"""Length in seconds of the parts of an episode whose lag is measured apart."""
+_MOST_EPISODES = 100
+"""Most episodes from which the weights of the joints are found."""
+
+Elements = Callable[[int], np.ndarray]
+"""Episode -> motion of each joint before each row, (R, J)."""
+
+
+class _Lag(NamedTuple):
+    """A lag in rows, positive where the images are late; whether the correlation is strong enough; and its curve."""
+
+    rows: float
+    sure: bool
+    curve: np.ndarray
+
+    def differs(self, usual: float, limit: float) -> bool:
+        """Return whether the lag is further than a limit from the usual one, which fits clearly worse."""
+        most = len(self.curve) // 2
+        there = float(np.interp(usual, np.arange(-most, most + 1), self.curve))
+        return self.sure and abs(self.rows - usual) > limit and float(self.curve.max()) - there > _WORSE
+
+
+def check_image_timing(camera: Camera, elements: Elements) -> list[Finding]:
+    """Find lags between images and joints, and doubled and dropped frames, of one camera."""
+    return [*_lags(camera, elements), *_steps(camera)]
+
+
+# ---- lags ----
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The smoothed changes of the images and of the joints at each row of an episode: (R,) and (R, J)."""
+
+    image: np.ndarray
+    joints: np.ndarray
+
+
+def _smooth(values: np.ndarray) -> np.ndarray:
+    """Return the square root of the mean of three rows."""
+    padded = np.concatenate([values[:1], values, values[-1:]])
+    return np.asarray(np.sqrt((padded[:-2] + padded[1:-1] + padded[2:]) / 3))
+
+
+def _pair(signals: CameraSignals, elements: np.ndarray) -> _Pair | None:
+    known = np.isfinite(signals.change)
+    if known.sum() < 3 or np.ptp(signals.rows[known]) + 1 > 4 * known.sum():
+        return None
+    rows = np.arange(len(elements))
+    inside = (rows >= signals.rows[known][0]) & (rows <= signals.rows[known][-1])
+    change = np.interp(rows[inside], signals.rows[known], signals.change[known])
+    return _Pair(_smooth(change), _smooth(elements[inside]))
+
+
+def _normal(values: np.ndarray) -> np.ndarray:
+    away = values - values.mean(0)
+    deviation = away.std(0)
+    return np.asarray(away / np.where(deviation > 1e-9, deviation, np.inf))
+
+
+def _correlations(image: np.ndarray, joints: np.ndarray, most: int) -> np.ndarray:
+    """Return the correlation at each lag from -most to most: (2 * most + 1,) or (2 * most + 1, J)."""
+    middle = _normal(image[most : len(image) - most])
+    columns = joints if joints.ndim == 2 else joints[:, None]
+    shifted = (columns[most - lag : len(image) - most - lag] for lag in range(-most, most + 1))
+    table = np.stack([(middle[:, None] * _normal(part)).mean(0) for part in shifted])
+    return table if joints.ndim == 2 else table[:, 0]
+
+
+def _measure(curve: np.ndarray, near: int) -> _Lag:
+    """Return the lag at the peak of a curve of correlations, to a part of a row."""
+    most = len(curve) // 2
+    at = int(np.argmax(curve))
+    left, right = curve[max(at - near, 0)], curve[min(at + near, 2 * most)]
+    inside = 0 < at < 2 * most
+    part = 0.0
+    if inside:
+        bend = curve[at - 1] - 2 * curve[at] + curve[at + 1]
+        part = float(0.5 * (curve[at - 1] - curve[at + 1]) / bend) if bend < 0 else 0.0
+    sure = inside and curve[at] >= _CORRELATION and curve[at] - max(left, right) >= _PEAK
+    return _Lag(at - most + part, bool(sure), curve)
+
+
+def _lags(camera: Camera, elements: Elements) -> Iterator[Finding]:
+    most, near = (max(round(seconds / camera.period_s), 3) for seconds in (_MOST_LAG_S, _PEAK_S))
+    made = {episode: _pair(signals, elements(episode)) for episode, signals in camera.signals.items()}
+    pairs = {episode: pair for episode, pair in made.items() if pair is not None and len(pair.image) > 4 * most}
+    if not pairs:
+        return
+    weights = _weights(list(pairs.values())[:: max(len(pairs) // _MOST_EPISODES, 1)], most)
+    curves = {episode: _correlations(pair.image, pair.joints @ weights, most) for episode, pair in pairs.items()}
+    lags = {episode: _measure(curve, near) for episode, curve in curves.items()}
+    sure = np.array([lag.rows for lag in lags.values() if lag.sure])
+    if not len(sure) or len(sure) < 0.3 * len(lags):
+        return
+    usual = float(np.median(sure))
+    yield from _usual_lag(camera, usual, sure)
+    if len(sure) < 3 and len(lags) > 1:
+        return
+    limit = max(_DEVIATES_ROWS, _DEVIATES_S / camera.period_s, 5 * spread_of(sure))
+    windows = {episode: _windows(camera, pair, weights, most, near) for episode, pair in pairs.items()}
+    every = np.array([lag.rows for parts in windows.values() for _, _, lag in parts if lag.sure])
+    limit_window = max(_DEVIATES_ROWS, _DEVIATES_S / camera.period_s, 5 * spread_of(every))
+    for episode, lag in lags.items():
+        rows = camera.signals[episode].rows
+        if lag.differs(usual, limit) and len(sure) >= 3:
+            yield _lag_finding(camera, episode, int(rows[0]), int(rows[-1]), lag.rows, usual)
+            continue
+        ill = [part for part in windows[episode] if part[2].differs(usual, limit_window)]
+        if len(ill) >= 2 and len({part[2].rows > usual for part in ill}) == 1:
+            middle = float(np.median([part[2].rows for part in ill]))
+            yield _lag_finding(camera, episode, ill[0][0], ill[-1][1], middle, usual)
+
+
+def _weights(pairs: list[_Pair], most: int) -> np.ndarray:
+    """Return how much each joint moves the images, (J,): by its correlation at the lag that fits all of them best."""
+    table = np.mean([_correlations(pair.image, pair.joints, most) for pair in pairs], axis=0)
+    best = table[int(np.argmax((np.clip(table, 0, None) ** 2).sum(1)))]
+    deviation = np.std(np.concatenate([pair.joints for pair in pairs]), axis=0)
+    return np.asarray(np.clip(best, 0, None) ** 2 / np.where(deviation > 1e-9, deviation, np.inf))
+
+
+def _usual_lag(camera: Camera, usual: float, sure: np.ndarray) -> Iterator[Finding]:
+    if abs(usual) < max(_LARGE_ROWS, _LARGE_S / camera.period_s) or abs(usual) < 2 * spread_of(sure):
+        return
+    late = "behind" if usual > 0 else "ahead of"
+    text = (
+        f"the images are {abs(usual) * camera.period_s * 1e3:.0f} ms {late} the joints in a usual episode "
+        f"({len(sure)} of {len(camera.signals)} episodes say so)"
+    )
+    yield Finding("lag", -1, f"camera {camera.name}", -1, -1, text)
+
+
+def _windows(camera: Camera, pair: _Pair, weights: np.ndarray, most: int, near: int) -> list[tuple[int, int, _Lag]]:
+    """Return the first row, last row and lag of parts of an episode; none if it is short."""
+    length = max(round(_WINDOW_S / camera.period_s), 4 * most)
+    if len(pair.image) < 2 * length:
+        return []
+    motion = pair.joints @ weights
+    parts = []
+    for first in range(0, len(motion) - length + 1, length // 2):
+        last = first + length
+        curve = _correlations(pair.image[first:last], motion[first:last], most)
+        parts.append((first, last - 1, _measure(curve, near)))
+    return parts
+
+
+def _lag_finding(camera: Camera, episode: int, first: int, last: int, lag: float, usual: float) -> Finding:
+    period_ms = camera.period_s * 1e3
+    text = (
+        f"the images are {(lag - usual) * period_ms:+.0f} ms from where they usually are relative to the joints "
+        f"({lag * period_ms:+.0f} ms, {usual * period_ms:+.0f} ms are usual)"
+    )
+    return Finding("lag", episode, f"camera {camera.name}", first, last, text)
+
+
+# ---- doubled and dropped frames ----
+
+_AROUND = 4
+"""Images to either side with which an image's change is compared."""
+_DOUBLED, _DROPPED = 0.1, 3.0
+"""Share of the change of the images around below which an image repeats the one before, and above which some are
+missing."""
+_MOVES = 0.5
+"""Share of the usual change of this camera that the images around must have to be judged."""
+_FEWEST, _MORE = 4, 0.015
+"""Fewest doubled or dropped frames of an episode that are reported, and their share beyond the set's usual one."""
+
+
+def _steps(camera: Camera) -> Iterator[Finding]:
+    repeats = _ratios(camera, "change")
+    doubled = {episode: ratio < _DOUBLED for episode, ratio in repeats.items()}
+    yield from _often(camera, "doubled", doubled, "repeat the one before while the images around them change")
+    dropped = {}
+    for episode, ratio in _ratios(camera, "swept").items():
+        after = np.concatenate([[False], doubled[episode][:-1]])  # the jump belongs to the doubled image before it
+        dropped[episode] = (ratio > _DROPPED) & ~after & ~_quick(camera, episode)
+    yield from _often(camera, "dropped", dropped, "come after a jump, as if some were missing")
+
+
+def _ratios(camera: Camera, attribute: str) -> dict[int, np.ndarray]:
+    changes = {episode: getattr(signals, attribute) for episode, signals in camera.signals.items()}
+    known = np.concatenate([change[np.isfinite(change)] for change in changes.values()])
+    floor = _MOVES * float(np.median(known)) if len(known) else 0.0
+    return {episode: _relative(change, floor) for episode, change in changes.items()}
+
+
+def _often(camera: Camera, kind: str, flags: dict[int, np.ndarray], what: str) -> Iterator[Finding]:
+    """Report the episodes with more such images than is usual."""
+    shares = np.array([float(one.mean()) for one in flags.values()])
+    usual = float(np.median(shares)) if len(shares) > 2 else 0.0
+    limit = 1.5 * usual + max(_MORE, 5 * spread_of(shares))
+    for episode, one in flags.items():
+        count = int(one.sum())
+        if count >= _FEWEST and count / len(one) > limit:
+            rows = camera.signals[episode].rows[one]
+            text = f"{count} of {len(one)} images {what}; {usual:.1%} are usual"
+            yield Finding(kind, episode, f"camera {camera.name}", int(rows[0]), int(rows[-1]), text)
+
+
+def _relative(change: np.ndarray, floor: float) -> np.ndarray:
+    """Return each change divided by the median of those around it; 1 where that is below the floor, or unknown."""
+    padded = np.pad(change, _AROUND, constant_values=np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * _AROUND + 1)
+    others = np.delete(windows, _AROUND, axis=1)
+    known = np.isfinite(others).sum(1) >= _AROUND
+    around = np.full(len(change), np.nan)
+    around[known] = np.nanmedian(others[known], axis=1)
+    good = np.isfinite(change) & (around > floor) & (around > 0)
+    return np.asarray(np.where(good, change / np.where(good, around, 1.0), 1.0))
+
+
+def _quick(camera: Camera, episode: int) -> np.ndarray:
+    """Return whether the joints too move much more before an image than around it, (N,)."""
+    motion = camera.motion[episode][camera.signals[episode].rows]
+    return _relative(motion, 0.0) > _DROPPED / 2

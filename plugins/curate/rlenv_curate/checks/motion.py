@@ -1,0 +1,169 @@
+"""Find pauses, idle ends and jumps in the motion of episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hal import Field
+from rlenv_curate.checks.table import DataSet, Finding, element_of, group_of, runs_of, values_of
+
+__all__ = ["check_motion", "element_motion", "joint_fields", "speeds"]
+
+_POSITIONS = ("position", "state", "qpos", "joint", "pose")
+"""Words in the name of a measurement of positions."""
+_RATES = ("velocity", "effort", "torque", "current", "force", "qvel", "speed", "load", "temperature")
+"""Words in the name of a measurement that changes while nothing moves, or need not change while something does."""
+
+
+def joint_fields(data_set: DataSet) -> list[Field]:
+    """Return the fields whose change is motion: measured positions, else all measurements, else the commands."""
+    fields = [field for field in data_set.measured if not any(word in field.name for word in _RATES)]
+    positions = [field for field in fields if any(word in field.name for word in _POSITIONS)]
+    return positions or fields or data_set.commands
+
+
+def element_motion(data_set: DataSet, fields: list[Field], rows: np.ndarray) -> np.ndarray:
+    """Return the motion of each element before each row, as a share of its range in the data set, (R, elements)."""
+    parts = [np.zeros((len(rows), 0))]
+    for field in fields:
+        spread = data_set.spread[field.name]
+        values = values_of(rows, field).astype(float)
+        steps = np.abs(np.diff(values, axis=0, prepend=values[:1])) / np.where(spread > 0, spread, np.inf)
+        if group_of(field) in ("action", "applied"):
+            steps[1:2] = 0  # row 0 has no action, and zeros in its place
+        parts.append(np.where(np.isfinite(steps), steps, 0))
+    return np.concatenate(parts, axis=1)
+
+
+def speeds(elements: np.ndarray) -> np.ndarray:
+    """Return the motion of all elements before each row, the root of the sum of squares, (R,)."""
+    return np.asarray(np.sqrt((elements**2).sum(1)))
+
+
+# ---- pauses ----
+
+_RESTS = 0.04
+"""Motion in a second, as a share of the ranges, below which a robot rests; noise of a sensor is less."""
+_STALL_S, _IDLE_S = 3.0, 3.0
+"""Shortest pause amid an episode, and shortest rest at its begin or end, that is reported, in seconds."""
+_TIMES = 4.0
+"""A pause or rest is reported if it is so many times as long as the set's usual longest one."""
+_LARGE = 0.4
+"""Share of an episode from which a rest at its ends is reported even if all episodes have it."""
+
+
+def check_motion(data_set: DataSet) -> list[Finding]:
+    """Find long pauses amid episodes, long rests at their ends, and jumps of commands."""
+    period = data_set.period_s
+    findings = list(_jumps(data_set))
+    if period is not None and data_set.commands:
+        findings += _pauses(data_set, period)
+    return sorted(findings, key=lambda finding: finding.episode)
+
+
+def _resting(data_set: DataSet, rows: np.ndarray, period: float) -> np.ndarray:
+    """Return whether neither measurement nor command moves around each row, (R,)."""
+    resting = np.ones(len(rows), bool)
+    length = max(round(0.5 / period), 1)
+    for fields in (joint_fields(data_set), data_set.commands):
+        for field in fields:
+            spread = data_set.spread[field.name]
+            values = values_of(rows, field).astype(float) / np.where(spread > 0, spread, np.inf)
+            if group_of(field) in ("action", "applied") and len(values) > 1:
+                values[0] = values[1]
+            values = np.nan_to_num(values, posinf=0, neginf=0)
+            travel = np.abs(values[length:] - values[:-length]).max(1, initial=0) if len(values) > length else None
+            if travel is None:
+                return np.zeros(len(rows), bool)
+            moving = travel > _RESTS * length * period
+            # A row moves if any comparison that reaches over it does.
+            flags = np.zeros(len(rows), bool)
+            for offset in (0, length // 2, length):
+                flags[offset : offset + len(moving)] |= moving
+            resting &= ~flags
+    return resting
+
+
+def _pauses(data_set: DataSet, period: float) -> Iterator[Finding]:
+    places = {"stall": [], "start": [], "end": []}  # type: dict[str, list[tuple[int, int, int]]]
+    longest = {kind: [] for kind in places}  # type: dict[str, list[float]]
+    lengths = []
+    for number, rows in enumerate(data_set.episodes()):
+        runs = runs_of(_resting(data_set, rows, period)).tolist()
+        lengths.append(len(rows))
+        if len(runs) == 1 and runs[0] == [0, len(rows)]:
+            runs = [[0, len(rows)]]
+        of_kind: dict[str, float] = dict.fromkeys(places, 0.0)
+        for begin, end in runs:
+            kind = "start" if begin == 0 else "end" if end == len(rows) else "stall"
+            places[kind].append((number, begin, end))
+            of_kind[kind] = max(of_kind[kind], (end - begin) * period)
+        for kind, seconds in of_kind.items():
+            longest[kind].append(seconds)
+    for kind, found in places.items():
+        usual = float(np.median(longest[kind])) if len(longest[kind]) > 2 else 0.0
+        for number, begin, end in found:
+            yield from _pause(kind, number, begin, end, lengths[number], period, usual)
+
+
+def _pause(kind: str, number: int, begin: int, end: int, rows: int, period: float, usual: float) -> Iterator[Finding]:
+    seconds = (end - begin) * period
+    least = max(_STALL_S if kind == "stall" else _IDLE_S, _TIMES * usual)
+    large = kind != "stall" and end - begin >= _LARGE * rows and seconds >= _IDLE_S
+    if seconds < least and not large:
+        return
+    if begin == 0 and end == rows:
+        text = f"the robot rests in the whole episode, {seconds:.1f} s"
+    elif kind == "stall":
+        text = f"the robot rests for {seconds:.1f} s amid the episode; {usual:.1f} s are usual"
+    else:
+        text = f"the robot rests for {seconds:.1f} s at the {kind} of the episode; {usual:.1f} s are usual"
+    yield Finding("stall" if kind == "stall" else "idle", number, "", begin, end - 1, text)
+
+
+# ---- jumps ----
+
+_GRIPPERS = ("grip", "hand", "finger", "thumb", "jaw", "claw")
+"""Words in the name of an element that may jump: it opens and closes at once."""
+_JUMP, _JUMP_TIMES = 0.3, 5.0
+"""Least jump of a command, as a share of its range, and as a multiple of the set's usual largest step."""
+
+
+def _jumps(data_set: DataSet) -> Iterator[Finding]:
+    """Find steps of a command far above the largest steps of the other episodes and of their own."""
+    for field in data_set.commands:
+        spread = data_set.spread[field.name]
+        if not (spread > 0).any():
+            continue
+        steps = [_command_steps(rows, field, spread) for rows in data_set.episodes()]
+        largest = np.array([one.max(0, initial=0) for one in steps])
+        usual = np.median(largest, axis=0)
+        for number, one in enumerate(steps):
+            if len(one) < 20:
+                continue
+            own = np.quantile(one, 0.98, axis=0)
+            limit = np.maximum(_JUMP, _JUMP_TIMES * np.maximum(own, usual if len(steps) > 2 else own))
+            high = (one > limit) & ~_grips(field)
+            if high.any():
+                element = int(np.argmax((one / limit).max(0)))
+                frames = np.flatnonzero(high[:, element]) + 2
+                text = (
+                    f"{len(frames)} jumps of a command, the largest by {one[:, element].max():.0%} of its range; "
+                    f"steps of at most {max(usual[element], own[element]):.0%} are usual"
+                )
+                yield Finding("jump", number, element_of(field, element), int(frames[0]), int(frames[-1]), text)
+
+
+def _grips(field: Field) -> np.ndarray:
+    """Return whether each element is of a gripper or hand by its name, (n,)."""
+    names = [f"{field.name} {element}".lower() for element in field.elements] or [field.name.lower()] * field.size
+    return np.array([any(word in name for word in _GRIPPERS) for name in names], bool)
+
+
+def _command_steps(rows: np.ndarray, field: Field, spread: np.ndarray) -> np.ndarray:
+    """Return the steps between the commands of an episode as shares of their ranges, (R - 2, n); row 0 has none."""
+    values = values_of(rows[1:], field).astype(float)
+    steps = np.abs(np.diff(values, axis=0)) / np.where(spread > 0, spread, np.inf)
+    return np.where(np.isfinite(steps), steps, 0)
