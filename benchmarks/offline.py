@@ -1,188 +1,266 @@
-"""Learning from a mixed log of 100,000 steps against the best policy in it.
+"""Learning from mixed logs: offline methods against cloning and against the recorded policies.
 
-    pip install 'rlenv-robot[train]' matplotlib
-    python benchmarks/offline.py record runs/   # trains PPO; records a third each: random, half-trained, expert
-    python benchmarks/offline.py learn runs/    # each method with each seed: benchmarks/offline.json
-    python benchmarks/offline.py learn runs/ --methods td3bc bc --seeds 5
+    pip install 'rlenv-robot[offline,train]' matplotlib, and d3rlpy (docs/trainers.md)
+    python benchmarks/offline.py learn so101-pick-place    # each learner, three seeds: benchmarks/offline.json
+    python benchmarks/offline.py learn so101-reach --learners iql bc --seeds 0 1 --updates 10000
     python benchmarks/offline.py table
-    python benchmarks/offline.py plot           # docs/curves/offline.png
+    python benchmarks/offline.py plot                      # docs/curves/offline.png
 
-The results of ``learn`` replace those in the file for the same method and seed. The share that is printed is the
-learned policy's mean return over the best recorded policy's, each without exploration noise in the same 100 episodes
-that no training saw.
+A log has a third each of an expert's episodes, of a weak policy's and of random actions:
+
+- ``so101-pick-place``: the script under disturbances; the script that in 60 % of the intervals of ten steps lets go and
+  lifts the arm; random action vectors, each kept for ten steps.
+- ``so101-reach``: PPO after 120,000 and after 12,000 steps, with noise of 0.3; random action vectors.
+
+The results of ``learn`` replace those in the file for the same task, learner and seed. Each policy is tried in the same
+100 episodes, which no training saw; the last one counts, and no trial chooses it or its settings.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from train import IMAGES, recipe
 
-import rlenv_robot
-from recorder.figures.style import QUIET, heading, saved, series, sheet
-from rlenv_learn.offline_agents import METHODS
+from recorder.figures.style import heading, saved, series, sheet
+from recorder.formats.runs import EpisodeSpool, rows_of
+from recorder.frame_layout import FrameLayout
+from rlenv_learn.offline.trainer import train_offline
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.policy import Policy
+from rlenv_robot.registry import make_vector
 from rlenv_robot.registry import task as task_of
-from rlenv_robot.training.rollout import LearningCurve
+from rlenv_robot.source import SourceData
+from rlenv_tabletop.scripted import SCRIPTS
 
-TASK = "so101-reach"
-STEPS = 100_000
+TASKS = {"so101-pick-place": 80, "so101-reach": 550}
+"""Task -> episodes of each third of its log."""
 RESULTS = Path(__file__).parent / "offline.json"
-NOISE = 0.3  # on the recorded policies' action vectors, as a learner's exploration
+IMAGES = Path(__file__).resolve().parents[1] / "docs" / "curves"
+NOISE = 0.3  # on the action vectors of the recorded policies of so101-reach, as a learner's exploration
+INTERVAL, SLIPS, DISTURBED, DISTURBANCE = 10, 0.6, 0.3, 0.3  # mean length in steps; shares; size of the disturbance
+SLIP = np.array([0, -0.8, 0, 0, 0, 1])  # the arm lifts, and the jaw opens
+TRIALS, EPISODES = 5, 100
+QUICK: dict[str, Any] = {"rate": 1e-3, "hidden": [128, 128]}
+LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bc": ("bc", QUICK),
+    "bc, best tenth": ("bc", {**QUICK, "best": 0.1}),
+    "iql": ("iql", {**QUICK, "n_step": 10, "expectile": 0.8}),
+    "awac": ("awac", {**QUICK, "n_step": 10, "lam": 0.33}),
+    "td3bc": ("td3bc", {**QUICK, "n_step": 10}),
+    "cql": ("cql", {**QUICK, "n_step": 10, "n_action_samples": 4}),
+}
+"""Name in the table -> method and settings."""
 
 
-class Noisy:
-    """A policy with Gaussian noise on its action vectors; without a policy, uniform ones."""
-
-    def __init__(self, policy: Any, seed: int) -> None:
-        self.policy, self.flat, self.rng = policy, flat_for(task_of(TASK)), np.random.default_rng(seed)
-
-    def act(self, observation: Any) -> dict[str, np.ndarray]:
-        if self.policy is None:
-            return self.flat.act(self.rng.uniform(-1, 1, self.flat.action_size), observation)
-        with torch.no_grad():
-            vector = self.policy.actor(torch.from_numpy(self.flat.observe(observation)[None])).numpy()[0]
-        return self.flat.act(vector + NOISE * self.rng.normal(size=vector.shape), observation)
+Chooser = Callable[[Mapping[str, np.ndarray], int], np.ndarray]
+"""From observations of a batch and the number of the step to action vectors (B, A)."""
 
 
-def record(folder: Path) -> None:
-    ppo = recipe("tianshou")
-    half, _ = ppo.train(TASK, 12_000, 0)
-    expert, _ = ppo.train(TASK, 120_000, 0)
-    best = {}
-    for place, (name, policy) in enumerate({"random": None, "half": half, "expert": expert}.items()):
-        curve = LearningCurve(TASK, quiet=True)
-        best[name] = curve.add(0, policy or Noisy(None, 5)).returns
-        curve.close()
-        begun = time.perf_counter()
-        count = _record_one(folder, name, Noisy(policy, place), 1_000 + place)
-        print(f"{name}: return {best[name]:.2f} without noise; {count:,} steps in {time.perf_counter() - begun:.1f} s")
-    (folder / "best.json").write_text(json.dumps(best))
+class Intervals:
+    """Random vectors, each kept for some steps.
+
+    Args:
+        draw: makes vectors (count, A).
+        steps: mean number of steps.
+    """
+
+    def __init__(self, draw: Callable[[int], np.ndarray], count: int, rng: np.random.Generator, steps: int) -> None:
+        self.draw, self.rng, self.share, self.vectors = draw, rng, 1 / steps, draw(count)
+
+    def next(self) -> np.ndarray:
+        new = np.flatnonzero(self.rng.random(len(self.vectors)) < self.share)
+        self.vectors[new] = self.draw(len(new))
+        return self.vectors
 
 
-def _record_one(folder: Path, name: str, policy: Policy, seed: int) -> int:
-    count = 0
-    with rlenv_robot.make(TASK, record=folder, info={"policy": name, "source": name}) as env:
-        options: dict[str, Any] = {"seed": seed}
-        while count < STEPS // 3:
-            table, options = env.reset(options), {}
-            while not (table["terminated"] or table["truncated"]):
-                request = {
-                    "env_id": env.env_id,
-                    "frame_no": table["frame_no"],
-                    "action": policy.act(table["observation"]),
-                }
-                table, _ = env.step(request)
-                count += 1
-    return count
+def choosers(task: str, count: int, rng: np.random.Generator) -> dict[str, Chooser]:
+    """Return the policies of the three thirds of a log, each for a batch of ``count`` episodes."""
+    flat = flat_for(task_of(task))
+    size = flat.action_size
+    walk = Intervals(lambda n: rng.uniform(-1, 1, (n, size)), count, rng, INTERVAL if task in SCRIPTS else 1)
+    if task not in SCRIPTS:
+        from train import recipe
+
+        def noisy(policy: Any) -> Chooser:
+            def choose(observation: Mapping[str, np.ndarray], step: int) -> np.ndarray:
+                with torch.no_grad():
+                    vector = policy.actor(torch.from_numpy(flat.observe(observation))).numpy()
+                return np.asarray(vector + NOISE * rng.normal(size=vector.shape))
+
+            return choose
+
+        trained = {name: recipe("tianshou").train(task, steps, 0)[0] for name, steps in PPO_STEPS.items()}
+        return {name: noisy(policy) for name, policy in trained.items()} | {"random": lambda seen, step: walk.next()}
+
+    def disturbances(n: int) -> np.ndarray:
+        sizes = DISTURBANCE * rng.random((n, 1)) * (rng.random((n, 1)) < DISTURBED)
+        return np.asarray(sizes * rng.normal(size=(n, size)))
+
+    script, offsets = SCRIPTS[task](), Intervals(disturbances, count, rng, INTERVAL)
+    slips = Intervals(lambda n: (rng.random((n, 1)) < SLIPS).astype(float), count, rng, INTERVAL)
+
+    def expert(observation: Mapping[str, np.ndarray], step: int) -> np.ndarray:
+        return np.asarray(flat.vector_of(script.act(observation), observation) + offsets.next())
+
+    def weak(observation: Mapping[str, np.ndarray], step: int) -> np.ndarray:
+        slipping = SLIP + 0.2 * rng.normal(size=(count, size))
+        return np.asarray(np.where(slips.next() > 0, slipping, expert(observation, step)))
+
+    return {"expert": expert, "weak": weak, "random": lambda seen, step: walk.next()}
 
 
-def learn(folder: Path, methods: Sequence[str], seeds: int, updates: int) -> None:
-    offline, best = recipe("offline"), max(json.loads((folder / "best.json").read_text()).values())
-    source = rlenv_robot.open_source(folder)
-    for seed in range(seeds):
-        for method in methods:
-            _, curve = offline.train(source, TASK, method, updates, seed, quiet=True)
-            last = curve.points[-1]
-            _keep(
-                {
-                    "method": method,
-                    "seed": seed,
-                    "updates": updates,
-                    "steps": len(source),
-                    "best": best,
-                    "points": [vars_of(p) for p in curve.points],
-                }
+PPO_STEPS = {"expert": 120_000, "weak": 12_000}
+
+
+def mixed_log(task: str) -> SourceData:
+    """Return a mixed log, in memory, and print the success rate and the mean return of its thirds."""
+    count, rng, target = TASKS[task], np.random.default_rng(0), task_of(task)
+    layout = FrameLayout(target.observation, target.action)
+    spool, infos = EpisodeSpool(layout), list[dict[str, Any]]()
+    for place, (name, choose) in enumerate(choosers(task, count, rng).items()):
+        outcomes = []
+        for rows, success in episodes_of(task, layout, choose, 1_000 + place):
+            rows["episode"] = len(infos)
+            spool.add(rows)
+            infos.append({"source": name})
+            outcomes.append((success, rows["reward"][1:].sum()))
+        success, returns = np.mean(outcomes, axis=0)
+        print(f"{name}: success {success:.0%}, return {returns:.1f}", flush=True)
+    return SourceData(spool.table(infos, f"a mixed log of {task}", []))
+
+
+def episodes_of(task: str, layout: FrameLayout, choose: Chooser, seed: int) -> list[tuple[np.ndarray, bool]]:
+    """Run a batch of episodes; return the frame rows of each, and whether it succeeded."""
+    flat, count = flat_for(task_of(task)), TASKS[task]
+    seen, acted, rewards = list[Any](), list[Any](), list[Any]()
+    stops, success, ended = np.zeros(count, int), np.zeros(count, bool), np.zeros(count, bool)
+    with make_vector(task, count, seed=seed, autoreset="disabled") as envs:
+        table = envs.reset({"seed": seed})
+        while not stops.all():
+            seen.append({name: np.array(value) for name, value in table["observation"].items()})
+            acted.append(flat.act(choose(seen[-1], len(seen)), seen[-1]))
+            table, reward = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": acted[-1]})
+            rewards.append(np.array(reward["reward"]))
+            final = table["extra_info"].get("final")
+            if final is not None:
+                at = np.asarray(final["index"])
+                fresh = stops[at] == 0
+                stops[at[fresh]], success[at[fresh]] = len(seen), np.asarray(final["success"])[fresh]
+                ended[at[fresh]] = np.asarray(table["terminated"], bool)[at[fresh]]
+        seen.append({name: np.array(value) for name, value in table["observation"].items()})
+    found = []
+    for env, stop in enumerate(stops.tolist()):
+        rows = rows_of(
+            layout, env,
+            {name: np.stack([seen[step][name][env] for step in range(stop + 1)]) for name in seen[0]},
+            {name: np.stack([acted[step][name][env] for step in range(stop)]) for name in acted[0]},
+            np.array([rewards[step][env] for step in range(stop)]), (bool(ended[env]), not ended[env]),
+            np.arange(stop + 1) * 33_333_333,
+        )  # fmt: skip
+        found.append((rows, bool(success[env])))
+    return found
+
+
+def learn(task: str, learners: list[str], seeds: list[int], updates: int, trials: int) -> None:
+    source = mixed_log(task)
+    for seed in seeds:
+        for name in learners:
+            method, options = LEARNERS[name]
+            begun = time.process_time()
+            trained = train_offline(
+                method, source, None, task=task, updates=updates, seed=seed, options=options, trials=trials
             )
-            print(
-                f"{method} seed {seed}: return {last.returns:.2f}, {last.returns / best:.1%} of the best policy's "
-                f"{best:.2f}; success {last.success:.0%}; {last.seconds:.0f} s",
-                flush=True,
-            )
+            points = [{key: getattr(point, key) for key in ("steps", "success", "returns")} for point in trained.points]
+            run = {
+                "task": task, "learner": name, "seed": seed, "updates": updates, "settings": options,
+                "steps": len(source), "cpu_s": round(time.process_time() - begun), "points": points,
+            }  # fmt: skip
+            keep(run)
+            print(f"{task} {name} seed {seed}: {points[-1]}", flush=True)
 
 
-def _keep(run: dict[str, Any]) -> None:
-    def key(one: dict[str, Any]) -> tuple[str, int]:
-        return one["method"], one["seed"]
+def keep(run: dict[str, Any]) -> None:
+    def key(one: dict[str, Any]) -> tuple[str, str, int]:
+        return one["task"], one["learner"], one["seed"]
 
-    others = [one for one in _kept() if key(one) != key(run)]
+    others = [one for one in kept() if key(one) != key(run)]
     RESULTS.write_text(json.dumps(sorted([*others, run], key=key), indent=1) + "\n")
 
 
-def _kept() -> list[dict[str, Any]]:
+def kept() -> list[dict[str, Any]]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else []
 
 
-def of_methods() -> dict[str, list[dict[str, Any]]]:
-    """Method -> what was kept of each seed."""
-    runs = _kept()
-    return {method: [run for run in runs if run["method"] == method] for method in sorted({r["method"] for r in runs})}
+def by_learner(task: str) -> dict[str, list[dict[str, Any]]]:
+    """Learner -> what was kept of each seed."""
+    runs = [run for run in kept() if run["task"] == task]
+    return {name: [run for run in runs if run["learner"] == name] for name in sorted({run["learner"] for run in runs})}
+
+
+def wilson(hits: float, trials: int) -> tuple[float, float]:
+    """The 95 % interval of a rate (Wilson 1927)."""
+    rate, z2 = hits / trials, 1.96**2
+    middle, spread = rate + z2 / (2 * trials), 1.96 * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials**2))
+    return (middle - spread) / (1 + z2 / trials), (middle + spread) / (1 + z2 / trials)
 
 
 def table() -> None:
-    print("method   seeds  updates   return, of the best policy's: median (all)   success: median (all)")
-    for method, runs in of_methods().items():
-        shares = sorted(run["points"][-1]["returns"] / run["best"] for run in runs)
-        rates = sorted(run["points"][-1]["success"] for run in runs)
+    for task in TASKS:
         print(
-            f"{method:<8} {len(runs):>5} {runs[0]['updates']:>8,}   {_spread(shares, '.1%')}   {_spread(rates, '.0%')}"
+            f"\n{task}\n| learner | seeds | updates | success (95 % interval) | of each seed | return, of each seed |"
         )
-
-
-def _spread(values: list[float], form: str) -> str:
-    return f"{np.median(values):{form}} ({', '.join(format(value, form) for value in values)})"
+        print("|---|---|---|---|---|---|")
+        for name, runs in by_learner(task).items():
+            ends = [run["points"][-1] for run in runs]
+            rates, returns = ([end[key] for end in ends] for key in ("success", "returns"))
+            low, high = wilson(EPISODES * sum(rates), EPISODES * len(rates))
+            print(
+                f"| {name} | {len(runs)} | {runs[0]['updates']:,} | {np.mean(rates):.0%} ({low:.0%} to {high:.0%}) | "
+                f"{', '.join(f'{rate:.0%}' for rate in rates)} | {', '.join(f'{value:.1f}' for value in returns)} |"
+            )
 
 
 def plot() -> None:
-    figure, axes = sheet(1, 2, 9, 3.6)
-    for index, (method, runs) in enumerate(of_methods().items()):
-        for axis, key in zip(axes, ("success", "returns"), strict=True):
-            style = series(index)
-            rows = []
-            for run in runs:
-                whole = 1.0 if key == "success" else run["best"]
-                x, y = (np.array([point[name] for point in run["points"]]) for name in ("steps", key))
-                rows.append((x, 100 * y / whole))
-                axis.plot(*rows[-1], color=style["color"], alpha=0.25, lw=0.8)
-            shortest = min(len(x) for x, _ in rows)
-            middle = np.median([y[:shortest] for _, y in rows], axis=0)
-            axis.plot(rows[0][0][:shortest], middle, lw=1.8, label=f"{method} ({len(runs)} seeds)", **style)
-    for axis, words in zip(axes, ("success, % of 100 episodes", "return, % of the best policy's"), strict=True):
-        axis.set(xlabel="updates", ylabel=words, ylim=(-2, 106))
-    axes[1].axhline(95, color=QUIET, lw=0.8, ls=":")
-    axes[0].legend(fontsize=8, loc="lower right", frameon=False)
-    heading(figure, "so101-reach, offline", ["thin: seeds, thick: medians"])
+    """Draw the curves: line: mean of the seeds; band: their range."""
+    tasks = [task for task in TASKS if by_learner(task)]
+    figure, axes = sheet(len(tasks), 2, 9, 3.3 * len(tasks))
+    for row, task in zip(np.reshape(axes, (len(tasks), 2)), tasks, strict=True):
+        learners = [(name, runs) for name, runs in by_learner(task).items() if runs[0]["updates"]]
+        for axis, key, words in zip(row, ("success", "returns"), ("success, %", "return"), strict=True):
+            for index, (name, runs) in enumerate(learners):
+                style, factor = series(index), 100 if key == "success" else 1
+                steps = [point["steps"] for point in runs[0]["points"]]
+                values = factor * np.array([[point[key] for point in run["points"]] for run in runs])
+                axis.fill_between(steps, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.15, lw=0)
+                axis.plot(steps, values.mean(axis=0), lw=1.6, marker="o", ms=3, label=name, **style)
+            axis.set(xlabel="updates", ylabel=words, title=task)
+        row[0].legend(fontsize=8, frameon=False)
+    heading(figure, "Learning from mixed logs", ["line: mean of the seeds, band: their range; 100 episodes each"])
     saved(figure, IMAGES / "offline.png")
-
-
-def vars_of(point: Any) -> dict[str, float]:
-    return {name: getattr(point, name) for name in ("steps", "seconds", "success", "returns")}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("record").add_argument("folder", type=Path)
     learning = verbs.add_parser("learn")
-    learning.add_argument("folder", type=Path)
-    learning.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    learning.add_argument("--seeds", type=int, default=3)
-    learning.add_argument("--updates", type=int, default=6_000)
+    learning.add_argument("task", choices=TASKS)
+    learning.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS))
+    learning.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    learning.add_argument("--updates", type=int, default=5_000)
+    learning.add_argument("--trials", type=int, default=TRIALS)
     for verb in ("table", "plot"):
         verbs.add_parser(verb)
     given = parser.parse_args()
-    if given.verb == "record":
-        record(given.folder)
-    elif given.verb == "learn":
-        learn(given.folder, given.methods, given.seeds, given.updates)
+    torch.set_num_threads(1)
+    if given.verb == "learn":
+        learn(given.task, given.learners, given.seeds, given.updates, given.trials)
     else:
         {"table": table, "plot": plot}[given.verb]()
 

@@ -23,7 +23,7 @@ import pytest
 BASE = "base"
 PACKAGES = {
     "learning": {
-        "torch", "tianshou", "stable_baselines3", "onnx", "onnxruntime", "onnxscript", "ray", "tensorboard",
+        "torch", "tianshou", "d3rlpy", "stable_baselines3", "onnx", "onnxruntime", "onnxscript", "ray", "tensorboard",
         "tokenizers", "fmpy", "huggingface_hub", "rerun", "wandb", "nbclient", "sgfmill",
         "duckdb", "polars", "pandas", "imageio", "grpc", "safetensors",
     },
@@ -43,7 +43,6 @@ ABSENT: dict[str, str] = {
     r"^(could not import )?'?(gem|verifiers|skyrl.gym|nemo.gym)\b": "each fixes versions, or takes gigabytes",
     r"verifiers since": "the test is for older releases",
     r"transformers|\btrl\b|tensorflow": "takes gigabytes",
-    r"d3rlpy": "fixes gymnasium to one version, older than ours",
     r"openenv": "its releases take gigabytes",
     r"zenoh-ros2-sdk": "another program's client, in an interpreter of its own: by hand",
     r"cyclonedds|unitree_sdk2|mjlab": "DDS has wheels for some machines alone; Unitree's and mjlab's code is not ours",

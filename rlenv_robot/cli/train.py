@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -40,9 +41,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Train a policy in simulation: by PPO where PyTorch is installed (extra 'train'), or else by evolution of a "
         "small feedback policy, which suits tasks with a dense reward, such as so101-reach. PPO draws a robot "
         "for every episode from the range in which robots of the kind differ, and writes its learning curve (.csv) and "
-        "checkpoints beside the policy. The same seed and steps give the same policy on the same machine."
+        "checkpoints beside the policy. The same seed and steps give the same policy on the same machine. With --data "
+        "it learns from recorded data alone, by offline reinforcement learning (IQL, AWAC, CQL, TD3+BC) or cloning; "
+        "without a task these may be any data with rewards, such as Minari's."
     )
-    parser.add_argument("name", help="the task: a name such as so101-reach, a MuJoCo model (.xml), or module:factory")
+    parser.add_argument(
+        "name", nargs="?",
+        help="the task: a name such as so101-reach, a MuJoCo model (.xml), or module:factory; not needed with --data",
+    )  # fmt: skip
     parser.add_argument("--out", required=True, help="the policy file to write, ending in .npz; by PPO also .onnx")
     parser.add_argument("--steps", type=int, help="control steps of all robots together (default: the task's)")
     parser.add_argument(
@@ -52,7 +58,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         help="evolution, ppo, or what another package declares (default: ppo where PyTorch is installed, else "
-        "evolution)",
+        "evolution); with --data: iql (default), awac, cql, td3bc, bc",
     )
     parser.add_argument("--nominal", action="store_true", help="by PPO: train on the nominal robot only")
     parser.add_argument(
@@ -66,7 +72,42 @@ def add(parser: argparse.ArgumentParser) -> None:
         "episodes that succeeded",
     )  # fmt: skip
     add_track(parser)
+    _add_offline(parser)
     parser.set_defaults(run=run)
+
+
+def _add_offline(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of learning from recorded data alone."""
+    group = parser.add_argument_group("from recorded data alone")
+    group.add_argument(
+        "--data", type=location, action="append", metavar="SET",
+        help="recorded runs, or a data set or its address, with rewards; a task computes them where they are missing; "
+        "may be repeated",
+    )  # fmt: skip
+    group.add_argument("--updates", type=int, help="number of updates (default: the method's, 20,000)")
+    group.add_argument(
+        "--set", action="append", default=[], type=_setting, metavar="NAME=VALUE",
+        help="a setting of the method, such as expectile=0.8, n_step=5, best=0.1 or hidden=[128,128]; may be repeated",
+    )  # fmt: skip
+    group.add_argument(
+        "--goal", type=_goal, metavar="GOAL",
+        help="compute rewards anew for this goal: recorded, hindsight (what each episode reached), or values for all, "
+        "such as target_position=0.2,0.0,0.1",
+    )  # fmt: skip
+    add_reading(parser)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Read ``NAME=VALUE``, the value as JSON.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is something else.
+    """
+    name, _, value = text.partition("=")
+    try:
+        return name.strip(), json.loads(value)  # without "=" it is empty
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE with a number, such as expectile=0.8") from None
 
 
 def add_track(parser: argparse.ArgumentParser) -> None:
@@ -80,8 +121,12 @@ def add_track(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train a policy, save it, and print its results on held-out episodes."""
-    from rlenv_robot.training.trainers import trainer_names, unknown_method
+    from rlenv_robot.training.trainers import offline_trainer_names, trainer_names, unknown_method
 
+    if args.data is not None or args.method in offline_trainer_names():
+        return _train_from_data(args)
+    if args.name is None:
+        raise ValueError("name the task to train, or give recorded data: --data SET")
     methods = ["evolution", *trainer_names()]
     method = args.method or ("ppo" if "ppo" in methods and find_spec("torch") else "evolution")
     if method not in methods:
@@ -137,6 +182,70 @@ def _train_by(method: str, args: argparse.Namespace, out: Path) -> int:
     )
     print(f"learning curve: {out.with_suffix('.csv')}; checkpoints: {out.with_suffix('.checkpoints')}")
     return 0
+
+
+def _train_from_data(args: argparse.Namespace) -> int:
+    """Train on recorded data alone; a task's simulation serves for trials only."""
+    from rlenv_robot.registry import task
+    from rlenv_robot.training.trainers import offline_trainer, open_rewarded
+    from rlenv_robot.training.trials import success_rates
+
+    method, out = _checked_offline(args), checked_output(args.out, args.seconds, (".npz", ".onnx"))
+    settings = {} if args.name is None else task_settings(args.profile, args.name)
+    own = {name: value for name, value in settings.items() if name != "profile"}
+    target = None if args.name is None else task(args.name, **own)
+    source = open_rewarded(
+        args.data[0] if len(args.data) == 1 else args.data, target, args.goal, **reading_options(args)
+    )
+    print(f"{len(source):,} steps of {counted(len(source.table.episodes), 'episode')}")
+    with progress_bars() as bars:
+        advance = bars.begin(f"train by {method}")
+
+        def progress(done: int, total: int, point: Point | None) -> None:
+            remark = "" if point is None else f"success {point.success:.0%}, mean return {point.returns:.1f}"
+            advance(done, remark, total=total)
+
+        trained = offline_trainer(method)(
+            source, out, task=args.name, updates=args.updates,
+            seconds=math.inf if args.seconds is None else args.seconds, seed=args.seed, settings=settings,
+            options=dict(args.set), track=args.track, progress=progress,
+        )  # fmt: skip
+    how = f"{out}: {method}, {trained.steps:,} updates in {trained.seconds:.0f} s"
+    if args.name is None:
+        print(f"{how}; not evaluated, since no task was named")
+        return 0
+    rates = success_rates(
+        args.name, trained.policy, _EVALUATED, _TEST_SEED + args.seed, nominal=args.nominal, settings=settings
+    )
+    shares = ", ".join(f"{share:.1%} {group}" for group, share in rates.items())
+    print(f"{how}; of {_EVALUATED} new episodes each: {shares}")
+    print(f"learning curve: {out.with_suffix('.csv')}")
+    return 0
+
+
+def _checked_offline(args: argparse.Namespace) -> str:
+    """Return the offline method; refuse options that it doesn't have.
+
+    Raises:
+        ValueError: the method is unknown or learns in simulation, there are no data, or an option is of other methods.
+    """
+    from rlenv_robot.training.trainers import offline_trainer_names, trainer_names, unknown_method
+
+    names = offline_trainer_names()
+    method = str(args.method or "iql")
+    if method in ("evolution", *trainer_names()):
+        raise ValueError(f"--method {method} learns in simulation; with --data use one of {', '.join(names)}")
+    if method not in names:
+        raise unknown_method(method)
+    if args.data is None:
+        raise ValueError(f"--method {method} learns from recorded data: give them as --data SET")
+    if args.steps is not None:
+        raise ValueError("--steps counts steps in simulation, of which there are none with --data: use --updates")
+    if args.demos is not None:
+        raise ValueError("--demos is for training in simulation: give all recorded runs as --data")
+    if args.updates is not None and args.updates < 1:
+        raise ValueError(f"--updates is {args.updates}, it must be at least 1")
+    return method
 
 
 def _demonstrations(args: argparse.Namespace, settings: JsonObject) -> SourceData:

@@ -1,20 +1,26 @@
-"""Look up trainers for ``rlenv-robot train --method``, which packages declare as entry points."""
+"""Look up trainers for ``rlenv-robot train --method``, which packages declare as entry points, and open their data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from hal.field import JsonObject
 from rlenv_robot.config.plugins import PluginTable
+from rlenv_robot.data.relabel import Goal
 from rlenv_robot.registry import TaskLike
-from rlenv_robot.source import SourceData
+from rlenv_robot.source import SourceData, open_source
+from rlenv_robot.tasks.task import Task
 from rlenv_robot.training.rollout import Point
 
-__all__ = ["Trained", "Trainer", "trainer", "trainer_names", "unknown_method"]
+__all__ = [
+    "OfflineTrainer", "Trained", "Trainer", "offline_trainer", "offline_trainer_names", "open_rewarded", "trainer",
+    "trainer_names", "unknown_method",
+]  # fmt: skip
 
 _TRAINERS = PluginTable("trainer", "rlenv_robot.trainers", {})
+_OFFLINE = PluginTable("offline trainer", "rlenv_robot.offline_trainers", {})
 
 
 class Trained(Protocol):
@@ -65,6 +71,78 @@ class Trainer(Protocol):
         ...
 
 
+class OfflineTrainer(Protocol):
+    """A function that trains a policy from recorded data with rewards, and writes it with its learning curve.
+
+    A package declares these in the entry-point group ``rlenv_robot.offline_trainers``, as ``name = "module:function"``.
+    """
+
+    def __call__(
+        self,
+        source: SourceData,
+        out: Path,
+        *,
+        task: TaskLike | None,
+        updates: int | None,
+        seconds: float,
+        seed: int,
+        settings: JsonObject | None,
+        options: Mapping[str, Any],
+        track: str | None,
+        progress: Callable[[int, int, Point | None], None],
+    ) -> Trained:
+        """Train.
+
+        Args:
+            source: recorded data with rewards.
+            out: the policy file.
+            task: the task whose observations and actions the data have, for trials; None trains without any.
+            updates: number of updates; None for the trainer's own.
+            seconds: wall time after which no further update begins.
+            seed: seed of all random draws.
+            settings: the task's settings, and others of `rlenv_robot.make_vector`.
+            options: settings of the method, as the user gave them: name -> JSON data.
+            track: tracker that also gets the metrics (`rlenv_robot.training.trackers.open_tracker`).
+            progress: called with the updates so far, all updates, and the newest evaluation.
+
+        Returns:
+            The result, whose ``steps`` are the updates. Without a task it has no points.
+
+        Raises:
+            ValueError: the task or an option is unknown.
+            SourceError: the trainer can't learn from these data.
+        """
+        ...
+
+
+def open_rewarded(
+    path: str | Path | Sequence[str | Path], task: Task | None = None, goal: Goal | None = None, **reading: Any
+) -> SourceData:
+    """Open recorded data for offline learning.
+
+    Args:
+        path: as for `rlenv_robot.open_source`.
+        task: the task to learn. Its own runs keep their recorded rewards; of other data it computes observations and
+            rewards from the sensors. None takes any data as recorded.
+        goal: the goal to reward, as for `rlenv_robot.open_source`, which computes rewards anew for the task's own runs
+            too.
+        reading: options of `rlenv_robot.open_source`.
+
+    Raises:
+        SourceError: the data can't be read, or are not of the task's robot.
+        ValueError: a goal is given without a task.
+    """
+    if task is None:
+        if goal is not None:
+            raise ValueError("a goal is given, but no task that could reward it; name the task")
+        return open_source(path, **reading)
+    source = open_source(path, **reading)
+    layout = source.table.layout
+    if goal is None and layout.observation.names == task.observation.names and layout.action == task.action:
+        return source
+    return open_source(path, task, goal=goal or "recorded", **reading)
+
+
 def trainer_names() -> list[str]:
     """Return the names of all trainers of installed packages."""
     return _TRAINERS.names()
@@ -81,6 +159,22 @@ def trainer(name: str) -> Trainer:
     return cast("Trainer", _TRAINERS.load(name))
 
 
+def offline_trainer_names() -> list[str]:
+    """Return the names of all offline trainers of installed packages."""
+    return _OFFLINE.names()
+
+
+def offline_trainer(name: str) -> OfflineTrainer:
+    """Return an offline trainer.
+
+    Raises:
+        ValueError: the name is unknown, or its package can't be imported.
+    """
+    if name not in _OFFLINE:
+        raise _OFFLINE.unknown(name)
+    return cast("OfflineTrainer", _OFFLINE.load(name))
+
+
 def unknown_method(name: str) -> ValueError:
     """Return the error about a method of training that is neither ``evolution`` nor a trainer's name."""
-    return _TRAINERS.unknown(name, "--method", ["evolution"])
+    return _TRAINERS.unknown(name, "--method", ["evolution", *offline_trainer_names()])

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hal
 import rlenv_robot
 from rlenv_robot import registry as catalogue
 from rlenv_robot.policies.policy import load_policy
@@ -32,7 +31,6 @@ RECIPES = [
         "act",
         "clone",
         "diffusion",
-        "offline",
         "pixels",
         "ray",
         "rlpd",
@@ -44,7 +42,7 @@ RECIPES = [
     )
 ]
 ONNX = ("torch", "onnx", "onnxscript", "onnxruntime")
-NEEDS = {"sb3": "stable_baselines3", "tianshou": "tianshou", "sac": "tianshou", "offline": "tianshou"}
+NEEDS = {"sb3": "stable_baselines3", "tianshou": "tianshou", "sac": "tianshou"}
 
 
 def _needs(name: str) -> None:
@@ -198,40 +196,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 request = {"env_id": env.env_id, "frame_no": table["frame_no"], "action": {"joint_target": action}}
                 table, _ = env.step(request)
     return folder
-
-
-@pytest.mark.parametrize("method", ["bc", "bcq", "cql", "td3bc"])
-def test_recorded_runs_are_enough(method: str, runs: Path, tmp_path: Path) -> None:
-    _needs("offline")
-    policy, curve = _module("offline").train(
-        rlenv_robot.open_source(runs), method=method, updates=2, tries=1, quiet=True
-    )
-    assert [point.steps for point in curve.points] == [2]
-    policy.save_onnx(tmp_path / "policy.onnx", "so101-reach", {"trainer": method})
-    _acts(tmp_path / "policy.onnx")
-
-
-def test_a_real_lerobot_set_becomes_a_policy(shared_data: Path, tmp_path: Path) -> None:
-    """Another project's columns are rewarded anew as the task sees them; before, this ended in a KeyError."""
-    for package in ("tianshou", "torch", "pyarrow"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
-    import torch
-
-    module = _module("offline")
-    reading = {"goal": "hindsight", "units": "percent"}
-    source = module.load(shared_data / "so101-pick-place", "so101-reach", **reading)
-    assert len(source) == 745
-    assert np.isfinite(source.transitions.returns).all()
-    policy, _ = module.train(source, "so101-reach", "td3bc", updates=2, tries=1, quiet=True)
-    weights = torch.cat([one.detach().ravel() for one in policy.actor.parameters()])
-    assert torch.isfinite(weights).all()
-    if all(find_spec(package) for package in ONNX):
-        policy.save_onnx(tmp_path / "policy.onnx", "so101-reach", {"trainer": "offline"})
-        _acts(tmp_path / "policy.onnx")
-    with pytest.raises(hal.SourceError, match=r"no goal recorded.*goal='hindsight'"):
-        module.load(shared_data / "so101-pick-place", "so101-reach", units="percent")
-    with pytest.raises(hal.SourceError, match="units="):
-        module.load(shared_data / "so101-pick-place", "so101-reach", "hindsight")
 
 
 def test_a_policy_from_pixels_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

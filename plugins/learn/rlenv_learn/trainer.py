@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hal import RobotError
 from hal.field import JsonObject
 from rlenv_learn.imitation.cloning import demonstrated
 from rlenv_learn.policies.network import NetworkPolicy
+from rlenv_learn.policies.saving import save_network
 from rlenv_learn.ppo import improve_by_ppo, ppo_settings
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.registry import TaskLike, make_vector
@@ -24,7 +24,7 @@ from rlenv_robot.training.trackers import Tracker, open_tracker
 from rlenv_robot.training.trials import CONDITIONS, conditions
 from rlenv_robot.vector.env import VectorEnvironment
 
-__all__ = ["NetworkTraining", "save_network", "train_network"]
+__all__ = ["NetworkTraining", "train_network"]
 
 _TRIAL_EPISODES, _TRIAL_SEED = 100, 1_000_000
 
@@ -152,29 +152,3 @@ class _Evaluation:
             lines.writerow(["steps", "seconds", "success", "mean_return"])
             lines.writerows([one.steps, f"{one.seconds:.3f}", one.success, one.returns] for one in self.points)
         return time.perf_counter() - begun
-
-
-def save_network(policy: NetworkPolicy, out: Path, about: JsonObject) -> None:
-    """Write a policy as ``.npz``, or as ``.onnx`` with scaling inside the graph.
-
-    Raises:
-        RobotError: the packages that ONNX needs are missing, or the policy's vectors have no graph.
-    """
-    if out.suffix == ".npz":
-        policy.save(out, about)
-        return
-    import torch
-    from torch import nn
-
-    from rlenv_learn.policies.flat import FlatPolicy, ScaledDifferences
-    from rlenv_robot.adapters.flat import FlattenObservation
-
-    if not isinstance(policy.vectors, FlattenObservation):
-        raise RobotError(f"{out}: a policy of {type(policy.vectors).__name__} has no ONNX graph; write .npz")
-    activations: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}
-    parts: list[nn.Module] = [ScaledDifferences(policy.vectors)] if policy.magnified else []
-    for weights, bias in policy.layers:
-        layer = nn.Linear(*weights.shape)
-        layer.load_state_dict({"weight": torch.from_numpy(weights.T.copy()), "bias": torch.from_numpy(bias)})
-        parts += [layer, activations[policy.activation]()]
-    FlatPolicy(nn.Sequential(*parts[:-1]), policy.vectors).save_onnx(out, policy.task, about, policy.robot)

@@ -92,12 +92,20 @@ def test_an_evolution_of_so_many_steps_repeats_itself(folder: Path) -> None:
         (["so101-reach", "--out", "p.npz", "--steps", "0"], "at least 1"),
         (["so101-reach", "--out", "no/p.npz"], "no folder"),
         (["so101-reach", "--out", "p.npz", "--seconds", "0"], "above 0"),
+        (["--out", "p.npz"], "--data SET"),
+        (["so101-reach", "--out", "p.npz", "--data", "runs", "--method", "evolution"], "in simulation"),
+        (["so101-reach", "--out", "p.npz", "--data", "runs", "--method", "iqk"], "iql"),
+        (["so101-reach", "--out", "p.npz", "--data", "runs", "--steps", "5"], "--updates"),
+        (["so101-reach", "--out", "p.npz", "--data", "runs", "--updates", "0"], "at least 1"),
+        (["so101-reach", "--out", "p.npz", "--data", "runs", "--demos", "runs"], "--demos"),
+        (["so101-reach", "--out", "p.npz", "--method", "iql"], "--data SET"),
+        (["--out", "p.npz", "--data", "runs", "--goal", "hindsight"], "no task"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_in_a_line(
     arguments: list[str], reason: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if "ppo" in arguments:
+    if {"ppo", "iql", "iqk"} & {*arguments}:
         pytest.importorskip("rlenv_learn")
     assert main(["train", *arguments]) == 2
     error = capsys.readouterr().err

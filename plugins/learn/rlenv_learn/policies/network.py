@@ -40,7 +40,7 @@ _ACTIVATIONS: dict[Activation, Callable[[np.ndarray], np.ndarray]] = {
 
 
 class NetworkPolicy:
-    """A deterministic policy of dense layers with tanh, ReLU or ELU between them. Its output is clipped to -1 and 1.
+    """A deterministic policy of dense layers with tanh, ReLU or ELU between them. Its output is from -1 to 1.
 
     ``rlenv-robot train`` writes such policies where PyTorch is installed. Running them requires NumPy only.
 
@@ -52,6 +52,7 @@ class NetworkPolicy:
         magnified: factor of the magnified differences that the first layer gets in addition
             (`rlenv_learn.policies.flat.ScaledDifferences`); 0 for none.
         activation: the function between layers.
+        squashed: whether tanh brings the output between -1 and 1; otherwise it is clipped.
 
     Attributes:
         about: JSON data about the training, from the policy's file; empty for a policy that was not loaded.
@@ -69,10 +70,11 @@ class NetworkPolicy:
         robot: RobotSpec | None = None,
         magnified: float = 0.0,
         activation: Activation = "tanh",
+        squashed: bool = False,
     ) -> None:
         self.layers = [(np.asarray(weights, np.float32), np.asarray(bias, np.float32)) for weights, bias in layers]
         self.vectors, self.task, self.robot, self.about = vectors, task, robot, dict[str, Any]()
-        self.magnified, self.activation, self._gaps = magnified, activation, 0
+        self.magnified, self.activation, self.squashed, self._gaps = magnified, activation, squashed, 0
         if activation not in get_args(Activation):
             raise ValueError(f"activation is {activation!r}, allowed are {', '.join(get_args(Activation))}")
         if magnified:
@@ -102,7 +104,8 @@ class NetworkPolicy:
             value = _ACTIVATIONS[self.activation](value)
         weights, bias = self.layers[-1]
         rows = value.reshape(*weights.shape[:-2], -1, value.shape[-1]) @ weights + bias[..., None, :]
-        return np.asarray(np.clip(rows.reshape(*value.shape[:-1], bias.shape[-1]), -1.0, 1.0))
+        output = rows.reshape(*value.shape[:-1], bias.shape[-1])
+        return np.asarray(np.tanh(output) if self.squashed else np.clip(output, -1.0, 1.0))
 
     def check(self, observation: Spec, action: Spec) -> None:
         """Refuse specs of observations or actions that differ from the policy's.
@@ -130,7 +133,8 @@ class NetworkPolicy:
         weights, bias = np.split(np.asarray(parameters), [inputs * outputs], axis=-1)
         last = (weights.reshape(*weights.shape[:-1], inputs, outputs), bias)
         layers = [*self.layers[:-1], last]
-        return NetworkPolicy(layers, self.vectors, self.task, self.robot, self.magnified, self.activation)
+        settings = (self.magnified, self.activation, self.squashed)
+        return NetworkPolicy(layers, self.vectors, self.task, self.robot, *settings)
 
     # -- file ------------------------------------------------------------------------------------------------
 
@@ -145,7 +149,8 @@ class NetworkPolicy:
         for number, (weights, bias) in enumerate(self.layers):
             arrays |= {f"weights_{number}": weights, f"bias_{number}": bias}
         header = policy_header(_KIND, self.task, self.vectors, about, self.robot)
-        save_arrays(path, {**header, "magnified": self.magnified, "activation": self.activation}, arrays)
+        settings = {"magnified": self.magnified, "activation": self.activation, "squashed": self.squashed}
+        save_arrays(path, {**header, **settings}, arrays)
 
     @staticmethod
     def load(path: str | Path) -> NetworkPolicy:
@@ -161,8 +166,9 @@ class NetworkPolicy:
             layers = [(arrays[f"weights_{n}"], arrays[f"bias_{n}"]) for n in range(len(arrays) // 2)]
             # Older files lack these entries.
             magnified, activation = float(header.get("magnified", 0.0)), header.get("activation", "tanh")
+            squashed = bool(header.get("squashed", False))
             vectors, task = vectors_of(header), str(header["task"])
-            policy = NetworkPolicy(layers, vectors, task, robot_of(header), magnified, activation)
+            policy = NetworkPolicy(layers, vectors, task, robot_of(header), magnified, activation, squashed)
             policy.about = dict(header.get("about", {}))
             return policy
         except (ValueError, KeyError, TypeError, MemoryError, RecursionError, RobotError) as error:
