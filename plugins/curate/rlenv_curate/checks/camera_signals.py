@@ -26,6 +26,11 @@ _SAMPLES = 24
 """Most coloured samples of an episode that are kept for comparisons with other episodes."""
 _SHIFTS = 150
 """Most images of an episode whose shift against its background is measured."""
+_TINY = (12, 16)
+"""Rows and columns of the images that are kept of the whole episode, from which the positions of joints are read."""
+_WAVES, _RESPONSE = 4.0, 0.05
+"""Blur in pixels of a thumbnail whose result is taken off before neighbouring images are registered; and least response
+of that registration."""
 _BLUR, _EDGE, _FEWEST_EDGES = 1.5, 1.5, 100
 """Blur in pixels of a thumbnail before a shift is measured; slope in grey levels a pixel of an edge; and fewest pixels
 of edges by which a shift is measured."""
@@ -48,10 +53,13 @@ class CameraSignals:
         change: difference from the image before, in grey levels, where an image changes most; NaN after a gap, (N,).
         swept: mean change beyond `_NOISE` of all cells, which grows with the distance moved; NaN after a gap, (N,).
         hold: the difference, as ``change``, from the image `_HOLD_S` before, (N,).
+        steps: displacement from the image before, x and y in pixels of a thumbnail; 0 where it is unclear, (N, 2).
+        tiny: small images in grey, uint8, (N, 192).
         sharpness: `rlenv_curate.checks.thumbnails.sharpness`, NaN where it was not measured, (N,).
         sample_rows: the row of each sample, (S,).
         samples: small images in colour, spread over the episode, uint8, (S, 24, 32, 3).
-        background: the median of the episode's images, uint8, (72, 96).
+        background: the median of images that are spread over the episode by how much they change, so that a rest counts
+            little; uint8, (72, 96).
         still: share of pixels that hardly ever differ from the background.
         shift_rows: the row of each shift, (M,).
         shifts: displacement of images from the background, x and y in pixels of a thumbnail, (M, 2).
@@ -65,6 +73,8 @@ class CameraSignals:
     change: np.ndarray
     swept: np.ndarray
     hold: np.ndarray
+    steps: np.ndarray
+    tiny: np.ndarray
     sharpness: np.ndarray
     sample_rows: np.ndarray
     samples: np.ndarray
@@ -85,8 +95,10 @@ def signals_of(strip: Strip, period_s: float) -> CameraSignals:
     gray = np.stack([cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) for image in strip.pixels])
     cells, flat = _cells(gray), gray.reshape(count, -1)
     samples, shifted = _spread(count, _SAMPLES), _spread(count, _SHIFTS)
-    background = np.median(gray[samples], axis=0).astype(np.uint8)
-    away = np.median(np.abs(gray[samples].astype(np.int16) - background), axis=0)
+    swept = _change(cells, strip.rows, 1, _swept)
+    moving = _spread_by(swept, _SAMPLES)
+    background = np.median(gray[moving], axis=0).astype(np.uint8)
+    away = np.median(np.abs(gray[moving].astype(np.int16) - background), axis=0)
     return CameraSignals(
         rows=strip.rows,
         mean=flat.mean(1),
@@ -94,8 +106,10 @@ def signals_of(strip: Strip, period_s: float) -> CameraSignals:
         saturated=(flat >= _SATURATED).mean(1),
         dark=(flat <= _DARK).mean(1),
         change=_change(cells, strip.rows, 1, _most_changed),
-        swept=_change(cells, strip.rows, 1, _swept),
+        swept=swept,
         hold=_change(cells, strip.rows, max(round(_HOLD_S / period_s), 3), _most_changed),
+        steps=_steps(gray),
+        tiny=_tiny(gray),
         sharpness=strip.sharpness,
         sample_rows=strip.rows[samples],
         samples=_small(strip.pixels[samples]),
@@ -109,6 +123,34 @@ def signals_of(strip: Strip, period_s: float) -> CameraSignals:
 def _spread(count: int, most: int) -> np.ndarray:
     """Return at most so many of ``count`` indices, spread evenly."""
     return np.unique(np.linspace(0, count - 1, most).round().astype(np.int64))
+
+
+def _spread_by(change: np.ndarray, most: int) -> np.ndarray:
+    """Return at most so many indices between which the sum of the changes is alike; spread evenly if nothing changes."""
+    total = np.cumsum(np.nan_to_num(change))
+    if total[-1] <= 0:
+        return _spread(len(change), most)
+    return np.unique(np.searchsorted(total, np.linspace(0, total[-1], most)).clip(0, len(change) - 1))
+
+
+def _tiny(gray: np.ndarray) -> np.ndarray:
+    rows, columns = _TINY
+    parts = gray.reshape(len(gray), rows, HEIGHT // rows, columns, WIDTH // columns)
+    return parts.mean((2, 4), dtype=np.float32).round().astype(np.uint8).reshape(len(gray), rows * columns)
+
+
+def _steps(gray: np.ndarray) -> np.ndarray:
+    """Return the displacement of each image from the one before by phase correlation, (N, 2)."""
+    cv2 = opencv("checking images")
+    window = cv2.createHanningWindow((WIDTH, HEIGHT), cv2.CV_32F)
+    steps, before = np.zeros((len(gray), 2)), None
+    for number, image in enumerate(gray.astype(np.float32)):
+        details = image - cv2.GaussianBlur(image, (0, 0), _WAVES)
+        if before is not None:
+            step, response = cv2.phaseCorrelate(before, details, window)
+            steps[number] = step if response >= _RESPONSE else 0
+        before = details
+    return steps
 
 
 def _cells(gray: np.ndarray) -> np.ndarray:

@@ -66,7 +66,7 @@ def check_camera(camera: Camera) -> list[Finding]:
     """Find blank, wrongly exposed, blurred, frozen, moved, shaken and miscoloured images of one camera."""
     if not camera.signals:
         return []
-    checks = (_blank, _exposure, _blurred, _frozen, _colour, _moved_between, _moved_within)
+    checks = (_blank, _exposure, _blurred, _frozen, _colour, _moved_between, _moved_within, _shaken)
     return explained([finding for check in checks for finding in check(camera)])
 
 
@@ -306,14 +306,17 @@ def _swapped_in(one: Camera, other: Camera, usual: Mapping[str, np.ndarray], epi
 _STANDS_SHARE, _STANDS_PIXELS = 0.5, 0.4
 """Share of an image that stands still from which a camera is taken to be fixed, and the largest displacement of most
 images of a usual episode, in pixels of a thumbnail."""
-_UNSTEADY = 0.3
-"""Share of the usual part that stands still below which the camera shakes."""
 _MOVED = 1.2
 """Least displacement of a fixed camera that is reported, in pixels of a thumbnail, of which an image has 96."""
 _FITS = 0.9
 """Largest misfit of a moved background, as a share of that without displacement, with which it is believed."""
 _MOVED_IMAGES = 6
-"""Fewest measured images of a moved or shaken camera."""
+"""Fewest measured images of a moved camera."""
+_SEARCHED_STEP = 10.0
+"""Largest displacement between neighbouring images that counts, in pixels of a thumbnail."""
+_TO_AND_FRO, _REVERSALS = 0.6, 0.3
+"""Least root mean square of the displacement between neighbouring images that the next image takes back, in pixels of a
+thumbnail, and least share of such images, of a camera that shakes."""
 
 
 def _fixed(camera: Camera) -> bool:
@@ -353,28 +356,54 @@ def _percent(pixels: float) -> str:
 
 
 def _moved_within(camera: Camera) -> Iterator[Finding]:
-    """Find images that are displaced against the background of their own episode, for long or to and fro."""
+    """Find images that are displaced against the background of their own episode, for long """
     if not _fixed(camera):
         return
     distances = _distances(camera)
     usual = float(np.median([np.quantile(distance, 0.9) for distance in distances.values()]))
-    still = float(np.median([signals.still for signals in camera.signals.values()]))
     for episode, distance in distances.items():
         signals = camera.signals[episode]
-        if signals.still < _UNSTEADY * still:
-            text = f"the camera shakes: {signals.still:.0%} of the image stands still, {still:.0%} is usual"
-            yield _finding(camera, "shaken", episode, 0, len(signals.rows) - 1, text)
-            continue
         flags = (distance > max(_MOVED, 4 * usual)) & (distance < 24)
         places = np.searchsorted(signals.rows, signals.shift_rows)
         for first, last in stretches(flags, min(_MOVED_IMAGES, len(flags)), 3):
             part = signals.shifts[first : last + 1]
-            steady = float(np.hypot(*np.std(part, axis=0))) < 0.5 * float(np.median(distance[first : last + 1]))
-            begin, end = int(places[first]), int(places[last])
-            span = _seconds(camera, episode, begin, end)
-            size = _percent(float(np.median(distance[first : last + 1])))
-            if steady:
-                text = f"the camera moved in the episode: the background is {size} away {span}"
-            else:
-                text = f"the camera shakes {span}: the background goes to and fro by {size}"
-            yield _finding(camera, "moved" if steady else "shaken", episode, begin, end, text)
+            if float(np.hypot(*np.std(part, axis=0))) < 0.5 * float(np.median(distance[first : last + 1])):
+                begin, end = int(places[first]), int(places[last])
+                size = _percent(float(np.median(distance[first : last + 1])))
+                text = f"the camera moved in the episode: the background is {size} away "
+                yield _finding(camera, "moved", episode, begin, end, text + _seconds(camera, episode, begin, end))
+
+
+def _shaken(camera: Camera) -> Iterator[Finding]:
+    """Find images that go to and fro: each displacement is taken back by the next, which no motion on a path does."""
+    back = {episode: _taken_back(signals.steps) for episode, signals in camera.signals.items()}
+    parts = {episode: [part for _, part in _parts(one)] for episode, one in back.items()}
+    sizes = np.array([_size(part) for some in parts.values() for part in some])
+    limit = float(np.median(sizes)) + max(_TO_AND_FRO, 6 * spread_of(sizes))
+    for episode, one in back.items():
+        flags = np.zeros(len(one), bool)
+        for first, part in _parts(one):
+            flags[first : first + len(part)] = _size(part) > limit and float((part > 0.1).mean()) > _REVERSALS
+        for first, last in stretches(flags, 1):
+            text = (
+                f"the camera shakes {_seconds(camera, episode, first, last)}: neighbouring images go to and fro by "
+                f"{_percent(_size(one[first : last + 1]))}"
+            )
+            yield _finding(camera, "shaken", episode, first, last, text)
+
+
+def _taken_back(steps: np.ndarray) -> np.ndarray:
+    """Return how much of its own and the last displacement an image takes back, in pixels squared, (N,)."""
+    back = -(steps[1:] * steps[:-1]).sum(1)
+    return np.concatenate([np.zeros(min(len(steps), 1)), np.clip(back, 0, _SEARCHED_STEP**2)])
+
+
+def _parts(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield parts of `_CHUNK` images or somewhat more, each with its begin."""
+    starts = list(range(0, max(len(values) - _CHUNK + 1, 1), _CHUNK))
+    for first, end in zip(starts, [*starts[1:], len(values)], strict=True):
+        yield first, values[first:end]
+
+
+def _size(part: np.ndarray) -> float:
+    return float(np.sqrt(part.mean())) if len(part) else 0.0

@@ -187,43 +187,98 @@ def _lag_finding(camera: Camera, episode: int, first: int, last: int, lag: float
 
 _AROUND = 4
 """Images to either side with which an image's change is compared."""
-_DOUBLED, _DROPPED = 0.1, 3.0
-"""Share of the change of the images around below which an image repeats the one before, and above which some are
-missing."""
-_MOVES = 0.5
-"""Share of the usual change of this camera that the images around must have to be judged."""
-_FEWEST, _MORE = 4, 0.015
-"""Fewest doubled or dropped frames of an episode that are reported, and their share beyond the set's usual one."""
+_DOUBLED, _DROPPED = 0.2, 3.0
+"""Change as a share of the larger one of its two neighbours below which an image repeats the one before; and as a
+multiple of the median of those around it above which images are missing."""
+_MOVES, _HIGH = 0.3, 0.75
+"""Share of a camera's usual change, which is this quantile of all changes while the joints move, that the images around
+must have to be judged."""
+_STEADY = 0.5
+"""Share of the usual motion of moving joints from which they move."""
+_FEWEST, _FEWEST_JUDGED, _MORE = 4, 20, 0.03
+"""Fewest doubled or dropped frames of an episode that are reported; fewest images that can be judged; and the share of
+these beyond the set's usual one that is reported."""
+_USUALLY = 0.3
+"""Share of doubled images in a usual episode that is reported for the whole set."""
 
 
 def _steps(camera: Camera) -> Iterator[Finding]:
-    repeats = _ratios(camera, "change")
-    doubled = {episode: ratio < _DOUBLED for episode, ratio in repeats.items()}
-    yield from _often(camera, "doubled", doubled, "repeat the one before while the images around them change")
-    dropped = {}
-    for episode, ratio in _ratios(camera, "swept").items():
+    moving = _moving(camera)
+    changes = {episode: signals.change for episode, signals in camera.signals.items()}
+    floor = _floor(changes, moving)
+    judged, doubled = {}, {}
+    for episode, change in changes.items():
+        around = np.fmax(_beside(change, -1), _beside(change, 1))
+        judged[episode] = (np.fmax(around, change) > floor) & moving[episode] & np.isfinite(change)
+        doubled[episode] = judged[episode] & (change < _DOUBLED * around)
+    yield from _often(camera, "doubled", doubled, judged, "repeat the one before while the images around them change")
+    yield from _usually_doubled(camera, doubled, judged)
+    dropped, swept = {}, {episode: signals.swept for episode, signals in camera.signals.items()}
+    floor = _floor(swept, moving)
+    for episode, change in swept.items():
         after = np.concatenate([[False], doubled[episode][:-1]])  # the jump belongs to the doubled image before it
-        dropped[episode] = (ratio > _DROPPED) & ~after & ~_quick(camera, episode)
-    yield from _often(camera, "dropped", dropped, "come after a jump, as if some were missing")
+        dropped[episode] = moving[episode] & (_relative(change, floor) > _DROPPED) & ~after & ~_quick(camera, episode)
+    yield from _often(camera, "dropped", dropped, moving, "come after a jump, as if some were missing")
 
 
-def _ratios(camera: Camera, attribute: str) -> dict[int, np.ndarray]:
-    changes = {episode: getattr(signals, attribute) for episode, signals in camera.signals.items()}
-    known = np.concatenate([change[np.isfinite(change)] for change in changes.values()])
-    floor = _MOVES * float(np.median(known)) if len(known) else 0.0
-    return {episode: _relative(change, floor) for episode, change in changes.items()}
+def _moving(camera: Camera) -> dict[int, np.ndarray]:
+    """Return whether the joints move around each image, episode -> (N,): an image of a rest shows noise alone."""
+    paths = {}
+    for episode, motion in camera.motion.items():
+        if episode in camera.signals:
+            sums = np.convolve(motion, np.ones(2 * _AROUND + 1), "full")[_AROUND : _AROUND + len(motion)]
+            paths[episode] = sums[camera.signals[episode].rows]
+    every = np.concatenate(list(paths.values()))
+    least = _STEADY * float(np.median(every[every > 0])) if (every > 0).any() else np.inf
+    return {episode: path > least for episode, path in paths.items()}
 
 
-def _often(camera: Camera, kind: str, flags: dict[int, np.ndarray], what: str) -> Iterator[Finding]:
+def _floor(changes: dict[int, np.ndarray], moving: dict[int, np.ndarray]) -> float:
+    known = np.concatenate([change[moving[episode] & np.isfinite(change)] for episode, change in changes.items()])
+    return _MOVES * float(np.quantile(known, _HIGH)) if len(known) else np.inf
+
+
+def _beside(values: np.ndarray, offset: int) -> np.ndarray:
+    """Return for each value the one so many places further; NaN where there is none."""
+    beside = np.full(len(values), np.nan)
+    if offset > 0:
+        beside[:-offset] = values[offset:]
+    else:
+        beside[-offset:] = values[:offset]
+    return beside
+
+
+def _usually_doubled(camera: Camera, doubled: dict[int, np.ndarray], judged: dict[int, np.ndarray]) -> Iterator[Finding]:
+    shares = _shares(doubled, judged)
+    usual = float(np.median(list(shares.values()))) if shares else 0.0
+    if usual > _USUALLY:
+        text = (
+            f"{usual:.0%} of the images repeat the one before in a usual episode: the camera gives about "
+            f"{(1 - usual) / camera.period_s:.2g} images a second, the rows are at {1 / camera.period_s:.2g} Hz"
+        )
+        advice = "record at the camera's rate, or use each image once"
+        yield Finding("doubled", -1, f"camera {camera.name}", -1, -1, text, advice)
+
+
+def _shares(flags: dict[int, np.ndarray], judged: dict[int, np.ndarray]) -> dict[int, float]:
+    """Return the share of the judged images that have the flag, without episodes with too few of them."""
+    enough = {episode: int(one.sum()) for episode, one in judged.items() if one.sum() >= _FEWEST_JUDGED}
+    return {episode: int(flags[episode].sum()) / count for episode, count in enough.items()}
+
+
+def _often(
+    camera: Camera, kind: str, flags: dict[int, np.ndarray], judged: dict[int, np.ndarray], what: str
+) -> Iterator[Finding]:
     """Report the episodes with more such images than is usual."""
-    shares = np.array([float(one.mean()) for one in flags.values()])
-    usual = float(np.median(shares)) if len(shares) > 2 else 0.0
-    limit = 1.5 * usual + max(_MORE, 5 * spread_of(shares))
-    for episode, one in flags.items():
-        count = int(one.sum())
-        if count >= _FEWEST and count / len(one) > limit:
-            rows = camera.signals[episode].rows[one]
-            text = f"{count} of {len(one)} images {what}; {usual:.1%} are usual"
+    shares = _shares(flags, judged)
+    every = np.array(list(shares.values()))
+    usual = float(np.median(every)) if len(every) > 2 else 0.0
+    limit = 1.5 * usual + max(_MORE, 5 * spread_of(every))
+    for episode, share in shares.items():
+        count = int(flags[episode].sum())
+        if count >= _FEWEST and share > limit:
+            rows = camera.signals[episode].rows[flags[episode]]
+            text = f"{count} of {int(judged[episode].sum())} images {what}; {usual:.1%} are usual"
             yield Finding(kind, episode, f"camera {camera.name}", int(rows[0]), int(rows[-1]), text)
 
 

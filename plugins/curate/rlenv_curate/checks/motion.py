@@ -52,6 +52,8 @@ _TIMES = 4.0
 """A pause or rest is reported if it is so many times as long as the set's usual longest one."""
 _LARGE = 0.4
 """Share of an episode from which a rest at its ends is reported even if all episodes have it."""
+_MOST = 0.5
+"""Share of the episodes above which their rests are one finding of the whole set."""
 
 
 def check_motion(data_set: DataSet) -> list[Finding]:
@@ -104,8 +106,17 @@ def _pauses(data_set: DataSet, period: float) -> Iterator[Finding]:
             longest[kind].append(seconds)
     for kind, found in places.items():
         usual = float(np.median(longest[kind])) if len(longest[kind]) > 2 else 0.0
-        for number, begin, end in found:
-            yield from _pause(kind, number, begin, end, lengths[number], period, usual)
+        made = [
+            pause
+            for number, begin, end in found
+            for pause in _pause(kind, number, begin, end, lengths[number], period, usual)
+        ]
+        if kind != "stall" and len(made) > 2 and len(made) > _MOST * len(lengths):
+            middle = float(np.median([one.last - one.first + 1 for one in made])) * period
+            text = f"{len(made)} of {len(lengths)} episodes rest at their {kind}, {middle:.1f} s in the median"
+            yield Finding("idle", -1, "", -1, -1, text)
+        else:
+            yield from made
 
 
 def _pause(kind: str, number: int, begin: int, end: int, rows: int, period: float, usual: float) -> Iterator[Finding]:
