@@ -16,7 +16,8 @@ from recorder.table.table import ImageSource, Table, VideoSpan
 from rlenv_curate.checks.camera_signals import CameraSignals, signals_of
 from rlenv_curate.checks.cameras import Camera, check_camera, check_swapped, explained
 from rlenv_curate.checks.image_timing import check_image_timing
-from rlenv_curate.checks.motion import element_motion, joint_fields, speeds
+from rlenv_curate.checks.joints_in_images import check_exchanged, check_order, read_joints
+from rlenv_curate.checks.motion import element_motion, element_positions, joint_fields, speeds
 from rlenv_curate.checks.table import DataSet, Finding
 from rlenv_curate.checks.thumbnails import Strip, read_images, read_video
 
@@ -50,10 +51,25 @@ def check_images(data_set: DataSet, cameras: list[Camera]) -> list[Finding]:
     def elements(episode: int) -> np.ndarray:
         return element_motion(data_set, fields, _rows(data_set.table, episode))
 
-    findings = check_swapped(cameras)
+    def positions(episode: int) -> np.ndarray:
+        return element_positions(data_set, fields, _rows(data_set.table, episode))
+
+    readers = [reader for camera in cameras if (reader := read_joints(camera, positions)) is not None]
+    of_camera = {reader.camera.name: reader for reader in readers}
+    findings = check_exchanged(readers)
+    findings += _without(check_swapped(cameras), findings, ("swapped",))
     for camera in cameras:
-        findings += [*check_camera(camera), *check_image_timing(camera, elements)]
+        reader = of_camera.get(camera.name)
+        ahead = check_order(reader) if reader else []
+        timing = check_image_timing(camera, elements, reader and reader.rejects)
+        findings += [*check_camera(camera), *ahead, *_without(timing, ahead, ("dropped", "lag"))]
     return sorted(explained(findings), key=lambda finding: finding.episode)
+
+
+def _without(findings: list[Finding], known: list[Finding], kinds: tuple[str, ...]) -> list[Finding]:
+    """Return the findings but for those of these kinds of an episode and camera that have a known one."""
+    places = {(one.episode, one.field) for one in known}
+    return [one for one in findings if one.kind not in kinds or (one.episode, one.field) not in places]
 
 
 def read_cameras(

@@ -33,6 +33,8 @@ _MOST_EPISODES = 100
 
 Elements = Callable[[int], np.ndarray]
 """Episode -> motion of each joint before each row, (R, J)."""
+Rejects = Callable[[int, float], bool]
+"""Called with an episode and a lag in rows beyond the usual one; returns whether the poses in its images contradict."""
 
 
 class _Lag(NamedTuple):
@@ -49,9 +51,15 @@ class _Lag(NamedTuple):
         return self.sure and abs(self.rows - usual) > limit and float(self.curve.max()) - there > _WORSE
 
 
-def check_image_timing(camera: Camera, elements: Elements) -> list[Finding]:
-    """Find lags between images and joints, and doubled and dropped frames, of one camera."""
-    return [*_lags(camera, elements), *_steps(camera)]
+def check_image_timing(camera: Camera, elements: Elements, rejects: Rejects | None = None) -> list[Finding]:
+    """Find lags between images and joints, and doubled and dropped frames, of one camera.
+
+    Args:
+        camera: the camera.
+        elements: the motion of the joints.
+        rejects: asked before an episode's lag is reported, if there is anything that knows better.
+    """
+    return [*_lags(camera, elements, rejects), *_steps(camera)]
 
 
 # ---- lags ----
@@ -110,7 +118,7 @@ def _measure(curve: np.ndarray, near: int) -> _Lag:
     return _Lag(at - most + part, bool(sure), curve)
 
 
-def _lags(camera: Camera, elements: Elements) -> Iterator[Finding]:
+def _lags(camera: Camera, elements: Elements, rejects: Rejects | None) -> Iterator[Finding]:
     most, near = (max(round(seconds / camera.period_s), 3) for seconds in (_MOST_LAG_S, _PEAK_S))
     made = {episode: _pair(signals, elements(episode)) for episode, signals in camera.signals.items()}
     pairs = {episode: pair for episode, pair in made.items() if pair is not None and len(pair.image) > 4 * most}
@@ -133,6 +141,8 @@ def _lags(camera: Camera, elements: Elements) -> Iterator[Finding]:
     for episode, lag in lags.items():
         rows = camera.signals[episode].rows
         if lag.differs(usual, limit) and len(sure) >= 3:
+            if rejects is not None and rejects(episode, lag.rows - usual):
+                continue
             yield _lag_finding(camera, episode, int(rows[0]), int(rows[-1]), lag.rows, usual)
             continue
         ill = [part for part in windows[episode] if part[2].differs(usual, limit_window)]
@@ -273,7 +283,7 @@ def _often(
     shares = _shares(flags, judged)
     every = np.array(list(shares.values()))
     usual = float(np.median(every)) if len(every) > 2 else 0.0
-    limit = 1.5 * usual + max(_MORE, 5 * spread_of(every))
+    limit = usual + max(_MORE, 0.25 * usual, 4 * spread_of(every))
     for episode, share in shares.items():
         count = int(flags[episode].sum())
         if count >= _FEWEST and share > limit:

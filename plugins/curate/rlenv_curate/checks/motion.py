@@ -9,7 +9,7 @@ import numpy as np
 from hal import Field
 from rlenv_curate.checks.table import DataSet, Finding, element_of, group_of, runs_of, values_of
 
-__all__ = ["check_motion", "element_motion", "joint_fields", "speeds"]
+__all__ = ["check_motion", "element_motion", "element_positions", "joint_fields", "speeds"]
 
 _POSITIONS = ("position", "state", "qpos", "joint", "pose")
 """Words in the name of a measurement of positions."""
@@ -35,6 +35,15 @@ def element_motion(data_set: DataSet, fields: list[Field], rows: np.ndarray) -> 
             steps[1:2] = 0  # row 0 has no action, and zeros in its place
         parts.append(np.where(np.isfinite(steps), steps, 0))
     return np.concatenate(parts, axis=1)
+
+
+def element_positions(data_set: DataSet, fields: list[Field], rows: np.ndarray) -> np.ndarray:
+    """Return the value of each element at each row, as a share of its range in the data set, (R, elements)."""
+    parts = [np.zeros((len(rows), 0))]
+    for field in fields:
+        spread = data_set.spread[field.name]
+        parts.append(values_of(rows, field).astype(float) / np.where(spread > 0, spread, np.inf))
+    return np.nan_to_num(np.concatenate(parts, axis=1), posinf=0, neginf=0)
 
 
 def speeds(elements: np.ndarray) -> np.ndarray:
