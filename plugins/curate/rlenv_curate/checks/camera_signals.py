@@ -31,6 +31,9 @@ _TINY = (12, 16)
 _WAVES, _RESPONSE = 4.0, 0.05
 """Blur in pixels of a thumbnail whose result is taken off before neighbouring images are registered; and least response
 of that registration."""
+_LEAPS, _LEAP, _LEAP_SIDE = 4, 1.2, 3
+"""Most leaps of an image that are looked at, their least size in pixels of a thumbnail, and images to either side whose
+medians are compared."""
 _BLUR, _EDGE, _FEWEST_EDGES = 1.5, 1.5, 100
 """Blur in pixels of a thumbnail before a shift is measured; slope in grey levels a pixel of an edge; and fewest pixels
 of edges by which a shift is measured."""
@@ -54,12 +57,13 @@ class CameraSignals:
         swept: mean change beyond `_NOISE` of all cells, which grows with the distance moved; NaN after a gap, (N,).
         hold: the difference, as ``change``, from the image `_HOLD_S` before, (N,).
         steps: displacement from the image before, x and y in pixels of a thumbnail; 0 where it is unclear, (N, 2).
+        leaps: the images that are displaced most from the one before, (K, 3): the index of the image, the displacement in
+            pixels, and the share of the difference that is left when the image is displaced and turned as a whole.
         tiny: small images in grey, uint8, (N, 192).
         sharpness: `rlenv_curate.checks.thumbnails.sharpness`, NaN where it was not measured, (N,).
         sample_rows: the row of each sample, (S,).
         samples: small images in colour, spread over the episode, uint8, (S, 24, 32, 3).
-        background: the median of images that are spread over the episode by how much they change, so that a rest counts
-            little; uint8, (72, 96).
+        background: the median of the episode's images, uint8, (72, 96).
         still: share of pixels that hardly ever differ from the background.
         shift_rows: the row of each shift, (M,).
         shifts: displacement of images from the background, x and y in pixels of a thumbnail, (M, 2).
@@ -74,6 +78,7 @@ class CameraSignals:
     swept: np.ndarray
     hold: np.ndarray
     steps: np.ndarray
+    leaps: np.ndarray
     tiny: np.ndarray
     sharpness: np.ndarray
     sample_rows: np.ndarray
@@ -95,10 +100,9 @@ def signals_of(strip: Strip, period_s: float) -> CameraSignals:
     gray = np.stack([cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) for image in strip.pixels])
     cells, flat = _cells(gray), gray.reshape(count, -1)
     samples, shifted = _spread(count, _SAMPLES), _spread(count, _SHIFTS)
-    swept = _change(cells, strip.rows, 1, _swept)
-    moving = _spread_by(swept, _SAMPLES)
-    background = np.median(gray[moving], axis=0).astype(np.uint8)
-    away = np.median(np.abs(gray[moving].astype(np.int16) - background), axis=0)
+    steps = _steps(gray)
+    background = np.median(gray[samples], axis=0).astype(np.uint8)
+    away = np.median(np.abs(gray[samples].astype(np.int16) - background), axis=0)
     return CameraSignals(
         rows=strip.rows,
         mean=flat.mean(1),
@@ -106,9 +110,10 @@ def signals_of(strip: Strip, period_s: float) -> CameraSignals:
         saturated=(flat >= _SATURATED).mean(1),
         dark=(flat <= _DARK).mean(1),
         change=_change(cells, strip.rows, 1, _most_changed),
-        swept=swept,
+        swept=_change(cells, strip.rows, 1, _swept),
         hold=_change(cells, strip.rows, max(round(_HOLD_S / period_s), 3), _most_changed),
-        steps=_steps(gray),
+        steps=steps,
+        leaps=_leaps(gray, steps),
         tiny=_tiny(gray),
         sharpness=strip.sharpness,
         sample_rows=strip.rows[samples],
@@ -123,14 +128,6 @@ def signals_of(strip: Strip, period_s: float) -> CameraSignals:
 def _spread(count: int, most: int) -> np.ndarray:
     """Return at most so many of ``count`` indices, spread evenly."""
     return np.unique(np.linspace(0, count - 1, most).round().astype(np.int64))
-
-
-def _spread_by(change: np.ndarray, most: int) -> np.ndarray:
-    """Return at most so many indices between which the sum of the changes is alike; spread evenly if nothing changes."""
-    total = np.cumsum(np.nan_to_num(change))
-    if total[-1] <= 0:
-        return _spread(len(change), most)
-    return np.unique(np.searchsorted(total, np.linspace(0, total[-1], most)).clip(0, len(change) - 1))
 
 
 def _tiny(gray: np.ndarray) -> np.ndarray:
@@ -151,6 +148,38 @@ def _steps(gray: np.ndarray) -> np.ndarray:
             steps[number] = step if response >= _RESPONSE else 0
         before = details
     return steps
+
+
+def _leaps(gray: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    sizes = np.hypot(*steps.T)
+    found: list[tuple[float, float, float]] = []
+    for index in np.argsort(-sizes)[: 3 * _LEAPS].tolist():
+        near = any(abs(index - other) <= _LEAP_SIDE for other, _, _ in found)
+        if sizes[index] < _LEAP or len(found) == _LEAPS:
+            break
+        if not near and _LEAP_SIDE <= index <= len(gray) - _LEAP_SIDE:
+            before = np.median(gray[index - _LEAP_SIDE : index], axis=0)
+            after = np.median(gray[index : index + _LEAP_SIDE], axis=0)
+            found.append((index, float(sizes[index]), _left_by_displacement(before, after, steps[index])))
+    return np.array(found).reshape(-1, 3)
+
+
+def _left_by_displacement(before: np.ndarray, after: np.ndarray, step: np.ndarray) -> float:
+    """Return the share of the difference of two images that is left by the best displacement and turn; 1 if none."""
+    cv2, margin = opencv("checking images"), _SEARCHED
+    one, other = (cv2.GaussianBlur(image.astype(np.float32), (0, 0), 1.0) for image in (before, after))
+    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
+    mask[margin:-margin, margin:-margin] = 255
+    begin = np.array([[1, 0, step[0]], [0, 1, step[1]]], np.float32)
+    stop = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 50, 1e-4)
+    try:
+        _, move = cv2.findTransformECC(one, other, begin, cv2.MOTION_EUCLIDEAN, stop, mask, 1)
+    except cv2.error:  # it does not converge
+        return 1.0
+    back = cv2.warpAffine(other, move, (WIDTH, HEIGHT), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)
+    inner = (slice(margin, -margin), slice(margin, -margin))
+    as_is, left = (float(np.minimum(np.abs(one - image)[inner], _WORST).mean()) for image in (other, back))
+    return left / max(as_is, 1e-3)
 
 
 def _cells(gray: np.ndarray) -> np.ndarray:

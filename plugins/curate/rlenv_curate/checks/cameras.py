@@ -312,6 +312,12 @@ _FITS = 0.9
 """Largest misfit of a moved background, as a share of that without displacement, with which it is believed."""
 _MOVED_IMAGES = 6
 """Fewest measured images of a moved camera."""
+_AS_A_WHOLE, _FAR, _RESTS, _BACK = 0.5, 4.0, 0.1, 10
+"""Share of the difference that is left by a displacement below which an image leaps as a whole; least multiple of the
+camera's usual large step between images, unless the joints rest, which is below this share of their usual motion; and
+images in which a leap must not be taken back."""
+_MOVED_S = 1.0
+"""Shortest time in seconds for which a camera without a leap is elsewhere."""
 _SEARCHED_STEP = 10.0
 """Largest displacement between neighbouring images that counts, in pixels of a thumbnail."""
 _TO_AND_FRO, _REVERSALS = 0.6, 0.3
@@ -356,12 +362,22 @@ def _percent(pixels: float) -> str:
 
 
 def _moved_within(camera: Camera) -> Iterator[Finding]:
-    """Find images that are displaced against the background of their own episode, for long """
+    """Find images that are displaced against the background of their own episode for long, or from a leap on"""
+    strides = np.concatenate([np.hypot(*signals.steps.T) for signals in camera.signals.values()])
+    far = _FAR * float(np.quantile(strides, 0.9))
+    leaps = {episode: _leaps(camera, episode, far) for episode in camera.signals}
+    for episode, places in leaps.items():
+        ends = [*places[1:], len(camera.signals[episode].rows)][: len(places)]
+        for begin, end in zip(places, ends, strict=True):
+            text = f"the image leaps as a whole by {_percent(float(np.hypot(*camera.signals[episode].steps[begin])))}"
+            yield _finding(camera, "moved", episode, begin, end - 1, f"the camera moved in the episode: {text}")
     if not _fixed(camera):
         return
     distances = _distances(camera)
     usual = float(np.median([np.quantile(distance, 0.9) for distance in distances.values()]))
     for episode, distance in distances.items():
+        if leaps[episode]:
+            continue
         signals = camera.signals[episode]
         flags = (distance > max(_MOVED, 4 * usual)) & (distance < 24)
         places = np.searchsorted(signals.rows, signals.shift_rows)
@@ -369,9 +385,26 @@ def _moved_within(camera: Camera) -> Iterator[Finding]:
             part = signals.shifts[first : last + 1]
             if float(np.hypot(*np.std(part, axis=0))) < 0.5 * float(np.median(distance[first : last + 1])):
                 begin, end = int(places[first]), int(places[last])
+                if (signals.rows[end] - signals.rows[begin]) * camera.period_s < _MOVED_S:
+                    continue
                 size = _percent(float(np.median(distance[first : last + 1])))
                 text = f"the camera moved in the episode: the background is {size} away "
                 yield _finding(camera, "moved", episode, begin, end, text + _seconds(camera, episode, begin, end))
+
+
+def _leaps(camera: Camera, episode: int, far: float) -> list[int]:
+    """Return the images at which the camera was moved: all of the image leaps, and nothing else explains that."""
+    signals, motion = camera.signals[episode], camera.motion[episode]
+    usual = float(np.median(motion[motion > 0])) if (motion > 0).any() else 0.0
+    found = []
+    for index, size, left in signals.leaps.tolist():
+        at = int(index)
+        rests = float(motion[max(signals.rows[at] - 2, 0) : signals.rows[at] + 2].mean()) <= _RESTS * usual
+        later = signals.steps[at + 1 : at + 1 + _BACK].sum(0)
+        stays = float(later @ signals.steps[at]) > -0.5 * size**2
+        if left < _AS_A_WHOLE and stays and (size > far or rests):
+            found.append(at)
+    return sorted(found)
 
 
 def _shaken(camera: Camera) -> Iterator[Finding]:
