@@ -57,8 +57,8 @@ class CameraSignals:
         swept: mean change beyond `_NOISE` of all cells, which grows with the distance moved; NaN after a gap, (N,).
         hold: the difference, as ``change``, from the image `_HOLD_S` before, (N,).
         steps: displacement from the image before, x and y in pixels of a thumbnail; 0 where it is unclear, (N, 2).
-        leaps: the images that are displaced most from the one before, (K, 3): the index of the image, the displacement in
-            pixels, and the share of the difference that is left when the image is displaced and turned as a whole.
+        leaps: the images that are displaced most from the one before, (K, 3): the index of the image, the displacement
+            in pixels, and the share of the difference that is left when the image is displaced and turned as a whole.
         tiny: small images in grey, uint8, (N, 192).
         sharpness: `rlenv_curate.checks.thumbnails.sharpness`, NaN where it was not measured, (N,).
         sample_rows: the row of each sample, (S,).

@@ -366,9 +366,9 @@ def _moved_within(camera: Camera) -> Iterator[Finding]:
     strides = np.concatenate([np.hypot(*signals.steps.T) for signals in camera.signals.values()])
     far = _FAR * float(np.quantile(strides, 0.9))
     leaps = {episode: _leaps(camera, episode, far) for episode in camera.signals}
-    for episode, places in leaps.items():
-        ends = [*places[1:], len(camera.signals[episode].rows)][: len(places)]
-        for begin, end in zip(places, ends, strict=True):
+    for episode, begins in leaps.items():
+        ends = [*begins[1:], len(camera.signals[episode].rows)]
+        for begin, end in zip(begins, ends[: len(begins)], strict=True):
             text = f"the image leaps as a whole by {_percent(float(np.hypot(*camera.signals[episode].steps[begin])))}"
             yield _finding(camera, "moved", episode, begin, end - 1, f"the camera moved in the episode: {text}")
     if not _fixed(camera):

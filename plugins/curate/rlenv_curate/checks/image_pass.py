@@ -61,7 +61,7 @@ def check_images(data_set: DataSet, cameras: list[Camera]) -> list[Finding]:
     for camera in cameras:
         reader = of_camera.get(camera.name)
         ahead = check_order(reader) if reader else []
-        timing = check_image_timing(camera, elements, reader and reader.rejects)
+        timing = check_image_timing(camera, elements, None if reader is None else reader.rejects)
         findings += [*check_camera(camera), *ahead, *_without(timing, ahead, ("dropped", "lag"))]
     return sorted(explained(findings), key=lambda finding: finding.episode)
 

@@ -258,7 +258,9 @@ def _beside(values: np.ndarray, offset: int) -> np.ndarray:
     return beside
 
 
-def _usually_doubled(camera: Camera, doubled: dict[int, np.ndarray], judged: dict[int, np.ndarray]) -> Iterator[Finding]:
+def _usually_doubled(
+    camera: Camera, doubled: dict[int, np.ndarray], judged: dict[int, np.ndarray]
+) -> Iterator[Finding]:
     shares = _shares(doubled, judged)
     usual = float(np.median(list(shares.values()))) if shares else 0.0
     if usual > _USUALLY:

@@ -87,3 +87,14 @@ def test_the_score_counts_kinds_and_shares() -> None:
         Finding("lag", -1, "camera top", -1, -1, ""),
     ]
     assert scores(table, findings) == [0.75, 0.85, 0.2, 0.95, 1.0]
+
+
+def test_rests_of_most_episodes_are_one_finding() -> None:
+    table = made()
+    for episode in range(3):
+        place = slice(episode * FRAMES + 200, (episode + 1) * FRAMES)
+        for name in ("observation_joint_position", "action_joint_target"):
+            table.rows[name][place] = table.rows[name][episode * FRAMES + 199]
+    (finding,) = [one for one in check_motion(DataSet(table)) if one.kind == "idle"]
+    assert finding.episode == -1
+    assert "3 of 5" in finding.message
