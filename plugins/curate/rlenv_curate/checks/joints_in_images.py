@@ -5,7 +5,7 @@ A linear model of each camera predicts the joints from small images. An episode 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -57,14 +57,14 @@ class JointReader:
         """Return the joints that images show by the model without an episode, (N, J)."""
         return np.asarray((_inputs(tiny) - self.middle[0]) @ self.models[episode] + self.middle[1])
 
-    def misfits(self, episode: int, most: int) -> np.ndarray:
-        """Return the misfit of each image to the joints at lags of -most to most rows, (N, 2 * most + 1)."""
+    def misfits(self, episode: int, lags: Sequence[int]) -> np.ndarray:
+        """Return the misfit of each image to the joints at each of L lags in rows, (N, L)."""
         signals, places = self.camera.signals[episode], self.places[episode]
         shown = self.read(signals.tiny, episode)
         shown -= np.median(shown - places[signals.rows], axis=0)
         scale = _INDEPENDENT * np.sqrt(self.used.sum())
         columns = []
-        for lag in range(-most, most + 1):
+        for lag in lags:
             error = (shown - places[np.clip(signals.rows - lag, 0, len(places) - 1)]) / self.noise
             columns.append(np.minimum(error[:, self.used] ** 2, _WORST).sum(1) / scale)
         return np.stack(columns, axis=1)
@@ -73,9 +73,8 @@ class JointReader:
         """Return whether the images of an episode fit worse with a lag in rows, counted from 0, than without."""
         if episode not in self.models:
             return False
-        most = max(abs(round(lag)), 1)
-        total = self.misfits(episode, most).sum(0)
-        return bool(total[most + round(lag)] > total[most])
+        without, with_it = self.misfits(episode, (0, round(lag))).sum(0)
+        return bool(with_it > without)
 
 
 def _inputs(tiny: np.ndarray) -> np.ndarray:
@@ -117,12 +116,14 @@ def read_joints(camera: Camera, positions: Positions) -> JointReader | None:
 
 # ---- images that run ahead ----
 
-_MOST_AHEAD_S = 1.4
+_MOST_AHEAD_S = 2.0
 """Largest time in seconds by which images are looked for ahead of the joints."""
 _STEP = 6.0
 """Misfit that a further step of the lag must save: as the logarithm of a probability, one in 400."""
 _AHEAD_ROWS, _AHEAD_S = 3, 0.1
 """Least lead at the end of an episode that is reported, in rows and in seconds."""
+_STANDS = 3.0
+"""Largest usual change, in grey levels, of the images at the end that fill up for the ones that are missing."""
 _SAVES, _SAVES_SHARE, _LEFT = 10.0, 0.12, 2.0
 """Least misfit that steps save, and its share of all misfit; and the most that may be left, as a multiple of the misfit
 of a usual episode: an odd episode fits no lead."""
@@ -134,9 +135,9 @@ def check_order(reader: JointReader) -> list[Finding]:
     most = max(round(_MOST_AHEAD_S / camera.period_s), 4)
     paths = {}
     for episode in reader.models:
-        misfits = reader.misfits(episode, most)
-        path, misfit = _descent(misfits[:, : most + 1][:, ::-1])
-        paths[episode] = (path, float(misfits[:, most].sum()), misfit)
+        misfits = reader.misfits(episode, range(0, -most - 1, -1))
+        path, misfit = _descent(misfits)
+        paths[episode] = (path, float(misfits[:, 0].sum()), misfit)
     saved = np.array([as_is - misfit for _, as_is, misfit in paths.values()])
     limit = max(_SAVES, float(np.median(saved)) + 5 * spread_of(saved))
     usual = float(np.median([as_is / len(path) for path, as_is, _ in paths.values()]))
@@ -146,7 +147,10 @@ def check_order(reader: JointReader) -> list[Finding]:
         least = max(_AHEAD_ROWS, round(_AHEAD_S / camera.period_s))
         if as_is - misfit <= max(limit, _SAVES_SHARE * as_is) or path[-1] < least:
             continue
-        if not len(steps) or misfit > _LEFT * usual * len(path):
+        filled = camera.signals[episode].change[1 - path[-1] :]
+        if not len(steps) or len(path) - steps[0] < 2 * path[-1]:  # fewer images show the lead than it is long
+            continue
+        if misfit > _LEFT * usual * len(path) or float(np.nanmedian(filled)) > _STANDS:
             continue
         rows = camera.signals[episode].rows
         text = (
