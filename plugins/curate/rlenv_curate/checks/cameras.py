@@ -84,7 +84,11 @@ _CAUSES = ("blank", "swapped", "exposure")
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:
-    if cause.kind not in _CAUSES or (cause.episode, cause.field) != (finding.episode, finding.field):
+    if (cause.episode, cause.field) != (finding.episode, finding.field):
+        return False
+    if cause.kind == "shaken" and finding.kind in ("moved", "doubled", "dropped"):
+        return cause.first <= finding.first <= cause.last
+    if cause.kind not in _CAUSES:
         return False
     if finding.kind in _CAUSES and _CAUSES.index(finding.kind) <= _CAUSES.index(cause.kind):
         return False

@@ -145,7 +145,7 @@ def check_order(reader: JointReader) -> list[Finding]:
     for episode, (path, as_is, misfit) in paths.items():
         steps = np.flatnonzero(np.diff(path)) + 1
         least = max(_AHEAD_ROWS, round(_AHEAD_S / camera.period_s))
-        if as_is - misfit <= max(limit, _SAVES_SHARE * as_is) or path[-1] < least:
+        if as_is - misfit <= max(limit, _SAVES_SHARE * as_is) or not least <= path[-1] < most:
             continue
         filled = camera.signals[episode].change[1 - path[-1] :]
         if not len(steps) or len(path) - steps[0] < 2 * path[-1]:  # fewer images show the lead than it is long
