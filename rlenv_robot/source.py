@@ -100,6 +100,7 @@ class SourceData:
                 "two neighbouring frames with an executed action between them"
             )
         self.discount, self.mode = discount, mode
+        self._recorded = table if mode == "training" else None
         self.opened: tuple[tuple[object, ...], JsonDict] | None = None
         self._task = task
         self._batches = Batches(self.transitions, discount, self._privileged)
@@ -112,6 +113,17 @@ class SourceData:
     def __len__(self) -> int:
         """Return the number of transitions."""
         return len(self.transitions)
+
+    @property
+    def recorded(self) -> Table:
+        """The frames as they were recorded, before a task made their observations and rewards anew.
+
+        Raises:
+            SourceError: the data are open for inference, and must not lead to what an agent must not see.
+        """
+        if self._recorded is None:
+            raise SourceError("recorded: the data are opened for inference; open them for training")
+        return self._recorded
 
     def episode(self, number: int) -> RecordedEpisode:
         """Return a recorded episode, which displays itself in a notebook: a video, its signals, and its metadata.

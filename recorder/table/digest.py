@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 
 import numpy as np
 
 from recorder.frame_layout import used_field
 from recorder.table.table import Table
 
-__all__ = ["DIGEST_CHARACTERS", "episode_digest", "episode_digests"]
+__all__ = ["DIGEST_CHARACTERS", "episode_digest", "episode_digests", "rows_digest"]
 
 DIGEST_CHARACTERS = 32
 """Hexadecimal digits of a digest: the first 128 bits of SHA-256."""
@@ -33,6 +34,11 @@ def episode_digests(table: Table) -> list[str]:
     """Return the digest of each episode, as `episode_digest` does."""
     prefix, uncounted = _prefix(table)
     return [_digest(table, number, prefix, uncounted) for number in range(len(table.starts))]
+
+
+def rows_digest(digests: Iterable[str]) -> str:
+    """Return the digest of a set of episodes from the digests of the episodes, in any order; copies count once."""
+    return hashlib.sha256("".join(sorted(set(digests))).encode()).hexdigest()[:DIGEST_CHARACTERS]
 
 
 def _prefix(table: Table) -> tuple[bytes, tuple[str, ...]]:

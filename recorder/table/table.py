@@ -62,9 +62,12 @@ class Table:
 
     def episode_id(self, number: int) -> EpisodeId:
         """Return the identity of an episode: its run or data set, and its number there."""
+        return EpisodeId(str(Path(self.place(number)).resolve()), int(self.episodes[number].get("episode", number)))
+
+    def place(self, number: int) -> str:
+        """Return the path of the run or data set that holds an episode, as it was opened."""
         info = self.episodes[number]
-        run = info.get("set") or (self.origin if self.open_images is not None else info.get("run", self.origin))
-        return EpisodeId(str(Path(str(run)).resolve()), int(info.get("episode", number)))
+        return str(info.get("set") or (self.origin if self.open_images is not None else info.get("run", self.origin)))
 
 
 # -- The images that belong to a table's rows; each format implements `ImageSource` for its own files --------

@@ -181,10 +181,13 @@ def _environment(args: argparse.Namespace, policy: SavedPolicy, *, answers: bool
     from hal import Terminal
     from rlenv_robot.config.profile import load_profile
     from rlenv_robot.policies.deployment import TrainedPolicy
-    from rlenv_robot.policies.policy import StochasticPolicy
+    from rlenv_robot.policies.lineage import POLICY_DIGEST, policy_digest
+    from rlenv_robot.policies.policy import PLAIN, StochasticPolicy
     from rlenv_robot.registry import make
 
     info: dict[str, Any] = {"policy": str(args.policy)}
+    if args.policy not in PLAIN:
+        info[POLICY_DIGEST] = policy_digest(args.policy)
     if isinstance(policy, TrainedPolicy) and policy.robot is not None:
         info |= {"manifest": policy.robot.manifest_digest, "accepted": _accepted(args)}
     profile = load_profile(args.profile) if args.profile else None

@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -293,6 +294,7 @@ def _goal(text: str) -> Goal:
 
 def run_retrain(args: argparse.Namespace) -> int:
     """Fit a model to the recorded runs, improve the policy inside it, and print the model's accuracy."""
+    from rlenv_robot.policies.lineage import LINEAGE, policy_digest
     from rlenv_robot.registry import task
     from rlenv_robot.training.learner import retrain_from_record
     from rlenv_robot.training.trackers import open_tracker
@@ -315,7 +317,8 @@ def run_retrain(args: argparse.Namespace) -> int:
             args.goal, _RETRAINING_STEPS if args.steps is None and args.seconds is None else args.steps,
             **reading_options(args),
         )  # fmt: skip
-    about = {"trained": str(args.runs), "episodes": retrained.episodes[0], "seed": args.seed}
+    lineage = replace(retrained.lineage, parent=policy_digest(args.policy)).to_dict()
+    about = {"trained": str(args.runs), "episodes": retrained.episodes[0], "seed": args.seed, LINEAGE: lineage}
     retrained.training.policy.save(out, about)
     for note in retrained.notes:
         print(f"note: {note}")

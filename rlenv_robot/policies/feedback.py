@@ -132,6 +132,9 @@ class FeedbackPolicy:
         task: name of the task of the training.
         robot: robot of the training, with the range of its gains and delays; None if unknown.
 
+    Attributes:
+        about: JSON data about the training, from the policy's file; empty for a policy that was not loaded.
+
     Raises:
         ValueError: the number of parameters is wrong for the vectors.
     """
@@ -140,7 +143,7 @@ class FeedbackPolicy:
         self, parameters: np.ndarray, vectors: Vectors, task: str = "unknown", robot: RobotSpec | None = None
     ) -> None:
         self.parameters, self.vectors, self.task = np.asarray(parameters, np.float64), vectors, task
-        self.robot = robot
+        self.robot, self.about = robot, dict[str, Any]()
         count = parameter_count(vectors)
         if self.parameters.shape[-1] != count:
             raise ValueError(f"got {self.parameters.shape[-1]} parameters, a policy for {task} has {count}")
@@ -206,7 +209,9 @@ class FeedbackPolicy:
         try:
             if kind == _REACH_KIND:
                 return FeedbackPolicy(arrays["parameters"], ReachVectors(), "so101-reach")
-            return FeedbackPolicy(arrays["parameters"], vectors_of(header), str(header["task"]), robot_of(header))
+            policy = FeedbackPolicy(arrays["parameters"], vectors_of(header), str(header["task"]), robot_of(header))
+            policy.about = dict(header.get("about", {}))
+            return policy
         except (ValueError, KeyError, TypeError, MemoryError, RecursionError, RobotError) as error:
             raise RobotError(f"{path}: the policy's description is damaged: {error}; train it again") from error
 

@@ -24,6 +24,7 @@ from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.config.plugins import PluginTable
 from rlenv_robot.data.relabel import Goal
 from rlenv_robot.policies.feedback import FeedbackPolicy, SearchedPolicy, Vectors
+from rlenv_robot.policies.lineage import Lineage
 from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.registry import TaskLike, make_vector
 from rlenv_robot.source import SourceData, open_source
@@ -227,6 +228,7 @@ class Retraining:
             exploited; then the training's policy is the original one.
         runs: run -> number of its episodes that were used.
         notes: notes of the data's reader.
+        lineage: the training episodes, by digests.
     """
 
     training: Training
@@ -238,6 +240,7 @@ class Retraining:
     return_error: float
     runs: Mapping[str, int]
     notes: tuple[str, ...]
+    lineage: Lineage
 
     @property
     def is_improved(self) -> bool:
@@ -303,7 +306,8 @@ def retrain_from_record(
         training = replace(training, policy=start)
     used = Counter(str(data.table.episodes[number].get("run", runs)) for number in (*episodes[0], *episodes[1]))
     return Retraining(
-        training, episodes, model.error, model.unchanged, model.unit, gain, model.return_error, used, data.table.notes
+        training, episodes, model.error, model.unchanged, model.unit, gain, model.return_error, used, data.table.notes,
+        Lineage.of(data, episodes[0]),
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from rlenv_robot.cli.verbs import Verb
 
-__all__ = ["check", "cut", "label", "merge", "plot", "recover", "timeline", "verify"]
+__all__ = ["check", "cut", "label", "lineage", "merge", "plot", "recover", "timeline", "verify"]
 
 check = Verb("rlenv_curate.cli.check", "find gaps, frozen sensors, clipped actions, ...", example="runs")
 cut = Verb("rlenv_curate.cli.edit:add_cut", "copy some episodes, or a span of time, into a new run")
@@ -14,5 +14,10 @@ timeline = Verb(
     "rlenv_curate.cli.timeline", "put a client's run and its controller's on one clock", example="runs controller-runs"
 )
 verify = Verb("rlenv_curate.cli.verify", "show that runs are as they were recorded, and sign them")
+lineage = Verb(
+    "rlenv_curate.cli.lineage",
+    "name the rows that a policy saw, and the policy behind a run",
+    example="policy.npz runs",
+)
 label = Verb("rlenv_curate.cli.label:add_label", "add verdicts and remarks to recorded episodes")
 recover = Verb("rlenv_curate.cli.label:add_recover", "repair a torn log, and report what was lost", example="runs")

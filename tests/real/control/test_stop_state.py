@@ -256,6 +256,7 @@ def test_a_stop_while_the_person_is_asked_about_an_older_one_stays(
     person.meanwhile = lambda: loop.stop("a newer one")
     assert isinstance(reset(loop, outcomes, clear_stop="looked"), RobotStopped)
     assert len(arm.told) == moves
+    until(lambda: "stop a newer one" in arm.calls)
     assert_stopped(loop, arm, "an older one")
 
 

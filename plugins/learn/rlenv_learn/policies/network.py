@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -53,6 +53,9 @@ class NetworkPolicy:
             (`rlenv_learn.policies.flat.ScaledDifferences`); 0 for none.
         activation: the function between layers.
 
+    Attributes:
+        about: JSON data about the training, from the policy's file; empty for a policy that was not loaded.
+
     Raises:
         ValueError: the layers don't fit each other or the vectors, the activation is unknown, or ``magnified`` is given
             for vectors other than a `FlattenObservation`.
@@ -68,7 +71,7 @@ class NetworkPolicy:
         activation: Activation = "tanh",
     ) -> None:
         self.layers = [(np.asarray(weights, np.float32), np.asarray(bias, np.float32)) for weights, bias in layers]
-        self.vectors, self.task, self.robot = vectors, task, robot
+        self.vectors, self.task, self.robot, self.about = vectors, task, robot, dict[str, Any]()
         self.magnified, self.activation, self._gaps = magnified, activation, 0
         if activation not in get_args(Activation):
             raise ValueError(f"activation is {activation!r}, allowed are {', '.join(get_args(Activation))}")
@@ -159,6 +162,8 @@ class NetworkPolicy:
             # Older files lack these entries.
             magnified, activation = float(header.get("magnified", 0.0)), header.get("activation", "tanh")
             vectors, task = vectors_of(header), str(header["task"])
-            return NetworkPolicy(layers, vectors, task, robot_of(header), magnified, activation)
+            policy = NetworkPolicy(layers, vectors, task, robot_of(header), magnified, activation)
+            policy.about = dict(header.get("about", {}))
+            return policy
         except (ValueError, KeyError, TypeError, MemoryError, RecursionError, RobotError) as error:
             raise RobotError(f"{path}: the policy's description is damaged: {error}; train it again") from error
