@@ -24,6 +24,8 @@ __all__ = ["add", "run"]
 
 _SAVED_S = 30.0
 """Time between two states of a training that are written, seconds."""
+_MOST_ACTIONS = 64
+"""Largest chunk by default."""
 _INTERRUPTED = 130
 _TRAINERS = ("ours", "lerobot")
 
@@ -45,7 +47,9 @@ Examples:
   rlenv-robot run so101-reach --policy policy.onnx --robot tcp://10.0.0.7:5555
 """
     parser.add_argument("set", type=location, help="a folder of recorded runs, or a data set or its address")
-    parser.add_argument("--out", required=True, metavar="P", help="the policy's file, ending in .onnx; of LeRobot, a folder")
+    parser.add_argument(
+        "--out", required=True, metavar="P", help="the policy's file, ending in .onnx; of LeRobot, a folder"
+    )
     parser.add_argument(
         "--method", choices=("act", "diffusion", "flow"), default="act",
         help="action chunking with transformers, diffusion, or flow matching (default: act)",
@@ -53,14 +57,18 @@ Examples:
     parser.add_argument("--trainer", choices=_TRAINERS, default="ours", help="whose training code (default: ours)")
     parser.add_argument("--observation", metavar="FIELD,...", help="observed fields of numbers, or none (default: all)")
     parser.add_argument("--cameras", metavar="NAME,...", help="observed cameras, or none (default: all)")
-    parser.add_argument("--size", type=_size, metavar="HxW", help="size to which images are reduced (default: 96 at the shorter side)")
-    parser.add_argument("--task", metavar="NAME", help="the task that the runs are of, whose hints for learning are used")
+    parser.add_argument(
+        "--size", type=_size, metavar="HxW", help="size to which images are reduced (default: 96 at the shorter side)"
+    )
+    parser.add_argument(
+        "--task", metavar="NAME", help="the task that the runs are of, whose hints for learning are used"
+    )
     group = parser.add_argument_group("training")
-    group.add_argument("--chunk", type=int, default=16, help="actions that are predicted at once (default: 16)")
+    group.add_argument("--chunk", type=int, help="actions that are predicted at once (default: those of a second)")
     group.add_argument("--history", type=int, help="observations that the policy takes (default: 2)")
     group.add_argument(
         "--execute", type=int, help="actions of a chunk that are executed before the next one; 0: the mean of all "
-        "predictions for a step (default: 0 for act, else 8)",
+        "predictions for a step (default: 0 for act, else half of a chunk)",
     )  # fmt: skip
     group.add_argument("--updates", type=int, help="number of updates (default: 3000 for act, else 4000)")
     group.add_argument("--batch", type=int, help="windows in each update (default: 64, with cameras 32)")
@@ -71,9 +79,20 @@ Examples:
         "--actions", choices=("relative", "absolute"),
         help="whether actions are counted from an observed field (default: if one explains most of them)",
     )  # fmt: skip
-    group.add_argument("--noise", type=float, help="noise on observed numbers in training, in half their range (default: less for more steps)")
-    group.add_argument("--held-out", type=float, default=0.1, metavar="SHARE", help="share of held-out episodes; 0: none (default: 0.1)")
+    group.add_argument(
+        "--noise",
+        type=float,
+        help="noise on observed numbers in training, in half their range (default: less for more steps)",
+    )
+    group.add_argument(
+        "--held-out",
+        type=float,
+        default=0.1,
+        metavar="SHARE",
+        help="share of held-out episodes; 0: none (default: 0.1)",
+    )
     group.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")
+    group.add_argument("--lerobot", metavar="OPTIONS", default="", help="further options of lerobot-train, in quotes")
     group.add_argument("--resume", action="store_true", help="go on from the state beside the policy's file")
     add_filters(parser)
     add_reading(parser)
@@ -82,17 +101,17 @@ Examples:
 
 def run(args: argparse.Namespace) -> int:
     """Train, measure the error on held-out episodes, and save the policy."""
-    if args.trainer == "lerobot":
-        from rlenv_learn.cli.lerobot_trainer import train_by_lerobot
-
-        return train_by_lerobot(args)
     try:
         import torch
     except ImportError as error:
         raise ValueError("imitate needs PyTorch: pip install 'rlenv-robot[train,onnx]'") from error
-    out = _checked_out(args.out)
+    out = _checked_out(args)
     source, task = _source(args)
     train, test = _episodes(source, args)
+    if args.trainer == "lerobot":
+        from rlenv_learn.cli.lerobot_trainer import train_by_lerobot
+
+        return train_by_lerobot(args, source, train)
     training = _training(args, source, train, task)
     if not training.fields.images:
         torch.set_num_threads(1)  # several threads only wait for each other in networks without convolutions of images
@@ -104,13 +123,16 @@ def run(args: argparse.Namespace) -> int:
         training.restore(TrainingState.load(state), state)
     began = time.monotonic()
     if not _learn(training, state, args.method):
-        say(f"stopped after {training.learner.done} of {training.settings.updates} updates; go on with the same command and --resume")
+        say(
+            f"stopped after {training.learner.done} of {training.settings.updates} updates; "
+            "go on with the same command and --resume"
+        )
         return _INTERRUPTED
     about: JsonDict = {"trainer": f"imitate {args.method}", "updates": training.settings.updates, "seed": args.seed}
     if test:
-        error = _held_out(training, test)
-        say(_error_line(error, training.settings.chunk))
-        about["held_out"] = error._asdict()
+        errors = _held_out(training, test)
+        say(_error_line(errors, training.settings.chunk))
+        about["held_out"] = errors._asdict()
     training.save(out, about)
     state.unlink(missing_ok=True)
     say(f"{out}: {args.method}, {training.settings.updates} updates in {time.monotonic() - began:.0f} s")
@@ -157,14 +179,17 @@ def _training(args: argparse.Namespace, source: SourceData, train: Sequence[int]
 
 def _settings(args: argparse.Namespace, source: SourceData) -> SetSettings:
     from recorder.images.sources import ImageSources
-    from rlenv_learn.imitation.set_training import METHODS, SetSettings
+    from rlenv_learn.imitation.set_training import METHODS, SetSettings, recorded_rate_hz
 
     defaults = METHODS[args.method]
     given = {name: getattr(args, name) for name in defaults._fields if getattr(args, name) is not None}
     cameras = _names(args.cameras)
     sees = bool(ImageSources(source.table).cameras()) if cameras is None else bool(cameras)
+    chunk = args.chunk or max(1, min(_MOST_ACTIONS, round(recorded_rate_hz(source))))
+    execute = args.execute if args.execute is not None else 0 if args.method == "act" else -(-chunk // 2)
     return SetSettings(
-        args.method, args.chunk, **{**defaults._asdict(), **given}, batch=args.batch or (32 if sees else 64),
+        args.method, chunk, execute=execute, batch=args.batch or (32 if sees else 64),
+        **{**defaults._asdict(), **given},
         rate=args.rate, relative=None if args.actions is None else args.actions == "relative",
         observation=_names(args.observation), cameras=cameras, size=args.size, noise=args.noise, seed=args.seed,
     )  # fmt: skip
@@ -230,12 +255,12 @@ def _error_line(error: HeldOutError, chunk: int) -> str:
     )
 
 
-def _checked_out(name: str) -> Path:
-    path = Path(name)
-    if path.suffix != ".onnx":
-        raise ValueError(f"--out is {name!r}, but the policy's file ends in .onnx")
+def _checked_out(args: argparse.Namespace) -> Path:
+    path = Path(args.out)
+    if args.trainer == "ours" and path.suffix != ".onnx":
+        raise ValueError(f"--out is {args.out!r}, but the policy's file ends in .onnx")
     if not path.parent.is_dir():
-        raise ValueError(f"--out is {name!r}, but there is no folder {str(path.parent)!r}; make it first")
+        raise ValueError(f"--out is {args.out!r}, but there is no folder {str(path.parent)!r}; make it first")
     return path
 
 

@@ -20,7 +20,7 @@ class ImageReduction(nn.Module):
         size: height and width of the result.
     """
 
-    def __init__(self, shape: tuple[int, int], size: tuple[int, int]) -> None:
+    def __init__(self, shape: tuple[int, ...], size: tuple[int, int]) -> None:
         super().__init__()
         self.size = size
         self.register_buffer("rows", torch.from_numpy(_areas(shape[0], size[0])))

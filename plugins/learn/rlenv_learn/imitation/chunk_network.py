@@ -192,10 +192,10 @@ class ChunkNetworkPolicy:
     def predict(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the chunks, name -> (batch, K, ...), for observations, name -> (batch, H, ...)."""
         fields = {name: torch.from_numpy(value) for name, value in observation.items()}
-        noise, count = [], len(next(iter(observation.values())))
-        if _noise_shape(self.model) is not None:
-            drawn = self._rng.standard_normal((count, *_noise_shape(self.model)), np.float32)
-            noise = [torch.from_numpy(drawn)]
+        noise, shape = [], _noise_shape(self.model)
+        if shape is not None:
+            count = len(next(iter(observation.values())))
+            noise = [torch.from_numpy(self._rng.standard_normal((count, *shape), np.float32))]
         with torch.no_grad():
             predicted = self.model(self.fields.vectors(fields), self.fields.image_tensors(fields), *noise)
             return {name: value.numpy() for name, value in self.fields.actions(predicted, fields).items()}

@@ -136,7 +136,6 @@ class SetFields(ActionScaling):
         return figures
 
 
-
 class TaskFields(SetFields):
     """The conversion of a data set's fields by the hints of a task, to which the set belongs.
 

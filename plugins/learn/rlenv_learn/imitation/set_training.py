@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,6 @@ import torch
 from hal import RobotError, RobotSpec, SourceError, Spec
 from hal.atomic_file import atomic_write
 from recorder.json_data import JsonDict, JsonObject
-from recorder.table.digest import episode_digest
 from rlenv_learn.imitation.act import ACT, ActSettings
 from rlenv_learn.imitation.camera_network import CameraNetwork, shifted
 from rlenv_learn.imitation.chunk_network import ChunkNetworkPolicy
@@ -34,10 +34,11 @@ from rlenv_learn.imitation.set_windows import (
 )
 from rlenv_learn.policies.chunks import ChunkExecution
 from rlenv_robot.policies.budget import read_within
+from rlenv_robot.policies.lineage import LINEAGE, Lineage
 from rlenv_robot.source import SourceData
 from rlenv_robot.tasks.task import Task
 
-__all__ = ["METHODS", "SetSettings", "SetTraining", "TrainingState"]
+__all__ = ["METHODS", "SetSettings", "SetTraining", "TrainingState", "recorded_rate_hz"]
 
 _SHORTEST = 96
 """Height or width, whichever is smaller, to which larger images are reduced by default, pixels."""
@@ -45,16 +46,15 @@ _SHORTEST = 96
 
 class _Defaults(NamedTuple):
     history: int
-    execute: int
     updates: int
     width: int
     layers: int
 
 
 METHODS: Mapping[str, _Defaults] = {
-    "act": _Defaults(history=2, execute=0, updates=3000, width=96, layers=1),
-    "diffusion": _Defaults(history=2, execute=8, updates=4000, width=64, layers=4),
-    "flow": _Defaults(history=2, execute=8, updates=4000, width=64, layers=4),
+    "act": _Defaults(history=2, updates=3000, width=96, layers=1),
+    "diffusion": _Defaults(history=2, updates=4000, width=64, layers=4),
+    "flow": _Defaults(history=2, updates=4000, width=64, layers=4),
 }
 """Methods, with the settings that a user leaves out."""
 
@@ -114,7 +114,7 @@ class SetSettings:
             raise ValueError(f"width is {self.width}, it must be a multiple of 8")
         if not 0 < self.rate < 1:
             raise ValueError(f"rate is {self.rate}, it must be above 0 and below 1")
-        if self.size is not None and not (len(self.size) == 2 and 16 <= min(self.size) and max(self.size) <= 2048):
+        if self.size is not None and not (len(self.size) == 2 and min(self.size) >= 16 and max(self.size) <= 2048):
             raise ValueError(f"size is {self.size}, it must be a height and a width from 16 to 2048 pixels")
         _ = self.execution
 
@@ -211,6 +211,10 @@ class SetTraining:
 
     # -- files ---------------------------------------------------------------------------------------------
 
+    @cached_property
+    def _lineage(self) -> Lineage:
+        return Lineage.of(self.source, self.episodes)
+
     def save(self, path: Path, about: JsonObject) -> None:
         """Write the policy as an ONNX file, with the set's names, units and normaliser.
 
@@ -223,18 +227,22 @@ class SetTraining:
         """
         origin = Path(self.source.table.origin).name
         name = origin if self._task is None else self._task.name
-        entries = {"set": self.description(), "lineage": lineage(self.source, self.episodes)}
-        self.policy.save_onnx(path, name, about, recorded_robot(self.source), entries)
+        about = {**about, LINEAGE: self._lineage.to_dict()}
+        self.policy.save_onnx(path, name, about, recorded_robot(self.source), {"set": self.description()})
 
     def description(self) -> JsonDict:
         """Return what a policy's file says of its set: name, robot, rate, tasks, joint units and the normaliser."""
         table = self.source.table
         infos = [table.episodes[number] for number in self.episodes]
-        known: JsonDict = {"name": Path(table.origin).name, "normaliser": self.fields.normaliser()}
-        for ours, theirs in (("robot", "robot"), ("rate_hz", "fps"), ("joints", "joints")):
-            values = [info[theirs] for info in infos if info.get(theirs) is not None]
-            if values and all(value == values[0] for value in values):
-                known[ours] = values[0]
+        known: JsonDict = {
+            "name": Path(table.origin).name,
+            "rate_hz": recorded_rate_hz(self.source),
+            "normaliser": self.fields.normaliser(),
+        }
+        for name in ("robot", "joints"):
+            values = [info.get(name) for info in infos]
+            if values[0] is not None and all(value == values[0] for value in values):
+                known[name] = values[0]
         tasks = list(dict.fromkeys(str(info["task"]) for info in infos if info.get("task")))
         return {**known, "tasks": tasks[:100], "task_count": len(tasks)}
 
@@ -269,7 +277,7 @@ class SetTraining:
 
     def _identity(self) -> JsonDict:
         settings = {name: json.loads(json.dumps(value)) for name, value in asdict(self.settings).items()}
-        return {**settings, "episodes": lineage(self.source, self.episodes)["episodes"]}
+        return {**settings, "rows": self._lineage.rows}
 
 
 class TrainingState(NamedTuple):
@@ -307,9 +315,14 @@ class TrainingState(NamedTuple):
         return TrainingState(identity, read)
 
 
-def lineage(source: SourceData, episodes: Sequence[int]) -> JsonDict:
-    """Return the digests of the episodes that a policy learned from."""
-    return {"episodes": [episode_digest(source.table, number) for number in episodes]}
+def recorded_rate_hz(source: SourceData) -> float:
+    """Return the rate of a set's frames: that of its description, else of the median period between its stamps."""
+    described = [info.get("fps") for info in source.table.episodes[:1]]
+    if described and described[0]:
+        return float(described[0])
+    begin, end = int(source.table.starts[0]), int(source.table.stops[0])
+    period_ns = float(np.median(np.diff(source.table.rows["stamp_ns"][begin:end])))
+    return round(1e9 / period_ns, 2) if period_ns > 0 else 30.0
 
 
 def recorded_robot(source: SourceData) -> RobotSpec | None:

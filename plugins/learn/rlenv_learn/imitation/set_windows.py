@@ -65,7 +65,9 @@ def chosen_fields(source: SourceData, names: Sequence[str] | None) -> tuple[tupl
         return tuple(numbers.values()), layout.action
     unknown = [name for name in names if name not in numbers]
     if unknown:
-        raise SourceError(f"there is no observation {unknown[0]!r} of numbers, allowed are {', '.join(numbers) or 'none'}")
+        raise SourceError(
+            f"there is no observation {unknown[0]!r} of numbers, allowed are {', '.join(numbers) or 'none'}"
+        )
     return tuple(numbers[name] for name in names), layout.action
 
 
@@ -83,9 +85,7 @@ def camera_fields(source: SourceData, cameras: Sequence[str] | None) -> tuple[Fi
     Raises:
         SourceError: a camera is unknown, or its images can't be decoded.
     """
-    recorded = {
-        field.name.removesuffix(CAMERA): field for field in source.table.layout.observation if field.is_image
-    }
+    recorded = {field.name.removesuffix(CAMERA): field for field in source.table.layout.observation if field.is_image}
     filmed = ImageSources(source.table).cameras()
     known = [*recorded, *(name for name in filmed if name not in recorded)]
     unknown = [name for name in cameras or () if name not in known]
@@ -256,7 +256,7 @@ class _Figures:
     """Smallest and largest value, mean and standard deviation along the first axis of blocks."""
 
     def __init__(self) -> None:
-        self._count, self._sum, self._squares = 0, 0.0, 0.0
+        self._count, self._sum, self._squares = 0, torch.zeros(()).double(), torch.zeros(()).double()
 
     def add(self, block: torch.Tensor) -> None:
         low, high, wide = block.amin(0), block.amax(0), block.double()
@@ -280,7 +280,9 @@ def _tensors(values: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in values.items()}
 
 
-def choose_anchors(source: SourceData, numbers: Sequence[Field], action: Spec, episodes: Sequence[int]) -> dict[str, str]:
+def choose_anchors(
+    source: SourceData, numbers: Sequence[Field], action: Spec, episodes: Sequence[int]
+) -> dict[str, str]:
     """Return action field -> the observed field from which the action is counted: the one that explains most of it.
 
     Where an observed field of the same shape leaves at most a quarter of the action's variance, such as a measured

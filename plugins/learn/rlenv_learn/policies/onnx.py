@@ -16,6 +16,7 @@ import numpy as np
 from hal import Field, RobotError, RobotSpec, Spec, SpecMismatch
 from hal.field import JsonDict, JsonObject
 from rlenv_learn.policies.chunks import ChunkExecution, ChunkPolicy, NetworkPredictor
+from rlenv_learn.policies.joint_units import JointMap, JointUnitsPolicy, is_so101
 from rlenv_robot.policies.budget import HEADER_BYTES, budget_bytes, check_specs, over_budget, read_within
 from rlenv_robot.policies.deployment import METADATA, robot_entries, robot_of
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
-__all__ = ["METADATA", "NOISE", "OnnxPolicy", "metadata", "open_session"]
+__all__ = ["METADATA", "NOISE", "OnnxPolicy", "load_onnx", "metadata", "open_session"]
 
 _TYPES = {"float32": "float", "float64": "double"}
 """NumPy's name of a type -> ONNX's, where they differ."""
@@ -79,8 +80,8 @@ class OnnxPolicy:
 
     A graph of chunks takes (batch, H, ...) and returns (batch, K, ...), as its metadata says. Such a policy stores
     observations and chunks (`rlenv_learn.policies.chunks.ChunkPolicy`), which `reset` discards. A graph that draws its
-    chunks takes noise beside the observation. The noise of each prediction is drawn anew, from a generator with the seed
-    0 when the file is loaded, so that a run can be repeated; `seed` sets another.
+    chunks takes noise beside the observation. The noise of each prediction is drawn anew, from a generator that has the
+    seed 0 when the file is loaded, so that a run can be repeated; `seed` sets another.
 
     A policy that `rlenv-robot imitate` made of a data set observes the fields that were chosen there; others that a
     robot has besides are allowed.
@@ -247,6 +248,23 @@ class OnnxPolicy:
         """Discard the observations and chunks of the previous episode, if the policy stores any."""
         if self._chunks is not None:
             self._chunks.reset()
+
+
+def load_onnx(path: str | Path) -> OnnxPolicy | JointUnitsPolicy:
+    """Load an ONNX file; one that was trained on joints of an SO-101 in LeRobot's numbers drives our SO-101 too.
+
+    Raises:
+        RobotError: as for `OnnxPolicy`.
+    """
+    policy = OnnxPolicy(path)
+    about = policy.data_set
+    if about is None or not is_so101(about.get("robot"), policy.observation, policy.action):
+        return policy
+    try:
+        joints = JointMap.from_dict(about["joints"]) if "joints" in about else None
+        return JointUnitsPolicy(policy, joints, float(about["rate_hz"]), str(path))
+    except (ValueError, KeyError, TypeError) as error:
+        raise RobotError(f"{path}: its metadata is damaged: {error!r}") from error
 
 
 def open_session(path: Path) -> onnxruntime.InferenceSession:
