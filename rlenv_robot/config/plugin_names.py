@@ -28,7 +28,7 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
     "rlenv_kaiwu": {"rlenv_robot.verbs": ("kaiwu",)},
     "rlenv_kit": {"rlenv_robot.verbs": ("check", "protocol", "robot certify", "dev new")},
     "rlenv_language": {"rlenv_robot.tasks": ("frozen-lake", "sokoban")},
-    "rlenv_learn": {"rlenv_robot.trainers": ("ppo",)},
+    "rlenv_learn": {"rlenv_robot.verbs": ("imitate",), "rlenv_robot.trainers": ("ppo",)},
     "rlenv_lerobot": {},
     "rlenv_operate": {
         "rlenv_robot.verbs": (

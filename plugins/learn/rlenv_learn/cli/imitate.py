@@ -141,12 +141,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _source(args: argparse.Namespace) -> tuple[SourceData, Task | None]:
     """Return the set with its filtered episodes alone, and the task."""
+    from recorder.formats.registry import recognised
     from recorder.table.combine import subset
     from rlenv_robot.registry import task
     from rlenv_robot.source import SourceData, open_source
 
     options = reading_options(args)
-    if options["keep_last"] is None:
+    known = recognised(args.set)
+    if options["keep_last"] is None and known is not None and "keep_last" in known.options:
         options["keep_last"] = True
     chosen_task = None if args.task is None else task(args.task)
     source = open_source(args.set, task=chosen_task, **options)
