@@ -91,7 +91,9 @@ def _root(
             "of the surroundings beside the robot's; use --trainer ours"
         )
     _, write = writable_format("lerobot")
-    write(subset(source.table, episodes), scratch / "set", Filming(embedded=True), environment=() if seen else names[1:])
+    write(
+        subset(source.table, episodes), scratch / "set", Filming(embedded=True), environment=() if seen else names[1:]
+    )
     return scratch / "set", None
 
 
