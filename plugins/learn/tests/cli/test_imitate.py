@@ -36,7 +36,7 @@ def _lerobot_set(folder: Path, episodes: int = 3, frames: int = 12, actions: boo
     vector = {"dtype": "float32", "shape": [6], "names": names}
     scalar = {"dtype": "int64", "shape": [1], "names": None}
     features = {"observation.state": vector, "action": vector, "timestamp": {**scalar, "dtype": "float32"}}
-    features |= {name: scalar for name in ("frame_index", "episode_index", "index", "task_index")}
+    features |= dict.fromkeys(("frame_index", "episode_index", "index", "task_index"), scalar)
     if not actions:
         del features["action"]
     info = {
