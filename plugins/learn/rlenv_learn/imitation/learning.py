@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -118,7 +119,7 @@ class ChunkLearner:
         self._optimizer = torch.optim.AdamW(model.parameters(), rate, weight_decay=1e-4)
         warm = max(1, updates // 100)
         self._schedule = torch.optim.lr_scheduler.LambdaLR(
-            self._optimizer, lambda step: min(1.0, (step + 1) / warm) * 0.5 * (1 + np.cos(np.pi * step / updates))
+            self._optimizer, lambda step: min(1.0, (step + 1) / warm) * 0.5 * (1 + math.cos(math.pi * step / updates))
         )
         self._mean = AveragedModel(model, avg_fn=_mean_weight).eval()
 
