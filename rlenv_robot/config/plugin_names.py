@@ -31,6 +31,7 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
     "rlenv_kit": {"rlenv_robot.verbs": ("check", "protocol", "robot certify", "dev new")},
     "rlenv_language": {"rlenv_robot.tasks": ("frozen-lake", "sokoban")},
     "rlenv_learn": {
+        "rlenv_robot.verbs": ("imitate",),
         "rlenv_robot.trainers": ("ppo",),
         "rlenv_robot.offline_trainers": ("awac", "bc", "cql", "iql", "td3bc"),
     },
