@@ -72,7 +72,7 @@ Examples:
     )  # fmt: skip
     group.add_argument("--updates", type=int, help="number of updates (default: 3000 for act, else 4000)")
     group.add_argument("--batch", type=int, help="windows in each update (default: 64, with cameras 32)")
-    group.add_argument("--rate", type=float, default=1e-3, help="largest step size (default: 0.001)")
+    group.add_argument("--learning-rate", type=float, default=1e-3, help="largest step size (default: 0.001)")
     group.add_argument("--width", type=int, help="width of the network (default: 96 for act, else 64)")
     group.add_argument("--layers", type=int, help="layers of the network (default: 1 for act, else 4)")
     group.add_argument(
@@ -192,7 +192,7 @@ def _settings(args: argparse.Namespace, source: SourceData) -> SetSettings:
     return SetSettings(
         args.method, chunk, execute=execute, batch=args.batch or (32 if sees else 64),
         **{**defaults._asdict(), **given},
-        rate=args.rate, relative=None if args.actions is None else args.actions == "relative",
+        rate=args.learning_rate, relative=None if args.actions is None else args.actions == "relative",
         observation=_names(args.observation), cameras=cameras, size=args.size, noise=args.noise, seed=args.seed,
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ from rlenv_robot.tasks.task import Task
 __all__ = ["ActionScaling", "ChunkFields", "ChunkNetworkPolicy", "NetworkFields", "Scaling"]
 
 Scaling = Literal["deviation", "range"]
-"""How actions are scaled: to mean 0 and standard deviation 1, or from the smallest and largest value to -1 and 1."""
+"""The scaling of actions: to mean 0 and standard deviation 1, or from the smallest and largest value to -1 and 1."""
 
 
 class ActionScaling(nn.Module):

@@ -228,7 +228,7 @@ class SetTraining:
         origin = Path(self.source.table.origin).name
         name = origin if self._task is None else self._task.name
         about = {**about, LINEAGE: self._lineage.to_dict()}
-        self.policy.save_onnx(path, name, about, recorded_robot(self.source), {"set": self.description()})
+        self.policy.save_onnx(path, name, about, _recorded_robot(self.source), {"set": self.description()})
 
     def description(self) -> JsonDict:
         """Return what a policy's file says of its set: name, robot, rate, tasks, joint units and the normaliser."""
@@ -323,7 +323,7 @@ def recorded_rate_hz(source: SourceData) -> float:
     return round(1e9 / period_ns, 2) if period_ns > 0 else 30.0
 
 
-def recorded_robot(source: SourceData) -> RobotSpec | None:
+def _recorded_robot(source: SourceData) -> RobotSpec | None:
     """Return the robot on which all runs of a set were recorded; None if they differ, or do not say."""
     from hal import LogError
     from recorder.read.reader import LogReader

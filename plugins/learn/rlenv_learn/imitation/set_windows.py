@@ -138,7 +138,7 @@ def load_frames(
             images, mask = _decoded(source, np.arange(begin, min(begin + _DECODED, total)), camera)
             tensor = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2)
             small = reduction(tensor).permute(0, 2, 3, 1).to(torch.uint8).numpy()
-            spool.add(np.ascontiguousarray(small).reshape(len(small), -1).view(spool_type(small)).reshape(-1))
+            spool.add(np.ascontiguousarray(small).reshape(len(small), -1).view(_spool_type(small)).reshape(-1))
             seen += int(mask.sum())
             progress(number * total + begin, len(jobs) * total)
         if not seen:
@@ -147,7 +147,7 @@ def load_frames(
     return frames
 
 
-def spool_type(images: np.ndarray) -> np.dtype:
+def _spool_type(images: np.ndarray) -> np.dtype:
     """Return the type of one image as a row of bytes."""
     return np.dtype((np.void, int(np.prod(images.shape[1:]))))
 
