@@ -29,7 +29,7 @@ def train(source, name="so101-push", updates=3600, seed=0, execution=EXECUTION, 
     """Train on recorded demonstrations; return policy and learning curve. Only trials use the simulation."""
     torch.manual_seed(seed), torch.set_num_threads(1)
     curve, fields = LearningCurve(name, quiet=quiet), ChunkFields(rlenv_robot.task(name), execution)
-    windows = load_windows(source, fields, {"success": True})
+    windows = load_windows(source, fields, {"success": True}, network.SCALING)
     model = network(fields.size, fields.flat.action_size, execution)
     for update, mean in enumerate(learn_chunks(model, fields, windows, updates, seed=seed), 1):
         if update % -(-updates // TRIALS) == 0 or update == updates:

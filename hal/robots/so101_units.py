@@ -111,6 +111,10 @@ class JointUnits:
             parts = "gripper's percent are" if unit == "degrees" else "joints' percent are"
             self.assumed = (f"the {parts} taken to be of the model's range, since no calibration was given",)
 
+    def to_dict(self) -> dict[str, object]:
+        """Return JSON data: the unit, and for each joint ``scale`` and ``zero``, where rad = zero + scale * number."""
+        return {"unit": self.unit, "scale": self._scale.tolist(), "zero": self._zero.tolist()}
+
     def to_radians(self, values: np.ndarray) -> np.ndarray:
         """Convert LeRobot's numbers to angles, rad, shape (..., 6), float64."""
         return np.asarray(self._zero + np.asarray(values, np.float64) * self._scale)

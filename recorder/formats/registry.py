@@ -66,6 +66,8 @@ class Format:
             the folder itself.
         describe: called with a path and `options`; returns the infos that the episodes of the loaded table would have,
             with their ``length`` in frames of that table, without reading rows. None if that is impossible.
+        collects: whether the episodes lie in other runs and data sets, which ``set`` in an episode's info names; that
+            of other formats is from a data set that they were merged from, and is left out.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Format:
     looks: str = ""
     advice: Callable[[Path], str | None] | None = None
     describe: Callable[..., Sequence[JsonObject]] | None = None
+    collects: bool = False
 
     def read(self, path: Path, *, labels: bool = True, **options: object) -> Table:
         """Load the data set at a path, with the opener of its images.
@@ -112,7 +115,8 @@ class Format:
     def _load(self, path: Path, options: Mapping[str, object]) -> Table:
         """Load the data set; whatever its reader meets in damaged files is one kind of error, which names the path."""
         try:
-            return _here(self.load(path, **options))
+            table = self.load(path, **options)
+            return table if self.collects else _here(table)
         except SourceError as error:
             if str(path) in str(error):
                 raise
@@ -260,7 +264,8 @@ def layouts() -> list[str]:
 
 def advice_on(path: Path) -> str | None:
     """Return what a user must add to make an unrecognised path readable; None if no format has advice."""
-    advice = (entry.advice(path) for entry in _loaded() if entry.advice is not None)
+    entries = sorted(_loaded(), key=lambda entry: entry.name == "mapped")  # files of any layout come last
+    advice = (entry.advice(path) for entry in entries if entry.advice is not None)
     return next((text for text in advice if text), None)
 
 

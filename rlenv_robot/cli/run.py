@@ -186,7 +186,7 @@ def _environment(args: argparse.Namespace, policy: SavedPolicy, *, answers: bool
     from rlenv_robot.registry import make
 
     info: dict[str, Any] = {"policy": str(args.policy)}
-    if args.policy not in PLAIN:
+    if args.policy not in PLAIN and Path(args.policy).exists():
         info[POLICY_DIGEST] = policy_digest(args.policy)
     if isinstance(policy, TrainedPolicy) and policy.robot is not None:
         info |= {"manifest": policy.robot.manifest_digest, "accepted": _accepted(args)}

@@ -17,20 +17,21 @@ PLUGINS: dict[str, dict[str, tuple[str, ...]]] = {
     "rlenv_bridges": {"rlenv_robot.verbs": ("dev tables",)},
     "rlenv_curate": {
         "rlenv_robot.data_verbs": (
-            "data check", "data cut", "data label", "data merge", "data plot", "data recover", "data timeline",
-            "data verify",
+            "data check", "data cut", "data label", "data lineage", "data merge", "data plot", "data recover",
+            "data timeline", "data verify",
         ),
         "rlenv_robot.statistics": (
             "advantage", "coverage", "fitted_q", "histogram", "model_error", "model_return", "off_policy"),
     },
     "rlenv_data_browser": {"rlenv_robot.data_verbs": ("data browse",)},
     "rlenv_episode_index": {"rlenv_robot.data_verbs": ("data select",)},
-    "rlenv_formats": {"rlenv_robot.data_verbs": ("data units",)},
+    "rlenv_formats": {"rlenv_robot.data_verbs": ("data fields", "data units")},
     "rlenv_gpu": {"rlenv_robot.batch_engines": ("warp",)},
     "rlenv_kaiwu": {"rlenv_robot.verbs": ("kaiwu",)},
     "rlenv_kit": {"rlenv_robot.verbs": ("check", "protocol", "robot certify", "dev new")},
     "rlenv_language": {"rlenv_robot.tasks": ("frozen-lake", "sokoban")},
     "rlenv_learn": {
+        "rlenv_robot.verbs": ("imitate",),
         "rlenv_robot.trainers": ("ppo",),
         "rlenv_robot.offline_trainers": ("awac", "bc", "cql", "iql", "td3bc"),
     },

@@ -78,7 +78,7 @@ def episode_records(table: Table, data_format: str | None = None, costly: Collec
     records = []
     for number, info in enumerate(table.episodes):
         start, stop = int(table.starts[number]), int(table.stops[number])
-        path = _path(table.place(number))
+        path = _path(table.place(number) if data_format is None or "set" in info else table.origin)
         is_run = data_format is None and (Path(path) / LOG_NAME).is_file()
         record = info_record(info, path, "run" if is_run else data_format or "", number)
         record |= {"steps": max(stop - start - 1, 0), **_times(table.rows, start, stop)}

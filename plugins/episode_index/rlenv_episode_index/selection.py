@@ -178,5 +178,5 @@ def _number(table: Table, position: int) -> tuple[int, int]:
 
 SELECTION = Format(
     "selection", is_selection, load_selection, options=_OPTIONS, looks=f"NAME{SELECTION_SUFFIX} (a saved selection)",
-    candidates=lambda folder: (),
+    candidates=lambda folder: (), collects=True,
 )  # fmt: skip

@@ -63,7 +63,7 @@ class TextTable:
 
 def _cells(line: str, separator: str) -> list[str]:
     if separator == " ":
-        return line.split()
+        return [line] if "\t" in line else line.split()  # a first cell before a tab may be empty
     return next(csv.reader([line], delimiter=separator), [])
 
 

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +103,8 @@ def load_mapped(
         files = [one for one in found if one.suffix in SUFFIXES] or found
     if not files:
         raise SourceError(f"{path} holds no file ending in {', '.join(SUFFIXES)}")
-    return read_files(path, files, names, TableOptions(**options), robot)  # type: ignore[arg-type]
+    given: Any = options
+    return read_files(path, files, names, TableOptions(**given), robot)
 
 
 def read_files(

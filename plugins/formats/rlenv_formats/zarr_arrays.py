@@ -38,7 +38,7 @@ _ADVICE = "read it with zarr and write it again with blosc or zstd"
 _DEEPEST = 4
 """Largest depth of an array below its group."""
 _IMAGE_CODECS = ("jpegxl", "jpeg2k", "jpeg", "png", "webp")
-"""What imagecodecs decodes here, as ``imagecodecs_<name>``."""
+"""Codecs of images that imagecodecs decodes, by the end of their names ``imagecodecs_<name>``."""
 
 
 class _Store(Protocol):

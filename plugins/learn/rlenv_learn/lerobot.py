@@ -10,20 +10,25 @@ from typing import Any
 import numpy as np
 
 from hal import Field, RobotError, Spec, SpecError, SpecMismatch
+from hal.drivers.calibration import load_calibration
+from hal.robots.so101_units import JointUnits
 from recorder.json_data import JsonDict
+from rlenv_learn.policies.joint_units import JointMap, JointUnitsPolicy, is_so101
 from rlenv_robot.policies.budget import HEADER_BYTES, budget_bytes, over_budget
 
-__all__ = ["LeRobotPolicy"]
+__all__ = ["LeRobotPolicy", "load_lerobot"]
 
 _STATES, _IMAGES, _ACTION = ("observation.state", "observation.environment_state"), "observation.images.", "action"
 _CONFIG, _WEIGHTS, _DATA, _TRAINING = "config.json", "model.safetensors", "info.json", "train_config.json"
+_UNITS, _ABOUT = "rlenv_robot.json", "about.json"
 
 
 class LeRobotPolicy:
-    """A policy of LeRobot over the fields of the task whose data it was trained on.
+    """A policy of LeRobot over the fields of the data set that it was trained on.
 
     LeRobot's vectors ``observation.state``, ``observation.environment_state`` (optional) and ``action`` have the fields
-    that `rlenv_formats.lerobot.write.write_lerobot` wrote, in the units of the task's specs. An image
+    that `rlenv_formats.lerobot.write.write_lerobot` wrote, in the units of the task's specs. Those of other data sets
+    are one field each: ``state``, ``environment_state`` and ``target``, in the set's own units. An image
     ``observation.images.<camera>`` is the field ``<camera>_image``, unless the data set names another one. The fields
     are described in the data set's ``meta/info.json``, which is read from ``info.json`` in the policy's folder, or from
     the data set that ``train_config.json`` names.
@@ -34,8 +39,7 @@ class LeRobotPolicy:
         path: the folder, such as ``outputs/train/.../checkpoints/last/pretrained_model``.
 
     Raises:
-        RobotError: LeRobot is not installed, a file is missing or damaged, or the data set is not an export of this
-            project.
+        RobotError: LeRobot is not installed, or a file is missing or damaged.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -45,11 +49,13 @@ class LeRobotPolicy:
         if missing:
             raise RobotError(f"{path} is not a LeRobot policy: it has no {' and no '.join(missing)}")
         config = _read(folder / _CONFIG)
-        features = _description(folder)
+        self.data_set, self.data_folder = _description(folder)
+        self.about = _read(folder / _ABOUT) if (folder / _ABOUT).is_file() else {}
+        features = dict(self.data_set.get("features", {}))
         self._vectors = {name: _spec(features, name, self.path) for name in _STATES if name in features}
         self.action = _spec(features, _ACTION, self.path)
         cameras = [name for name in config.get("input_features", {}) if name.startswith(_IMAGES)]
-        seen = {name: _spec(features, name, self.path).fields[0] for name in cameras if _fields_in(features, name)}
+        seen = {name: _spec(features, name, self.path).fields[0] for name in cameras if name in features}
         self._trained = (*(part for spec in self._vectors.values() for part in spec), *seen.values())
         self._images = {
             name: seen[name].name if name in seen else f"{name.removeprefix(_IMAGES)}_image" for name in cameras
@@ -60,6 +66,11 @@ class LeRobotPolicy:
         _refuse_classes(folder)
         self._model, self._before, self._after = _load(folder, str(config.get("type")))
         self.reset()
+
+    @property
+    def observation(self) -> Spec:
+        """The fields of one observation."""
+        return Spec("observation", self._trained)
 
     def check(self, observation: Spec, action: Spec) -> None:
         """Check that observation and action have the policy's specs, and that no camera is missing.
@@ -123,38 +134,75 @@ def _read(path: Path) -> JsonDict:
         raise RobotError(f"{path}: can't be read as a description of LeRobot: {error}") from error
 
 
-def _description(folder: Path) -> JsonDict:
-    """Return the ``features`` of a policy's data set."""
+def _description(folder: Path) -> tuple[JsonDict, Path]:
+    """Return the description of a policy's data set, and the folder in which it lies."""
     places = [folder / _DATA]
     if (folder / _TRAINING).is_file():
         root = _read(folder / _TRAINING).get("dataset", {}).get("root")
         places += [] if root is None else [Path(root) / "meta" / _DATA]
     for place in places:
         if place.is_file():
-            return dict(_read(place).get("features", {}))
+            return _read(place), place.parent
     raise RobotError(
         f"{folder}: the meaning of its numbers is unknown: copy meta/info.json of its training data into this folder "
         f"(looked for {', '.join(map(str, places))})"
     )
 
 
-def _fields_in(features: JsonDict, name: str) -> list[JsonDict]:
-    """Return the fields that an export of this project names in a feature; empty for other data sets."""
-    return list(features.get(name, {}).get("fields") or ())
-
-
 def _spec(features: JsonDict, name: str, path: str) -> Spec:
-    """Return the fields of a vector, from the key ``fields`` of an export of this project."""
-    fields = _fields_in(features, name)
-    if not fields:
-        raise RobotError(
-            f"{path}: the feature {name} of its data set does not say which fields it holds; policies run here that "
-            "were trained on data of 'rlenv-robot data export --to lerobot'"
-        )
+    """Return the fields of a feature: those that an export of this project names, else the feature as one field."""
+    feature = features.get(name, {})
     try:
-        return Spec(name, tuple(Field.from_dict(plain) for plain in fields))
-    except (SpecError, TypeError) as error:
-        raise RobotError(f"{path}: the fields of {name} can't be read: {error}") from error
+        if feature.get("fields"):
+            return Spec(name, tuple(Field.from_dict(plain) for plain in feature["fields"]))
+        return Spec(name, (_field(feature, name),))
+    except (SpecError, TypeError, KeyError, AttributeError, ValueError) as error:
+        raise RobotError(f"{path}: the fields of {name} can't be read: {error!r}") from error
+
+
+def _field(feature: JsonDict, name: str) -> Field:
+    """Return the field of a feature of LeRobot's own, by the name that our reader of LeRobot's sets gives it."""
+    shape = tuple(int(size) for size in feature["shape"])
+    if name.startswith(_IMAGES):
+        shape = shape if shape[-1] == 3 else (*shape[1:], shape[0])
+        return Field(f"{name.removeprefix(_IMAGES)}_image", shape, "uint8", 0, 255)
+    names = feature.get("names")
+    names = names.get("motors", next(iter(names.values()), None)) if isinstance(names, dict) else names
+    elements = tuple(map(str, names)) if isinstance(names, list) and len(names) == shape[-1] else ()
+    return Field("target" if name == _ACTION else name.removeprefix("observation."), shape, elements=elements)
+
+
+def load_lerobot(path: str | Path) -> LeRobotPolicy | JointUnitsPolicy:
+    """Load a policy of LeRobot; one that was trained on joints of an SO-101 in LeRobot's numbers drives ours too.
+
+    The units are looked for in ``rlenv_robot.json`` beside the description of the data set, as `rlenv-robot data units`
+    writes it.
+
+    Raises:
+        RobotError: as for `LeRobotPolicy`, or the units can't be read.
+    """
+    policy = LeRobotPolicy(path)
+    about = policy.data_set
+    if not is_so101(about.get("robot_type"), policy.observation, policy.action):
+        return policy
+    declaration = policy.data_folder / _UNITS
+    rate = about.get("fps")
+    return JointUnitsPolicy(
+        policy,
+        _joint_map(declaration) if declaration.is_file() else None,
+        float(rate) if isinstance(rate, int | float) else None,
+        str(path),
+    )
+
+
+def _joint_map(declaration: Path) -> JointMap:
+    declared = _read(declaration)
+    calibration = declared.get("calibration")
+    try:
+        joints = None if calibration is None else load_calibration(declaration.parent / Path(calibration).name).joints
+        return JointMap.from_dict(JointUnits(str(declared.get("joint_units")), joints).to_dict())
+    except (ValueError, TypeError, OSError) as error:
+        raise RobotError(f"{declaration}: {error}") from error
 
 
 def _refuse_classes(folder: Path) -> None:

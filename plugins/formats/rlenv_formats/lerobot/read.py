@@ -158,6 +158,8 @@ class _Reader:
                 for feature in self._features.pictures:
                     self._images.fill(rows, feature)
                 info = _info(entry, columns, self._features, self._files, self._keep_last)
+                if self._units is not None:
+                    info["joints"] = {"robot": "so101", **self._units.to_dict()}
             except _WrongUnits:
                 raise
             except (ValueError, TypeError, KeyError, OverflowError) as error:

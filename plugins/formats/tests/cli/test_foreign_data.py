@@ -122,6 +122,7 @@ def test_a_bag_without_its_file_is_told_in_one_line_and_in_python_with_an_exampl
         writer.write(where, 1, store.serialize_cdr(number(1.0), "std_msgs/msg/Float64"))
     assert main(["data", "show", str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("/score (std_msgs/msg/Float64); docs/formats.md shows such a file")
+    assert "/score (std_msgs/msg/Float64)" in line
+    assert line.endswith(f"data fields {path} --out {path / 'fields.toml'}")
     with pytest.raises(SourceError, match=r'\n\[observation\.joint_position\]\ntopic = "/joint_states"'):
         rr.open_source(path)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from rlenv_learn.imitation.chunk_network import Scaling
 from rlenv_learn.policies.chunks import ChunkExecution
 
 __all__ = ["ACT", "ActSettings"]
@@ -56,6 +57,8 @@ class ACT(nn.Module):
         vision: image field -> a network from images (n, 3, height, width) to features (n, F); None without images.
         vision_size: F.
     """
+
+    SCALING: Scaling = "deviation"
 
     def __init__(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from recorder.json_data import JsonDict
-from rlenv_learn.imitation.chunk_network import ChunkFields
+from rlenv_learn.imitation.chunk_network import ChunkFields, Scaling
 from rlenv_learn.imitation.demonstrations import INTENDED
 from rlenv_learn.torch_data import TransitionDataset
 from rlenv_robot.source import SourceData
@@ -19,7 +20,7 @@ from rlenv_robot.source import SourceData
 _MEMORY = 0.995
 """Decay of the running mean of the weights, after the first updates."""
 
-__all__ = ["ChunkModel", "learn_chunks", "load_windows"]
+__all__ = ["ChunkLearner", "ChunkModel", "learn_chunks", "load_windows"]
 
 
 class ChunkModel(Protocol):
@@ -33,7 +34,7 @@ class ChunkModel(Protocol):
 
 
 def load_windows(
-    source: SourceData, fields: ChunkFields, filters: JsonDict | None = None
+    source: SourceData, fields: ChunkFields, filters: JsonDict | None = None, by: Scaling = "deviation"
 ) -> tuple[JsonDict, torch.Tensor, torch.Tensor]:
     """Load all windows of recorded demonstrations into memory, and set the scales of ``fields`` from them.
 
@@ -44,6 +45,7 @@ def load_windows(
         source: the demonstrations.
         fields: conversion of the task's fields. Its ``mean`` and ``std`` are set.
         filters: filters of `rlenv_robot.source.SourceData.sample_steps`, such as ``{"success": True}``.
+        by: how actions are scaled: the network's ``SCALING``.
 
     Returns:
         Observations, name -> (N, H, ...); scaled chunks (N, K, A); and their masks, bool (N, K).
@@ -57,7 +59,7 @@ def load_windows(
     intended = batch.get("behaviour_chunk", {})
     action = {name: intended.get(INTENDED + name, value) for name, value in batch["action"].items()}
     relative = fields.relative(batch["observation"], action)
-    fields.measure(relative)
+    fields.measure(relative, by)
     return batch["observation"], fields.scaled(relative), batch["chunk_mask"]
 
 
@@ -87,28 +89,79 @@ def learn_chunks(
         augment: returns an augmented batch of vectors, (batch, H, D), for example with noise added.
     """
     observations, chunks, masks = windows
-    vectors = fields.vectors(observations)
-    optimizer = torch.optim.AdamW(model.parameters(), rate, weight_decay=1e-4)
-    warm = max(1, updates // 100)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min(1.0, (step + 1) / warm) * 0.5 * (1 + np.cos(np.pi * step / updates))
-    )
-    mean = AveragedModel(model, avg_fn=_mean_weight).eval()
+    vectors, learner = fields.vectors(observations), ChunkLearner(model, updates, rate)
     generator = torch.Generator().manual_seed(seed)
-    model.train()
     for _ in range(updates):
         rows = torch.randint(len(chunks), (batch,), generator=generator)
         images = fields.image_tensors(
             {name: observations[name][rows] for name in (field.name for field in fields.images)}
         )
-        loss = model.loss(augment(vectors[rows]), images, chunks[rows], masks[rows])
-        optimizer.zero_grad()
+        learner.update(augment(vectors[rows]), images, chunks[rows], masks[rows])
+        yield learner.mean
+
+
+class ChunkLearner:
+    """Train a network, and keep the running mean of its weights.
+
+    The step size rises over a hundredth of the updates and then falls to 0 by a cosine.
+
+    Args:
+        model: a `ChunkModel`.
+        updates: number of updates.
+        rate: largest step size of Adam with decoupled weight decay.
+
+    Attributes:
+        done: number of updates so far.
+    """
+
+    def __init__(self, model: nn.Module, updates: int, rate: float = 1e-3) -> None:
+        self.done, self._model = 0, model.train()
+        self._optimizer = torch.optim.AdamW(model.parameters(), rate, weight_decay=1e-4)
+        warm = max(1, updates // 100)
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(
+            self._optimizer, lambda step: min(1.0, (step + 1) / warm) * 0.5 * (1 + math.cos(math.pi * step / updates))
+        )
+        self._mean = AveragedModel(model, avg_fn=_mean_weight).eval()
+
+    @property
+    def mean(self) -> nn.Module:
+        """The network with the running mean of the weights, in evaluation mode."""
+        return self._mean.module
+
+    def update(
+        self, vectors: torch.Tensor, images: Mapping[str, torch.Tensor], chunk: torch.Tensor, mask: torch.Tensor
+    ) -> float:
+        """Take one step on a batch, with the arguments of `ChunkModel.loss`, and return its loss."""
+        loss = self._model.loss(vectors, images, chunk, mask)
+        self._optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        mean.update_parameters(model)
-        yield mean.module
+        nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+        self._optimizer.step()
+        self._schedule.step()
+        self._mean.update_parameters(self._model)
+        self.done += 1
+        return float(loss.detach())
+
+    def state(self) -> JsonDict:
+        """Return all that `restore` needs to go on, with PyTorch's random state."""
+        parts = {name: part.state_dict() for name, part in self._parts().items()}
+        return {**parts, "done": self.done, "random": torch.get_rng_state()}
+
+    def restore(self, state: JsonDict) -> None:
+        """Go on from a `state`.
+
+        Raises:
+            KeyError, RuntimeError, ValueError, TypeError: it is not the state of such a network.
+        """
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        self.done = int(state["done"])
+        torch.set_rng_state(state["random"])
+
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "model": self._model, "mean": self._mean, "optimizer": self._optimizer, "schedule": self._schedule,
+        }  # fmt: skip
 
 
 def _mean_weight(mean: torch.Tensor, weight: torch.Tensor, count: torch.Tensor) -> torch.Tensor:

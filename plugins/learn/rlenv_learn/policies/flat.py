@@ -15,7 +15,7 @@ from torch import nn
 
 from hal import RobotError, RobotSpec, Spec
 from recorder.json_data import JsonObject
-from rlenv_learn.policies.onnx import METADATA, metadata
+from rlenv_learn.policies.onnx import METADATA, NOISE, metadata
 from rlenv_robot.adapters.flat import FlattenObservation
 
 __all__ = ["FlatGraph", "FlatPolicy", "ScaledDifferences", "export_onnx", "flat_vector"]
@@ -58,7 +58,13 @@ class FlatPolicy:
 
 
 def export_onnx(
-    graph: nn.Module, observation: Spec, action: Spec, path: str | Path, text: str, history: tuple[int, ...] = ()
+    graph: nn.Module,
+    observation: Spec,
+    action: Spec,
+    path: str | Path,
+    text: str,
+    history: tuple[int, ...] = (),
+    noise: tuple[int, ...] = (),
 ) -> None:
     """Write a network over named fields as an ONNX file for `rlenv_learn.policies.onnx.OnnxPolicy`.
 
@@ -70,6 +76,7 @@ def export_onnx(
         path: the path of the file.
         text: its metadata (`rlenv_learn.policies.onnx.metadata`).
         history: (H,) if the graph takes (batch, H, ...), else empty.
+        noise: (K, A) if the graph takes noise (batch, K, A) after the observation, else empty.
 
     Raises:
         RobotError: the packages onnx or onnxscript are missing.
@@ -81,12 +88,15 @@ def export_onnx(
         raise RobotError("to save ONNX: pip install 'rlenv-robot[onnx]'") from error
     content = io.BytesIO()
     example = tuple(torch.from_numpy(np.zeros((2, *history, *part.shape), part.numpy_dtype)) for part in observation)
+    names = list(observation.names)
+    if noise:
+        example, names = (*example, torch.zeros((2, *noise))), [*names, NOISE]
     batch = torch.export.Dim("batch")
     with _quietly():
         torch.onnx.export(
             graph.eval(),
             example,
-            input_names=list(observation.names),
+            input_names=names,
             output_names=list(action.names),
             dynamic_shapes=(tuple({0: batch} for _ in example),),
             dynamo=True,

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hal import Field, RobotError, RobotSpec, Spec, SpecMismatch
-from hal.field import JsonObject
+from hal.field import JsonDict, JsonObject
 from rlenv_learn.policies.chunks import ChunkExecution, ChunkPolicy, NetworkPredictor
+from rlenv_learn.policies.joint_units import JointMap, JointUnitsPolicy, is_so101
 from rlenv_robot.policies.budget import HEADER_BYTES, budget_bytes, check_specs, over_budget, read_within
 from rlenv_robot.policies.deployment import METADATA, robot_entries, robot_of
 
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
-__all__ = ["METADATA", "OnnxPolicy", "metadata", "open_session"]
+__all__ = ["METADATA", "NOISE", "OnnxPolicy", "load_onnx", "metadata", "open_session"]
 
 _TYPES = {"float32": "float", "float64": "double"}
 """NumPy's name of a type -> ONNX's, where they differ."""
 
+NOISE = "drawn_noise"
+"""Input of a graph of chunks that draws them: standard normal noise, (batch, K, A)."""
 _TRIAL_S = 30.0
 """Time limit of the first run, which finds a graph that does not end."""
 _ARENA = "BFCArena"
@@ -45,6 +48,8 @@ def metadata(
     about: JsonObject,
     robot: RobotSpec | None = None,
     chunk: ChunkExecution | None = None,
+    noise: bool = False,
+    entries: JsonObject | None = None,
 ) -> str:
     """Return the metadata of a policy's file, JSON.
 
@@ -55,12 +60,15 @@ def metadata(
         about: JSON data for people about the training.
         robot: robot of the training; None if unknown.
         chunk: execution of chunks, if the graph takes a history of observations and returns a chunk (`OnnxPolicy`).
+        noise: whether the graph draws the chunk from noise (`NOISE`).
+        entries: further entries.
     """
     digests = {"observation": observation.digest, "action": action.digest}
     specs = {"observation": observation.to_dict(), "action": action.to_dict()}
     return json.dumps({
         "task": task, **specs, "digests": digests, "version": version("rlenv-robot"), "about": dict(about),
         **robot_entries(robot), **({} if chunk is None else {"chunk": chunk.to_dict()}),
+        **({"noise": True} if noise else {}), **(entries or {}),
     })  # fmt: skip
 
 
@@ -71,7 +79,12 @@ class OnnxPolicy:
     likewise. All scaling is inside the graph, so the file is complete.
 
     A graph of chunks takes (batch, H, ...) and returns (batch, K, ...), as its metadata says. Such a policy stores
-    observations and chunks (`rlenv_learn.policies.chunks.ChunkPolicy`), which `reset` discards.
+    observations and chunks (`rlenv_learn.policies.chunks.ChunkPolicy`), which `reset` discards. A graph that draws its
+    chunks takes noise beside the observation. The noise of each prediction is drawn anew, from a generator that has the
+    seed 0 when the file is loaded, so that a run can be repeated; `seed` sets another.
+
+    A policy that `rlenv-robot imitate` made of a data set observes the fields that were chosen there; others that a
+    robot has besides are allowed.
 
     Args:
         path: the file, with all weights in it.
@@ -89,8 +102,10 @@ class OnnxPolicy:
     def __init__(self, path: str | Path) -> None:
         self.path, self._session = str(path), open_session(Path(path))
         self._read_metadata(self._session.get_modelmeta().custom_metadata_map)
+        self._rng = np.random.default_rng(0)
         self._check_graph()
         self._try_graph()
+        self.seed(0)  # the trial drew noise, too
         self._chunks: ChunkPolicy | None = None
         if self.execution is not None:
             self._chunks = ChunkPolicy(self._run, Spec("inputs", self._inputs), self.action, self.execution)
@@ -110,12 +125,25 @@ class OnnxPolicy:
             self.action = Spec.from_dict(plain["action"])
             self.task, self.about, self.robot = str(plain["task"]), dict(plain["about"]), robot_of(plain)
             self.execution = ChunkExecution.from_dict(plain["chunk"]) if "chunk" in plain else None
+            self.data_set: JsonDict | None = dict(plain["set"]) if "set" in plain else None
+            self._noise = self._noise_field() if plain.get("noise") else None
             check_specs(self.path, self.observation, self.action)
         except (ValueError, KeyError, TypeError, AttributeError, MemoryError, RecursionError, RobotError) as error:
             raise RobotError(f"{self.path}: its metadata is damaged: {error!r}") from error
 
+    def _noise_field(self) -> Field:
+        if self.execution is None:
+            raise ValueError("a graph draws chunks alone, and this one has no chunk")
+        return Field(NOISE, (self.execution.length, sum(field.size for field in self.action)))
+
     def _check_graph(self) -> None:
-        inputs = [part.name for part in self._session.get_inputs()]
+        parts = {part.name: part for part in self._session.get_inputs()}
+        noise = parts.pop(NOISE, None) if self._noise is not None else None
+        if (noise is None) != (self._noise is None):
+            raise RobotError(f"{self.path}: its metadata say that it draws its chunks, and its graph takes no noise")
+        if noise is not None and self._noise is not None:
+            _check_part(self.path, noise, self._noise, ())
+        inputs = list(parts)
         outputs = [part.name for part in self._session.get_outputs()]
         specs = list(self.observation.names), list(self.action.names)
         # An observation that the network has no use for may be missing.
@@ -124,7 +152,7 @@ class OnnxPolicy:
         self._inputs = tuple(self.observation[name] for name in inputs)
         self._outputs = tuple(self.action[name] for name in outputs)
         history, length = ((), ()) if self.execution is None else ((self.execution.history,), (self.execution.length,))
-        for part, field in zip(self._session.get_inputs(), self._inputs, strict=True):
+        for part, field in zip(parts.values(), self._inputs, strict=True):
             _check_part(self.path, part, field, history)
         for part, field in zip(self._session.get_outputs(), self._outputs, strict=True):
             _check_part(self.path, part, field, length)
@@ -135,6 +163,9 @@ class OnnxPolicy:
         Raises:
             SpecMismatch: the specs differ; the error lists every difference.
         """
+        if self.data_set is not None:  # fields were chosen when it was trained
+            chosen = (observation[name] for name in self.observation.names if name in observation)
+            observation = Spec(observation.name, tuple(chosen))
         problems = [f"observation: {line}" for line in self.observation.difference(observation)]
         problems += [f"action: {line}" for line in self.action.difference(action)]
         if problems:
@@ -189,6 +220,9 @@ class OnnxPolicy:
         self, feed: Mapping[str, np.ndarray], options: onnxruntime.RunOptions | None = None
     ) -> dict[str, np.ndarray]:
         """Return the outputs of the graph by their names, in the dtypes of the action."""
+        if self._noise is not None:
+            count = len(next(iter(feed.values())))
+            feed = {**feed, NOISE: self._rng.standard_normal((count, *self._noise.shape), np.float32)}
         try:
             outputs = self._session.run(None, feed, options)
         except Exception as error:  # onnxruntime's classes of errors have no common one
@@ -203,10 +237,35 @@ class OnnxPolicy:
             part.name: np.asarray(value, part.numpy_dtype) for part, value in zip(self._outputs, outputs, strict=True)
         }
 
+    def predict(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the graph's output, name -> (batch, K, ...), for observations, name -> (batch, H, ...)."""
+        return self._run({part.name: np.asarray(observation[part.name], part.numpy_dtype) for part in self._inputs})
+
+    def seed(self, seed: int) -> None:
+        """Set the generator of the noise from which a graph draws its chunks."""
+        self._rng = np.random.default_rng(seed)
+
     def reset(self) -> None:
         """Discard the observations and chunks of the previous episode, if the policy stores any."""
         if self._chunks is not None:
             self._chunks.reset()
+
+
+def load_onnx(path: str | Path) -> OnnxPolicy | JointUnitsPolicy:
+    """Load an ONNX file; one that was trained on joints of an SO-101 in LeRobot's numbers drives our SO-101 too.
+
+    Raises:
+        RobotError: as for `OnnxPolicy`.
+    """
+    policy = OnnxPolicy(path)
+    about = policy.data_set
+    if about is None or not is_so101(about.get("robot"), policy.observation, policy.action):
+        return policy
+    try:
+        joints = JointMap.from_dict(about["joints"]) if "joints" in about else None
+        return JointUnitsPolicy(policy, joints, float(about["rate_hz"]), str(path))
+    except (ValueError, KeyError, TypeError) as error:
+        raise RobotError(f"{path}: its metadata is damaged: {error!r}") from error
 
 
 def open_session(path: Path) -> onnxruntime.InferenceSession:

@@ -1,0 +1,167 @@
+"""Any recorded set becomes a policy by one command, which runs in the set's own names and on an SO-101."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlenv_robot
+from hal.robots.so101 import JOINTS
+from hal.robots.so101_units import JointUnits
+from rlenv_robot.cli.main import main
+from rlenv_robot.policies.lineage import lineage_of
+
+torch = pytest.importorskip("torch")
+for package in ("onnx", "onnxscript", "onnxruntime", "pyarrow"):
+    pytest.importorskip(package)
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+
+from rlenv_learn.imitation.set_training import TrainingState  # noqa: E402
+
+SMALL = ("--updates", "2", "--batch", "4", "--width", "8", "--chunk", "3")
+
+
+def _lerobot_set(folder: Path, episodes: int = 3, frames: int = 12, actions: bool = True, wrong: bool = False) -> Path:
+    """Write a set of an SO-101 as LeRobot 2.1 lays it out, by hand."""
+    (folder / "meta").mkdir(parents=True)
+    (folder / "data" / "chunk-000").mkdir(parents=True)
+    names, rng = [f"{joint}.pos" for joint in JOINTS], np.random.default_rng(0)
+    vector = {"dtype": "float32", "shape": [6], "names": names}
+    scalar = {"dtype": "int64", "shape": [1], "names": None}
+    features = {"observation.state": vector, "action": vector, "timestamp": {**scalar, "dtype": "float32"}}
+    features |= dict.fromkeys(("frame_index", "episode_index", "index", "task_index"), scalar)
+    if not actions:
+        del features["action"]
+    info = {
+        "codebase_version": "v2.1", "robot_type": "so101_follower", "total_episodes": episodes, "fps": 30,
+        "total_frames": episodes * frames, "total_tasks": 1, "chunks_size": 1000, "splits": {}, "features": features,
+        "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet", "video_path": None,
+    }  # fmt: skip
+    (folder / "meta" / "info.json").write_text(json.dumps(info))
+    lines = [json.dumps({"episode_index": n, "tasks": ["pick"], "length": frames}) for n in range(episodes)]
+    (folder / "meta" / "episodes.jsonl").write_text("\n".join(lines))
+    (folder / "meta" / "tasks.jsonl").write_text(json.dumps({"task_index": 0, "task": "pick"}))
+    for number in range(episodes):
+        state = (np.cumsum(rng.normal(0, 1, (frames, 6)), 0) + 30).astype(np.float32)
+        if wrong and number == 1:
+            state[3, 2] = np.nan
+        rows: dict[str, Any] = {"observation.state": state.tolist(), "action": (state + 1).tolist()}
+        rows |= {"timestamp": (np.arange(frames) / 30).astype(np.float32), "frame_index": np.arange(frames)}
+        rows |= {"episode_index": np.full(frames, number), "task_index": np.zeros(frames, int)}
+        rows["index"] = np.arange(frames) + number * frames
+        table = pa.table({name: value for name, value in rows.items() if name in features})
+        pq.write_table(table, folder / "data" / "chunk-000" / f"episode_{number:06d}.parquet")
+    return folder
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    return _lerobot_set(tmp_path / "set")
+
+
+def _imitate(*words: object) -> int:
+    return main(["imitate", *map(str, words), *SMALL])
+
+
+@pytest.mark.slow
+def test_a_policy_acts_in_the_sets_own_names_and_names_its_episodes(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _imitate(recorded, "--method", "flow", "--out", tmp_path / "p.onnx") == 0
+    assert "held out: RMS error" in capsys.readouterr().out
+    policy: Any = rlenv_robot.load_policy(tmp_path / "p.onnx")
+    target = policy.act({"state": np.full(6, 30, np.float32)})["target"]
+    assert target.shape == (6,)
+    assert np.abs(target - 31).max() < 30, "in the set's units"
+    assert policy.data_set["normaliser"]["action"]["target"]["relative_to"] == "state"
+    lineage = lineage_of(policy)
+    assert lineage is not None
+    assert lineage.count == 2
+    with rlenv_robot.make("so101-reach") as env, pytest.raises(rlenv_robot.RobotError, match="units"):
+        policy.check(env.observation, env.action)
+
+
+@pytest.mark.slow
+def test_a_policy_of_percent_drives_an_arm_in_radians(recorded: Path, tmp_path: Path) -> None:
+    assert _imitate(recorded, "--units", "percent", "--out", tmp_path / "p.onnx") == 0
+    policy, own = (rlenv_robot.load_policy(tmp_path / "p.onnx") for _ in range(2))
+    with rlenv_robot.make("so101-reach") as env:
+        policy.check(env.observation, env.action)
+        table = env.reset({"seed": 0})
+        action = policy.act(table["observation"])
+        units, low_high = JointUnits("percent"), env.action["joint_target"].bounds
+    state = units.from_radians(table["observation"]["joint_position"]).astype(np.float32)
+    expected = units.to_radians(own.act({"state": state})["target"]).clip(*low_high)
+    np.testing.assert_allclose(action["joint_target"], expected, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_an_interrupted_training_goes_on_to_the_same_policy(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rlenv_learn.imitation.set_training import SetTraining
+
+    whole, update = tmp_path / "whole.onnx", SetTraining.update
+    assert _imitate(recorded, "--out", whole) == 0
+
+    def interrupted(training: SetTraining) -> float:
+        if training.learner.done:
+            raise KeyboardInterrupt
+        return update(training)
+
+    monkeypatch.setattr(SetTraining, "update", interrupted)
+    out = tmp_path / "p.onnx"
+    assert _imitate(recorded, "--out", out) == 130
+    assert "--resume" in capsys.readouterr().out
+    assert TrainingState.load(out.with_suffix(".state")).tensors["done"] == 1
+    monkeypatch.setattr(SetTraining, "update", update)
+    assert _imitate(recorded, "--out", out, "--resume", "--seed", "1") == 2
+    assert "another seed" in capsys.readouterr().err
+    assert _imitate(recorded, "--out", out, "--resume") == 0
+    assert not out.with_suffix(".state").exists()
+    state = {"state": np.full(6, 31, np.float32)}
+    first, again = (rlenv_robot.load_policy(path).act(state)["target"] for path in (whole, out))
+    np.testing.assert_allclose(first, again, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "telling"),
+    [
+        ({"actions": False}, (), "action"),
+        ({"episodes": 1}, (), "episode"),
+        ({"wrong": True}, ("--held-out", "0"), "not finite"),
+        ({"frames": 2}, (), "--chunk"),
+        ({}, ("--cameras", "top"), "no images"),
+        ({}, ("--observation", "arm"), "'arm'"),
+        ({}, ("--observation", "none", "--cameras", "none"), "to learn from"),
+        ({}, ("--trainer", "lerobot"), "LeRobot"),
+        ({}, ("--resume",), "no state"),
+        ({}, ("--width", "12"), "multiple of 8"),
+    ],
+)
+def test_what_can_not_be_learned_is_said_in_a_sentence(
+    changes: dict[str, Any], words: tuple[str, ...], telling: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _lerobot_set(tmp_path / "set", **changes)
+    assert main(["imitate", str(folder), "--out", str(tmp_path / "p.onnx"), *SMALL, *words]) == 2
+    error = capsys.readouterr().err
+    assert telling in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "p.onnx").exists()
+
+
+def test_a_state_that_names_code_is_refused(tmp_path: Path) -> None:
+    class Code:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return print, ("executed",)
+
+    torch.save({"identity": Code()}, tmp_path / "p.state")
+    with pytest.raises(rlenv_robot.RobotError, match="can't be read"):
+        TrainingState.load(tmp_path / "p.state")
