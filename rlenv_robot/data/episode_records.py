@@ -75,10 +75,13 @@ def episode_records(table: Table, data_format: str | None = None, costly: Collec
         costly: which of the columns `COSTLY` to fill; the others are None.
     """
     transitions = Transitions.of(table) if "return" in costly else None
-    records = []
+    records, paths = [], dict[str, str]()
     for number, info in enumerate(table.episodes):
         start, stop = int(table.starts[number]), int(table.stops[number])
-        path = _path(table.place(number) if data_format is None or "set" in info else table.origin)
+        place = table.place(number) if data_format is None or "set" in info else table.origin
+        if place not in paths:
+            paths[place] = str(Path(place).resolve())
+        path = paths[place]
         is_run = data_format is None and (Path(path) / LOG_NAME).is_file()
         record = info_record(info, path, "run" if is_run else data_format or "", number)
         record |= {"steps": max(stop - start - 1, 0), **_times(table.rows, start, stop)}
@@ -147,11 +150,6 @@ def _name(value: Any) -> str | None:
 
 def _last_part(path: object) -> str:
     return str(path).rstrip("/").rpartition("/")[2]
-
-
-@lru_cache(maxsize=65536)
-def _path(text: str) -> str:
-    return str(Path(text).resolve())
 
 
 @lru_cache(maxsize=4096)

@@ -71,10 +71,12 @@ def _of_file(path: Path) -> str | None:
     return _ENDINGS.get(path.suffix.lower())
 
 
-def _table(path: Path) -> str:
+def _table(path: Path) -> str | None:
     try:
         names = columns_in(path)
     except SourceError as error:
+        if path.suffix.lower() == ".txt":
+            return None  # most texts are no tables
         return f"can't be read as a table: {error}"
     except Exception as error:  # h5py and pyarrow raise many kinds for damaged files
         return f"can't be read as a table: {error!r:.200}"
@@ -104,7 +106,8 @@ def _of_folder(path: Path) -> str | None:
     if about is None:
         return None
     rest = " and each file is an episode" if tables and kinds[kind] > 1 and "unknown meaning" in about else ""
-    return f"holds no data set, but {kinds[kind]} files ending in {kind}; {firsts[kind].name} {about}{rest}"
+    files = "a file" if kinds[kind] == 1 else f"{kinds[kind]} files"
+    return f"holds no data set, but {files} ending in {kind}; {firsts[kind].name} {about}{rest}"
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -109,9 +109,7 @@ def test_ls_lists_each_data_set_once_whatever_it_is(reach: Path, capsys: pytest.
     assert all(line.split()[-1] == "whole" for line in lines)
 
 
-def test_a_bag_without_its_file_is_told_in_one_line_and_in_python_with_an_example(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bag_without_its_file_is_told_how_to_get_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rosbag2 = pytest.importorskip("rosbags.rosbag2", reason="the extra 'bags' is not installed")
     from rosbags.typesys import Stores, get_typestore
 
@@ -124,5 +122,5 @@ def test_a_bag_without_its_file_is_told_in_one_line_and_in_python_with_an_exampl
     (line,) = capsys.readouterr().err.splitlines()
     assert "/score (std_msgs/msg/Float64)" in line
     assert line.endswith(f"data fields {path} --out {path / 'fields.toml'}")
-    with pytest.raises(SourceError, match=r'\n\[observation\.joint_position\]\ntopic = "/joint_states"'):
+    with pytest.raises(SourceError, match="data fields"):
         rr.open_source(path)

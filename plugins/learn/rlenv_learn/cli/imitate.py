@@ -92,7 +92,12 @@ Examples:
         help="share of held-out episodes; 0: none (default: 0.1)",
     )
     group.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")
-    group.add_argument("--lerobot", metavar="OPTIONS", default="", help="further options of lerobot-train, in quotes")
+    group.add_argument(
+        "--lerobot",
+        metavar="OPTIONS",
+        default="",
+        help='further options of lerobot-train, such as --lerobot="--policy.dim_model=256"',
+    )
     group.add_argument("--resume", action="store_true", help="go on from the state beside the policy's file")
     add_filters(parser)
     add_reading(parser)
