@@ -82,6 +82,9 @@ def test_an_evolution_of_so_many_steps_repeats_itself(folder: Path) -> None:
     assert Path("a.npz").read_bytes() == Path("b.npz").read_bytes()
 
 
+OFFLINE = pytest.mark.plugin("rlenv_learn")
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -95,11 +98,13 @@ def test_an_evolution_of_so_many_steps_repeats_itself(folder: Path) -> None:
         (["--out", "p.npz"], "--data SET"),
         (["so101-reach", "--out", "p.npz", "--data", "runs", "--method", "evolution"], "in simulation"),
         (["so101-reach", "--out", "p.npz", "--data", "runs", "--method", "iqk"], "iql"),
-        (["so101-reach", "--out", "p.npz", "--data", "runs", "--steps", "5"], "--updates"),
-        (["so101-reach", "--out", "p.npz", "--data", "runs", "--updates", "0"], "at least 1"),
-        (["so101-reach", "--out", "p.npz", "--data", "runs", "--demos", "runs"], "--demos"),
+        pytest.param(["so101-reach", "--out", "p.npz", "--data", "runs", "--steps", "5"], "--updates", marks=OFFLINE),
+        pytest.param(
+            ["so101-reach", "--out", "p.npz", "--data", "runs", "--updates", "0"], "at least 1", marks=OFFLINE
+        ),
+        pytest.param(["so101-reach", "--out", "p.npz", "--data", "runs", "--demos", "runs"], "--demos", marks=OFFLINE),
         (["so101-reach", "--out", "p.npz", "--method", "iql"], "--data SET"),
-        (["--out", "p.npz", "--data", "runs", "--goal", "hindsight"], "no task"),
+        pytest.param(["--out", "p.npz", "--data", "runs", "--goal", "hindsight"], "no task", marks=OFFLINE),
     ],
 )
 def test_what_cannot_be_trained_is_refused_in_a_line(
