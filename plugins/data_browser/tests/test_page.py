@@ -81,8 +81,10 @@ def tiles(page: Any) -> list[str]:
 
 
 def pixel(page: Any, selector: str, x: float, y: float) -> list[int]:
-    """Return the colour at a share of a canvas: red, green, blue."""
-    script = """([selector, x, y]) => { const canvas = document.querySelector(selector), ctx = canvas.getContext("2d");
+    """Return the colour at a share of a canvas: red, green, blue; of one that is not there yet -99."""
+    script = """([selector, x, y]) => { const canvas = document.querySelector(selector);
+        if (!canvas) return [-99, -99, -99];
+        const ctx = canvas.getContext("2d");
         return [...ctx.getImageData(canvas.width * x, canvas.height * y, 1, 1).data].slice(0, 3) }"""
     found: list[int] = page.evaluate(script, [selector, x, y])
     return found
