@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -27,29 +27,27 @@ def episode_digest(table: Table, number: int) -> str:
         table: any table.
         number: the episode's index in it.
     """
-    return _digest(table, number, *_prefix(table))
+    return episode_digests(table, [number])[0]
 
 
-def episode_digests(table: Table) -> list[str]:
-    """Return the digest of each episode, as `episode_digest` does."""
-    prefix, uncounted = _prefix(table)
-    return [_digest(table, number, prefix, uncounted) for number in range(len(table.starts))]
+def episode_digests(table: Table, numbers: Sequence[int] | None = None) -> list[str]:
+    """Return the digests of episodes, as `episode_digest` does.
+
+    Args:
+        table: any table.
+        numbers: the episodes' indices in it; None for all.
+    """
+    prefix = json.dumps(table.layout.spec.row_dtype.descr).encode()
+    uncounted = ("episode", *map(used_field, table.layout.streams))
+    digests = []
+    for number in range(len(table.starts)) if numbers is None else numbers:
+        rows = np.array(table.rows[table.starts[number] : table.stops[number]])
+        for name in uncounted:
+            rows[name] = 0
+        digests.append(hashlib.sha256(prefix + rows.tobytes()).hexdigest()[:DIGEST_CHARACTERS])
+    return digests
 
 
 def rows_digest(digests: Iterable[str]) -> str:
     """Return the digest of a set of episodes from the digests of the episodes, in any order; copies count once."""
     return hashlib.sha256("".join(sorted(set(digests))).encode()).hexdigest()[:DIGEST_CHARACTERS]
-
-
-def _prefix(table: Table) -> tuple[bytes, tuple[str, ...]]:
-    """Return the names and types of the fields as bytes, and the fields that do not count."""
-    dtype = table.layout.spec.row_dtype
-    uncounted = ("episode", *map(used_field, table.layout.streams))
-    return json.dumps(dtype.descr).encode(), uncounted
-
-
-def _digest(table: Table, number: int, prefix: bytes, uncounted: tuple[str, ...]) -> str:
-    rows = np.array(table.rows[table.starts[number] : table.stops[number]])
-    for name in uncounted:
-        rows[name] = 0
-    return hashlib.sha256(prefix + rows.tobytes()).hexdigest()[:DIGEST_CHARACTERS]

@@ -16,7 +16,7 @@ from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import is_success, tags_of
 from recorder.names import LOG_NAME
 from recorder.read.reader import LogReader
-from recorder.table.digest import episode_digest
+from recorder.table.digest import episode_digests
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions
 
@@ -90,9 +90,10 @@ def episode_records(table: Table, data_format: str | None = None, costly: Collec
         if transitions is not None:
             value = float(transitions.returns[number])
             record["return"] = value if math.isfinite(value) else None
-        if "digest" in costly:
-            record["digest"] = episode_digest(table, number)
         records.append(record)
+    if "digest" in costly:
+        for record, digest in zip(records, episode_digests(table), strict=True):
+            record["digest"] = digest
     return records
 
 

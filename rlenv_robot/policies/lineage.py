@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from hal import RobotError
 from hal.field import JsonDict
 from recorder.json_data import JsonObject
-from recorder.table.digest import DIGEST_CHARACTERS, episode_digest, rows_digest
+from recorder.table.digest import DIGEST_CHARACTERS, episode_digests, rows_digest
 from rlenv_robot.source import SourceData
 
 __all__ = ["LINEAGE", "POLICY_DIGEST", "Lineage", "SeenEpisodes", "lineage_of", "policy_digest"]
@@ -53,7 +53,7 @@ class Lineage:
 
     rows: str
     count: int
-    seen: tuple[SeenEpisodes, ...] = field(default=())
+    seen: tuple[SeenEpisodes, ...] = ()
     parent: str | None = None
 
     @staticmethod
@@ -71,7 +71,7 @@ class Lineage:
         """
         table = data.recorded
         numbers = range(len(table.starts)) if episodes is None else episodes
-        digests = [episode_digest(table, number) for number in numbers]
+        digests = episode_digests(table, numbers)
         places: dict[str, tuple[list[int], list[str]]] = {}
         for number, digest in zip(numbers, digests, strict=True):
             own, seen = places.setdefault(table.place(number), ([], []))

@@ -15,7 +15,7 @@ from recorder.formats.registry import Format
 from recorder.json_data import JsonObject
 from recorder.set_files import set_identity
 from recorder.table.combine import joined, subset
-from recorder.table.digest import episode_digest
+from recorder.table.digest import episode_digests
 from recorder.table.table import Table
 from rlenv_episode_index.manifest import SelectedSet, is_selection, read_selection
 from rlenv_episode_index.sets import SELECTION_SUFFIX, FoundSet, find_sets, read_set, reads_some
@@ -137,11 +137,11 @@ def table_of(one: SelectedSet) -> tuple[Table, list[int]]:
     wanted: dict[int, list[str]] = defaultdict(list)
     for number, digest in one.episodes:
         wanted[number].append(digest)
-    positions = []
-    for position, info in enumerate(table.episodes):
-        digests = wanted.get(int(info.get("episode", position)))
-        if digests and (digest := episode_digest(table, position)) in digests:
-            digests.remove(digest)
+    own = [int(info.get("episode", position)) for position, info in enumerate(table.episodes)]
+    candidates, positions = [position for position, number in enumerate(own) if number in wanted], []
+    for position, digest in zip(candidates, episode_digests(table, candidates), strict=True):
+        if digest in wanted[own[position]]:
+            wanted[own[position]].remove(digest)
             positions.append(position)
     chosen = table if len(positions) == len(table.episodes) else subset(table, positions)
     return chosen, [number for number, digests in wanted.items() for _ in digests]
