@@ -19,6 +19,7 @@ from hal import VERDICTS, LogError
 from recorder.json_data import JsonDict, JsonObject, append_lines, read_lines
 from recorder.names import LABELS
 from recorder.set_files import set_identity
+from recorder.user import cache_folder, data_folder
 
 __all__ = [
     "KEYS", "TAG_CHARACTERS", "add_labels", "check_tag", "corrections", "is_success", "label_file", "label_files",
@@ -79,7 +80,7 @@ def undo_labels(run: Path | str, episodes: Iterable[int], wall_ns: int, who: str
         run: the run's folder, or another project's data set.
         episodes: numbers of the episodes in it.
         wall_ns: the time of the labels, as `add_labels` wrote it.
-        who: the person who takes them back.
+        who: name of the person who undoes the labels.
 
     Returns:
         The file of labels.
@@ -122,8 +123,7 @@ def _beside(run: Path) -> Path:
 
 
 def _labels_home() -> Path:
-    """Return the folder of labels in the user's data folder, by the XDG Base Directory Specification."""
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "rlenv-robot" / "labels"
+    return data_folder() / "labels"
 
 
 def _at_home(run: Path) -> Path:
@@ -136,9 +136,8 @@ def _at_home(run: Path) -> Path:
 def _in_cache(run: Path) -> bool:
     """Return whether a path lies in our own cache, or in a snapshot that huggingface_hub fetched: both may vanish."""
     whole = Path(os.path.abspath(run))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlenv-robot"
     hub = "snapshots" in whole.parts and any(part.startswith("datasets--") for part in whole.parts)
-    return hub or whole.is_relative_to(os.path.abspath(cache))
+    return hub or whole.is_relative_to(os.path.abspath(cache_folder()))
 
 
 def _check(values: JsonObject) -> None:

@@ -23,6 +23,7 @@ from hal import LogError
 from hal.atomic_file import atomic_write
 from recorder.names import CHAIN
 from recorder.read.verify import annotation_keys, verify_run
+from recorder.user import cache_folder
 
 __all__ = ["BYTES", "Proof", "known_proof", "own_folder", "prove", "save_proof", "stamps_of"]
 
@@ -64,8 +65,7 @@ def own_folder(cache: Path | None) -> Path | None:
     Args:
         cache: a chosen folder for tables; None for this user's, by the XDG Base Directory Specification.
     """
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlenv-robot" if cache is None else cache
-    folder = root / "signed"
+    folder = (cache_folder() if cache is None else cache) / "signed"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat(follow_symlinks=False)

@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 
 from hal.atomic_file import atomic_write
+from recorder.user import cache_folder
 
 __all__ = ["TileCache", "images_stamp"]
 
@@ -28,8 +29,7 @@ class TileCache:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        self._folder = home / "rlenv-robot" / "tiles" if folder is None else folder
+        self._folder = cache_folder() / "tiles" if folder is None else folder
 
     def get(self, identity: str, mark: str) -> bytes | None:
         """Return the tile of an episode, or None if it is missing."""

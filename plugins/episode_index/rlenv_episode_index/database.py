@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from recorder.user import cache_folder
 from rlenv_robot.data.condition import TABLE, prepared_connection
 from rlenv_robot.data.episode_records import COLUMNS
 
@@ -36,9 +37,8 @@ CREATE TABLE stored (
 
 
 def default_file() -> Path:
-    """Return the path of the user's index, in the user's cache by the XDG Base Directory Specification."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "rlenv-robot" / "episode-index.sqlite"
+    """Return the path of the user's index, in the user's cache."""
+    return cache_folder() / "episode-index.sqlite"
 
 
 def connect(file: Path, computed: Mapping[str, Mapping[str, str]]) -> sqlite3.Connection:

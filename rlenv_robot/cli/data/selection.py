@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import getpass
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -225,12 +224,9 @@ def add_author(parser: argparse.ArgumentParser, what: str) -> None:
 
 def author(args: argparse.Namespace) -> str:
     """Return the author of `add_author`."""
-    if args.by:
-        return str(args.by)
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # the user has no name on this machine
-        return "unknown"
+    from recorder.user import user_name
+
+    return str(args.by) if args.by else user_name("unknown")
 
 
 # -- Runs --------------------------------------------------------------------------------------------------

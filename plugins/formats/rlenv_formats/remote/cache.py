@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hal.atomic_file import atomic_write
 from recorder.read.addresses import BYTES
+from recorder.user import cache_folder
 
 __all__ = ["FetchCache", "default_folder"]
 
@@ -19,8 +20,8 @@ _SPARED = 0.9
 
 
 def default_folder() -> Path:
-    """Return the cache's default folder, according to the XDG Base Directory Specification."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlenv-robot" / "remote"
+    """Return the cache's default folder, in the user's cache."""
+    return cache_folder() / "remote"
 
 
 class FetchCache:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import signal
 
 from rlenv_robot.cli.clearing import add_clearing, clearing
@@ -57,6 +56,7 @@ docs/teleop.md shows their profiles.
 
 def run(args: argparse.Namespace) -> int:
     """Teleoperate until Ctrl-C, SIGTERM, or the last episode."""
+    from recorder.user import user_name
     from rlenv_operate.teleop.session import TeleopSettings, teleoperate
     from rlenv_operate.teleop.terminal import TeleopKeys
     from rlenv_robot.cli.output import counted, say
@@ -64,8 +64,8 @@ def run(args: argparse.Namespace) -> int:
     settings = TeleopSettings(
         where=args.robot, keys=args.keys, take=args.take or "no", task=args.task, steps=args.steps,
         leader=args.leader or "", gamepad=args.gamepad or "", absolute=args.absolute, engaged=args.engaged,
-        velocity=args.velocity, record=args.record, operator=args.operator or _user(), episodes=args.episodes,
-        clearing=clearing(args),
+        velocity=args.velocity, record=args.record, operator=args.operator or user_name("operator"),
+        episodes=args.episodes, clearing=clearing(args),
     )  # fmt: skip
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -78,10 +78,3 @@ def run(args: argparse.Namespace) -> int:
 
 def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "operator"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import gzip
 import hashlib
 import logging
@@ -27,6 +26,7 @@ from starlette.websockets import WebSocket
 from hal import RobotError
 from real.protocol.text import printable
 from real.server.connections import raise_descriptor_limit
+from recorder.user import user_name
 from rlenv_operate.console.access import Origins, Tokens, Visitor, is_loopback
 from rlenv_operate.console.strangers import Strangers, TlsLoop
 
@@ -111,7 +111,7 @@ class PageSettings:
         Raises:
             ValueError: the list of tokens is damaged.
         """
-        return Tokens(self.tokens, printable(_user(), 64))
+        return Tokens(self.tokens, printable(user_name("operator"), 64))
 
 
 class PageFiles(NamedTuple):
@@ -218,13 +218,6 @@ class PageServer:
 
     async def _file(self, request: Request) -> Response:
         return self._files[request.url.path].answer(request, tls=self._settings.tls)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "operator"
 
 
 def _listen(name: str, host: str, port: int) -> socket.socket:
