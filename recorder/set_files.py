@@ -80,11 +80,7 @@ def _file(path: Path, name: str) -> DataFile:
 def _walk(folder: Path, prefix: str) -> Iterator[DataFile]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if (
-                entry.name in _LEFT_OUT
-                or entry.name.startswith(".")
-                or entry.name.endswith((".md", f".{ANNOTATIONS[0]}"))
-            ):
+            if entry.name in _LEFT_OUT or entry.name.startswith(".") or entry.name.endswith(_ENDINGS):
                 continue
             if entry.is_dir():
                 yield from _walk(Path(entry.path), f"{prefix}{entry.name}/")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from recorder.log.labels import add_labels
+from recorder.names import LABELS, PREFERENCES
 from recorder.set_files import data_files, set_identity, set_stamp
 from tests.recorder.conftest import record
 
@@ -33,6 +34,8 @@ def test_a_copy_has_the_identity_and_another_stamp(tmp_path: Path) -> None:
     stamp, identity = set_stamp(root), set_identity(root)
     add_labels(root, [0], {"tag": ["x"]}, "ana")
     (root / "videos" / "more.mp4").write_bytes(b"")
+    for name in (LABELS, PREFERENCES):  # of a single file they lie beside it
+        (root / "data" / f"a.parquet.{name}").write_text("{}")
     assert (set_stamp(root), set_identity(root)) == (stamp, identity)
     copy = tmp_path / "elsewhere"
     shutil.copytree(root, copy, copy_function=shutil.copyfile)
