@@ -6,6 +6,7 @@ import argparse
 import logging
 from pathlib import Path
 
+from rlenv_operate.cli.page_options import add_page_options, page_options
 from rlenv_robot.cli.data.selection import add_reading, location, reading_options
 from rlenv_robot.cli.output import say
 
@@ -28,18 +29,7 @@ Examples:
     parser.add_argument("sets", nargs="+", type=location, metavar="SET", help="runs, data sets, or folders of them")
     parser.add_argument("--out", metavar="FOLDER", type=Path, default=Path(), help="for saved selections (default: .)")
     parser.add_argument("--index", metavar="FILE", type=Path, help="the index (default: in the user's cache)")
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, only this machine)")
-    parser.add_argument("--port", type=int, default=8410, help="0 for any free port (default: 8410)")
-    parser.add_argument(
-        "--tokens",
-        metavar="FOLDER",
-        help="of `rlenv-robot operate tokens new`; without it, one token is made and printed",
-    )
-    parser.add_argument(
-        "--name", action="append", default=[], help="another name by which browsers reach this machine; may be repeated"
-    )
-    parser.add_argument("--certificate", metavar="FILE", help="for TLS (PEM); required if other machines connect")
-    parser.add_argument("--private-key", metavar="FILE", help="of the certificate (PEM)")
+    add_page_options(parser, 8410)
     add_reading(parser)
     parser.set_defaults(run=run)
 
@@ -60,10 +50,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"the page needs {error.name}: pip install 'rlenv-robot[console]'") from None
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    settings = PageSettings(
-        host=args.host, port=args.port, tokens=args.tokens, names=tuple(args.name),
-        certificate=args.certificate, private_key=args.private_key,
-    )  # fmt: skip
+    settings = PageSettings(**page_options(args))
     reading = {name: value for name, value in reading_options(args).items() if name not in ("cache", "world")}
     server = BrowseServer(args.sets, settings, reading=reading, index=args.index, selections=args.out)
     with TerminationSignals() as signals, server:

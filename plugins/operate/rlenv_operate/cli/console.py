@@ -7,6 +7,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from rlenv_operate.cli.page_options import add_page_options, page_options
 from rlenv_robot.cli.output import print_table, say
 
 if TYPE_CHECKING:
@@ -37,21 +38,7 @@ Examples:
     )
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")
     parser.add_argument("--telemetry", metavar="ADDRESS", help="telemetry of the server, if it does not announce it")
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, only this machine)")
-    parser.add_argument("--port", type=int, default=8400, help="0 for any free port (default: 8400)")
-    parser.add_argument(
-        "--tokens",
-        metavar="FOLDER",
-        help="of `rlenv-robot operate tokens new`; without it, one token is made and printed",
-    )
-    parser.add_argument(
-        "--name",
-        action="append",
-        default=[],
-        help="another name by which browsers reach this machine; may be repeated",
-    )
-    parser.add_argument("--certificate", metavar="FILE", help="for TLS (PEM); required if other machines connect")
-    parser.add_argument("--private-key", metavar="FILE", help="of the certificate (PEM)")
+    add_page_options(parser, 8400)
     parser.add_argument(
         "--fixture", metavar="ADDRESS", help="answer the resets of a profile with [reset] signal = 'fixture' there"
     )
@@ -88,8 +75,7 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     args = _with_profile(args)
     settings = ConsoleSettings(
-        address=args.address, keys=args.keys, telemetry=args.telemetry, host=args.host, port=args.port,
-        tokens=args.tokens, names=tuple(args.name), certificate=args.certificate, private_key=args.private_key,
+        **page_options(args), address=args.address, keys=args.keys, telemetry=args.telemetry,
         fixture=args.fixture, acts=args.acts, runs=args.runs or args.record,
         mover=MoverSettings(
             task=args.task, task_options=args.task_options, steps=args.steps, record=args.record, key=args.record_key,
