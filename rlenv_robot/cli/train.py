@@ -6,7 +6,7 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
@@ -17,7 +17,8 @@ from rlenv_robot.cli.data.selection import add_reading, location, reading_option
 from rlenv_robot.cli.output import counted, progress_bars, search_bar
 
 if TYPE_CHECKING:
-    from hal.field import JsonObject
+    from hal.field import JsonDict, JsonObject
+    from rlenv_robot.cli.output import Advance
     from rlenv_robot.data.relabel import Goal
     from rlenv_robot.policies.feedback import SearchedPolicy
     from rlenv_robot.source import SourceData
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rlenv_robot.training.evolution import Generation
     from rlenv_robot.training.learner import Retraining
     from rlenv_robot.training.rollout import Outcome, Point
+    from rlenv_robot.training.trainers import Trained
 
 __all__ = ["add", "add_retrain", "add_track", "checked_output", "run", "run_retrain", "task_settings"]
 
@@ -156,39 +158,46 @@ def _note_unscaled(args: argparse.Namespace) -> None:
 
 def _train_by(method: str, args: argparse.Namespace, out: Path) -> int:
     from rlenv_robot.training.trainers import trainer
-    from rlenv_robot.training.trials import success_rates
 
     settings = task_settings(args.profile, args.name)
     shown = None if args.demos is None else _demonstrations(args, settings)
     with progress_bars() as bars:
-        advance = bars.begin(f"train by {method}")
-
-        def progress(done: int, total: int, point: Point | None) -> None:
-            remark = "" if point is None else f"success {point.success:.0%}, mean return {point.returns:.1f}"
-            advance(done, remark, total=total)
-
         trained = trainer(method)(
             args.name, out, steps=args.steps, seconds=math.inf if args.seconds is None else args.seconds,
             seed=args.seed, nominal=args.nominal, settings=settings, track=args.track,
-            demonstrations=shown, progress=progress,
+            demonstrations=shown, progress=_progress(bars.begin(f"train by {method}")),
         )  # fmt: skip
+    how = method if shown is None else f"{method} from demonstrations (their clone: {trained.points[0].success:.1%})"
+    print(f"{out}: {how}, {trained.steps:,} steps in {trained.seconds:.0f} s; {_success(args, trained, settings)}")
+    print(f"learning curve: {out.with_suffix('.csv')}; checkpoints: {out.with_suffix('.checkpoints')}")
+    return 0
+
+
+def _progress(advance: Advance) -> Callable[[int, int, Point | None], None]:
+    """Return a function that advances a bar, with the newest evaluation as its remark."""
+
+    def progress(done: int, total: int, point: Point | None) -> None:
+        remark = "" if point is None else f"success {point.success:.0%}, mean return {point.returns:.1f}"
+        advance(done, remark, total=total)
+
+    return progress
+
+
+def _success(args: argparse.Namespace, trained: Trained, settings: JsonDict) -> str:
+    """Evaluate the policy in new episodes, and return its shares of success as text."""
+    from rlenv_robot.training.trials import success_rates
+
     rates = success_rates(
         args.name, trained.policy, _EVALUATED, _TEST_SEED + args.seed, nominal=args.nominal, settings=settings
     )
     shares = ", ".join(f"{share:.1%} {group}" for group, share in rates.items())
-    how = method if shown is None else f"{method} from demonstrations (their clone: {trained.points[0].success:.1%})"
-    print(
-        f"{out}: {how}, {trained.steps:,} steps in {trained.seconds:.0f} s; of {_EVALUATED} new episodes each: {shares}"
-    )
-    print(f"learning curve: {out.with_suffix('.csv')}; checkpoints: {out.with_suffix('.checkpoints')}")
-    return 0
+    return f"of {_EVALUATED} new episodes each: {shares}"
 
 
 def _train_from_data(args: argparse.Namespace) -> int:
     """Train on recorded data alone; a task's simulation serves for trials only."""
     from rlenv_robot.registry import task
     from rlenv_robot.training.trainers import offline_trainer, open_rewarded
-    from rlenv_robot.training.trials import success_rates
 
     method, out = _checked_offline(args), checked_output(args.out, args.seconds, (".npz", ".onnx"))
     settings = {} if args.name is None else task_settings(args.profile, args.name)
@@ -199,26 +208,16 @@ def _train_from_data(args: argparse.Namespace) -> int:
     )
     print(f"{len(source):,} steps of {counted(len(source.table.episodes), 'episode')}")
     with progress_bars() as bars:
-        advance = bars.begin(f"train by {method}")
-
-        def progress(done: int, total: int, point: Point | None) -> None:
-            remark = "" if point is None else f"success {point.success:.0%}, mean return {point.returns:.1f}"
-            advance(done, remark, total=total)
-
         trained = offline_trainer(method)(
             source, out, task=args.name, updates=args.updates,
             seconds=math.inf if args.seconds is None else args.seconds, seed=args.seed, settings=settings,
-            options=dict(args.set), track=args.track, progress=progress,
+            options=dict(args.set), track=args.track, progress=_progress(bars.begin(f"train by {method}")),
         )  # fmt: skip
     how = f"{out}: {method}, {trained.steps:,} updates in {trained.seconds:.0f} s"
     if args.name is None:
         print(f"{how}; not evaluated, since no task was named")
         return 0
-    rates = success_rates(
-        args.name, trained.policy, _EVALUATED, _TEST_SEED + args.seed, nominal=args.nominal, settings=settings
-    )
-    shares = ", ".join(f"{share:.1%} {group}" for group, share in rates.items())
-    print(f"{how}; of {_EVALUATED} new episodes each: {shares}")
+    print(f"{how}; {_success(args, trained, settings)}")
     print(f"learning curve: {out.with_suffix('.csv')}")
     return 0
 

@@ -154,9 +154,7 @@ def trainer(name: str) -> Trainer:
     Raises:
         ValueError: the name is unknown, or its package can't be imported.
     """
-    if name not in _TRAINERS:
-        raise _TRAINERS.unknown(name)
-    return cast("Trainer", _TRAINERS.load(name))
+    return cast("Trainer", _loaded(_TRAINERS, name))
 
 
 def offline_trainer_names() -> list[str]:
@@ -170,9 +168,13 @@ def offline_trainer(name: str) -> OfflineTrainer:
     Raises:
         ValueError: the name is unknown, or its package can't be imported.
     """
-    if name not in _OFFLINE:
-        raise _OFFLINE.unknown(name)
-    return cast("OfflineTrainer", _OFFLINE.load(name))
+    return cast("OfflineTrainer", _loaded(_OFFLINE, name))
+
+
+def _loaded(table: PluginTable, name: str) -> object:
+    if name not in table:
+        raise table.unknown(name)
+    return table.load(name)
 
 
 def unknown_method(name: str) -> ValueError:
