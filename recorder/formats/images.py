@@ -184,12 +184,12 @@ class _Spans:
     """Finds the videos of episodes in the sources of a table's images."""
 
     def __init__(self, sources: ImageSources) -> None:
-        self._sources = sources
+        self.sources = sources
         self._spans: dict[str, dict[tuple[str, int], VideoSpan]] = {}
 
     def of(self, where: str, camera: str, episode: int) -> StoredVideo | None:
         """Return the video of an episode, by its number in its data set; None if its images are kept otherwise."""
-        source = self._sources.at(where)
+        source = self.sources.at(where)
         if source is None:
             return None
         if where not in self._spans:
@@ -200,10 +200,10 @@ class _Spans:
 
 def _missing_videos(table: Table, spans: _Spans, cameras: Collection[str]) -> dict[int, VideoSpan]:
     """Return position of an episode -> a video of it that is missing."""
-    sources, there, missing = ImageSources(table), dict[Path, bool](), dict[int, VideoSpan]()
+    there, missing = dict[Path, bool](), dict[int, VideoSpan]()
     for position, start in enumerate(table.starts.tolist()):
         for camera in cameras if start < table.stops[position] else ():
-            stored = spans.of(sources.where(position), camera, int(table.rows[start]["episode"]))
+            stored = spans.of(spans.sources.where(position), camera, int(table.rows[start]["episode"]))
             if stored is not None:
                 file = stored.span.file
                 if file not in there:
