@@ -1,4 +1,4 @@
-"""What the grid shows of an episode, judged by OpenCV's decoder and the recorded numbers."""
+"""Thumbnails and curves of an episode, compared with OpenCV's decoder and the recorded numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ROS 1 bags, renamed, loose and split ROS 2 bags open; what is missing is said with what to do."""
+"""Open ROS 1 bags, and renamed, loose and split ROS 2 bags; errors name what is missing and what to do."""
 
 from __future__ import annotations
 
