@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from rlenv_learn.imitation.camera_network import image_features
 from rlenv_learn.imitation.chunk_network import Scaling
 from rlenv_learn.policies.chunks import ChunkExecution
 
@@ -103,9 +104,7 @@ class ACT(nn.Module):
 
     def _predict(self, vectors: torch.Tensor, images: Mapping[str, torch.Tensor], style: torch.Tensor) -> torch.Tensor:
         tokens = [self.style(style)[:, None], self.state(vectors)]
-        for name, network in self.vision.items():
-            features = network(images[name].flatten(0, 1)).unflatten(0, (-1, vectors.shape[1]))
-            tokens.append(self.image_features(features))
+        tokens += [self.image_features(features) for features in image_features(self.vision, images)]
         memory = self.encoder(torch.cat(tokens, dim=1) + self.places)
         queries = self.steps + vectors.new_zeros(vectors.shape[0], 1, 1)
         return self.head(self.decoder(queries, memory))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import nn
 
-__all__ = ["CameraNetwork", "ImageReduction", "shifted"]
+__all__ = ["CameraNetwork", "ImageReduction", "image_features", "shifted"]
 
 _SHIFT = 4
 """Largest shift of images in training, pixels."""
@@ -70,6 +72,19 @@ class CameraNetwork(nn.Module):
         y, x = (torch.linspace(-1.0, 1.0, size, device=maps.device) for size in maps.shape[2:])
         across, down = (share.sum(2) * x).sum(2), (share.sum(3) * y).sum(2)
         return torch.cat([across, down, maps.mean((2, 3))], dim=1)
+
+
+def image_features(vision: nn.ModuleDict, images: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+    """Return features (batch, H, F) of each image field, for images (batch, H, 3, height, width).
+
+    Args:
+        vision: image field -> a network from images (n, 3, height, width) to features (n, F).
+        images: the images of these fields.
+    """
+    return [
+        network(images[name].flatten(0, 1)).unflatten(0, (-1, images[name].shape[1]))
+        for name, network in vision.items()
+    ]
 
 
 def shifted(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from rlenv_learn.imitation.camera_network import image_features
 from rlenv_learn.imitation.chunk_network import Scaling
 from rlenv_learn.policies.chunks import ChunkExecution
 
-__all__ = ["ChunkDenoiser"]
+__all__ = ["ChunkDenoiser", "DenoiserSettings"]
 
 _TIME = 32
 """Number of sines and cosines of the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class DenoiserSettings:
+    """Sizes of the network, and the number of steps when the policy acts.
+
+    Attributes:
+        width: channels of the convolutions along a chunk, a multiple of 8.
+        blocks: number of residual convolutional blocks.
+        inference_steps: steps from noise to a chunk.
+    """
+
+    width: int = 128
+    blocks: int = 4
+    inference_steps: int = 10
 
 
 class ChunkDenoiser(nn.Module):
@@ -27,8 +44,7 @@ class ChunkDenoiser(nn.Module):
         size: D, number of elements of one observation's vector.
         action_size: A, number of elements of an action vector.
         execution: shape of the chunks.
-        width: channels of the convolutions along a chunk.
-        blocks: number of residual convolutional blocks.
+        settings: sizes and number of steps.
         vision: image field -> a network from images (n, 3, height, width) to features (n, F); None without images.
         vision_size: F.
 
@@ -43,12 +59,13 @@ class ChunkDenoiser(nn.Module):
         size: int,
         action_size: int,
         execution: ChunkExecution,
-        width: int,
-        blocks: int,
+        settings: DenoiserSettings | None = None,
         vision: Mapping[str, nn.Module] | None = None,
         vision_size: int = 0,
     ) -> None:
         super().__init__()
+        self.settings = chosen = settings or DenoiserSettings()
+        width, blocks = chosen.width, chosen.blocks
         self.noise_shape = (execution.length, action_size)
         self.vision = nn.ModuleDict(dict(vision or {}))
         inputs = (size + vision_size * len(self.vision)) * execution.history
@@ -61,10 +78,8 @@ class ChunkDenoiser(nn.Module):
 
     def condition(self, vectors: torch.Tensor, images: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return what the network knows of observations (batch, H, D) and images (batch, H, 3, height, width)."""
-        parts = [vectors.flatten(1)]
-        for name, network in self.vision.items():
-            parts.append(network(images[name].flatten(0, 1)).unflatten(0, (-1, vectors.shape[1])).flatten(1))
-        return self.context(torch.cat(parts, dim=1))
+        parts = [vectors, *image_features(self.vision, images)]
+        return self.context(torch.cat([part.flatten(1) for part in parts], dim=1))
 
     def output(self, chunk: torch.Tensor, condition: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
         """Return the output, (batch, K, A), for noised chunks (batch, K, A) at times (batch,) or (1,)."""

@@ -18,27 +18,21 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlenv_learn.imitation.denoiser import ChunkDenoiser
+from rlenv_learn.imitation.denoiser import ChunkDenoiser, DenoiserSettings
 from rlenv_learn.policies.chunks import ChunkExecution
 
 __all__ = ["DiffusionPolicy", "DiffusionSettings"]
 
 
 @dataclass(frozen=True, slots=True)
-class DiffusionSettings:
-    """Sizes of the network, and numbers of diffusion steps.
+class DiffusionSettings(DenoiserSettings):
+    """Sizes of the network, and numbers of diffusion steps; when it acts, the paper has 10 to 16 on robots.
 
     Attributes:
-        width: channels of the convolutions along a chunk, a multiple of 8.
-        blocks: number of residual convolutional blocks.
         steps: diffusion steps in training; the paper has 100.
-        inference_steps: steps of DDIM when the policy acts; the paper has 10 to 16 on robots.
     """
 
-    width: int = 128
-    blocks: int = 4
     steps: int = 100
-    inference_steps: int = 10
 
 
 class DiffusionPolicy(ChunkDenoiser):
@@ -63,8 +57,7 @@ class DiffusionPolicy(ChunkDenoiser):
         vision_size: int = 0,
     ) -> None:
         chosen = settings or DiffusionSettings()
-        super().__init__(size, action_size, execution, chosen.width, chosen.blocks, vision, vision_size)
-        self.settings = chosen
+        super().__init__(size, action_size, execution, chosen, vision, vision_size)
         self.register_buffer("kept", _signal(chosen.steps))
         self._signal: list[float] = self.kept.tolist()
         self._times = np.linspace(chosen.steps - 1, 0, chosen.inference_steps).round().astype(int).tolist()
@@ -93,7 +86,7 @@ class DiffusionPolicy(ChunkDenoiser):
             chunk: scaled, (batch, K, A).
             mask: bool (batch, K), False for steps beyond the end of an episode.
         """
-        time, noise = torch.randint(0, self.settings.steps, (len(chunk),)), torch.randn_like(chunk)
+        time, noise = torch.randint(0, len(self._signal), (len(chunk),)), torch.randn_like(chunk)
         kept = self.kept[time][:, None, None]
         noised = kept.sqrt() * chunk + (1 - kept).sqrt() * noise
         mixture = kept.sqrt() * noise - (1 - kept).sqrt() * chunk
@@ -101,7 +94,7 @@ class DiffusionPolicy(ChunkDenoiser):
         return (predicted - mixture).square()[mask].mean()
 
     def _share(self, time: torch.Tensor) -> torch.Tensor:
-        return time / self.settings.steps
+        return time / len(self._signal)
 
 
 def _signal(steps: int) -> torch.Tensor:

@@ -8,56 +8,19 @@ noise. The network is that of the diffusion policy.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from rlenv_learn.imitation.denoiser import ChunkDenoiser
-from rlenv_learn.policies.chunks import ChunkExecution
 
-__all__ = ["FlowPolicy", "FlowSettings"]
-
-
-@dataclass(frozen=True, slots=True)
-class FlowSettings:
-    """Sizes of the network, and the number of steps.
-
-    Attributes:
-        width: channels of the convolutions along a chunk, a multiple of 8.
-        blocks: number of residual convolutional blocks.
-        inference_steps: steps of Euler's method when the policy acts.
-    """
-
-    width: int = 128
-    blocks: int = 4
-    inference_steps: int = 10
+__all__ = ["FlowPolicy"]
 
 
 class FlowPolicy(ChunkDenoiser):
-    """The network of a flow policy, which draws scaled chunks.
+    """The network of a flow policy, which draws scaled chunks by Euler's method.
 
-    Args:
-        size: D, number of elements of one observation's vector.
-        action_size: A, number of elements of an action vector.
-        execution: shape of the chunks.
-        settings: sizes and number of steps.
-        vision: as for `ChunkDenoiser`.
-        vision_size: as for `ChunkDenoiser`.
+    Its arguments are those of `ChunkDenoiser`.
     """
-
-    def __init__(
-        self,
-        size: int,
-        action_size: int,
-        execution: ChunkExecution,
-        settings: FlowSettings | None = None,
-        vision: Mapping[str, nn.Module] | None = None,
-        vision_size: int = 0,
-    ) -> None:
-        chosen = settings or FlowSettings()
-        super().__init__(size, action_size, execution, chosen.width, chosen.blocks, vision, vision_size)
-        self.settings = chosen
 
     def forward(
         self, vectors: torch.Tensor, images: Mapping[str, torch.Tensor], noise: torch.Tensor | None = None

@@ -19,9 +19,9 @@ from recorder.json_data import JsonDict, JsonObject
 from rlenv_learn.imitation.act import ACT, ActSettings
 from rlenv_learn.imitation.camera_network import CameraNetwork, shifted
 from rlenv_learn.imitation.chunk_network import ChunkNetworkPolicy
-from rlenv_learn.imitation.denoiser import ChunkDenoiser
+from rlenv_learn.imitation.denoiser import ChunkDenoiser, DenoiserSettings
 from rlenv_learn.imitation.diffusion import DiffusionPolicy, DiffusionSettings
-from rlenv_learn.imitation.flow import FlowPolicy, FlowSettings
+from rlenv_learn.imitation.flow import FlowPolicy
 from rlenv_learn.imitation.learning import ChunkLearner
 from rlenv_learn.imitation.set_fields import SetFields, TaskFields
 from rlenv_learn.imitation.set_windows import (
@@ -192,7 +192,7 @@ class SetTraining:
             return ACT(*shape, ActSettings(settings.width, layers=settings.layers), vision, size)
         if settings.method == "diffusion":
             return DiffusionPolicy(*shape, DiffusionSettings(settings.width, settings.layers), vision, size)
-        return FlowPolicy(*shape, FlowSettings(settings.width, settings.layers), vision, size)
+        return FlowPolicy(*shape, DenoiserSettings(settings.width, settings.layers), vision, size)
 
     def update(self) -> float:
         """Take one update, and return its loss."""

@@ -9,9 +9,9 @@ from rlenv_learn.policies.chunks import ChunkExecution
 
 torch = pytest.importorskip("torch")
 
-from rlenv_learn.imitation.denoiser import ChunkDenoiser  # noqa: E402
+from rlenv_learn.imitation.denoiser import ChunkDenoiser, DenoiserSettings  # noqa: E402
 from rlenv_learn.imitation.diffusion import DiffusionPolicy, DiffusionSettings  # noqa: E402
-from rlenv_learn.imitation.flow import FlowPolicy, FlowSettings  # noqa: E402
+from rlenv_learn.imitation.flow import FlowPolicy  # noqa: E402
 from rlenv_learn.imitation.learning import ChunkLearner  # noqa: E402
 
 EXECUTION = ChunkExecution(length=2, history=1)
@@ -20,7 +20,7 @@ EXECUTION = ChunkExecution(length=2, history=1)
 def _model(kind: str) -> ChunkDenoiser:
     torch.manual_seed(0), torch.set_num_threads(1)
     if kind == "flow":
-        return FlowPolicy(1, 1, EXECUTION, FlowSettings(width=24, blocks=1))
+        return FlowPolicy(1, 1, EXECUTION, DenoiserSettings(width=24, blocks=1))
     return DiffusionPolicy(1, 1, EXECUTION, DiffusionSettings(width=24, blocks=1))
 
 
