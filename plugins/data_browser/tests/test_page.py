@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,61 +12,29 @@ import pytest
 from plugins.data_browser.tests.conftest import FRAMES, colour, record
 from recorder.log.labels import read_labels
 from rlenv_robot.source import open_source
+from tests.browser import AXE, IN_BROWSER, chromium, needs_axe, shows, watched_pages
 from tests.fakes import until
 
-playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
+pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
 pytest.importorskip("rlenv_data_browser.server", reason="the extra 'console' is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.process,
-    pytest.mark.skipif(CHROMIUM is None, reason="no browser tests: apt install chromium"),
-]
+pytestmark = IN_BROWSER
 
-WAIT_MS = 20_000
 Serve = Callable[..., Any]
 Open = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as program:
-        browser = program.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Open]:
-    """Open a server's page; an error of the script, or a request to another origin, fails the test."""
-    contexts, troubles = [], []
-
-    def opened(server: Any, query: str = "", **options: Any) -> Any:
-        context = browser.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(WAIT_MS)
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("console", lambda line: troubles.append(line.text) if "Content Security" in line.text else None)
-        page.on("request", lambda request: _check_origin(request.url, server.port, troubles))
-        page.goto(server.url.replace("/#", f"/{query}#"))
-        page.wait_for_selector("#main:visible")
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert troubles == []
-
-
-def _check_origin(url: str, port: int, troubles: list[str]) -> None:
-    if not url.startswith((f"http://127.0.0.1:{port}/", "blob:")):
-        troubles.append(f"a request to {url}")
-
-
-def shows(page: Any, selector: str, text: str) -> None:
-    """Wait for a text; `wait_for_function` can't be used, since the page's policy forbids `eval`."""
-    until(lambda: text in (page.text_content(selector) or ""), 20.0)
+    with watched_pages(browser) as opened:
+        yield lambda server, query="", **options: opened(
+            server.url.replace("/#", f"/{query}#"), "#main:visible", **options
+        )
 
 
 def tiles(page: Any) -> list[str]:
@@ -286,10 +252,7 @@ def test_a_wrong_token_is_refused_and_a_right_one_let_in(run: Path, serve: Serve
     page.close()
 
 
-AXE = next((Path(place) / "axe-core/axe.min.js" for place in os.environ.get("NODE_PATH", "").split(":") if place), None)
-
-
-@pytest.mark.skipif(AXE is None or not AXE.is_file(), reason="no axe-core: npm install it, and name it in NODE_PATH")
+@needs_axe
 @pytest.mark.parametrize("width", [1300, 375])
 def test_axe_finds_nothing_critical_or_serious(run: Path, serve: Serve, browser: Any, width: int) -> None:
     assert AXE is not None

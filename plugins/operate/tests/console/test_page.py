@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -30,27 +28,18 @@ from rlenv_operate.console.access import new_token
 from rlenv_operate.console.mover import MoverSettings
 from rlenv_operate.console.questions import Question
 from rlenv_robot.data.chats import TEXT
+from tests.browser import AXE, IN_BROWSER, WAIT_MS, chromium, needs_axe, shows, watched_pages
 from tests.fakes import Integrator, until
 
-playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
+pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
 server = pytest.importorskip("rlenv_operate.console.server", reason="the extra 'console' is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.process,
-    pytest.mark.skipif(CHROMIUM is None, reason="no browser tests: apt install chromium"),
-]
-
-WAIT_MS = 20_000
+pytestmark = IN_BROWSER
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as program:
-        flags = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
-        browser = program.chromium.launch(executable_path=CHROMIUM, args=flags)
+    with chromium("--use-angle=swiftshader", "--enable-unsafe-swiftshader") as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -70,37 +59,11 @@ def console(served: Server, tokens: dict[str, str], tmp_path: Path) -> Iterator[
 
 @pytest.fixture
 def open_page(browser: Any, console: Any, tokens: dict[str, str]) -> Iterator[Any]:
-    """Open the page with a role's token; an error of the script, or a request to another origin, fails the test."""
-    contexts, troubles = [], []
-
-    def opened(role: str = "operate", *, script: str = "", **options: Any) -> Any:
-        context = browser.new_context(**options)
-        contexts.append(context)
-        if script:
-            context.add_init_script(script)
-        page = context.new_page()
-        page.set_default_timeout(WAIT_MS)
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("console", lambda line: troubles.append(line.text) if "Content Security" in line.text else None)
-        page.on("request", lambda request: _check_origin(request.url, console.port, troubles))
-        page.goto(f"http://127.0.0.1:{console.port}/#token={tokens[role]}")
-        page.wait_for_selector("#me:not(:empty)")
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert troubles == []
-
-
-def _check_origin(url: str, port: int, troubles: list[str]) -> None:
-    if not url.startswith((f"http://127.0.0.1:{port}/", "blob:", "data:")):
-        troubles.append(f"a request to {url}")
-
-
-def shows(page: Any, selector: str, text: str) -> None:
-    """Wait for a text; `wait_for_function` can't be used, since the page's policy forbids `eval`."""
-    until(lambda: text in page.text_content(selector), 20.0)
+    """Open the page with a role's token."""
+    with watched_pages(browser, ("blob:", "data:")) as opened:
+        yield lambda role="operate", **options: opened(
+            f"http://127.0.0.1:{console.port}/#token={tokens[role]}", "#me:not(:empty)", **options
+        )
 
 
 def state_is(page: Any, name: str) -> None:
@@ -737,10 +700,7 @@ def test_the_chinese_page_has_the_words_of_the_field_and_translates_what_the_ser
     assert page.evaluate("say('a cable is loose')") == "a cable is loose"
 
 
-AXE = next((Path(place) / "axe-core/axe.min.js" for place in os.environ.get("NODE_PATH", "").split(":") if place), None)
-
-
-@pytest.mark.skipif(AXE is None or not AXE.is_file(), reason="no axe-core: npm install it, and name it in NODE_PATH")
+@needs_axe
 @pytest.mark.parametrize("width", [1300, 375])
 def test_axe_finds_nothing_critical_or_serious(browser: Any, console: Any, tokens: dict[str, str], width: int) -> None:
     assert AXE is not None
