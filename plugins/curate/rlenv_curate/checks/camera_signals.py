@@ -10,7 +10,7 @@ import numpy as np
 from recorder.log.image_codec import opencv
 from rlenv_curate.checks.thumbnails import HEIGHT, WIDTH, Strip
 
-__all__ = ["CameraSignals", "shift_between", "signals_of"]
+__all__ = ["CameraSignals", "hold_images", "shift_between", "signals_of"]
 
 _CELLS = (24, 32)
 """Rows and columns of the cells, each the mean of 3 x 3 pixels of a thumbnail, in which changes are measured."""
@@ -89,6 +89,11 @@ class CameraSignals:
     shifts: np.ndarray
 
 
+def hold_images(period_s: float) -> int:
+    """Return the number of images over which an image that holds still is compared with itself."""
+    return max(round(_HOLD_S / period_s), 3)
+
+
 def signals_of(strip: Strip, period_s: float) -> CameraSignals:
     """Compute the signals of a strip of at least one image.
 
@@ -98,7 +103,7 @@ def signals_of(strip: Strip, period_s: float) -> CameraSignals:
     """
     cv2, count = opencv("checking images"), len(strip.rows)
     gray = np.stack([cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) for image in strip.pixels])
-    cells, flat = _cells(gray), gray.reshape(count, -1)
+    cells, flat = _means(gray, _CELLS).reshape(count, -1), gray.reshape(count, -1)
     samples, shifted = _spread(count, _SAMPLES), _spread(count, _SHIFTS)
     steps = _steps(gray)
     background = np.median(gray[samples], axis=0).astype(np.uint8)
@@ -111,13 +116,13 @@ def signals_of(strip: Strip, period_s: float) -> CameraSignals:
         dark=(flat <= _DARK).mean(1),
         change=_change(cells, strip.rows, 1, _most_changed),
         swept=_change(cells, strip.rows, 1, _swept),
-        hold=_change(cells, strip.rows, max(round(_HOLD_S / period_s), 3), _most_changed),
+        hold=_change(cells, strip.rows, hold_images(period_s), _most_changed),
         steps=steps,
         leaps=_leaps(gray, steps),
-        tiny=_tiny(gray),
+        tiny=_means(gray, _TINY).round().astype(np.uint8).reshape(count, -1),
         sharpness=strip.sharpness,
         sample_rows=strip.rows[samples],
-        samples=_small(strip.pixels[samples]),
+        samples=_means(strip.pixels[samples], _CELLS).round().astype(np.uint8),
         background=background,
         still=float((away < _STILL).mean()),
         shift_rows=strip.rows[shifted],
@@ -130,10 +135,11 @@ def _spread(count: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, most).round().astype(np.int64))
 
 
-def _tiny(gray: np.ndarray) -> np.ndarray:
-    rows, columns = _TINY
-    parts = gray.reshape(len(gray), rows, HEIGHT // rows, columns, WIDTH // columns)
-    return parts.mean((2, 4), dtype=np.float32).round().astype(np.uint8).reshape(len(gray), rows * columns)
+def _means(pixels: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+    """Return the mean of the pixels in each cell of a grid, float32, (N, rows, columns, ...)."""
+    rows, columns = grid
+    parts = pixels.reshape(len(pixels), rows, HEIGHT // rows, columns, WIDTH // columns, *pixels.shape[3:])
+    return np.asarray(parts.mean((2, 4), dtype=np.float32))
 
 
 def _steps(gray: np.ndarray) -> np.ndarray:
@@ -180,19 +186,6 @@ def _left_by_displacement(before: np.ndarray, after: np.ndarray, step: np.ndarra
     inner = (slice(margin, -margin), slice(margin, -margin))
     as_is, left = (float(np.minimum(np.abs(one - image)[inner], _WORST).mean()) for image in (other, back))
     return left / max(as_is, 1e-3)
-
-
-def _cells(gray: np.ndarray) -> np.ndarray:
-    """Return the mean of each 3 x 3 pixels, float32, (N, 768)."""
-    rows, columns = _CELLS
-    parts = gray.reshape(len(gray), rows, HEIGHT // rows, columns, WIDTH // columns)
-    return parts.mean((2, 4), dtype=np.float32).reshape(len(gray), rows * columns)
-
-
-def _small(pixels: np.ndarray) -> np.ndarray:
-    rows, columns = _CELLS
-    parts = pixels.reshape(len(pixels), rows, HEIGHT // rows, columns, WIDTH // columns, 3)
-    return parts.mean((2, 4), dtype=np.float32).round().astype(np.uint8)
 
 
 def _change(

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from rlenv_curate.checks.camera_signals import CameraSignals, shift_between
+from rlenv_curate.checks.camera_signals import CameraSignals, hold_images, shift_between
 from rlenv_curate.checks.table import Finding, runs_of
 from rlenv_curate.checks.thumbnails import WIDTH
 
@@ -206,7 +206,7 @@ def _path(camera: Camera, episode: int) -> np.ndarray:
     """Return the motion of the joints over the time that ``hold`` compares, at each image."""
     signals, motion = camera.signals[episode], camera.motion[episode]
     total = np.concatenate([[0.0], np.cumsum(motion)])
-    count = max(round(0.4 / camera.period_s), 3)
+    count = hold_images(camera.period_s)
     return np.asarray(total[signals.rows + 1] - total[np.maximum(signals.rows + 1 - count, 0)])
 
 
@@ -226,7 +226,7 @@ def _frozen(camera: Camera) -> Iterator[Finding]:
     rarely = float(np.median(shares)) <= _RARELY if len(shares) > 2 else True
     if not rarely or low < 1e-3:
         return
-    count = max(round(0.4 / camera.period_s), 3)
+    count = hold_images(camera.period_s)
     for episode, flags in still.items():
         for first, last in stretches(flags, _images_in(camera, camera.signals[episode], _HOLDS_S), 4):
             begin = max(first - count, 0)
