@@ -61,6 +61,10 @@ Report = Callable[[int, int], None]
 _T = TypeVar("_T")
 
 
+def _record(columns: Iterable[str], row: SqlRow) -> JsonDict:
+    return {name: from_sql(name, value) for name, value in zip(columns, row, strict=True)}
+
+
 class IndexedSet(NamedTuple):
     """A run or data set of an index.
 
@@ -171,7 +175,7 @@ class EpisodeIndex:
             places = self._asked(f"SELECT _place, _position {rest}", where, (limit, offset))
             statement = f"SELECT {names} FROM {TABLE} WHERE _place = ? AND _position = ?"
             rows = self._read(lambda c: [row for place in places for row in c.execute(statement, place)])
-        return [{name: from_sql(name, value) for name, value in zip(columns, row, strict=True)} for row in rows]
+        return [_record(columns, row) for row in rows]
 
     def count(self, where: str | None = None) -> int:
         """Return the number of episodes that fit a condition.
@@ -208,7 +212,7 @@ class EpisodeIndex:
         rows = self._read(lambda connection: connection.execute(statement, (path, key)).fetchall())
         if not rows:
             raise SourceError(f"there is no episode {key!r:.200} in the index; a key is a set's path, # and a number")
-        return {name: from_sql(name, value) for name, value in zip(columns, rows[0], strict=True)}
+        return _record(columns, rows[0])
 
     def sets(self) -> list[IndexedSet]:
         """Return the sets of the index, in order."""
@@ -341,7 +345,10 @@ class EpisodeIndex:
                 if stamp_of(connection, set_id) != stamp:
                     return  # changed meanwhile: another opening reads it anew
                 columns = ("has_rows", *_ROW_COLUMNS, "steps", "seconds", "began")
-                places = connection.execute("SELECT position, mark FROM stored WHERE set_id = ?", (set_id,)).fetchall()
+                places = connection.execute(
+                    "SELECT position, mark FROM stored WHERE set_id = ? AND position BETWEEN ? AND ?",
+                    (set_id, min(block), max(block)),
+                ).fetchall()
                 for position, mark in places:
                     if position not in block:
                         continue
