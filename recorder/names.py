@@ -1,7 +1,8 @@
-"""Define the names in a run's folder and in its log that writers and readers share: files, topics, metadata records."""
+"""Define the names that writers and readers share: of files, topics and metadata records, and the user's folders."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 __all__ = [
     "ANNOTATIONS", "CAMERA_TOPIC", "CHAIN", "COPY", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT",
     "FRAME_TOPIC", "JOINT_TOPIC", "LABELS", "LOG_NAME", "PREFERENCES", "SENSOR_TOPIC", "SIGNATURES", "STREAM",
-    "TABLE_FOLDER", "TAIL_NAME", "TORN_SUFFIX", "file_stamps", "files_of", "log_files", "segment_name",
+    "TABLE_FOLDER", "TAIL_NAME", "TORN_SUFFIX", "cache_folder", "data_folder", "file_stamps", "files_of", "log_files",
+    "segment_name",
 ]  # fmt: skip
 
 FORMAT = 1
@@ -76,3 +78,21 @@ def file_stamps(files: Mapping[int, Path]) -> dict[str, list[int]]:
     """Return file number -> size (bytes) and time of change (ns), which differ once the log has changed."""
     stats = ((number, path.stat()) for number, path in files.items())
     return {str(number): [status.st_size, status.st_mtime_ns] for number, status in stats}
+
+
+def cache_folder() -> Path:
+    """Return this project's folder in the user's cache (XDG Base Directory Specification), which may not exist yet.
+
+    Raises:
+        RuntimeError: the user has no home folder.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlenv-robot"
+
+
+def data_folder() -> Path:
+    """Return this project's folder in the user's data (XDG Base Directory Specification), which may not exist yet.
+
+    Raises:
+        RuntimeError: the user has no home folder.
+    """
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "rlenv-robot"

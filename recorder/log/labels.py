@@ -17,9 +17,8 @@ from pathlib import Path
 
 from hal import VERDICTS, LogError
 from recorder.json_data import JsonDict, JsonObject, append_lines, read_lines
-from recorder.names import LABELS
+from recorder.names import LABELS, cache_folder, data_folder
 from recorder.set_files import set_identity
-from recorder.user import cache_folder, data_folder
 
 __all__ = [
     "KEYS", "TAG_CHARACTERS", "add_labels", "check_tag", "corrections", "is_success", "label_file", "label_files",

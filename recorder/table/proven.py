@@ -21,9 +21,8 @@ from pathlib import Path
 
 from hal import LogError
 from hal.atomic_file import atomic_write
-from recorder.names import CHAIN
+from recorder.names import CHAIN, cache_folder
 from recorder.read.verify import annotation_keys, verify_run
-from recorder.user import cache_folder
 
 __all__ = ["BYTES", "Proof", "known_proof", "own_folder", "prove", "save_proof", "stamps_of"]
 

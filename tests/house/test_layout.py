@@ -16,6 +16,7 @@ SMALL_FOR_A_REASON: dict[str, str] = {
     "real.telemetry.clock_stream": "a stream of its own, which telemetry does not need",
     "recorder.formats.checked_table": "rules of a whole table, apart from the list of formats",
     "recorder.table.comparison": "reads logs anew, which the table itself never does",
+    "rlenv_learn.imitation.flow": "one method of imitation, as act and diffusion are",
     "rlenv_learn.shuffle": "needs no PyTorch, unlike the loader that uses it",
     "rlenv_formats.lerobot.so101": "facts of one robot's data sets, apart from the format",
     "rlenv_policy_servers.images": "needs Pillow, unlike the mapping that uses it",

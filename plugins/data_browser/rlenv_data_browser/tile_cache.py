@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 
 from hal.atomic_file import atomic_write
-from recorder.user import cache_folder
+from recorder.names import cache_folder
 
 __all__ = ["TileCache", "images_stamp"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from recorder.user import cache_folder
+from recorder.names import cache_folder
 from rlenv_robot.data.condition import TABLE, prepared_connection
 from rlenv_robot.data.episode_records import COLUMNS
 

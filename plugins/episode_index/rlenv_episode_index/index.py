@@ -61,10 +61,6 @@ Report = Callable[[int, int], None]
 _T = TypeVar("_T")
 
 
-def _record(columns: Iterable[str], row: SqlRow) -> JsonDict:
-    return {name: from_sql(name, value) for name, value in zip(columns, row, strict=True)}
-
-
 class IndexedSet(NamedTuple):
     """A run or data set of an index.
 
@@ -175,7 +171,7 @@ class EpisodeIndex:
             places = self._asked(f"SELECT _place, _position {rest}", where, (limit, offset))
             statement = f"SELECT {names} FROM {TABLE} WHERE _place = ? AND _position = ?"
             rows = self._read(lambda c: [row for place in places for row in c.execute(statement, place)])
-        return [_record(columns, row) for row in rows]
+        return [{name: from_sql(name, value) for name, value in zip(columns, row, strict=True)} for row in rows]
 
     def count(self, where: str | None = None) -> int:
         """Return the number of episodes that fit a condition.
@@ -212,7 +208,7 @@ class EpisodeIndex:
         rows = self._read(lambda connection: connection.execute(statement, (path, key)).fetchall())
         if not rows:
             raise SourceError(f"there is no episode {key!r:.200} in the index; a key is a set's path, # and a number")
-        return _record(columns, rows[0])
+        return {name: from_sql(name, value) for name, value in zip(columns, rows[0], strict=True)}
 
     def sets(self) -> list[IndexedSet]:
         """Return the sets of the index, in order."""
@@ -442,11 +438,8 @@ class EpisodeIndex:
         return found
 
     def _drop(self, connection: sqlite3.Connection, ids: Sequence[tuple[int]]) -> None:
-        for table, column in (
-            ("sets", "id"),
-            ("stored", "set_id"),
-            *((f"computed_{g}", "set_id") for g in self._groups),
-        ):
+        tables = {"sets": "id", "stored": "set_id"} | {f"computed_{group}": "set_id" for group in self._groups}
+        for table, column in tables.items():
             connection.executemany(f'DELETE FROM main."{table}" WHERE "{column}" = ?', ids)
 
     def _known(self) -> dict[str, tuple[int, str, str]]:

@@ -224,7 +224,7 @@ def add_author(parser: argparse.ArgumentParser, what: str) -> None:
 
 def author(args: argparse.Namespace) -> str:
     """Return the author of `add_author`."""
-    from recorder.user import user_name
+    from rlenv_robot.config.user import user_name
 
     return str(args.by) if args.by else user_name("unknown")
 

@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 
 from hal.atomic_file import atomic_write
+from recorder.names import cache_folder
 from recorder.read.addresses import BYTES
-from recorder.user import cache_folder
 
 __all__ = ["FetchCache", "default_folder"]
 

@@ -56,10 +56,10 @@ docs/teleop.md shows their profiles.
 
 def run(args: argparse.Namespace) -> int:
     """Teleoperate until Ctrl-C, SIGTERM, or the last episode."""
-    from recorder.user import user_name
     from rlenv_operate.teleop.session import TeleopSettings, teleoperate
     from rlenv_operate.teleop.terminal import TeleopKeys
     from rlenv_robot.cli.output import counted, say
+    from rlenv_robot.config.user import user_name
 
     settings = TeleopSettings(
         where=args.robot, keys=args.keys, take=args.take or "no", task=args.task, steps=args.steps,

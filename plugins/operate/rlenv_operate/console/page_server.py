@@ -26,9 +26,9 @@ from starlette.websockets import WebSocket
 from hal import RobotError
 from real.protocol.text import printable
 from real.server.connections import raise_descriptor_limit
-from recorder.user import user_name
 from rlenv_operate.console.access import Origins, Tokens, Visitor, is_loopback
 from rlenv_operate.console.strangers import Strangers, TlsLoop
+from rlenv_robot.config.user import user_name
 
 __all__ = ["HEADERS", "POLICY_VIOLATION", "PageFiles", "PageServer", "PageSettings"]
 
