@@ -147,10 +147,16 @@ def reason_to_leave_out(path: Path) -> str | None:
 
 
 def _skip_without_plugin(item: pytest.Item) -> None:
-    """Skip a test that is marked with a plug-in that is not installed, or that names one of its tasks or robots."""
+    """Skip a test that is marked with a plug-in that is not installed, or that names one of its tasks or robots.
+
+    Raises:
+        pytest.UsageError: A marker names no plug-in.
+    """
+    marked = {f"rlenv_{name}" for marker in item.iter_markers("plugin") for name in marker.args}
+    if unknown := marked - {*PLUGINS}:
+        raise pytest.UsageError(f"{item.nodeid}: the marker plugin names {sorted(unknown)[0]}, which is no plug-in")
     if not _MISSING:
         return
-    marked = {f"rlenv_{name}" for marker in item.iter_markers("plugin") for name in marker.args}
     function = getattr(item, "function", None)
     source = "" if function is None else inspect.getsource(function)
     needed = marked & {*_MISSING} or {_NAMES[name] for name in _NAME.findall(f"{item.name}\n{source}")}

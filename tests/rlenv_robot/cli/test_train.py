@@ -82,7 +82,7 @@ def test_an_evolution_of_so_many_steps_repeats_itself(folder: Path) -> None:
     assert Path("a.npz").read_bytes() == Path("b.npz").read_bytes()
 
 
-OFFLINE = pytest.mark.plugin("rlenv_learn")
+OFFLINE = pytest.mark.plugin("learn")
 
 
 @pytest.mark.parametrize(
